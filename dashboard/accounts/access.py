@@ -1,0 +1,38 @@
+"""The lookups every view begins with: a person's own team, or 404.
+
+Another team's objects are found through the team only, so they are 404 as well.
+"""
+
+from __future__ import annotations
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest
+
+from dashboard.accounts.models import Membership, Team, User
+
+
+def get_membership(user: User, slug: str) -> Membership:
+    """The user's place in the team with this slug; 404 when there is none."""
+    memberships = Membership.objects.select_related("team", "user")
+    try:
+        return memberships.get(user=user, team__slug=slug)
+    except Membership.DoesNotExist:
+        raise Http404("No such team.") from None
+
+
+def get_team(request: HttpRequest, slug: str) -> Team:
+    """The team, to look at."""
+    assert isinstance(request.user, User)
+    return get_membership(request.user, slug).team
+
+
+def get_writable_team(request: HttpRequest, slug: str) -> Team:
+    """The team, to change something in; viewers are refused."""
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, slug)
+    if not membership.can_write:
+        raise PermissionDenied(
+            f"Your role in {membership.team} is viewer, which may look but not "
+            "change. Ask an admin of the team for the member role."
+        )
+    return membership.team

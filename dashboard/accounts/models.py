@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+
+class User(AbstractUser):
+    """A person. Signs in with a link or a password."""
+
+    email = models.EmailField(blank=True)
+    display_name = models.CharField(max_length=80, blank=True)
+
+    def __str__(self) -> str:
+        return self.display_name or self.username
+
+
+class Team(models.Model):
+    """Owns datasets, recipes and runs; `slug` is the first part of every address."""
+
+    slug = models.SlugField(max_length=40, unique=True)
+    name = models.CharField(max_length=80)
+    created_at = models.DateTimeField(auto_now_add=True)
+    members: models.ManyToManyField[User, Membership] = models.ManyToManyField(
+        User, through="Membership", related_name="teams"
+    )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Role(models.TextChoices):
+    VIEWER = "viewer"
+    MEMBER = "member"
+    ADMIN = "admin"
+    OWNER = "owner"
+
+
+class Membership(models.Model):
+    user = models.ForeignKey(User, models.CASCADE, related_name="memberships")
+    team = models.ForeignKey(Team, models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=10, choices=Role, default=Role.MEMBER)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["user", "team"], name="one_role_per_team"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.team}"
+
+    @property
+    def can_write(self) -> bool:
+        return self.role != Role.VIEWER
+
+
+class SignInLink(models.Model):
+    """A link that signs its user in once. Only the token's SHA-256 is kept."""
+
+    user = models.ForeignKey(User, models.CASCADE, related_name="sign_in_links")
+    token_sha256 = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"sign-in link of {self.user}"
+
+
+class AuditEntry(models.Model):
+    """Who did what to what. Rows are added, never changed."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="audit_entries")
+    actor = models.ForeignKey(User, models.SET_NULL, null=True, blank=True)
+    verb = models.CharField(max_length=40)  # "run.stop_requested"
+    object_type = models.CharField(max_length=40)
+    object_id = models.BigIntegerField()
+    detail = models.JSONField[dict[str, Any]](default=dict, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["object_type", "object_id", "id"]),
+            models.Index(fields=["team", "-id"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.object_type} {self.object_id}"

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from dashboard.accounts.models import Team
+
+
+class Dataset(models.Model):
+    team = models.ForeignKey(Team, models.CASCADE, related_name="datasets")
+    name = models.CharField(max_length=80)
+    description = models.TextField(blank=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["team", "name"], name="dataset_name_free"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class DatasetVersion(models.Model):
+    """Rows that never change again, named by their content's SHA-256."""
+
+    dataset = models.ForeignKey(Dataset, models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    content_sha256 = models.CharField(max_length=64)
+    num_rows = models.PositiveIntegerField()
+    # {"prompt": "question", "answer": "solution" | null, "columns": ["level", …]}
+    mapping = models.JSONField[dict[str, Any]]()
+    # {"kind": "upload", "filename": …, "num_bytes": …} or {"kind": "generator", …}
+    source = models.JSONField[dict[str, Any]](default=dict)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["dataset", "number"], name="dataset_version_number_free"
+            ),
+            models.CheckConstraint(
+                condition=Q(num_rows__gt=0), name="dataset_version_has_rows"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.dataset} v{self.number}"
+
+
+class DatasetRow(models.Model):
+    version = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="rows")
+    position = models.PositiveIntegerField()  # 0, 1, 2 …; a run's prompt_index
+    prompt = models.TextField()
+    answer = models.TextField(null=True)
+    columns = models.JSONField[dict[str, Any]](default=dict)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["version", "position"], name="dataset_row_position_free"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.version} row {self.position}"

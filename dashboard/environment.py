@@ -1,0 +1,42 @@
+"""The only module that reads the environment.
+
+DATABASE_URL, REDIS_URL: addresses of servers; unset, Cohort starts its own inside
+COHORT_DATA. COHORT_DATA: where everything of this installation lives.
+COHORT_SECRET_KEY: unset, one is made and kept in COHORT_DATA. COHORT_ALLOWED_HOSTS:
+comma-separated. COHORT_PORT: where the pages are served.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    database_url: str | None
+    redis_url: str | None
+    data: Path
+    secret_key: str | None
+    allowed_hosts: tuple[str, ...]
+    port: int
+
+
+def read_environment() -> Environment:
+    hosts = os.environ.get("COHORT_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+    port = os.environ.get("COHORT_PORT", "8000")
+    if not port.isdigit() or not 1 <= int(port) <= 65_535:
+        raise ValueError(
+            f"COHORT_PORT must be a port between 1 and 65535; got {port!r}."
+        )
+    return Environment(
+        database_url=os.environ.get("DATABASE_URL") or None,
+        redis_url=os.environ.get("REDIS_URL") or None,
+        data=Path(os.environ.get("COHORT_DATA") or ROOT / ".cohort").resolve(),
+        secret_key=os.environ.get("COHORT_SECRET_KEY") or None,
+        allowed_hosts=tuple(h.strip() for h in hosts.split(",") if h.strip()),
+        port=int(port),
+    )

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from dashboard.runs.models import Run
+
+
+class Group(models.Model):
+    """The completions of one prompt at one step."""
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="groups")
+    step = models.PositiveIntegerField()
+    prompt_index = models.PositiveIntegerField()
+    epoch = models.PositiveIntegerField()
+    seq = models.BigIntegerField()
+    prompt = models.TextField()
+    answer = models.TextField(null=True)
+    reward_mean = models.FloatField(null=True)
+    reward_std = models.FloatField(null=True)
+    signal = models.CharField(max_length=10)  # trainer.events.Signal
+    rule_names = ArrayField(models.CharField(max_length=40), default=list)
+    superseded_by = models.PositiveIntegerField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["run", "step", "prompt_index"],
+                condition=Q(superseded_by__isnull=True),
+                name="group_once_in_current_history",
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            # The same prompt at the next or previous step.
+            models.Index(fields=["run", "prompt_index", "step"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} step {self.step} prompt {self.prompt_index}"
+
+
+class Completion(models.Model):
+    group = models.ForeignKey(Group, models.CASCADE, related_name="completions")
+    position = models.PositiveSmallIntegerField()  # 0 … G-1
+    text = models.TextField()
+    num_tokens = models.PositiveIntegerField()
+    end_reason = models.CharField(max_length=10)  # trainer.events.EndReason
+    reward = models.FloatField(null=True)
+    rule_scores = ArrayField(models.FloatField(null=True))  # as group.rule_names
+    advantage = models.FloatField()
+    mean_logprob = models.FloatField(null=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["group", "position"], name="completion_position_free"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group} completion {self.position}"

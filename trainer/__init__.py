@@ -1,0 +1,1 @@
+"""Cohort's GRPO engine. It knows nothing of Django, Postgres, Redis or pages."""

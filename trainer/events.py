@@ -1,0 +1,142 @@
+"""The event log: what a trainer says, one numbered JSON line each.
+
+`events.jsonl` is the engine's only output beside checkpoints. Line numbers run
+1, 2, 3 … within one epoch of a run (an epoch is one life of its trainer), so a reader
+knows at once whether it missed or repeats a line. Numbers that are not finite are
+written as null.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+EndReason = Literal["stop", "length"]
+# mixed: rewards differ, the group teaches. The others are dead: every completion at
+# the recipe's highest reward, at its lowest, at one value between, or without a score.
+Signal = Literal["mixed", "all_right", "all_wrong", "tied", "unscorable"]
+
+
+class Event(BaseModel):
+    """What every event carries."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+    line: int = Field(ge=1)
+    epoch: int = Field(ge=1)
+    time: float  # seconds since 1970
+    step: int = Field(ge=0)  # 0: before the first step
+
+
+class RunStarted(Event):
+    type: Literal["run_started"] = "run_started"
+    num_steps: int
+    num_parameters: int
+    num_train_rows: int
+    num_eval_rows: int
+    device: str
+    versions: dict[str, str]
+
+
+class RunResumed(Event):
+    """`step` is the last step that the checkpoint holds."""
+
+    type: Literal["run_resumed"] = "run_resumed"
+    checkpoint: str
+    num_steps: int
+    num_parameters: int
+    num_train_rows: int
+    num_eval_rows: int
+    device: str
+    versions: dict[str, str]
+
+
+class ScoredCompletion(BaseModel):
+    """One completion of a group, as sampled and scored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+    text: str
+    num_tokens: int
+    end_reason: EndReason
+    reward: float | None  # null: no rule could score it
+    rules: dict[str, float | None]  # each rule's score, before its weight
+    advantage: float
+    mean_logprob: float  # nats per token, under the policy that sampled it
+
+
+class GroupScored(Event):
+    type: Literal["group_scored"] = "group_scored"
+    prompt_index: int = Field(ge=0)  # the row's place in rows.jsonl
+    prompt: str  # as the model saw it
+    answer: str | None
+    reward_mean: float | None
+    reward_std: float | None  # within the group, ddof as configured
+    signal: Signal
+    completions: list[ScoredCompletion]
+
+
+class StepFinished(Event):
+    type: Literal["step_finished"] = "step_finished"
+    metrics: dict[str, float | None]
+
+
+class Evaluated(Event):
+    type: Literal["evaluated"] = "evaluated"
+    name: str  # of the held-out set
+    num_prompts: int
+    samples_per_prompt: int
+    metrics: dict[str, float | None]  # eval/<set>/…
+
+
+class CheckpointSaved(Event):
+    type: Literal["checkpoint_saved"] = "checkpoint_saved"
+    name: str  # folder inside the run's checkpoints
+    sha256: str  # of the checkpoint's manifest
+    num_bytes: int
+
+
+class Warned(Event):
+    type: Literal["warned"] = "warned"
+    code: str
+    message: str
+    value: float | None = None
+    threshold: float | None = None
+
+
+class RunFinished(Event):
+    type: Literal["run_finished"] = "run_finished"
+
+
+class RunStopped(Event):
+    type: Literal["run_stopped"] = "run_stopped"
+    checkpoint: str | None
+
+
+class RunFailed(Event):
+    type: Literal["run_failed"] = "run_failed"
+    error: str  # a sentence for the user
+    details: str  # traceback
+
+
+AnyEvent = Annotated[
+    RunStarted
+    | RunResumed
+    | GroupScored
+    | StepFinished
+    | Evaluated
+    | CheckpointSaved
+    | Warned
+    | RunFinished
+    | RunStopped
+    | RunFailed,
+    Field(discriminator="type"),
+]
+_adapter: TypeAdapter[Any] = TypeAdapter(AnyEvent)
+
+
+def parse_event(line: bytes | str) -> Event:
+    """Read one line of the log; ValueError when it is not an event we know."""
+    event: Event = _adapter.validate_json(line)
+    return event
