@@ -1,0 +1,47 @@
+"""What the shell around every page needs to know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+
+from dashboard.accounts.models import Membership
+
+# The first word of a URL's name tells which part of the navigation it belongs to.
+SECTIONS = {
+    "run": "runs",
+    "runs": "runs",
+    "group": "runs",
+    "groups": "runs",
+    "completions": "runs",
+    "dataset": "datasets",
+    "datasets": "datasets",
+    "reward": "rewards",
+    "rewards": "rewards",
+    "compare": "compare",
+    "workers": "workers",
+}
+
+
+def _section(request: HttpRequest) -> str:
+    match = request.resolver_match
+    first_word = (match.url_name or "").split("_")[0] if match else ""
+    return SECTIONS.get(first_word, "")
+
+
+def _memberships(request: HttpRequest) -> list[Membership]:
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return []
+    return list(
+        Membership.objects.filter(user=user).select_related("team").order_by("team__name")
+    )
+
+
+def shell(request: HttpRequest) -> dict[str, Any]:
+    return {
+        "nav": _section(request),
+        "memberships": SimpleLazyObject(lambda: _memberships(request)),
+    }

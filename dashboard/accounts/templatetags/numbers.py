@@ -1,0 +1,105 @@
+"""How numbers and times are written on every page: `{% load numbers %}`."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+NOTHING = "–"
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or value is None or value == "":
+        return None
+    try:
+        number = float(value)  # type: ignore[arg-type]  # whatever a template holds
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+@register.filter
+def sig4(value: object) -> str:
+    """Four significant digits: 0.8123, 12.35, 12,346, 1e-6."""
+    number = _number(value)
+    if number is None:
+        return NOTHING
+    if number == 0:
+        return "0"
+    if 1_000 <= abs(number) < 1_000_000:
+        return f"{number:,.0f}"
+    if not 1e-4 <= abs(number) < 1_000_000:
+        mantissa, exponent = f"{number:.3e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return f"{number:.4g}"
+
+
+@register.filter
+def si(value: object) -> str:
+    """Counts: 950, 12.3k, 4.56M."""
+    number = _number(value)
+    if number is None:
+        return NOTHING
+    for factor, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        # 999,999 rounds to 1M, not to 1000k.
+        if abs(number) >= factor * 0.9995:
+            return f"{number / factor:.3g}{suffix}"
+    return f"{number:.4g}"
+
+
+@register.filter(name="bytes")
+def num_bytes(value: object) -> str:
+    number = _number(value)
+    if number is None:
+        return NOTHING
+    for factor, suffix in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(number) >= factor * 0.9995:
+            return f"{number / factor:.3g} {suffix}"
+    return f"{number:.0f} B"
+
+
+@register.filter
+def duration(value: object) -> str:
+    """Seconds or a timedelta: 850 ms, 12.3 s, 3 min 20 s, 1 h 04 min, 2 d 3 h."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    seconds = _number(value)
+    if seconds is None or seconds < 0:
+        return NOTHING
+    if seconds < 59.95:
+        return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes:02d} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+@register.filter
+def ago(value: datetime | None) -> str | SafeString:
+    """How long ago, with the moment itself as the title; shell.js keeps it true."""
+    if value is None:
+        return NOTHING
+    moment = value.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{}" data-ago="">{}</time>',
+        moment.isoformat(timespec="seconds"),
+        f"{moment:%Y-%m-%d %H:%M:%S} UTC",
+        _age((timezone.now() - value).total_seconds()),
+    )
+
+
+def _age(seconds: float) -> str:
+    for length, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit} ago"
+    return "just now"
