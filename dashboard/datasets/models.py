@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any, ClassVar
 
 from django.conf import settings
@@ -7,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.accounts.models import Team
+from dashboard.datasets.rows import Prompt, Row
 
 
 class Dataset(models.Model):
@@ -60,7 +63,8 @@ class DatasetVersion(models.Model):
 class DatasetRow(models.Model):
     version = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="rows")
     position = models.PositiveIntegerField()  # 0, 1, 2 …; a run's prompt_index
-    prompt = models.TextField()
+    prompt = models.TextField()  # the text, or chat messages as JSON
+    is_chat = models.BooleanField(default=False)
     answer = models.TextField(null=True)
     columns = models.JSONField[dict[str, Any]](default=dict)
 
@@ -73,3 +77,40 @@ class DatasetRow(models.Model):
 
     def __str__(self) -> str:
         return f"{self.version} row {self.position}"
+
+    @property
+    def prompt_value(self) -> Prompt:
+        return json.loads(self.prompt) if self.is_chat else self.prompt
+
+    def as_row(self) -> Row:
+        return Row(prompt=self.prompt_value, answer=self.answer, columns=self.columns)
+
+
+class Upload(models.Model):
+    """A file that waits for its columns to be mapped. Gone once imported."""
+
+    class Format(models.TextChoices):
+        JSONL = "jsonl", "JSONL"
+        CSV = "csv", "CSV"
+        PARQUET = "parquet", "Parquet"
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="uploads")
+    # The dataset that gets a new version; null: a new dataset.
+    dataset = models.ForeignKey(
+        Dataset, models.CASCADE, null=True, blank=True, related_name="uploads"
+    )
+    filename = models.CharField(max_length=200)  # as the browser named it
+    stored_name = models.CharField(max_length=80, unique=True)
+    format = models.CharField(max_length=10, choices=Format)
+    num_bytes = models.BigIntegerField()
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.filename
+
+    @property
+    def path(self) -> Path:
+        return Path(settings.COHORT_DATA) / "uploads" / self.stored_name

@@ -1,0 +1,71 @@
+"""A row as every part of Cohort sees it: a prompt, an answer, columns beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import IO, Any
+
+Prompt = str | list[dict[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A prompt is a text, or chat messages with role and content."""
+
+    prompt: Prompt
+    answer: str | None = None
+    columns: dict[str, Any] = field(default_factory=dict)
+
+    def canonical(self) -> str:
+        """One line of JSON that equal rows share; also the form the trainer reads."""
+        tree = {
+            "prompt": self.prompt,
+            "answer": self.answer,
+            "columns": _as_stored(self.columns),
+        }
+        return json.dumps(
+            tree,
+            ensure_ascii=False,
+            allow_nan=False,
+            sort_keys=True,
+            separators=(",", ":"),
+        )
+
+
+def _as_stored(value: Any) -> Any:
+    """What jsonb gives back: it keeps numbers as decimals, so 1e16 returns as an
+    integer and -0.0 as 0.0. Hashing that form keeps the hash true after storage."""
+    if isinstance(value, float):
+        return int(Decimal(repr(value))) if abs(value) >= 1e16 else value + 0.0
+    if isinstance(value, dict):
+        return {key: _as_stored(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_stored(inner) for inner in value]
+    return value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Content:
+    num_rows: int
+    sha256: str
+
+
+def write_content(rows: Iterable[Row], file: IO[bytes]) -> Content:
+    """Write rows as canonical JSON lines; the hash is that of the bytes."""
+    digest = hashlib.sha256()
+    num_rows = 0
+    for row in rows:
+        line = row.canonical().encode() + b"\n"
+        digest.update(line)
+        file.write(line)
+        num_rows += 1
+    return Content(num_rows=num_rows, sha256=digest.hexdigest())
+
+
+def read_content(file: Iterable[bytes]) -> Iterator[Row]:
+    for line in file:
+        yield Row(**json.loads(line))

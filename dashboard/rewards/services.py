@@ -1,0 +1,68 @@
+"""Everything that writes reward recipes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from django.db import transaction
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.rewards.models import RecipeVersion, RewardRecipe
+from trainer.rewards.spec import Recipe
+
+
+def save_recipe_version(
+    *,
+    team: Team,
+    name: str,
+    recipe: Recipe,
+    user: User | None,
+    existing: RewardRecipe | None = None,
+    description: str = "",
+) -> RecipeVersion:
+    """Keep the recipe as the next version of `existing`, or of a new one.
+
+    A recipe equal to the newest version gives that version back. ValueError when
+    `existing` is not given and the team has a recipe of this name.
+    """
+    spec = recipe.model_dump(mode="json")
+    sha256 = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
+    with transaction.atomic():
+        owner = _lock(existing) if existing else _begin(team, name, description, user)
+        newest = owner.versions.order_by("-number").first()
+        if newest and newest.content_sha256 == sha256:
+            return newest
+        version = owner.versions.create(
+            number=newest.number + 1 if newest else 1,
+            content_sha256=sha256,
+            spec=spec,
+            created_by=user,
+        )
+        record(
+            owner.team,
+            user,
+            "recipe.version_created",
+            version,
+            recipe=owner.name,
+            number=version.number,
+        )
+    return version
+
+
+def _lock(recipe: RewardRecipe) -> RewardRecipe:
+    # Two saves at once would otherwise both take the next number.
+    return RewardRecipe.objects.select_for_update().get(pk=recipe.pk)
+
+
+def _begin(team: Team, name: str, description: str, user: User | None) -> RewardRecipe:
+    recipe, is_new = RewardRecipe.objects.get_or_create(
+        team=team, name=name, defaults={"description": description, "created_by": user}
+    )
+    if not is_new:
+        raise ValueError(
+            f'{team} already has a recipe named "{name}". Choose another name, or '
+            "save this as a new version of that recipe."
+        )
+    return recipe
