@@ -1,12 +1,18 @@
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
 from dashboard.runs.models import Run
+
+
+class GroupQuerySet(models.QuerySet["Group"]):
+    def current(self) -> Self:
+        """Without the steps that a resume went back before."""
+        return self.filter(superseded_by__isnull=True)
 
 
 class Group(models.Model):
@@ -24,6 +30,8 @@ class Group(models.Model):
     signal = models.CharField(max_length=10)  # trainer.events.Signal
     rule_names = ArrayField(models.CharField(max_length=40), default=list)
     superseded_by = models.PositiveIntegerField(null=True, blank=True)
+
+    objects = GroupQuerySet.as_manager()
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -55,8 +63,12 @@ class Completion(models.Model):
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
+            # What the list of completions filters and sorts by travels in the index,
+            # so that a million long texts are not read to find fifty of them.
             models.UniqueConstraint(
-                fields=["group", "position"], name="completion_position_free"
+                fields=["group", "position"],
+                include=["id", "reward", "num_tokens", "end_reason", "advantage"],
+                name="completion_position_free",
             ),
         ]
 
