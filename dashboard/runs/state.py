@@ -1,0 +1,75 @@
+"""How a run may go from one state to another: guarded UPDATEs, each with an audit row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, Q
+
+from dashboard.accounts.models import User
+from dashboard.accounts.services import record
+from dashboard.live.publish import ring_on_commit
+from dashboard.runs.models import HELD, Run, RunState
+
+_S = RunState
+TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
+    {
+        _S.QUEUED: frozenset({_S.STARTING, _S.STOPPED, _S.FAILED}),
+        _S.STARTING: frozenset(
+            {_S.RUNNING, _S.STOPPING, _S.QUEUED, _S.LOST, _S.FAILED}
+        ),
+        _S.RUNNING: frozenset(
+            {_S.PAUSING, _S.STOPPING, _S.QUEUED, _S.LOST, _S.FINISHED, _S.FAILED}
+        ),
+        _S.PAUSING: frozenset(
+            {_S.PAUSED, _S.STOPPING, _S.LOST, _S.FINISHED, _S.FAILED}
+        ),
+        _S.PAUSED: frozenset({_S.QUEUED, _S.STOPPED}),
+        # A stop that comes during the last step finds the run finished.
+        _S.STOPPING: frozenset({_S.STOPPED, _S.FINISHED, _S.LOST, _S.FAILED}),
+        _S.LOST: frozenset({_S.QUEUED, _S.STOPPED, _S.FAILED}),
+        _S.FINISHED: frozenset(),
+        _S.STOPPED: frozenset(),
+        _S.FAILED: frozenset(),
+    }
+)
+
+
+def transition(
+    run_id: int,
+    *,
+    sources: Collection[RunState],
+    target: RunState,
+    when: Q | None = None,
+    actor: User | None = None,
+    verb: str | None = None,
+    detail: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> bool:
+    """Move the run to `target`; False when another process got there first.
+
+    `when` narrows the guard (a fence, a back-off), `fields` are set with the state. A
+    state change takes a stream number too, so that a page that has everything up to
+    the last event still sees it.
+    """
+    wrong = [source for source in sources if target not in TRANSITIONS[source]]
+    assert not wrong, f"No transition from {wrong} to {target}."
+    if target not in HELD:
+        fields.setdefault("lease_until", None)
+    with transaction.atomic():
+        waiting = Run.objects.filter(when or Q(), id=run_id, state__in=sources)
+        if not waiting.update(state=target, seq=F("seq") + 1, **fields):
+            return False
+        run = Run.objects.select_related("team").get(id=run_id)
+        record(
+            team=run.team,
+            actor=actor,
+            verb=verb or f"run.{target}",
+            obj=run,
+            **(detail or {}),
+        )
+        ring_on_commit(run.id, run.seq)
+    return True
