@@ -1,0 +1,30 @@
+"""The web process: pages over HTTP, run streams over WebSocket."""
+
+from __future__ import annotations
+
+import os
+
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+
+from dashboard.database import limit_sessions
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
+limit_sessions(settings.DATABASES, statement_seconds=15, pooled=True)
+_pages = get_asgi_application()
+
+# Routes import models, so they come after Django's set-up.
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+
+from dashboard.live.routing import websocket_urlpatterns  # noqa: E402
+
+application = ProtocolTypeRouter(
+    {
+        "http": _pages,
+        "websocket": AllowedHostsOriginValidator(
+            AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
+        ),
+    }
+)

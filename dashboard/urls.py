@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from django.urls import include, path
+
+from dashboard import health
+
+urlpatterns = [
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("", include("dashboard.accounts.urls")),
+    path("<slug:team>/datasets/", include("dashboard.datasets.urls")),
+    path("<slug:team>/rewards/", include("dashboard.rewards.urls")),
+    path("<slug:team>/runs/", include("dashboard.runs.urls")),
+    path("<slug:team>/runs/", include("dashboard.samples.urls")),
+    path("<slug:team>/runs/", include("dashboard.training.urls")),
+    path("<slug:team>/", include("dashboard.training.team_urls")),
+    path("<slug:team>/", include("dashboard.insights.urls")),
+]

@@ -1,0 +1,71 @@
+"""Every test runs against a real PostgreSQL and a real Redis.
+
+A throw-away pair is started for the session, unless DATABASE_URL (and REDIS_URL) name
+others. This happens as pytest is configured, before Django reads its settings.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import django
+import pytest
+from django.conf import settings
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from dashboard.local.postgres import EmbeddedPostgres
+from dashboard.local.redis_server import EmbeddedRedis
+
+# They import models, so they are loaded once Django is set up.
+FIXTURES = ("tests.fixtures_people", "tests.fixtures_app")
+
+# What a crash may cost does not matter to a cluster that lives for one session.
+FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if settings.configured:
+        raise pytest.UsageError(
+            "Django read its settings before the test servers were started. Unset "
+            "DJANGO_SETTINGS_MODULE and run pytest again."
+        )
+    # Short: a unix socket's path holds 107 characters.
+    folder = Path(tempfile.mkdtemp(prefix="cohort-test-", dir="/tmp"))
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    os.environ["COHORT_DATA"] = str(folder / "data")
+    os.environ.setdefault("COHORT_SECRET_KEY", "for-tests-only-" + "x" * 40)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
+    if "DATABASE_URL" not in os.environ:
+        _start_postgres(config, folder)
+    if "REDIS_URL" not in os.environ:
+        _start_redis(config, folder)
+    django.setup()
+    for module in FIXTURES:
+        config.pluginmanager.import_plugin(module)
+
+
+def _start_postgres(config: pytest.Config, folder: Path) -> None:
+    server = EmbeddedPostgres(
+        folder=folder / "pg",
+        socket_folder=folder / "s",
+        log=folder / "postgres.log",
+        role_options="CREATEDB",  # pytest-django makes its own database
+        settings=FAST,
+    )
+    server.start()
+    config.add_cleanup(server.stop)
+    os.environ["DATABASE_URL"] = f"postgresql://cohort@/cohort?host={folder / 's'}"
+
+
+def _start_redis(config: pytest.Config, folder: Path) -> None:
+    server = EmbeddedRedis(
+        socket=folder / "r" / "redis.sock", log=folder / "redis.log"
+    )
+    server.start()
+    config.add_cleanup(server.stop)
+    os.environ["REDIS_URL"] = f"unix://{server.socket}"

@@ -1,0 +1,150 @@
+"""The real web process on loopback, and a real browser looking at it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.test import Client
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from dashboard.accounts.models import User
+
+ROOT = Path(__file__).parent.parent
+CHROMIUM_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_database_url() -> str:
+    at = connection.settings_dict
+    host = at["HOST"]
+    if host.startswith("/"):
+        return f"postgresql://{at['USER']}@/{at['NAME']}?host={host}"
+    login = f"{at['USER']}:{at['PASSWORD']}"
+    return f"postgresql://{login}@{host}:{at['PORT'] or 5432}/{at['NAME']}"
+
+
+test_database_url.__test__ = False  # type: ignore[attr-defined]  # a name, not a test
+
+
+@pytest.fixture
+def app_environment(transactional_db: None) -> dict[str, str]:
+    """What a process of Cohort needs to see the test's database, Redis and data."""
+    return {
+        **os.environ,
+        "DATABASE_URL": test_database_url(),
+        "REDIS_URL": settings.REDIS_URL,
+        "COHORT_DATA": str(settings.COHORT_DATA),
+        "DJANGO_SETTINGS_MODULE": "dashboard.settings",
+    }
+
+
+@pytest.fixture
+def live_app(app_environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
+    """Address of a web process serving the test's database; rows must be committed."""
+    port = free_port()
+    log = tmp_path / "web.log"
+    command = [sys.executable, "-m", "uvicorn", "dashboard.asgi:application"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--no-access-log"]
+    with log.open("wb") as output:
+        web = subprocess.Popen(
+            command, cwd=ROOT, env=app_environment, stdout=output, stderr=output
+        )
+    try:
+        _wait_until_served(f"http://127.0.0.1:{port}/healthz", web, log)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        web.terminate()
+        try:
+            web.wait(10)
+        except subprocess.TimeoutExpired:
+            web.kill()
+            web.wait()
+
+
+def _wait_until_served(url: str, web: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert web.poll() is None, f"the web process ended:\n{log.read_text()}"
+        try:
+            with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - loopback
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.1)
+    raise AssertionError(f"{url} was not served within 60 s:\n{log.read_text()}")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's chromium. `make test` installs it where it can."""
+    # Playwright's loop stays open on this thread; Django would take it for async code.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert path, "Browser tests need chromium (apt-get install chromium)."
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_browser(
+    browser: Browser, live_app: str
+) -> Iterator[Callable[[User | None], BrowserContext]]:
+    """Open a fresh profile, signed in as this user; base_url is the live app."""
+    contexts: list[BrowserContext] = []
+
+    def open_as(user: User | None) -> BrowserContext:
+        context = browser.new_context(
+            base_url=live_app, viewport={"width": 1440, "height": 900}
+        )
+        if user is not None:
+            context.add_cookies(
+                [{"url": live_app, "name": settings.SESSION_COOKIE_NAME,
+                  "value": _session_of(user)}]
+            )
+        contexts.append(context)
+        return context
+
+    yield open_as
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def page(
+    alice: User, open_browser: Callable[[User | None], BrowserContext]
+) -> Page:
+    """A page of Alice's browser."""
+    return open_browser(alice).new_page()
+
+
+def _session_of(user: User) -> str:
+    client = Client()
+    client.force_login(user)
+    return client.cookies[settings.SESSION_COOKIE_NAME].value
