@@ -36,7 +36,9 @@ def _memberships(request: HttpRequest) -> list[Membership]:
     if user is None or not user.is_authenticated:
         return []
     return list(
-        Membership.objects.filter(user=user).select_related("team").order_by("team__name")
+        Membership.objects.filter(user=user)
+        .select_related("team")
+        .order_by("team__name")
     )
 
 

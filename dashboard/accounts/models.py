@@ -77,7 +77,9 @@ class AuditEntry(models.Model):
     verb = models.CharField(max_length=40)  # "run.stop_requested"
     object_type = models.CharField(max_length=40)
     object_id = models.BigIntegerField()
-    detail = models.JSONField[dict[str, Any]](default=dict, blank=True)
+    detail: models.JSONField[dict[str, Any], dict[str, Any]] = models.JSONField(
+        default=dict, blank=True
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

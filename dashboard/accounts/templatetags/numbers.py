@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 register = template.Library()
 
-NOTHING = "–"
+NOTHING = "\N{EN DASH}"
 
 
 def _number(value: object) -> float | None:

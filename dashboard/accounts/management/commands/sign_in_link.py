@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.urls import reverse
+
+from dashboard.accounts.models import User
+from dashboard.accounts.services import create_first_team, create_sign_in_link
+from dashboard.environment import read_environment
+
+
+class Command(BaseCommand):
+    help = "Print a link that signs a person in once, within 15 minutes."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--user", help="username; default: the first team's owner")
+        parser.add_argument(
+            "--base-url", help="where Cohort is served; default: http://localhost:PORT"
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        user = _find_user(options["user"])
+        base = options["base_url"] or f"http://localhost:{read_environment().port}"
+        token = create_sign_in_link(user)
+        self.stdout.write(base.rstrip("/") + reverse("sign_in_link", args=[token]))
+
+
+def _find_user(username: str | None) -> User:
+    if username is None:
+        return create_first_team()
+    try:
+        return User.objects.get(username=username, is_active=True)
+    except User.DoesNotExist:
+        known = ", ".join(
+            User.objects.filter(is_active=True)
+            .order_by("username")
+            .values_list("username", flat=True)[:10]
+        )
+        raise CommandError(
+            f"There is no active user {username!r}. Known users: {known or 'none'}."
+        ) from None

@@ -1,0 +1,113 @@
+"""What changes people, teams and the audit log."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import timedelta
+from typing import Any
+
+from django.db import models, transaction
+from django.utils import timezone
+
+from dashboard.accounts.models import (
+    AuditEntry,
+    Membership,
+    Role,
+    SignInLink,
+    Team,
+    User,
+)
+
+SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
+# First parts of addresses that are pages of their own.
+RESERVED_SLUGS = frozenset(
+    {"admin", "api", "healthz", "help", "metrics"}
+    | {"readyz", "sign-in", "sign-out", "static", "ws"}
+)
+
+
+def record(
+    team: Team, actor: User | None, verb: str, obj: models.Model, **detail: Any
+) -> AuditEntry:
+    """Write down who did what to what: record(team, user, "run.launched", run)."""
+    return AuditEntry.objects.create(
+        team=team,
+        actor=actor,
+        verb=verb,
+        object_type=obj._meta.model_name,
+        object_id=obj.pk,
+        detail=detail,
+    )
+
+
+@transaction.atomic
+def create_team(*, slug: str, name: str, owner: User) -> Team:
+    if slug in RESERVED_SLUGS:
+        raise ValueError(
+            f"A team cannot have the address {slug!r}, which is a page of Cohort. "
+            "Choose another one."
+        )
+    team = Team.objects.create(slug=slug, name=name)
+    Membership.objects.create(user=owner, team=team, role=Role.OWNER)
+    record(team, owner, "team.created", team, slug=slug)
+    return team
+
+
+@transaction.atomic
+def create_first_team(
+    *, username: str = "owner", slug: str = "lab", name: str = "Lab"
+) -> User:
+    """The owner of the first team; both are made when there is no team yet."""
+    first = (
+        Membership.objects.filter(role=Role.OWNER, user__is_active=True)
+        .select_related("user")
+        .order_by("pk")
+        .first()
+    )
+    if first is not None:
+        return first.user
+    owner, made = User.objects.get_or_create(username=username)
+    if made:
+        owner.set_unusable_password()
+        owner.save(update_fields=["password"])
+    create_team(slug=slug, name=name, owner=owner)
+    return owner
+
+
+def create_sign_in_link(user: User) -> str:
+    """The token of a link that signs this user in once, within 15 minutes."""
+    token = secrets.token_urlsafe(32)
+    SignInLink.objects.create(
+        user=user,
+        token_sha256=_digest(token),
+        expires_at=timezone.now() + SIGN_IN_LINK_LIFETIME,
+    )
+    return token
+
+
+def find_sign_in_link(token: str) -> SignInLink | None:
+    """The link, when it still works; looking does not use it up."""
+    return _working_links(token).select_related("user").first()
+
+
+def consume_sign_in_link(token: str) -> User | None:
+    """The link's user, for the first caller only."""
+    # Of two requests at the same time, only one finds used_at empty.
+    won = _working_links(token).update(used_at=timezone.now())
+    if not won:
+        return None
+    return User.objects.get(sign_in_links__token_sha256=_digest(token))
+
+
+def _working_links(token: str) -> models.QuerySet[SignInLink]:
+    return SignInLink.objects.filter(
+        token_sha256=_digest(token),
+        used_at__isnull=True,
+        expires_at__gt=timezone.now(),
+        user__is_active=True,
+    )
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import login, logout, update_session_auth_hash
+from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.forms import (
+    AuthenticationForm,
+    PasswordChangeForm,
+    SetPasswordForm,
+)
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from dashboard.accounts.access import get_team
+from dashboard.accounts.forms import ProfileForm
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
+
+
+@require_GET
+def home(request: HttpRequest) -> HttpResponse:
+    team = Team.objects.filter(members=request.user.pk).order_by("name").first()
+    if team is None:
+        return render(request, "accounts/no_team.html", status=403)
+    return redirect("runs", team.slug)
+
+
+@login_not_required
+@require_GET
+def show_help(request: HttpRequest) -> HttpResponse:
+    return render(request, "accounts/help.html", {"team": _some_team(request)})
+
+
+def _some_team(request: HttpRequest) -> Team | None:
+    """A team whose navigation a page without a team of its own can show."""
+    if not request.user.is_authenticated:
+        return None
+    return Team.objects.filter(members=request.user.pk).order_by("name").first()
+
+
+@login_not_required
+@sensitive_post_parameters("password")
+@never_cache
+@require_http_methods(["GET", "POST"])
+def sign_in(request: HttpRequest) -> HttpResponse:
+    next_url = _safe_next(request)
+    if request.user.is_authenticated:
+        return redirect(next_url)
+    form = AuthenticationForm(request, data=request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        login(request, form.get_user())
+        return redirect(next_url)
+    status = 200 if request.method == "GET" else 422
+    context = {"form": form, "next": next_url}
+    return render(request, "accounts/sign_in.html", context, status=status)
+
+
+def _safe_next(request: HttpRequest) -> str:
+    url = request.POST.get("next") or request.GET.get("next") or ""
+    allowed = url_has_allowed_host_and_scheme(
+        url, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    return url if allowed else "/"
+
+
+@login_not_required
+@never_cache
+@require_http_methods(["GET", "POST"])
+def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
+    """A GET only asks: programs that fetch links ahead must not use them up."""
+    if request.method == "POST":
+        return _enter_by_link(request, token)
+    link = find_sign_in_link(token)
+    if link is not None:
+        return render(request, "accounts/sign_in_link.html", {"link": link})
+    if request.user.is_authenticated:
+        return redirect("home")
+    return render(request, "accounts/sign_in_link_used.html", status=410)
+
+
+def _enter_by_link(request: HttpRequest, token: str) -> HttpResponse:
+    user = consume_sign_in_link(token)
+    if user is None:
+        return render(request, "accounts/sign_in_link_used.html", status=410)
+    login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
+    return redirect("home")
+
+
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    logout(request)
+    return redirect("sign_in")
+
+
+@sensitive_post_parameters()
+@require_http_methods(["GET", "POST"])
+def team_settings(request: HttpRequest, team: str) -> HttpResponseBase:
+    team_ = get_team(request, team)
+    assert isinstance(request.user, User)
+    profile = _profile_form(request, request.user)
+    password = _password_form(request, request.user)
+    if profile.is_bound and profile.is_valid():
+        profile.save()
+        messages.success(request, "Saved.")
+        return redirect("team_settings", team_.slug)
+    if password.is_bound and password.is_valid():
+        # Otherwise the new password would end this very session.
+        update_session_auth_hash(request, password.save())
+        messages.success(request, "Your password is set.")
+        return redirect("team_settings", team_.slug)
+    context = {
+        "team": team_,
+        "profile": profile,
+        "password": password,
+        "members": team_.memberships.select_related("user").order_by("user__username"),
+    }
+    status = 422 if profile.is_bound or password.is_bound else 200
+    return render(request, "accounts/team_settings.html", context, status=status)
+
+
+def _profile_form(request: HttpRequest, user: User) -> ProfileForm:
+    data = request.POST if request.POST.get("form") == "profile" else None
+    # A copy: a refused name must not show up in the page's header.
+    return ProfileForm(data, instance=User.objects.get(pk=user.pk))
+
+
+def _password_form(
+    request: HttpRequest, user: User
+) -> PasswordChangeForm[User] | SetPasswordForm[User]:
+    data = request.POST if request.POST.get("form") == "password" else None
+    if user.has_usable_password():
+        return PasswordChangeForm(user, data)
+    return SetPasswordForm(user, data)
