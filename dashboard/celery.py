@@ -1,4 +1,4 @@
-"""The Celery app. Two queues: `default` for web work, `training` for supervised runs."""
+"""The Celery app. Queue `default` is for web work, `training` for supervised runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ limit_sessions(settings.DATABASES, statement_seconds=120, pooled=False)
 app = Celery("cohort")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.beat_schedule = {
-    "dispatch": {"task": "training.dispatch", "schedule": 5.0, "options": {"expires": 5}},
+    "dispatch": {
+        "task": "training.dispatch",
+        "schedule": 5.0,
+        "options": {"expires": 5},
+    },
     "reap": {"task": "training.reap", "schedule": 15.0, "options": {"expires": 15}},
 }
 app.autodiscover_tasks(

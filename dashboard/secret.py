@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -19,12 +20,11 @@ def _make(path: Path) -> str:
     """Two processes may start at once: whoever links its key first gives it to both."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mine = path.with_name(f"{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
+    with os.fdopen(
+        os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
+    ) as f:
         f.write(secrets.token_urlsafe(50))
-    try:
+    with suppress(FileExistsError):  # another process was first
         os.link(mine, path)
-    except FileExistsError:
-        pass  # another process was first
-    finally:
-        mine.unlink()
+    mine.unlink()
     return path.read_text().strip()

@@ -22,7 +22,9 @@ COHORT_PORT = _environment.port
 DATABASE_IS_EMBEDDED = _environment.database_url is None
 REDIS_IS_EMBEDDED = _environment.redis_url is None
 DATABASE_URL = _environment.database_url or _embedded.database_url
-REDIS_URL = _environment.redis_url or _embedded.redis_url  # redis://, rediss://, unix://
+REDIS_URL = (
+    _environment.redis_url or _embedded.redis_url
+)  # redis://, rediss://, unix://
 
 DEBUG = False
 SECRET_KEY = _environment.secret_key or load_secret_key(COHORT_DATA)

@@ -63,9 +63,7 @@ def _start_postgres(config: pytest.Config, folder: Path) -> None:
 
 
 def _start_redis(config: pytest.Config, folder: Path) -> None:
-    server = EmbeddedRedis(
-        socket=folder / "r" / "redis.sock", log=folder / "redis.log"
-    )
+    server = EmbeddedRedis(socket=folder / "r" / "redis.sock", log=folder / "redis.log")
     server.start()
     config.add_cleanup(server.stop)
     os.environ["REDIS_URL"] = f"unix://{server.socket}"

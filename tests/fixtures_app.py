@@ -125,8 +125,13 @@ def open_browser(
         )
         if user is not None:
             context.add_cookies(
-                [{"url": live_app, "name": settings.SESSION_COOKIE_NAME,
-                  "value": _session_of(user)}]
+                [
+                    {
+                        "url": live_app,
+                        "name": settings.SESSION_COOKIE_NAME,
+                        "value": _session_of(user),
+                    }
+                ]
             )
         contexts.append(context)
         return context
@@ -137,9 +142,7 @@ def open_browser(
 
 
 @pytest.fixture
-def page(
-    alice: User, open_browser: Callable[[User | None], BrowserContext]
-) -> Page:
+def page(alice: User, open_browser: Callable[[User | None], BrowserContext]) -> Page:
     """A page of Alice's browser."""
     return open_browser(alice).new_page()
 

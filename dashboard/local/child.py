@@ -43,7 +43,8 @@ def start_child(
             group=group,
             extra_groups=[] if user is not None else None,
             start_new_session=True,
-            preexec_fn=lambda: _die_with_parent(death_signal),  # noqa: PLW1509 - `up` has one thread
+            # Runs between fork and exec: safe here, `up` has a single thread.
+            preexec_fn=lambda: _die_with_parent(death_signal),
         )
 
 

@@ -13,7 +13,9 @@ from django.db import connection
 @pytest.mark.django_db
 def test_the_embedded_role_is_not_a_superuser() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT rolname, rolsuper FROM pg_roles WHERE rolname=current_user")
+        cursor.execute(
+            "SELECT rolname, rolsuper FROM pg_roles WHERE rolname=current_user"
+        )
         assert cursor.fetchone() == ("cohort", False)
 
 
