@@ -1,0 +1,125 @@
+"""Where a run stands, in the words and numbers its page shows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from dashboard.runs.models import ENDED, Run, RunState
+from dashboard.runs.queries import count_queued_before
+
+# No step of these will follow unless a worker takes the run up again.
+RESTING = (*ENDED, RunState.PAUSED)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """The part of a run's page that changes while it is open."""
+
+    state: str
+    last_step: int
+    num_steps: int
+    epoch: int
+    attempt: int
+    worker: str
+    seconds_left: float | None
+    notice: str
+    fail_reason: str
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    has_ended: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def describe_progress(run: Run) -> Progress:
+    """One query when the run is queued, none otherwise."""
+    return Progress(
+        state=run.state,
+        last_step=run.last_step,
+        num_steps=run.num_steps,
+        epoch=run.epoch,
+        attempt=run.attempt,
+        worker=run.worker,
+        seconds_left=_seconds_left(run),
+        notice=_notice(run),
+        fail_reason=run.fail_reason,
+        created_at=run.created_at.isoformat(),
+        started_at=_isoformat(run.started_at),
+        finished_at=_isoformat(run.finished_at),
+        has_ended=run.has_ended,
+    )
+
+
+def _isoformat(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None
+
+
+def _seconds_left(run: Run) -> float | None:
+    """Steps still to come, each as long as the last one; evaluations come on top."""
+    seconds = run.summary.get("last", {}).get("time/step")
+    if run.state in RESTING or not seconds or not run.last_step:
+        return None
+    return float(seconds) * max(0, run.num_steps - run.last_step)
+
+
+def _notice(run: Run) -> str:
+    describe = NOTICES.get(RunState(run.state))
+    return describe(run) if describe else ""
+
+
+def _queued(run: Run) -> str:
+    ahead = count_queued_before(run)
+    again = _taken_up_again(run)
+    if run.not_before and run.not_before > timezone.now():
+        return f"{again} It is tried again after {run.not_before:%H:%M:%S} UTC.".strip()
+    if ahead == 0:
+        return f"{again} Next in line: waits for a free training worker.".strip()
+    runs = "run is" if ahead == 1 else "runs are"
+    return (
+        f"{again} Waits for a free training worker; {ahead} {runs} before it.".strip()
+    )
+
+
+def _taken_up_again(run: Run) -> str:
+    if not run.attempt:
+        return ""
+    return f"Its worker was lost ({run.attempt} so far); the run was queued again."
+
+
+def _starting(run: Run) -> str:
+    return f"{run.worker or 'A worker'} loads the model; the first step follows."
+
+
+def _running(run: Run) -> str:
+    if not run.attempt:
+        return ""
+    return (
+        f"Resumed from its last checkpoint on {run.worker}; "
+        f"{run.attempt} {'worker was' if run.attempt == 1 else 'workers were'} lost."
+    )
+
+
+def _stopping(run: Run) -> str:
+    return "The trainer finishes its step and saves a checkpoint."
+
+
+def _lost(run: Run) -> str:
+    return (
+        f"{run.worker or 'Its worker'} has not been heard of for a minute. The run is "
+        "queued again and resumes from its last checkpoint."
+    )
+
+
+NOTICES = {
+    RunState.QUEUED: _queued,
+    RunState.STARTING: _starting,
+    RunState.RUNNING: _running,
+    RunState.STOPPING: _stopping,
+    RunState.LOST: _lost,
+}

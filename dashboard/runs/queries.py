@@ -1,0 +1,25 @@
+"""Lookups of runs. A run is found through its team only."""
+
+from __future__ import annotations
+
+from django.http import Http404
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run, RunState
+
+RELATED = ("team", "owner", "cloned_from", "dataset_version__dataset")
+RELATED_RECIPE = "recipe_version__recipe"
+
+
+def get_run(team: Team, run_id: int) -> Run:
+    """The team's run with all that its pages name; one query, or 404."""
+    runs = Run.objects.select_related(*RELATED, RELATED_RECIPE)
+    try:
+        return runs.get(team=team, id=run_id)
+    except Run.DoesNotExist:
+        raise Http404("No such run.") from None
+
+
+def count_queued_before(run: Run) -> int:
+    """How many runs, of any team, the workers take before this queued one."""
+    return Run.objects.filter(state=RunState.QUEUED, id__lt=run.id).count()
