@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from dashboard.samples.views.completions import completions
+from dashboard.samples.views.group import group
+from dashboard.samples.views.groups import groups
+
+urlpatterns = [
+    path("<int:run_id>/groups/", groups, name="groups"),
+    path("<int:run_id>/groups/<int:step>/<int:prompt>/", group, name="group"),
+    path("<int:run_id>/completions/", completions, name="completions"),
+]

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from django import forms
+from django.http import QueryDict
+
+SIGNALS = [
+    ("mixed", "◆ mixed: rewards differ, the group teaches"),
+    ("all_right", "▲ all right"),
+    ("all_wrong", "▼ all wrong"),
+    ("tied", "＝ tied: one value between"),
+    ("unscorable", "∅ unscorable: no rule gave a score"),
+]
+GROUP_SORTS = [
+    ("prompt", "prompt number"),
+    ("-mean", "mean reward, high first"),
+    ("mean", "mean reward, low first"),
+    ("-spread", "spread, wide first"),
+    ("spread", "spread, narrow first"),
+]
+COMPLETION_SORTS = [
+    ("-step", "newest step first"),
+    ("step", "oldest step first"),
+    ("-reward", "highest reward first"),
+    ("reward", "lowest reward first"),
+    ("-advantage", "highest advantage first"),
+    ("advantage", "lowest advantage first"),
+    ("-length", "longest first"),
+    ("length", "shortest first"),
+]
+END_REASONS = [("stop", "ended by itself"), ("length", "cut at the length limit")]
+
+
+class FilterForm(forms.Form):
+    """Filters held in the address. A bad value is named, and left out."""
+
+    defaults: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            chosen = isinstance(field.widget, forms.Select)
+            field.widget.attrs["class"] = "form-select" if chosen else "form-control"
+
+    @classmethod
+    def read(cls, query: QueryDict) -> Self:
+        form = cls(query)
+        form.is_valid()
+        return form
+
+    def value(self, name: str) -> Any:
+        found = self.cleaned_data.get(name)
+        return self.defaults.get(name) if found in (None, "") else found
+
+    @property
+    def is_narrowed(self) -> bool:
+        return any(
+            self.value(name) not in (None, "")
+            for name in self.fields
+            if name not in self.defaults
+        )
+
+
+class GroupFilterForm(FilterForm):
+    defaults: ClassVar[dict[str, Any]] = {"sort": "prompt", "step": None, "page": 1}
+
+    step = forms.IntegerField(required=False, min_value=0)
+    signal = forms.ChoiceField(
+        required=False, choices=[("", "every signal"), *SIGNALS]
+    )
+    sort = forms.ChoiceField(required=False, choices=GROUP_SORTS)
+    page = forms.IntegerField(required=False, min_value=1)
+
+
+class GroupViewForm(FilterForm):
+    defaults: ClassVar[dict[str, Any]] = {"sort": "position"}
+
+    sort = forms.ChoiceField(
+        required=False,
+        choices=[
+            ("position", "as sampled"),
+            ("-reward", "best reward first"),
+            ("reward", "worst reward first"),
+            ("-length", "longest first"),
+            ("length", "shortest first"),
+        ],
+    )
+
+
+class CompletionFilterForm(FilterForm):
+    defaults: ClassVar[dict[str, Any]] = {"sort": "-step", "page": 1}
+
+    text = forms.CharField(required=False, max_length=200, label="Text contains")
+    first_step = forms.IntegerField(required=False, min_value=0, label="From step")
+    last_step = forms.IntegerField(required=False, min_value=0, label="To step")
+    min_reward = forms.FloatField(
+        required=False,
+        label="Reward at least",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    max_reward = forms.FloatField(
+        required=False,
+        label="Reward at most",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    end = forms.ChoiceField(
+        required=False,
+        label="Why it ended",
+        choices=[("", "every reason"), *END_REASONS],
+    )
+    prompt = forms.IntegerField(required=False, min_value=0, label="Prompt number")
+    sort = forms.ChoiceField(
+        required=False, label="Order", choices=COMPLETION_SORTS
+    )
+    page = forms.IntegerField(required=False, min_value=1)
+
+    def clean(self) -> dict[str, Any] | None:
+        self._refuse_empty_range("first_step", "last_step", "step")
+        self._refuse_empty_range("min_reward", "max_reward", "reward")
+        return super().clean()
+
+    def _refuse_empty_range(self, low: str, high: str, noun: str) -> None:
+        first, last = self.cleaned_data.get(low), self.cleaned_data.get(high)
+        if first is not None and last is not None and first > last:
+            self.add_error(
+                high,
+                f"No {noun} is at least {first:g} and at most {last:g}. "
+                "Swap the two, or leave one empty.",
+            )

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Count, F, OrderBy, Prefetch, QuerySet
+
+from dashboard.runs.models import Run
+from dashboard.samples.models import Completion, Group
+from dashboard.samples.recipes import reward_bounds
+from dashboard.samples.strips import Strip, draw_strip, reward_scale
+
+GROUPS_PER_PAGE = 48
+MAX_CELLS = 1_024  # of the signal map
+
+ORDERS: dict[str, list[str | OrderBy]] = {
+    "prompt": ["prompt_index"],
+    "mean": [F("reward_mean").asc(nulls_last=True), "prompt_index"],
+    "-mean": [F("reward_mean").desc(nulls_last=True), "prompt_index"],
+    "spread": [F("reward_std").asc(nulls_last=True), "prompt_index"],
+    "-spread": [F("reward_std").desc(nulls_last=True), "prompt_index"],
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupCard:
+    group: Group
+    strip: Strip
+    num_completions: int
+    num_truncated: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SignalCounts:
+    """How many groups of a step carry each signal."""
+
+    by_signal: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_signal.values())
+
+    @property
+    def mixed(self) -> int:
+        return self.by_signal.get("mixed", 0)
+
+
+def step_groups(run: Run, step: int) -> QuerySet[Group]:
+    return Group.objects.current().filter(run=run, step=step)
+
+
+def count_signals(run: Run, step: int) -> SignalCounts:
+    rows = step_groups(run, step).order_by().values_list("signal")
+    return SignalCounts(by_signal=dict(rows.annotate(n=Count("id")).order_by("-n")))
+
+
+def read_signal_map(run: Run, step: int) -> list[dict[str, object]]:
+    """Every group of the step, in few words: (prompt_index, signal, mean, spread)."""
+    cells = step_groups(run, step).order_by("prompt_index")
+    names = ("prompt_index", "signal", "reward_mean", "reward_std")
+    return list(cells.values(*names)[:MAX_CELLS])
+
+
+def list_groups(
+    run: Run, step: int, *, signal: str | None, sort: str, page: int
+) -> Page[Group]:
+    groups = step_groups(run, step).order_by(*ORDERS[sort])
+    if signal:
+        groups = groups.filter(signal=signal)
+    return Paginator(groups.prefetch_related(_rewards()), GROUPS_PER_PAGE).get_page(page)
+
+
+def _rewards() -> Prefetch[str, QuerySet[Completion], str]:
+    names = ("group_id", "position", "reward", "end_reason")
+    return Prefetch("completions", Completion.objects.only(*names).order_by("position"))
+
+
+def make_cards(run: Run, groups: Sequence[Group]) -> list[GroupCard]:
+    rewards = [c.reward for group in groups for c in group.completions.all()]
+    scale = reward_scale(reward_bounds(run), rewards)
+    cards = []
+    for group in groups:
+        completions = list(group.completions.all())
+        cut = [c.end_reason == "length" for c in completions]
+        cards.append(
+            GroupCard(
+                group=group,
+                strip=draw_strip([c.reward for c in completions], cut, scale),
+                num_completions=len(completions),
+                num_truncated=sum(cut),
+            )
+        )
+    return cards

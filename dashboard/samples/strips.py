@@ -1,0 +1,87 @@
+"""Small bar drawings: plain numbers here, SVG in the templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+HEIGHT = 24.0
+MAX_WIDTH = 160.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scale:
+    """The rewards a strip's height stands for; it always holds 0."""
+
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """The value's distance from the top."""
+        return HEIGHT * (self.high - value) / (self.high - self.low)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bar:
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: str  # scored, truncated, unscored
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strip:
+    width: float
+    zero: float
+    bars: list[Bar]
+
+
+def reward_scale(bounds: Iterable[float], rewards: Iterable[float | None]) -> Scale:
+    """The recipe's bounds, so that a bar means the same at every step.
+
+    Rewards outside of them (a KL taken off the reward) widen the scale.
+    """
+    values = [0.0, *bounds, *(r for r in rewards if r is not None)]
+    finite = [v for v in values if abs(v) < float("inf")]
+    low, high = min(finite), max(finite)
+    return Scale(low=low, high=high if high > low else low + 1.0)
+
+
+def draw_strip(
+    rewards: Sequence[float | None], truncated: Sequence[bool], scale: Scale
+) -> Strip:
+    pitch = max(2.0, min(10.0, MAX_WIDTH / max(1, len(rewards))))
+    bars = [
+        _draw_bar(reward, cut, x=i * pitch, width=pitch - min(2.0, pitch / 3), scale=scale)
+        for i, (reward, cut) in enumerate(zip(rewards, truncated, strict=True))
+    ]
+    return Strip(width=pitch * len(rewards), zero=scale.place(0.0), bars=bars)
+
+
+def _draw_bar(
+    reward: float | None, cut: bool, *, x: float, width: float, scale: Scale
+) -> Bar:
+    if reward is None:
+        return Bar(x=x, y=2, width=width, height=HEIGHT - 4, kind="unscored")
+    top = scale.place(max(reward, 0.0))
+    # A reward of 0 still shows: a line, not a gap.
+    height = max(1.5, scale.place(min(reward, 0.0)) - top)
+    kind = "truncated" if cut else "scored"
+    return Bar(x=x, y=min(top, HEIGHT - height), width=width, height=height, kind=kind)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Balance:
+    """A bar left or right of the middle, in percent of the whole width."""
+
+    x: float
+    width: float
+    kind: str  # positive, negative
+
+
+def draw_balance(value: float, *, largest: float) -> Balance:
+    share = 0.0 if largest <= 0 else min(1.0, abs(value) / largest) * 50
+    if value < 0:
+        return Balance(x=50 - share, width=share, kind="negative")
+    return Balance(x=50, width=share, kind="positive")
