@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from dashboard.runs.views import list as run_list
+
+urlpatterns: list[URLPattern] = [
+    path("", run_list.runs, name="runs"),
+    path("live.json", run_list.runs_live, name="runs_live"),
+    # One run: its page, tabs, stop, stream and curves.
+]
