@@ -40,6 +40,7 @@ class ModelConfig(Part):
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
+        title="Number format",
         description="Number format of the weights. auto: bfloat16 on a GPU that has "
         "it, float32 elsewhere.",
     )
@@ -87,6 +88,7 @@ class DataConfig(Part):
         512,
         ge=1,
         le=131_072,
+        title="Longest prompt",
         description="A longer prompt is refused before the run starts.",
         json_schema_extra=_unit("tokens"),
     )
@@ -129,6 +131,7 @@ class RolloutConfig(Part):
         512,
         ge=1,
         le=65_536,
+        title="Completions at a time",
         description="At most this many completions are sampled at the same time.",
         json_schema_extra=_unit("completions"),
     )
@@ -150,10 +153,16 @@ class AdvantageConfig(Part):
         "group_std", description="What the difference is divided by."
     )
     ddof: Literal[0, 1] = Field(
-        1, description="1: divide by n-1 in the standard deviation (torch); 0: by n."
+        1,
+        title="Degrees of freedom",
+        description="1: divide by n-1 in the standard deviation (torch); 0: by n.",
     )
     eps: float = Field(
-        1e-4, ge=0, le=1, description="Added to the divisor, so that it is never 0."
+        1e-4,
+        ge=0,
+        le=1,
+        title="Epsilon",
+        description="Added to the divisor, so that it is never 0.",
     )
     credit: Literal["outcome", "process", "indicator", "ones"] = Field(
         "outcome",
@@ -201,7 +210,9 @@ class LossConfig(Part):
         json_schema_extra=_unit("tokens"),
     )
     kl_estimator: Literal["k1", "abs", "k2", "k3", "full"] = Field(
-        "k3", description="How the distance to the reference is estimated."
+        "k3",
+        title="KL estimator",
+        description="How the distance to the reference is estimated.",
     )
     kl_coef: float = Field(
         0.0,
@@ -211,10 +222,10 @@ class LossConfig(Part):
         description="Weight of the KL to the reference; 0 needs no reference model.",
     )
     kl_in: Literal["loss", "reward"] = Field(
-        "loss", description="Where the KL enters."
+        "loss", title="KL enters in", description="Where the KL enters."
     )
     kl_clamp: float | None = Field(
-        None, gt=0, description="Bounds each token's KL value."
+        None, gt=0, title="KL clamp", description="Bounds each token's KL value."
     )
     importance_correction: (
         Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
@@ -236,6 +247,7 @@ class ReferenceConfig(Part):
 
     kind: Literal["auto", "none", "frozen"] = Field(
         "auto",
+        title="Reference",
         description="auto: a frozen copy of the starting model when the KL weight "
         "is above 0, none otherwise.",
     )
@@ -264,6 +276,7 @@ class OptimConfig(Part):
     warmup_steps: int = Field(
         0,
         ge=0,
+        title="Warm-up",
         description="The learning rate rises from 0 over these steps.",
         json_schema_extra=_unit("steps"),
     )
@@ -271,10 +284,14 @@ class OptimConfig(Part):
         0.0,
         ge=0,
         le=1,
+        title="Final learning rate",
         description="Learning rate at the last step as a share of the peak.",
     )
     max_grad_norm: float | None = Field(
-        1.0, gt=0, description="The gradient is scaled down to this norm; empty: never."
+        1.0,
+        gt=0,
+        title="Largest gradient norm",
+        description="The gradient is scaled down to this norm; empty: never.",
     )
     updates_per_batch: int = Field(
         1,
@@ -299,16 +316,25 @@ class EvaluationConfig(Part):
     every_steps: int = Field(
         20,
         ge=0,
+        title="Evaluate every",
         description="Evaluate every so many steps, before the first and after the "
         "last; 0: never.",
         json_schema_extra=_unit("steps"),
     )
     samples_per_prompt: int = Field(
-        1, ge=1, le=1_024, json_schema_extra=_unit("completions"),
+        1,
+        ge=1,
+        le=1_024,
+        json_schema_extra=_unit("completions"),
+        title="Samples per held-out prompt",
         description="Completions sampled for each held-out prompt.",
     )
     temperature: float = Field(
-        1.0, ge=0, le=5, description="Sampling temperature; 0: the likeliest token."
+        1.0,
+        ge=0,
+        le=5,
+        title="Evaluation temperature",
+        description="Sampling temperature; 0: the likeliest token.",
     )
 
 
@@ -318,11 +344,16 @@ class CheckpointConfig(Part):
     every_steps: int = Field(
         20,
         ge=0,
+        title="Checkpoint every",
         description="Save every so many steps; 0: only at the end and on stop.",
         json_schema_extra=_unit("steps"),
     )
     keep_last: int = Field(
-        2, ge=1, le=1_000, description="Older checkpoints are deleted.",
+        2,
+        ge=1,
+        le=1_000,
+        title="Checkpoints kept",
+        description="Older checkpoints are deleted.",
         json_schema_extra=_unit("checkpoints"),
     )
 
@@ -333,6 +364,7 @@ class LoggingConfig(Part):
     groups_every_steps: int = Field(
         1,
         ge=1,
+        title="Keep groups every",
         description="Groups with all their completions are kept every so many steps.",
         json_schema_extra=_unit("steps"),
     )
@@ -345,6 +377,7 @@ class DistributedConfig(Part):
         None,
         ge=1,
         le=1_024,
+        title="Threads",
         description="CPU threads of the trainer; empty: as many as there are cores.",
         json_schema_extra=_unit("threads"),
     )
