@@ -1,4 +1,4 @@
-"""How a run may go from one state to another: guarded UPDATEs, each with an audit row."""
+"""How a run may go from one state to another: guarded UPDATEs, each audited."""
 
 from __future__ import annotations
 

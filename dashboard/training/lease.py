@@ -1,0 +1,123 @@
+"""Holding a run: one UPDATE claims it, its epoch fences off whoever held it before.
+
+Times are the database's own, so workers' clocks do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
+
+from dashboard.runs.models import HELD, Epoch, Run, RunState
+from dashboard.runs.state import transition
+
+LEASE = timedelta(seconds=60)
+RENEW_SECONDS = 10.0
+HOLDING = [RunState(state) for state in HELD]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to write about a run, until somebody else claims it."""
+
+    run_id: int
+    epoch: int
+
+    @property
+    def guard(self) -> Q:
+        return Q(epoch=self.epoch)
+
+
+class Fenced(Exception):
+    """The run is no longer ours: whatever we were going to write must not be."""
+
+
+def startable() -> QuerySet[Run]:
+    """Queued runs whose back-off is over, oldest first."""
+    rested = Q(not_before__isnull=True) | Q(not_before__lte=Now())
+    return Run.objects.filter(rested, state=RunState.QUEUED).order_by(
+        "created_at", "id"
+    )
+
+
+def claim_next(worker: str, *, may_take: Callable[[Run], bool]) -> Claim | None:
+    """Claim the oldest queued run that this worker may take."""
+    for run in startable().iterator(chunk_size=100):
+        if may_take(run) and (claim := claim_run(run.id, worker)):
+            return claim
+    return None
+
+
+@transaction.atomic
+def claim_run(run_id: int, worker: str) -> Claim | None:
+    """Take one queued run; None when another process got there first."""
+    is_mine = transition(
+        run_id,
+        sources=[RunState.QUEUED],
+        target=RunState.STARTING,
+        when=Q(not_before__isnull=True) | Q(not_before__lte=Now()),
+        detail={"worker": worker},
+        epoch=F("epoch") + 1,
+        worker=worker,
+        lease_until=Now() + LEASE,
+        not_before=None,
+    )
+    if not is_mine:
+        return None
+    # Our own UPDATE holds the row's lock, so this is the epoch it made.
+    epoch = Run.objects.values_list("epoch", flat=True).get(id=run_id)
+    Epoch.objects.create(run_id=run_id, number=epoch, worker=worker, claimed_at=Now())
+    return Claim(run_id=run_id, epoch=epoch)
+
+
+def renew(claim: Claim) -> RunState:
+    """Hold it for another minute and hear what is wanted of it.
+
+    An expired lease is renewed as well, as long as nobody took the run meanwhile:
+    that is a database outage outlived.
+    """
+    held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
+    if not held.update(lease_until=Now() + LEASE):
+        raise Fenced(f"Run {claim.run_id} is not held by epoch {claim.epoch} any more.")
+    return read_state(claim)
+
+
+def read_state(claim: Claim) -> RunState:
+    held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
+    state = held.values_list("state", flat=True).first()
+    if state is None:
+        raise Fenced(f"Run {claim.run_id} is not held by epoch {claim.epoch} any more.")
+    return RunState(state)
+
+
+@transaction.atomic
+def give_up(
+    claim: Claim,
+    *,
+    sources: list[RunState],
+    target: RunState,
+    outcome: str,
+    **fields: object,
+) -> bool:
+    """End this epoch and leave the run in `target`."""
+    if not transition(
+        claim.run_id,
+        sources=sources,
+        target=target,
+        when=claim.guard,
+        detail={"outcome": outcome},
+        **fields,
+    ):
+        return False
+    close_epoch(claim.run_id, claim.epoch, outcome)
+    return True
+
+
+def close_epoch(run_id: int, number: int, outcome: str) -> None:
+    lives = Epoch.objects.filter(run_id=run_id, number=number, ended_at__isnull=True)
+    lives.update(ended_at=Now(), outcome=outcome[:200])

@@ -1,0 +1,77 @@
+"""A run that lost its trainer or its worker: another life, or the end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.services import END_TIME
+from dashboard.runs.state import transition
+from dashboard.training.lease import HOLDING, Claim, close_epoch
+
+MAX_ATTEMPTS = 3
+ENDING = [RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING]
+
+
+def back_off(attempt: int) -> timedelta:
+    """10 s, 30 s, 90 s after the first, second and third loss."""
+    return timedelta(seconds=10 * 3**attempt)
+
+
+@transaction.atomic
+def lose_life(run: Run, *, outcome: str) -> bool:
+    """Requeue a held run after a rest; at the fourth loss in a row it has failed.
+
+    One whose stop was asked for is stopped instead. False when another process got
+    there first. `run` may be stale: its epoch is the guard.
+    """
+    claim = Claim(run_id=run.id, epoch=run.epoch)
+    lost = transition(
+        run.id,
+        sources=HOLDING,
+        target=RunState.LOST,
+        when=claim.guard,
+        detail={"outcome": outcome, "epoch": run.epoch},
+    )
+    if not lost:
+        return False
+    close_epoch(run.id, run.epoch, outcome)
+    if run.state == RunState.STOPPING:
+        return _stop(run.id)
+    if run.attempt >= MAX_ATTEMPTS:
+        return fail(
+            run.id,
+            f"The run was lost {run.attempt + 1} times in a row without reaching a new "
+            f"checkpoint, so it was not started again. The last time: {outcome}.",
+        )
+    return transition(
+        run.id,
+        sources=[RunState.LOST],
+        target=RunState.QUEUED,
+        attempt=run.attempt + 1,
+        not_before=Now() + back_off(run.attempt),
+    )
+
+
+def _stop(run_id: int) -> bool:
+    return transition(
+        run_id,
+        sources=[RunState.LOST],
+        target=RunState.STOPPED,
+        finished_at=END_TIME,
+    )
+
+
+def fail(run_id: int, reason: str) -> bool:
+    """`reason` is a sentence for the run's owner."""
+    return transition(
+        run_id,
+        sources=[RunState.LOST, *ENDING],
+        target=RunState.FAILED,
+        detail={"reason": reason[:2_000]},
+        fail_reason=reason,
+        finished_at=END_TIME,
+    )

@@ -1,0 +1,136 @@
+"""The trainer as a child process that cannot outlive its supervisor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from dashboard.environment import ROOT
+from dashboard.training.rundir import RunDirectory
+
+# The trainer has no business with our servers, nor a model's code with our keys.
+WITHHELD = ("DATABASE_URL", "REDIS_URL", "COHORT_SECRET_KEY")
+LOG_CAP_BYTES = 32 * 1024 * 1024
+LOG_KEPT_BYTES = 8 * 1024 * 1024
+# When memory runs out the kernel shall take the trainer, not its supervisor.
+OOM_SCORE_ADJ = 500
+
+
+def trainer_command(
+    directory: RunDirectory, *, epoch: int, resume_from: Path | None
+) -> list[str]:
+    resume = ["--resume-from", str(resume_from)] if resume_from else []
+    return [
+        sys.executable,
+        "-m",
+        "trainer",
+        "run",
+        str(directory.config),
+        "--out",
+        str(directory.epoch(epoch).path),
+        "--epoch",
+        str(epoch),
+        "--checkpoints",
+        str(directory.checkpoints),
+        *resume,
+    ]
+
+
+class TrainerProcess:
+    """In a session of its own, so that what it started can be killed with it.
+
+    It holds the read end of a pipe whose write end only we have: when we die, however
+    we die, it reads the end of the file and goes.
+    """
+
+    def __init__(self, command: Sequence[str], *, log: Path) -> None:
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        read_end, self._write_end = os.pipe()
+        try:
+            with log.open("ab") as output:
+                self._child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=ROOT,
+                    env=_environment(os.environ, parent_pipe=read_end),
+                    pass_fds=(read_end,),
+                    start_new_session=True,
+                )
+        except BaseException:
+            os.close(self._write_end)
+            raise
+        finally:
+            os.close(read_end)
+        _prefer_for_oom(self.pid)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+        self.reap()
+        os.close(self._write_end)
+
+    def has_exited(self) -> bool:
+        """Leaves it unreaped: until then its process group cannot be another's."""
+        if self._child.returncode is not None:
+            return True
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.pid, options) is not None
+
+    def ask_to_stop(self) -> None:
+        if not self.has_exited():
+            os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """The trainer and everything it started."""
+        if self._child.returncode is None:
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def reap(self) -> int:
+        """Its exit status, negative for a signal, once it has exited."""
+        if self._child.returncode is None and self.has_exited():
+            self.kill()  # what it may have left behind
+        return self._child.wait()
+
+    def cap_log(self) -> None:
+        """Keep the log's last part when it has grown too large."""
+        if self.log.stat().st_size <= LOG_CAP_BYTES:
+            return
+        with self.log.open("r+b") as file:
+            cut = file.seek(-LOG_KEPT_BYTES, os.SEEK_END)
+            kept = file.read()
+            file.truncate(0)
+        # The child appends as well, so each write lands at the end, whole.
+        with self.log.open("ab") as file:
+            file.write(b"[%d bytes left out]\n" % cut + kept)
+
+
+def _environment(base: Mapping[str, str], *, parent_pipe: int) -> dict[str, str]:
+    kept = {name: value for name, value in base.items() if name not in WITHHELD}
+    return {**kept, "COHORT_PARENT_PIPE": str(parent_pipe), "PYTHONUNBUFFERED": "1"}
+
+
+def _prefer_for_oom(pid: int) -> None:
+    try:
+        Path(f"/proc/{pid}/oom_score_adj").write_text(str(OOM_SCORE_ADJ), "ascii")
+    except OSError:
+        return  # not Linux, or already gone

@@ -1,0 +1,63 @@
+"""What a run's own row says about its progress: metric names, last and best values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.events import Evaluated, Event, StepFinished
+
+BEST_OF = "reward/mean"
+NAME_LENGTH = 120
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """Starts as the stored row has it; `is_changed` tells to write it back.
+
+    summary = {"last": {metric: value}, "best": {"reward/mean": value, "step": n}}
+    """
+
+    metric_names: list[str]
+    summary: dict[str, Any]
+    last_step: int
+    is_changed: bool = False
+    _places: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._places = {name: place for place, name in enumerate(self.metric_names)}
+        self.summary.setdefault("last", {})
+        self.summary.setdefault("best", {})
+
+    def observe(self, event: Event) -> None:
+        if isinstance(event, StepFinished):
+            self.last_step = max(self.last_step, event.step)
+            self._note_best(event.metrics.get(BEST_OF), event.step)
+        if isinstance(event, StepFinished | Evaluated):
+            self.summary["last"].update(event.metrics)
+            self.is_changed = True
+
+    def values(self, metrics: Mapping[str, float | None]) -> list[float | None]:
+        """The metrics in the order of `metric_names`, which grows as needed."""
+        row: list[float | None] = [None] * len(self.metric_names)
+        for name, value in metrics.items():
+            place = self._place(name[:NAME_LENGTH])
+            if place == len(row):
+                row.append(value)
+            else:
+                row[place] = value
+        return row
+
+    def _place(self, name: str) -> int:
+        place = self._places.get(name)
+        if place is None:
+            place = self._places[name] = len(self.metric_names)
+            self.metric_names.append(name)
+            self.is_changed = True
+        return place
+
+    def _note_best(self, value: float | None, step: int) -> None:
+        best = self.summary["best"].get(BEST_OF)
+        if value is not None and (best is None or value > best):
+            self.summary["best"] = {BEST_OF: value, "step": step}

@@ -1,0 +1,49 @@
+"""Finding runs whose worker is gone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from dashboard.runs.models import Run
+from dashboard.training.lease import HOLDING, LEASE
+from dashboard.training.lives import lose_life
+from dashboard.training.models import Worker
+
+ADVISORY_LOCK = 0x436F686F  # any number of our own, the same in every process
+FORGET_AFTER = timedelta(days=7)
+
+
+@transaction.atomic
+def reap(*, grace: timedelta = LEASE) -> list[int]:
+    """Requeue or end every run whose lease ran out; their ids.
+
+    Idempotent: whoever comes second finds the lock taken or the run moved on. After
+    the database's start supervisors have `grace` to report again.
+    """
+    if not _is_alone() or not _is_up_for(grace):
+        return []
+    expired = Run.objects.select_for_update(skip_locked=True).filter(
+        state__in=HOLDING, lease_until__lt=Now()
+    )
+    lost = [
+        run.id
+        for run in expired
+        if lose_life(run, outcome=f"its worker {run.worker} was not heard of")
+    ]
+    Worker.objects.filter(last_seen__lt=Now() - FORGET_AFTER).delete()
+    return lost
+
+
+def _is_alone() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [ADVISORY_LOCK])
+        return bool(cursor.fetchone()[0])
+
+
+def _is_up_for(grace: timedelta) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now() - pg_postmaster_start_time() >= %s", [grace])
+        return bool(cursor.fetchone()[0])

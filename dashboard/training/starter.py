@@ -1,0 +1,152 @@
+"""Starter content: a small model made on this machine, and a first run of it.
+
+The warm-up takes a minute or two and is kept in COHORT_DATA/starter; the run is
+launched once, for a team that has none.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from django.conf import settings
+from django.db import transaction
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.models import Dataset, DatasetVersion
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.environment import ROOT
+from dashboard.rewards.models import RecipeVersion, RewardRecipe
+from dashboard.rewards.services import save_recipe_version
+from dashboard.runs.models import Run
+from dashboard.runs.services import launch_run
+from trainer.config import RunConfig, load_config
+from trainer.rewards.spec import Recipe
+
+NAME = "Countdown starter"
+RECIPE_NAME = "Countdown"
+RUN_NAME = "first-run"
+MODEL_LABEL = "Countdown starter (0.6 M)"
+Show = Callable[[str, int, int], None]  # phase, done, total
+
+
+class StarterFault(Exception):
+    """Why there is no starter content, and what to do."""
+
+
+def starter_folder() -> Path:
+    return Path(settings.COHORT_DATA) / "starter" / "countdown"
+
+
+def is_warmed_up(folder: Path) -> bool:
+    """starter.json is written last: a warm-up that was killed has none."""
+    return (folder / "starter.json").exists()
+
+
+def warm_up(folder: Path, *, show: Show) -> None:
+    """Make the model, its rows, its recipe and the run to launch, in a fresh folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    log = folder.with_suffix(".log")
+    command = [sys.executable, "-m", "trainer", "warmup", "--out", str(folder)]
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(
+            [*command, "--json-progress"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as child,
+    ):
+        assert child.stdout is not None
+        try:
+            for line in child.stdout:
+                _show_line(line, show)
+        except BaseException:
+            child.terminate()
+            raise
+    if child.returncode != 0 or not is_warmed_up(folder):
+        raise StarterFault(
+            f"The starter model could not be made (exit {child.returncode}), so there "
+            f"is no first run. Its log, {log}, ends:\n{_tail(log)}\nStart Cohort again "
+            "to try once more, or launch a run of your own model."
+        )
+
+
+def _show_line(line: str, show: Show) -> None:
+    if line.startswith("{"):
+        progress = json.loads(line)
+        show(progress["phase"], progress["done"], progress["total"])
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-6:])
+
+
+@transaction.atomic
+def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
+    """The team's first run; None when it has had one."""
+    # Two starts at once must not launch two.
+    Team.objects.select_for_update().get(pk=team.pk)
+    if Run.objects.filter(team=team).exists():
+        return None
+    config = load_config(folder / "run.toml")
+    model = config.model.model_copy(update={"path": str(folder / "model")})
+    data = config.data.model_copy(update={"rows": "rows.jsonl"})
+    recipe = _recipe_version(team, user, folder)
+    return launch_run(
+        team=team,
+        user=user,
+        name=RUN_NAME,
+        config=RunConfig.model_validate(
+            {
+                **config.model_dump(),
+                "model": model.model_dump(),
+                "data": data.model_dump(),
+            }
+        ),
+        dataset_version=_dataset_version(team, user, folder),
+        recipe_version=recipe,
+        model_label=MODEL_LABEL,
+    )
+
+
+def _dataset_version(team: Team, user: User, folder: Path) -> DatasetVersion:
+    rows = list(_read_rows(folder / "rows.jsonl"))
+    columns = sorted(rows[0].columns)
+    return create_dataset_version(
+        team=team,
+        name=NAME,
+        rows=rows,
+        mapping={"prompt": "prompt", "answer": "answer", "columns": columns},
+        source={"kind": "starter", "filename": "rows.jsonl"},
+        user=user,
+        dataset=Dataset.objects.filter(team=team, name=NAME).first(),
+    )
+
+
+def _read_rows(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            row = json.loads(line)
+            yield Row(
+                prompt=row["prompt"], answer=row["answer"], columns=row["columns"]
+            )
+
+
+def _recipe_version(team: Team, user: User, folder: Path) -> RecipeVersion:
+    recipe = Recipe.model_validate_json((folder / "recipe.json").read_text())
+    return save_recipe_version(
+        team=team,
+        name=RECIPE_NAME,
+        recipe=recipe,
+        user=user,
+        existing=RewardRecipe.objects.filter(team=team, name=RECIPE_NAME).first(),
+        description="Made at the first start, with the starter model.",
+    )

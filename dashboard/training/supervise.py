@@ -1,0 +1,278 @@
+"""One life of a run: start its trainer, store what it says, heed what is asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from django.db import DatabaseError, InterfaceError, OperationalError
+
+from dashboard.runs.models import Run, RunState
+from dashboard.training.ending import Ending, conclude
+from dashboard.training.follow import LogFollower
+from dashboard.training.ingest import ingest
+from dashboard.training.journal import Journal
+from dashboard.training.lease import RENEW_SECONDS, Claim, Fenced, read_state, renew
+from dashboard.training.lives import fail, lose_life
+from dashboard.training.outage import Patience
+from dashboard.training.process import TrainerProcess, trainer_command
+from dashboard.training.reading import read_events
+from dashboard.training.rundir import RunDirectory, freeze, run_directory
+from dashboard.training.tail import read_tail
+from dashboard.training.takeover import CannotResume, take_over
+from trainer.events import Event, RunFailed, RunFinished, RunStopped
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class CommandFactory(Protocol):
+        def __call__(
+            self, directory: RunDirectory, *, epoch: int, resume_from: Path | None
+        ) -> list[str]: ...
+
+
+LAST_WORDS = (RunFinished, RunFailed, RunStopped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    poll_seconds: float = 0.05  # the larger part of a point's way to the screen
+    look_seconds: float = 1.0  # for a request to stop
+    renew_seconds: float = RENEW_SECONDS
+    grace_seconds: float = 120.0  # to finish a step and save
+    release_patience_seconds: float = 30.0  # for a database that is gone at shutdown
+
+
+class CannotStart(Exception):
+    """The run was failed or requeued before its trainer was started."""
+
+
+class TooLate(Exception):
+    """The worker shuts down and the database is gone: the lease will run out."""
+
+
+class StoreRefused(Exception):
+    """The database answered, but would not take what the log says."""
+
+
+def supervise(
+    claim: Claim,
+    *,
+    is_shutting_down: Callable[[], bool],
+    command: CommandFactory = trainer_command,
+    timing: Timing = Timing(),
+) -> None:
+    """Hold the run until its trainer's end, whatever that is."""
+    directory = run_directory(claim.run_id)
+    journal = Journal(
+        directory.epoch(claim.epoch).supervisor_log,
+        about=f"run {claim.run_id} epoch {claim.epoch}",
+    )
+    patience = Patience(journal)
+    try:
+        resume_from = _prepare(claim, directory, journal, patience)
+        argv = command(directory, epoch=claim.epoch, resume_from=resume_from)
+        life = Life(claim, directory, journal, patience, is_shutting_down, timing)
+        life.live(argv)
+    except CannotStart as error:
+        journal.write(f"The run could not be started: {error}")
+    except Fenced as error:
+        journal.write(f"{error} Its trainer was ended and nothing more is written.")
+    except TooLate:
+        journal.write("The worker shuts down without the database; the lease runs out.")
+
+
+def _prepare(
+    claim: Claim, directory: RunDirectory, journal: Journal, patience: Patience
+) -> Path | None:
+    """Write the run's files and find where to resume; every step can be repeated."""
+    found: list[Path | None] = []
+    patience.insist(lambda: found.append(_start_of(claim, directory, journal)))
+    return found[-1]
+
+
+def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Path | None:
+    run = Run.objects.select_related("dataset_version__dataset").get(id=claim.run_id)
+    journal.write(f"Claimed by {run.worker}.")
+    try:
+        freeze(run)
+        if claim.epoch == 1:
+            return None
+        beat = _Beat(lambda: renew(claim))
+        checkpoint = take_over(claim, directory, journal=journal, keep_alive=beat)
+    except OSError as error:
+        outcome = f"the run's files could not be prepared: {error}"
+        lose_life(run, outcome=outcome)
+        raise CannotStart(outcome) from error
+    except (CannotResume, ValueError) as error:
+        _fail(claim, str(error))
+        raise CannotStart(str(error)) from error
+    return checkpoint.path if checkpoint else None
+
+
+def _renew(claim: Claim) -> None:
+    renew(claim)
+
+
+class _Beat:
+    """Calls an action when it is due, however often it is called itself."""
+
+    def __init__(
+        self, action: Callable[[], object], every: float = RENEW_SECONDS
+    ) -> None:
+        self._action = action
+        self._every = every
+        self._due = time.monotonic() + every
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + self._every
+            self._action()
+
+
+class Life:
+    """The trainer's process, its log, and the clocks of what must be done when."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        directory: RunDirectory,
+        journal: Journal,
+        patience: Patience,
+        is_shutting_down: Callable[[], bool],
+        timing: Timing,
+    ) -> None:
+        self._claim = claim
+        self._files = directory.epoch(claim.epoch)
+        self._journal = journal
+        self._is_shutting_down = is_shutting_down
+        self._timing = timing
+        self._patience = patience
+        self._follower = LogFollower(self._files.events)
+        self._step = 0
+        self._last_word: Event | None = None
+        self._asked_at: float | None = None
+        self._was_killed = False
+        self._was_released = False
+        self._look = _Beat(self._look_at_run, timing.look_seconds)
+        self._renew = _Beat(self._renew_lease, timing.renew_seconds)
+
+    def live(self, argv: list[str]) -> None:
+        with TrainerProcess(argv, log=self._files.trainer_log) as trainer:
+            self._trainer = trainer
+            self._journal.write(f"Started the trainer as process {trainer.pid}.")
+            try:
+                self._follow_to_the_end()
+            except StoreRefused as error:
+                self._give_up(error)
+                return
+            status = trainer.reap()
+        self._conclude(status)
+
+    def _follow_to_the_end(self) -> None:
+        while True:
+            # Asked before reading, so that its last words are in what we read.
+            has_exited = self._trainer.has_exited()
+            num_lines = self._store_new_lines()
+            if has_exited and num_lines == 0:
+                return
+            self._heed()
+            if not num_lines:
+                time.sleep(self._timing.poll_seconds)
+
+    def _store_new_lines(self) -> int | None:
+        """How many lines; None when the database cannot be reached."""
+        lines = self._follower.read()
+        if not lines:
+            return 0
+        events = read_events(lines, epoch=self._claim.epoch)
+        if not self._patience.attempt(lambda: self._ingest(events)):
+            return None
+        self._follower.advance(lines)
+        self._note(events)
+        return len(events)
+
+    def _ingest(self, events: list[Event]) -> None:
+        try:
+            ingest(self._claim, events)
+        except (OperationalError, InterfaceError):
+            raise
+        except DatabaseError as error:
+            raise StoreRefused(str(error).strip()) from error
+
+    def _note(self, events: list[Event]) -> None:
+        self._step = max(self._step, *(event.step for event in events))
+        words = [event for event in events if isinstance(event, LAST_WORDS)]
+        self._last_word = words[-1] if words else self._last_word
+
+    def _heed(self) -> None:
+        """Requests to stop, the lease, the grace period."""
+        self._look()
+        self._renew()
+        if self._is_shutting_down():
+            self._was_released = True
+            self._ask_to_stop("the worker is shutting down")
+            if self._patience.down_seconds > self._timing.release_patience_seconds:
+                raise TooLate
+        if self._is_overdue():
+            self._journal.write("It did not stop in time and was killed.")
+            self._was_killed = True
+            self._trainer.kill()
+
+    def _look_at_run(self) -> None:
+        self._trainer.cap_log()
+        self._patience.attempt(self._read_wish)
+
+    def _read_wish(self) -> None:
+        if read_state(self._claim) == RunState.STOPPING:
+            self._ask_to_stop("a stop was requested")
+
+    def _renew_lease(self) -> None:
+        self._patience.attempt(lambda: _renew(self._claim))
+
+    def _ask_to_stop(self, why: str) -> None:
+        if self._asked_at is None:
+            self._journal.write(f"Asked the trainer to save and stop: {why}.")
+            self._asked_at = time.monotonic()
+            self._trainer.ask_to_stop()
+
+    def _is_overdue(self) -> bool:
+        if self._asked_at is None or self._was_killed:
+            return False
+        overdue = time.monotonic() - self._asked_at > self._timing.grace_seconds
+        return overdue and not self._trainer.has_exited()
+
+    def _conclude(self, status: int) -> None:
+        ending = Ending(
+            status=status,
+            last_word=self._last_word,
+            step=self._step,
+            log_lines=read_tail(self._files.trainer_log, max_lines=50).lines,
+            was_released=self._was_released,
+            was_killed=self._was_killed,
+        )
+        self._journal.write(f"The trainer ended: {ending.outcome}.")
+        self._insist(lambda: conclude(self._claim, ending))
+
+    def _insist(self, action: Callable[[], None]) -> None:
+        while not self._patience.attempt(action):
+            gone = self._patience.down_seconds > self._timing.release_patience_seconds
+            if gone and self._is_shutting_down():
+                raise TooLate
+            time.sleep(self._timing.poll_seconds)
+
+    def _give_up(self, error: StoreRefused) -> None:
+        reason = (
+            f"The run's log could not be stored, so it was ended at step {self._step}: "
+            f"{error}"
+        )
+        self._journal.write(reason)
+        self._insist(lambda: _fail(self._claim, reason))
+
+
+def _fail(claim: Claim, reason: str) -> None:
+    renew(claim)  # Fenced when it is not ours to fail
+    fail(claim.run_id, reason)

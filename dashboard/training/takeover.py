@@ -1,0 +1,167 @@
+"""Going on where another life of the run ended: one history, nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import takewhile
+from typing import Any
+
+from django.db import models, transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from dashboard.live.publish import ring_on_commit
+from dashboard.runs.models import Checkpoint, Epoch, Evaluation, Run, Step
+from dashboard.samples.models import Group
+from dashboard.training.checkpoints import SavedCheckpoint, newest_verified
+from dashboard.training.follow import LogFollower
+from dashboard.training.ingest import ingest, write_progress
+from dashboard.training.journal import Journal
+from dashboard.training.lease import HOLDING, Claim, Fenced
+from dashboard.training.progress import BEST_OF, Progress
+from dashboard.training.reading import read_events
+from dashboard.training.rundir import RunDirectory
+
+HISTORY: tuple[type[models.Model], ...] = (Step, Evaluation, Group, Checkpoint)
+
+
+class CannotResume(Exception):
+    """The run has checkpoints, but none that may be trusted."""
+
+
+def take_over(
+    claim: Claim,
+    directory: RunDirectory,
+    *,
+    journal: Journal,
+    keep_alive: Callable[[], None],
+) -> SavedCheckpoint | None:
+    """Find where to resume and make the stored history end exactly there.
+
+    None: no checkpoint was ever saved, so the run begins again from step 0.
+    """
+    damaged: list[str] = []
+    checkpoint = newest_verified(
+        directory.checkpoints, on_damaged=damaged.append, on_progress=keep_alive
+    )
+    for message in damaged:
+        journal.write(f"Checkpoint passed over: {message}")
+    if checkpoint is None:
+        _refuse_to_start_over(claim, damaged)
+    step = checkpoint.step if checkpoint else 0
+    drained = drain_old_log(claim, directory, up_to_step=step, keep_alive=keep_alive)
+    cut_history(claim, after=step, checkpoint=checkpoint)
+    where = f"checkpoint {checkpoint.path.name}" if checkpoint else "the beginning"
+    journal.write(f"Resuming from {where}; {drained} lines of the old log were new.")
+    return checkpoint
+
+
+def _refuse_to_start_over(claim: Claim, damaged: list[str]) -> None:
+    known = Checkpoint.objects.filter(run_id=claim.run_id, superseded_by__isnull=True)
+    if not known.exists():
+        return
+    raise CannotResume(
+        f"The run has {known.count()} saved checkpoints, but none of them can be "
+        f"resumed from: {' '.join(damaged) or 'their files are gone.'} Clone the run "
+        "to start it over."
+    )
+
+
+def drain_old_log(
+    claim: Claim,
+    directory: RunDirectory,
+    *,
+    up_to_step: int,
+    keep_alive: Callable[[], None],
+) -> int:
+    """Store what the last life logged but its supervisor did not live to store.
+
+    Only the last one's log can hold such lines: each life drains the one before it
+    ahead of writing a log of its own.
+    """
+    earlier = [n for n in directory.epoch_numbers() if n < claim.epoch]
+    written = [n for n in earlier if directory.epoch(n).events.exists()]
+    if not written:
+        return 0
+    follower = LogFollower(directory.epoch(written[-1]).events)
+    num_new = 0
+    while lines := follower.read():
+        events = read_events(lines, epoch=written[-1])
+        kept = list(takewhile(lambda event: event.step <= up_to_step, events))
+        num_new += ingest(claim, kept)
+        if len(kept) < len(events):
+            break
+        follower.advance(lines)
+        keep_alive()
+    return num_new
+
+
+@transaction.atomic
+def cut_history(
+    claim: Claim, *, after: int, checkpoint: SavedCheckpoint | None
+) -> None:
+    """Rows past the checkpoint belong to a history that is over."""
+    held = Run.objects.select_for_update().filter(
+        claim.guard, id=claim.run_id, state__in=HOLDING
+    )
+    run = held.first()
+    if run is None:
+        raise Fenced(f"Run {claim.run_id} is not held by epoch {claim.epoch} any more.")
+    for model in HISTORY:
+        current = model._default_manager.filter(
+            run_id=run.id, superseded_by__isnull=True
+        )
+        current.filter(step__gt=after).update(superseded_by=claim.epoch)
+    if checkpoint is not None:
+        _make_known(run.id, checkpoint)
+    Epoch.objects.filter(run_id=run.id, number=claim.epoch).update(from_step=after)
+    write_progress(run.id, _progress_at(run, after))
+    Run.objects.filter(id=run.id).update(seq=F("seq") + 1)
+    ring_on_commit(run.id, run.seq + 1)
+
+
+def _make_known(run_id: int, checkpoint: SavedCheckpoint) -> None:
+    """The trainer may have died between saving it and saying so."""
+    Checkpoint.objects.get_or_create(
+        run_id=run_id,
+        name=checkpoint.path.name,
+        defaults={
+            "step": checkpoint.step,
+            "epoch": checkpoint.epoch,
+            "sha256": checkpoint.sha256,
+            "num_bytes": checkpoint.num_bytes,
+            "saved_at": Now(),
+        },
+    )
+
+
+def _progress_at(run: Run, step: int) -> Progress:
+    """Last and best as they were when the checkpoint was saved."""
+    return Progress(
+        metric_names=run.metric_names,
+        summary={"last": _last_values(run), "best": _best(run)},
+        last_step=step,
+    )
+
+
+def _last_values(run: Run) -> dict[str, Any]:
+    current = run.steps.filter(superseded_by__isnull=True).order_by("-step")
+    values = current.values_list("values", flat=True).first() or []
+    named = zip(run.metric_names, values, strict=False)  # newer names have no value yet
+    last = {name: value for name, value in named if value is not None}
+    held_out = run.evaluations.filter(superseded_by__isnull=True).order_by("step")
+    for metrics in held_out.values_list("metrics", flat=True):
+        last.update(metrics)
+    return last
+
+
+def _best(run: Run) -> dict[str, Any]:
+    if BEST_OF not in run.metric_names:
+        return {}
+    place = run.metric_names.index(BEST_OF)
+    current = run.steps.filter(superseded_by__isnull=True)
+    # Django counts array places from 0 as Python does.
+    ranked = current.filter(**{f"values__{place}__isnull": False})
+    best = ranked.order_by(f"-values__{place}", "step")
+    row = best.values_list(f"values__{place}", "step").first()
+    return {BEST_OF: row[0], "step": row[1]} if row else {}

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Task, shared_task
+from celery.signals import worker_ready, worker_shutdown, worker_shutting_down
+
+from dashboard.runs.models import Run
+from dashboard.training import shutdown
+from dashboard.training.dispatch import QUEUE
+from dashboard.training.dispatch import dispatch as ring_for_queued_runs
+from dashboard.training.lease import claim_next
+from dashboard.training.reaper import reap as reap_expired_leases
+from dashboard.training.supervise import supervise
+from dashboard.training.visibility import note_unseen, sees_files
+from dashboard.training.workers import WorkerBeat
+
+_beats: list[WorkerBeat] = []
+
+
+@shared_task(name="training.work", bind=True, ignore_result=True)
+def work(self: Task[..., None]) -> None:
+    """Take the oldest queued run, if there is one, and see it through."""
+    worker = self.request.hostname or "worker"
+    unseen: list[Run] = []
+
+    def may_take(run: Run) -> bool:
+        if sees_files(run):
+            return True
+        unseen.append(run)
+        return False
+
+    if shutdown.is_announced():
+        return
+    claim = claim_next(worker, may_take=may_take)
+    note_unseen(worker, unseen)
+    if claim is not None:
+        supervise(claim, is_shutting_down=shutdown.is_announced)
+
+
+@shared_task(name="training.dispatch", bind=True, ignore_result=True)
+def dispatch(self: Task[..., None]) -> None:
+    ring_for_queued_runs(self.app)
+
+
+@shared_task(name="training.reap", ignore_result=True)
+def reap() -> None:
+    reap_expired_leases()
+
+
+@worker_shutting_down.connect
+def announce_shutdown(**_: Any) -> None:
+    shutdown.announce()
+
+
+@worker_ready.connect
+def start_beat(sender: Any, **_: Any) -> None:
+    """`sender` is the worker's consumer."""
+    if QUEUE in {queue.name for queue in sender.task_consumer.queues}:
+        beat = WorkerBeat(sender.hostname, num_slots=sender.controller.concurrency)
+        _beats.append(beat)
+        beat.start()
+
+
+@worker_shutdown.connect
+def stop_beat(**_: Any) -> None:
+    while _beats:
+        _beats.pop().stop()
