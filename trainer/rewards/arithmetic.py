@@ -1,0 +1,157 @@
+"""Arithmetic written as text: parsed, computed exactly, never evaluated as code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from trainer.rewards.patterns import compile_pattern
+
+# Bounds that no honest answer meets, and that keep hostile ones cheap. Each level of
+# depth costs five Python frames of a thousand.
+MAX_CHARACTERS = 2_000
+MAX_DEPTH = 50
+MAX_DIGITS = 30
+MAX_POWER_BITS = 4_096
+
+_SYMBOL = r"\d+\.\d*|\.\d+|\d+|\*\*|//|[-+*/()]"
+_SPACED = rf"(?:\s*(?:{_SYMBOL}))+\s*"
+
+
+class ArithmeticRefused(Exception):
+    """The text is not arithmetic, divides by zero, or is out of all bounds."""
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The value of an expression and the numerals in it, from left to right."""
+
+    value: Fraction
+    numerals: tuple[str, ...]
+
+
+def compute(text: str, *, as_python: bool = False) -> Computed:
+    """Compute an expression of whole numbers, + - * / and parentheses.
+
+    `as_python` also takes what Python's grammar makes of the same characters: powers
+    `**`, floor division `//` and decimal points.
+
+    >>> compute("(1 + 2) / 3").value
+    Fraction(1, 1)
+    """
+    if len(text) > MAX_CHARACTERS or not compile_pattern(_SPACED).fullmatch(text):
+        raise ArithmeticRefused("not arithmetic")
+    symbols: list[str] = compile_pattern(_SYMBOL).findall(text)
+    reader = _Reader(symbols, as_python=as_python)
+    try:
+        value = reader.sum(0)
+    except (ZeroDivisionError, OverflowError) as error:
+        raise ArithmeticRefused("has no value") from error
+    if reader.peek():
+        raise ArithmeticRefused("not arithmetic")
+    return Computed(value, tuple(symbol for symbol in symbols if _is_numeral(symbol)))
+
+
+def _is_numeral(symbol: str) -> bool:
+    return symbol[0].isdigit() or (symbol[0] == "." and len(symbol) > 1)
+
+
+class _Reader:
+    """Recursive descent, one method for each level of precedence."""
+
+    def __init__(self, symbols: list[str], *, as_python: bool) -> None:
+        self._symbols = symbols
+        self._position = 0
+        self._as_python = as_python
+
+    def peek(self) -> str:
+        """The next symbol; empty at the end."""
+        if self._position < len(self._symbols):
+            return self._symbols[self._position]
+        return ""
+
+    def _take(self) -> str:
+        symbol = self.peek()
+        self._position += 1
+        return symbol
+
+    def sum(self, depth: int) -> Fraction:
+        value = self._product(depth)
+        while self.peek() in {"+", "-"}:
+            if self._take() == "+":
+                value += self._product(depth)
+            else:
+                value -= self._product(depth)
+        return value
+
+    def _product(self, depth: int) -> Fraction:
+        value = self._signed(depth)
+        while self.peek() in {"*", "/", "//"}:
+            operator = self._take()
+            other = self._signed(depth)
+            if operator == "*":
+                value *= other
+            elif operator == "/":
+                value /= other
+            else:
+                self._refuse_unless_python()
+                value = Fraction(value // other)
+        return value
+
+    def _signed(self, depth: int) -> Fraction:
+        is_negative = False
+        while self.peek() in {"+", "-"}:
+            is_negative ^= self._take() == "-"
+        value = self._power(depth)
+        return -value if is_negative else value
+
+    def _power(self, depth: int) -> Fraction:
+        base = self._atom(depth)
+        if self.peek() != "**":
+            return base
+        self._refuse_unless_python()
+        self._take()
+        self._refuse_if_deep(depth)
+        return _raise_to(base, self._signed(depth + 1))
+
+    def _atom(self, depth: int) -> Fraction:
+        symbol = self._take()
+        if symbol == "(":
+            self._refuse_if_deep(depth)
+            value = self.sum(depth + 1)
+            if self._take() != ")":
+                raise ArithmeticRefused("a parenthesis is not closed")
+            return value
+        if not symbol or not _is_numeral(symbol):
+            raise ArithmeticRefused("not arithmetic")
+        return self._numeral(symbol)
+
+    def _numeral(self, symbol: str) -> Fraction:
+        if "." in symbol:
+            self._refuse_unless_python()
+        elif self._as_python and symbol[0] == "0" and symbol.strip("0"):
+            raise ArithmeticRefused("Python has no numbers such as 007")
+        if len(symbol) > MAX_DIGITS:
+            raise ArithmeticRefused("a number is too long")
+        return Fraction(symbol)
+
+    def _refuse_unless_python(self) -> None:
+        if not self._as_python:
+            raise ArithmeticRefused("only + - * / and parentheses are allowed")
+
+    def _refuse_if_deep(self, depth: int) -> None:
+        if depth >= MAX_DEPTH:
+            raise ArithmeticRefused("nested too deep")
+
+
+def _raise_to(base: Fraction, exponent: Fraction) -> Fraction:
+    if exponent.denominator == 1:
+        bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if abs(exponent) * bits > MAX_POWER_BITS:
+            raise ArithmeticRefused("a power is too large")
+        return Fraction(base**exponent.numerator)
+    power: Any = float(base) ** float(exponent)
+    if isinstance(power, complex):
+        raise ArithmeticRefused("has no real value")
+    return Fraction(power)

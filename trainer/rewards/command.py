@@ -1,0 +1,117 @@
+"""`python -m trainer score`: score completions from a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from trainer.rewards.published import as_published, load_published, published_names
+from trainer.rewards.sample import Sample
+from trainer.rewards.scoring import score_completion
+from trainer.rewards.spec import Recipe
+
+_OWN_KEYS = {"prompt", "completion", "answer", "columns"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    recipe = parser.add_mutually_exclusive_group(required=True)
+    recipe.add_argument("--recipe", type=Path, metavar="FILE", help="recipe as JSON")
+    recipe.add_argument(
+        "--preset",
+        metavar="NAME",
+        help=f"a published system's recipe: {', '.join(published_names())}",
+    )
+    parser.add_argument(
+        "--as-published",
+        action="store_true",
+        help="grade as the published code does, its holes included",
+    )
+    parser.add_argument(
+        "--rows",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="JSON lines with prompt, completion, answer and any columns",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """One line of JSON for each row; 0 when all were read, 2 on bad input."""
+    try:
+        recipe = _recipe(options)
+        for number, sample in _samples(options.rows):
+            score = score_completion(recipe, sample)
+            print(json.dumps({"total": score.total, "rules": score.rules}))  # noqa: T201 - the command's output
+            for rule, error in score.errors.items():
+                _complain(f"line {number}, rule {rule}: {error}")
+    except (OSError, ValueError) as error:
+        _complain(_text(error))
+        return 2
+    return 0
+
+
+def _recipe(options: argparse.Namespace) -> Recipe:
+    if options.preset:
+        recipe = load_published(options.preset)
+    else:
+        text = options.recipe.read_text(encoding="utf-8")
+        recipe = Recipe.model_validate_json(text)
+    return as_published(recipe) if options.as_published else recipe
+
+
+def _samples(path: Path) -> Iterator[tuple[int, Sample]]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield number, _sample(path, number, line)
+
+
+def _sample(path: Path, number: int, line: bytes) -> Sample:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path}, line {number} is not JSON: {error}. Write one object per line."
+        ) from error
+    if not isinstance(row, dict) or not isinstance(row.get("completion"), str):
+        raise ValueError(
+            f'{path}, line {number} needs an object with a text "completion"; got '
+            f"{line[:80]!r}."
+        )
+    answer = row.get("answer")
+    nested = row.get("columns")
+    columns = {name: value for name, value in row.items() if name not in _OWN_KEYS}
+    return Sample(
+        prompt=_prompt_text(row.get("prompt", "")),
+        completion=row["completion"],
+        answer=None if answer is None else str(answer),
+        columns=columns | (nested if isinstance(nested, dict) else {}),
+    )
+
+
+def _prompt_text(prompt: Any) -> str:
+    """Chat messages become their contents, one after the other."""
+    if isinstance(prompt, list):
+        return "\n".join(
+            str(message.get("content", "")) if isinstance(message, dict) else ""
+            for message in prompt
+        )
+    return str(prompt)
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return " ".join(
+            fault["msg"].removeprefix("Value error, ") for fault in error.errors()
+        )
+    return str(error)
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"{text}\n")

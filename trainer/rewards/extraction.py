@@ -1,0 +1,67 @@
+"""Finding the answer in a completion, in time linear in its length."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainer.rewards.rule import Params
+from trainer.rewards.sample import Sample, Unscorable
+
+TAG_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
+
+
+class ExtractionParams(Params):
+    """Where in the completion the answer stands."""
+
+    source: Literal["tags", "last_line", "whole"] = Field(
+        "tags",
+        title="Answer stands in",
+        description="The last pair of answer tags, the last line that is not empty, "
+        "or the whole completion.",
+    )
+    tag: str = Field(
+        "answer",
+        pattern=TAG_NAME,
+        title="Answer tag",
+        description="Name of the tags, without brackets: answer for <answer>.",
+    )
+
+
+def extract(completion: str, params: ExtractionParams) -> str | None:
+    """The answer's text, stripped; None when it is not where it should be."""
+    if params.source == "tags":
+        return last_block(completion, params.tag)
+    if params.source == "last_line":
+        return last_line(completion)
+    return completion.strip() or None
+
+
+def last_block(text: str, tag: str) -> str | None:
+    """What the last complete pair of tags encloses.
+
+    >>> last_block("<answer>1</answer> <answer>2</answer>", "answer")
+    '2'
+    """
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    end = text.rfind(closing)
+    start = text.rfind(opening, 0, max(end, 0))
+    if start < 0:
+        return None
+    return text[start + len(opening) : end].strip()
+
+
+def last_line(text: str) -> str | None:
+    stripped = text.rstrip()
+    return stripped[stripped.rfind("\n") + 1 :].strip() or None
+
+
+def require_answer(sample: Sample) -> str:
+    """The row's answer; Unscorable when the row has none."""
+    if sample.answer is None or not sample.answer.strip():
+        raise Unscorable(
+            "The row has no answer to compare with. Map a column to the answer, or "
+            "use a rule that needs none."
+        )
+    return sample.answer

@@ -1,0 +1,41 @@
+"""Regular expressions that match in linear time (RE2), so that no text can hang one."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+
+@lru_cache(maxsize=256)
+def compile_pattern(pattern: str, *, ignore_case: bool = False) -> Any:
+    """A compiled RE2 pattern; ValueError with the remedy when it is not one."""
+    options = re2.Options()
+    # Left on, RE2 writes each bad pattern to standard error.
+    options.log_errors = False
+    options.case_sensitive = not ignore_case
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        raise ValueError(_explain(pattern, error)) from error
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            "The pattern holds half of a surrogate pair, which is no character. "
+            "Remove it."
+        ) from error
+
+
+def refuse_bad_pattern(pattern: str) -> str:
+    """A pydantic validator: the pattern as it is, when it compiles."""
+    compile_pattern(pattern)
+    return pattern
+
+
+def _explain(pattern: str, error: Exception) -> str:
+    reason = error.args[0] if error.args else ""
+    text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
+    return (
+        f'The pattern "{pattern}" is not valid: {text}. Patterns follow RE2: no '
+        "look-around, no back-references, repeats of at most 1000."
+    )

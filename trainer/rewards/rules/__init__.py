@@ -1,0 +1,29 @@
+"""The rules a recipe can be made of, in the order in which they are offered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer.rewards.rule import Rule
+from trainer.rewards.rules import (
+    countdown,
+    exact_answer,
+    format_tags,
+    length,
+    math_verify,
+    numeric_answer,
+    reasoning_gym,
+    regex,
+)
+
+_ALL: tuple[Rule[Any], ...] = (
+    numeric_answer.RULE,
+    exact_answer.RULE,
+    math_verify.RULE,
+    countdown.RULE,
+    reasoning_gym.RULE,
+    format_tags.RULE,
+    regex.RULE,
+    length.RULE,
+)
+RULES: dict[str, Rule[Any]] = {rule.kind: rule for rule in _ALL}

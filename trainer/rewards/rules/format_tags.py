@@ -1,0 +1,152 @@
+"""Does the completion think in one block and answer in another?"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
+from trainer.rewards.rule import Example, Params, Rule
+from trainer.rewards.sample import Sample
+
+_SEPARATORS = {"space": r"\s*", "newline": r"\n", "nothing": ""}
+_ENDS = {"allowed": r"\s*", "final_newline": r"\n?", "refused": ""}
+_TAG_OR_EMPTY = r"^([A-Za-z][A-Za-z0-9_-]{0,31})?$"
+
+
+class FormatTagsParams(Params):
+    think_tag: str = Field(
+        "think",
+        pattern=_TAG_OR_EMPTY,
+        description="Tag around the thinking; empty: only an answer block is asked.",
+    )
+    answer_tag: str = Field(
+        "answer",
+        pattern=_TAG_OR_EMPTY.replace("?$", "$"),
+        description="Tag around the answer.",
+    )
+    completion_prefix: str = Field(
+        "",
+        max_length=1_000,
+        description="What the prompt already begins for the completion, such as "
+        "<think>; it counts as part of the completion.",
+    )
+    separator: Literal["space", "newline", "nothing"] = Field(
+        "space",
+        description="What stands between the blocks: any white space or none, one "
+        "line break exactly, or nothing.",
+    )
+    outer_space: Literal["allowed", "final_newline", "refused"] = Field(
+        "allowed", description="White space before the first and after the last tag."
+    )
+    repeated_tags: Literal["refused", "refused_in_think", "allowed"] = Field(
+        "refused",
+        description="Each tag exactly once; or no think tag inside the thinking; or "
+        "anything inside the blocks.",
+    )
+    think_credit: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Score for a think block when the whole does not match.",
+    )
+    answer_credit: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Score for an answer block when the whole does not match.",
+    )
+    answer_pattern: str = Field(
+        "",
+        max_length=1_000,
+        description="Regular expression the whole answer must match for the full "
+        "score; empty: any answer.",
+    )
+    other_answer_score: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Score of the right format around an answer that does not match "
+        "the pattern.",
+    )
+
+    _check_pattern = field_validator("answer_pattern")(refuse_bad_pattern)
+
+
+def score_format(sample: Sample, params: FormatTagsParams) -> float:
+    """1 for a full match; else the sum of the credits, at most 1."""
+    text = params.completion_prefix + sample.completion
+    answer = _match(text, params)
+    if answer is None:
+        return min(1.0, _credit(text, params))
+    if params.answer_pattern:
+        pattern = compile_pattern(params.answer_pattern)
+        if pattern.fullmatch(answer.strip()) is None:
+            return params.other_answer_score
+    return 1.0
+
+
+def _match(text: str, params: FormatTagsParams) -> str | None:
+    """The answer block's content when the whole text has the format."""
+    match = compile_pattern(_full_pattern(params)).fullmatch(text)
+    if match is None:
+        return None
+    if params.repeated_tags == "refused" and not _each_tag_once(text, params):
+        return None
+    thinking = match.group("thinking") if params.think_tag else ""
+    if params.repeated_tags == "refused_in_think" and _has_think_tag(thinking, params):
+        return None
+    answer: str = match.group("answer")
+    return answer
+
+
+def _full_pattern(params: FormatTagsParams) -> str:
+    answer = re.escape(params.answer_tag)
+    pattern = f"<{answer}>(?P<answer>.*?)</{answer}>{_ENDS[params.outer_space]}"
+    if params.think_tag:
+        think = re.escape(params.think_tag)
+        between = _SEPARATORS[params.separator]
+        pattern = f"<{think}>(?P<thinking>.*?)</{think}>{between}{pattern}"
+    before = r"\s*" if params.outer_space == "allowed" else ""
+    return f"(?s){before}{pattern}"
+
+
+def _each_tag_once(text: str, params: FormatTagsParams) -> bool:
+    tags = [params.answer_tag] + ([params.think_tag] if params.think_tag else [])
+    return all(
+        text.count(f"<{tag}>") == 1 and text.count(f"</{tag}>") == 1 for tag in tags
+    )
+
+
+def _has_think_tag(text: str, params: FormatTagsParams) -> bool:
+    return f"<{params.think_tag}>" in text or f"</{params.think_tag}>" in text
+
+
+def _credit(text: str, params: FormatTagsParams) -> float:
+    credit = 0.0
+    if params.think_tag and _has_block(text, params.think_tag):
+        credit += params.think_credit
+    if _has_block(text, params.answer_tag):
+        credit += params.answer_credit
+    return credit
+
+
+def _has_block(text: str, tag: str) -> bool:
+    start = text.find(f"<{tag}>")
+    return start >= 0 and text.find(f"</{tag}>", start) >= 0
+
+
+RULE = Rule(
+    kind="format_tags",
+    title="Format tags",
+    summary="The completion is a think block followed by an answer block, and "
+    "nothing else.",
+    params_model=FormatTagsParams,
+    score=score_format,
+    example_pass=Example(
+        sample=Sample("2+2?", "<think>two twos</think>\n<answer>4</answer>", "4")
+    ),
+    example_fail=Example(sample=Sample("2+2?", "The answer is 4.", "4")),
+)

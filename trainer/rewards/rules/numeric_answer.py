@@ -1,0 +1,117 @@
+"""Is the answer, as a number, the row's answer?"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import Field
+
+from trainer.rewards.extraction import TAG_NAME, last_block, require_answer
+from trainer.rewards.numerals import last_number, read_number
+from trainer.rewards.rule import Example, Params, Rule
+from trainer.rewards.sample import Sample, Unscorable
+
+
+class NumericAnswerParams(Params):
+    source: Literal["last_number", "tags", "boxed", "marker"] = Field(
+        "last_number",
+        title="Answer is",
+        description="The last number of the completion, or the last number inside "
+        "the answer tags, inside \\boxed{}, or on the line after a marker.",
+    )
+    tag: str = Field(
+        "answer", pattern=TAG_NAME, description="Name of the tags, without brackets."
+    )
+    marker: str = Field(
+        "####",
+        min_length=1,
+        max_length=100,
+        description="Text before the answer; its last occurrence counts.",
+    )
+    tolerance: float = Field(
+        0.0, ge=0, description="Largest allowed distance to the row's answer."
+    )
+    relative_tolerance: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="The same as a share of the row's answer; the larger one counts.",
+    )
+    percent: Literal["ignore", "divide"] = Field(
+        "ignore", description="Read 50% as 50, or as one half."
+    )
+
+
+def score_number(sample: Sample, params: NumericAnswerParams) -> float:
+    """1 when |found - wanted| <= max(tolerance, relative * |wanted|), else 0.
+
+    Both numbers are exact fractions: 0.1 + 0.2 is 0.3 here.
+    """
+    wanted = _reference(sample, params)
+    text = _extract(sample.completion, params)
+    found = None if text is None else last_number(text, percent=params.percent)
+    if found is None:
+        return 0.0
+    allowed = max(
+        Fraction(params.tolerance), Fraction(params.relative_tolerance) * abs(wanted)
+    )
+    return float(abs(found - wanted) <= allowed)
+
+
+def _extract(completion: str, params: NumericAnswerParams) -> str | None:
+    if params.source == "tags":
+        return last_block(completion, params.tag)
+    if params.source == "boxed":
+        return last_boxed(completion)
+    if params.source == "marker":
+        _, found, after = completion.rpartition(params.marker)
+        return after.strip().partition("\n")[0] if found else None
+    return completion
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What the last \boxed{…} encloses, inner braces included.
+
+    >>> last_boxed(r"so \boxed{\frac{1}{2}}")
+    '\\frac{1}{2}'
+    """
+    opening = "\\boxed{"
+    start = text.rfind(opening)
+    if start < 0:
+        return None
+    start += len(opening)
+    depth = 1
+    for position in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if depth == 0:
+            return text[start:position]
+    return None
+
+
+def _reference(sample: Sample, params: NumericAnswerParams) -> Fraction:
+    answer = require_answer(sample)
+    # GSM8K keeps the worked solution in the answer, the number after a marker.
+    number = read_number(answer, percent=params.percent)
+    if number is None:
+        after = answer.rpartition(params.marker)[2]
+        number = read_number(after, percent=params.percent)
+    if number is None:
+        raise Unscorable(
+            f'The row\'s answer "{answer[:80]}" is not a number. Give a number such '
+            "as 42, -1,234.5, 3/4 or 50%, or use the exact answer rule."
+        )
+    return number
+
+
+RULE = Rule(
+    kind="numeric_answer",
+    title="Numeric answer",
+    summary="The answer is the row's number, however it is written.",
+    params_model=NumericAnswerParams,
+    score=score_number,
+    example_pass=Example(
+        sample=Sample("How much?", "Together they cost $1,250.00.", "1250")
+    ),
+    example_fail=Example(sample=Sample("How much?", "Together they cost 12.", "1250")),
+)

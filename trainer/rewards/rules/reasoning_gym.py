@@ -1,0 +1,110 @@
+"""Does reasoning-gym's own scorer accept the answer?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from trainer.rewards.extraction import ExtractionParams, extract
+from trainer.rewards.judge import JudgeFailed, ask
+from trainer.rewards.puzzles import REFUSED_TASKS, TASKS
+from trainer.rewards.rule import Example, Rule
+from trainer.rewards.sample import Sample, Unscorable
+
+_MAX_CHARACTERS = 20_000
+
+
+class ReasoningGymParams(ExtractionParams):
+    task: str = Field(
+        description="Name of the task whose scorer judges, such as chain_sum.",
+        json_schema_extra={"enum": list(TASKS)},
+    )
+    entry_column: str = Field(
+        "entry",
+        min_length=1,
+        max_length=200,
+        description="Column with the task's entry: question, answer and metadata.",
+    )
+    timeout_seconds: float = Field(
+        5.0,
+        ge=0.1,
+        le=60,
+        description="An answer that takes longer to check gets no score.",
+        json_schema_extra={"unit": "seconds"},
+    )
+
+    @field_validator("task")
+    @classmethod
+    def _task_is_known(cls, task: str) -> str:
+        if task in REFUSED_TASKS:
+            raise ValueError(
+                f'The task "{task}" cannot be used: {REFUSED_TASKS[task]} Choose '
+                "another task."
+            )
+        if task not in TASKS:
+            raise ValueError(
+                f'reasoning-gym has no task "{task}". Choose one of: '
+                f"{', '.join(TASKS)}."
+            )
+        return task
+
+
+def score_puzzle(sample: Sample, params: ReasoningGymParams) -> float:
+    """The scorer's value, cut to [0, 1]; many scorers give part of the credit."""
+    entry = _entry(sample, params.entry_column)
+    answer = extract(sample.completion, params)
+    if answer is None or len(answer) > _MAX_CHARACTERS:
+        return 0.0
+    question = {"task": params.task, "entry": entry, "answer": answer}
+    try:
+        reply = ask("reasoning_gym", question, timeout_seconds=params.timeout_seconds)
+    except JudgeFailed as error:
+        raise Unscorable(str(error)) from error
+    if "problem" in reply:
+        raise Unscorable(
+            f'The scorer of "{params.task}" cannot use column '
+            f'"{params.entry_column}" of this row ({reply["problem"]}). Take the task '
+            "that made the rows."
+        )
+    score: float = reply["score"]
+    return score
+
+
+def _entry(sample: Sample, column: str) -> dict[str, Any]:
+    entry = sample.columns.get(column)
+    if (
+        isinstance(entry, dict)
+        and isinstance(entry.get("answer"), str)
+        and isinstance(entry.get("metadata"), dict)
+    ):
+        return entry
+    raise Unscorable(
+        f'The row needs a column "{column}" with a reasoning-gym entry (question, '
+        "answer, metadata). Make the rows with the dataset generator, or name the "
+        "right column in the rule."
+    )
+
+
+_ENTRY = {
+    "question": "State the final answer to the following arithmetic problem: 4 + 3 =",
+    "answer": "7",
+    "metadata": {"expression": "4 + 3"},
+}
+_COLUMNS = {"entry": _ENTRY, "task": "chain_sum"}
+RULE = Rule(
+    kind="reasoning_gym",
+    title="Reasoning task",
+    summary="The scorer that reasoning-gym keeps for the row's task accepts the "
+    "answer.",
+    params_model=ReasoningGymParams,
+    score=score_puzzle,
+    example_pass=Example(
+        sample=Sample("4 + 3 =", "<answer>7</answer>", "7", _COLUMNS),
+        params={"task": "chain_sum"},
+    ),
+    example_fail=Example(
+        sample=Sample("4 + 3 =", "<answer>8</answer>", "7", _COLUMNS),
+        params={"task": "chain_sum"},
+    ),
+)

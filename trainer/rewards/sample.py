@@ -1,0 +1,32 @@
+"""What a rule is given to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One completion of a prompt, with what the row knows about it.
+
+    `answer` is the row's ground truth; `columns` are the row's other columns, as JSON
+    values.
+
+    >>> Sample("2+2?", "<answer>4</answer>", "4")
+    """
+
+    prompt: str
+    completion: str
+    answer: str | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Unscorable(Exception):
+    """The row cannot be judged: a column is missing, a reference cannot be read.
+
+    It is no fault of the completion, so the rule gives no score rather than 0: a 0
+    would teach the policy that its answer was wrong. The text names the row's value
+    and the remedy.
+    """
