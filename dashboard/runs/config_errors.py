@@ -1,0 +1,114 @@
+"""What pydantic found wrong with a RunConfig, in sentences beside the right field."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from dashboard.runs.config_fields import ConfigField, all_fields, put
+from trainer.config import RunConfig
+
+# Parts of the tree that other controls of the form fill.
+CONTROLS = {"model.path": "model", "reward": "recipe"}
+
+
+@dataclass(slots=True)
+class Problems:
+    """Sentences by the control they stand beside, and those about several at once."""
+
+    beside: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    together: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.beside or self.together)
+
+    @property
+    def sentences(self) -> list[str]:
+        """Each of them once."""
+        beside = [text for texts in self.beside.values() for text in texts]
+        return list(dict.fromkeys([*self.together, *beside]))
+
+    def add(self, control: str, sentence: str) -> None:
+        self.beside[control].append(sentence)
+
+
+def find_problems(tree: dict[str, Any]) -> Problems:
+    problems = Problems()
+    for error in _errors_of(tree):
+        path = ".".join(str(part) for part in error["loc"])
+        if path in all_fields():
+            problems.add(path, _sentence(all_fields()[path], error))
+        elif control := _control(path):
+            problems.add(control, _message(error))
+        else:
+            _add_cross_field(problems, tree, _message(error))
+    return problems
+
+
+def _errors_of(tree: dict[str, Any]) -> list[Any]:
+    try:
+        RunConfig.model_validate(tree)
+    except ValidationError as error:
+        return list(error.errors(include_url=False))
+    return []
+
+
+def _control(path: str) -> str | None:
+    for prefix, control in CONTROLS.items():
+        if path == prefix or path.startswith(f"{prefix}."):
+            return control
+    return None
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    cause = error.get("ctx", {}).get("error")
+    return str(cause) if cause is not None else str(error["msg"])
+
+
+def _add_cross_field(problems: Problems, tree: dict[str, Any], message: str) -> None:
+    problems.together.append(message)
+    for path in all_fields():
+        if _default_heals(tree, path, message):
+            problems.add(path, message)
+
+
+def _default_heals(tree: dict[str, Any], path: str, message: str) -> bool:
+    """Whether this field alone, put back to its default, makes the problem go."""
+    healed = copy.deepcopy(tree)
+    put(healed, path, all_fields()[path].default)
+    return all(_message(error) != message for error in _errors_of(healed))
+
+
+def _sentence(setting: ConfigField, error: Mapping[str, Any]) -> str:
+    given = error["input"]
+    if given in ("", None):
+        return f"{setting.title} is empty. Its default is {setting.default_text}."
+    demand = _demand(error)
+    if demand is None:
+        return f"{setting.title}: {_message(error)}. The value was “{given}”."
+    return f"{setting.title} must be {demand}; got “{given}”."
+
+
+def _demand(error: Mapping[str, Any]) -> str | None:
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "int_parsing" | "int_type" | "int_from_float" | "int_parsing_size":
+            return "a whole number"
+        case "float_parsing" | "float_type" | "finite_number":
+            return "a number, such as 0.5 or 1e-6"
+        case "greater_than_equal":
+            return f"at least {context['ge']:,}"
+        case "greater_than":
+            return f"above {context['gt']:,}"
+        case "less_than_equal":
+            return f"at most {context['le']:,}"
+        case "less_than":
+            return f"below {context['lt']:,}"
+        case "literal_error":
+            return f"one of {context['expected']}"
+    return None

@@ -1,0 +1,237 @@
+"""The fields of RunConfig as a form sees them: one ConfigField for each leaf."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from trainer.config import RunConfig
+
+Kind = Literal["whole", "number", "switch", "choice", "text"]
+
+# Chosen elsewhere on the form: the model, the dataset and the reward recipe.
+ELSEWHERE = frozenset({"model.path", "data.rows", "reward.recipe"})
+# What people change from run to run, in the order they think about it.
+MAIN = (
+    "optim.num_steps",
+    "optim.learning_rate",
+    "rollout.prompts_per_step",
+    "rollout.group_size",
+    "rollout.max_new_tokens",
+    "rollout.temperature",
+    "loss.kl_coef",
+    "data.num_eval_rows",
+    "evaluation.every_steps",
+    "checkpoint.every_steps",
+    "seed",
+)
+PART_TITLES = {"optim": "Optimizer", "distributed": "Processes and threads"}
+LONG_TEXTS = frozenset({"data.system_prompt", "data.prompt_template"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigField:
+    """One setting: where it is in the tree, and what may be put there."""
+
+    path: str  # "optim.learning_rate"
+    title: str
+    help: str
+    kind: Kind
+    default: Any
+    unit: str = ""
+    bounds: str = ""  # "1 to 65,536"
+    choices: tuple[Any, ...] = ()
+    is_optional: bool = False
+
+    @property
+    def html_id(self) -> str:
+        return "field-" + self.path.replace(".", "-")
+
+    @property
+    def is_long(self) -> bool:
+        return self.path in LONG_TEXTS
+
+    @property
+    def default_text(self) -> str:
+        return self.write(self.default)
+
+    def read(self, text: str) -> Any:
+        """What the form holds, as RunConfig takes it; pydantic reads the numbers."""
+        if self.kind == "switch":
+            return text == "on"
+        if self.kind == "text":
+            return _unix_lines(text) if text or not self.is_optional else None
+        if self.is_optional and not text.strip():
+            return None
+        if self.kind == "choice":
+            named = {str(choice): choice for choice in self.choices}
+            return named.get(text, text)
+        return text.strip()
+
+    def write(self, value: Any) -> str:
+        """A value of the tree, as the form holds it."""
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return "on" if value else ""
+        return _short(value) if isinstance(value, float) else str(value)
+
+
+def _unix_lines(text: str) -> str:
+    return text.replace("\r\n", "\n")  # what browsers send from a text area
+
+
+def _short(number: float) -> str:
+    """1e-06 as 1e-6, 1.0 as 1; every digit is kept."""
+    if number.is_integer() and abs(number) < 1e15:
+        return str(int(number))
+    mantissa, _, exponent = repr(number).partition("e")
+    return f"{mantissa}e{int(exponent)}" if exponent else mantissa
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfigPart:
+    """The settings of one part of the tree that are not among the main ones."""
+
+    name: str
+    title: str
+    help: str
+    fields: tuple[ConfigField, ...]
+
+
+@cache
+def all_fields() -> dict[str, ConfigField]:
+    return {field.path: field for field in _walk(RunConfig, "")}
+
+
+@cache
+def main_fields() -> tuple[ConfigField, ...]:
+    return tuple(all_fields()[path] for path in MAIN)
+
+
+@cache
+def advanced_parts() -> tuple[ConfigPart, ...]:
+    parts = []
+    for name, info in RunConfig.model_fields.items():
+        fields = tuple(
+            field
+            for path, field in all_fields().items()
+            if path.startswith(f"{name}.") and path not in MAIN
+        )
+        if fields:
+            about = (_part_type(info).__doc__ or "").strip()
+            title = PART_TITLES.get(name, name.capitalize())
+            parts.append(ConfigPart(name=name, title=title, help=about, fields=fields))
+    return tuple(parts)
+
+
+def _part_type(info: FieldInfo) -> type[BaseModel]:
+    assert isinstance(info.annotation, type)
+    assert issubclass(info.annotation, BaseModel)
+    return info.annotation
+
+
+def _walk(model: type[BaseModel], prefix: str) -> Iterator[ConfigField]:
+    for name, info in model.model_fields.items():
+        path = prefix + name
+        if path in ELSEWHERE:
+            continue
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from _walk(info.annotation, f"{path}.")
+        else:
+            yield _field(path, info)
+
+
+def _field(path: str, info: FieldInfo) -> ConfigField:
+    kinds = _without_none(info.annotation)
+    extra = info.json_schema_extra
+    return ConfigField(
+        path=path,
+        title=info.title or path.rpartition(".")[2].replace("_", " ").capitalize(),
+        help=info.description or "",
+        kind=_kind(kinds),
+        default=info.get_default(call_default_factory=True),
+        unit=str(extra.get("unit", "")) if isinstance(extra, dict) else "",
+        bounds=_bounds(info.metadata),
+        choices=tuple(choice for kind in kinds for choice in get_args(kind)),
+        is_optional=type(None) in get_args(info.annotation),
+    )
+
+
+def _without_none(annotation: Any) -> tuple[Any, ...]:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(part for part in get_args(annotation) if part is not type(None))
+    return (annotation,)
+
+
+def _kind(kinds: tuple[Any, ...]) -> Kind:
+    if get_origin(kinds[0]) is Literal:
+        return "choice"
+    by_type: dict[Any, Kind] = {bool: "switch", int: "whole", float: "number"}
+    return by_type.get(kinds[0], "text")
+
+
+def _bounds(metadata: list[Any]) -> str:
+    low = high = ""
+    for rule in metadata:
+        match rule:
+            case Ge():
+                low = f"{rule.ge:,}"
+            case Gt():
+                low = f"above {rule.gt:,}"
+            case Le():
+                high = f"{rule.le:,}"
+            case Lt():
+                high = f"below {rule.lt:,}"
+    if low and high:
+        return f"{low} to {high}"
+    if low:
+        return low if low.startswith("above") else f"{low} or more"
+    return high if high.startswith("below") else f"at most {high}" if high else ""
+
+
+def read_tree(texts: Mapping[str, str]) -> dict[str, Any]:
+    """The tree that RunConfig validates, made of a form's texts."""
+    tree: dict[str, Any] = {}
+    for path, field in all_fields().items():
+        put(tree, path, field.read(texts[path]))
+    return tree
+
+
+def read_texts(form: Mapping[str, Any]) -> dict[str, str]:
+    """What was sent for each field; a switch that is off is not sent at all."""
+    return {
+        path: form.get(path, "" if field.kind == "switch" else field.default_text)
+        for path, field in all_fields().items()
+    }
+
+
+def write_texts(tree: Mapping[str, Any]) -> dict[str, str]:
+    """A form's texts, made of a stored tree; what the tree lacks is the default."""
+    texts = {}
+    for path, field in all_fields().items():
+        value = _get(tree, path, field.default)
+        texts[path] = field.write(value)
+    return texts
+
+
+def put(tree: dict[str, Any], path: str, value: Any) -> None:
+    *parts, name = path.split(".")
+    for part in parts:
+        tree = tree.setdefault(part, {})
+    tree[name] = value
+
+
+def _get(tree: Any, path: str, default: Any) -> Any:
+    for part in path.split("."):
+        if not isinstance(tree, Mapping) or part not in tree:
+            return default
+        tree = tree[part]
+    return tree

@@ -1,0 +1,159 @@
+"""What a launch form amounts to: numbers that follow from it, and what to know first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from dashboard.accounts.templatetags.numbers import si, sig4
+from dashboard.datasets.models import DatasetRow
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.config_fields import MAIN, all_fields, write_texts
+from dashboard.runs.forms import Launch, LaunchForm
+from dashboard.runs.model_choices import StarterModel
+from trainer.config import RunConfig
+from trainer.rewards.sample import Sample
+from trainer.rewards.scoring import score_completion
+from trainer.rewards.spec import Recipe
+
+ROWS_TRIED = 3
+MANY_PASSES = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Amount:
+    title: str
+    value: str
+    how: str = ""
+
+
+@dataclass(kw_only=True)
+class Summary:
+    amounts: list[Amount] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    # A starter model that the form does not use the settings of, and how they differ.
+    starter: StarterModel | None = None
+    differences: list[str] = field(default_factory=list)
+
+
+def summarize(form: LaunchForm) -> Summary:
+    launch = form.check()
+    summary = Summary()
+    if launch is not None:
+        summary.amounts = _amounts(launch)
+        summary.warnings = warn(launch)
+    _compare_with_starter(form, summary)
+    return summary
+
+
+def _amounts(launch: Launch) -> list[Amount]:
+    config, rollout = launch.config, launch.config.rollout
+    per_step = config.completions_per_step
+    steps, passes = config.optim.num_steps, config.optim.updates_per_batch
+    return [
+        Amount(
+            title="Completions per step",
+            value=f"{per_step:,}",
+            how=f"{rollout.prompts_per_step:,} prompts × {rollout.group_size:,}",
+        ),
+        Amount(
+            title="Tokens sampled per step",
+            value=f"up to {si(per_step * rollout.max_new_tokens)}",
+            how=f"{per_step:,} completions × {rollout.max_new_tokens:,}",
+        ),
+        Amount(
+            title="Updates",
+            value=f"{steps * passes:,}",
+            how=f"{steps:,} steps × {passes:,}",
+        ),
+        Amount(title="Completions in all", value=si(per_step * steps)),
+        Amount(
+            title="Passes over the prompts",
+            value=sig4(_passes(launch)),
+            how=f"{_num_train(launch):,} rows to train on",
+        ),
+        _evaluations(config),
+        _checkpoints(config),
+    ]
+
+
+def _num_train(launch: Launch) -> int:
+    return launch.dataset_version.num_rows - launch.config.data.num_eval_rows
+
+
+def _passes(launch: Launch) -> float:
+    config = launch.config
+    prompts = config.optim.num_steps * config.rollout.prompts_per_step
+    return prompts / _num_train(launch)
+
+
+def _evaluations(config: RunConfig) -> Amount:
+    every, rows = config.evaluation.every_steps, config.data.num_eval_rows
+    if not every or not rows:
+        return Amount(title="Evaluations", value="none")
+    # Before the first step, every so many, and after the last.
+    count = math.ceil(config.optim.num_steps / every) + 1
+    samples = rows * config.evaluation.samples_per_prompt
+    return Amount(
+        title="Evaluations", value=f"{count:,}", how=f"{samples:,} completions each"
+    )
+
+
+def _checkpoints(config: RunConfig) -> Amount:
+    every = config.checkpoint.every_steps
+    count = math.ceil(config.optim.num_steps / every) if every else 1
+    kept = min(count, config.checkpoint.keep_last)
+    return Amount(title="Checkpoints", value=f"{count:,}", how=f"the last {kept:,} kept")
+
+
+def warn(launch: Launch) -> list[str]:
+    """What does not stop a launch, but is rarely meant."""
+    config = launch.config
+    warnings = list(_unscorable(launch.recipe_version, launch.dataset_version.pk))
+    if _passes(launch) > MANY_PASSES:
+        warnings.append(
+            f"Each prompt is trained on about {_passes(launch):,.0f} times, so the model "
+            "may learn the rows by heart. Take fewer steps or more rows."
+        )
+    if not config.data.num_eval_rows or not config.evaluation.every_steps:
+        warnings.append(
+            "Nothing is evaluated, so you will not see whether the model learned the "
+            "task or the rows. Hold out some prompts and evaluate every few steps."
+        )
+    return warnings
+
+
+def _unscorable(recipe: RecipeVersion, dataset_pk: int) -> tuple[str, ...]:
+    return rules_without_score(recipe.pk, dataset_pk)
+
+
+@lru_cache(maxsize=256)  # versions never change, so neither does the answer
+def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[str, ...]:
+    """A sentence for each rule that the first rows give nothing to score by."""
+    spec = RecipeVersion.objects.values_list("spec", flat=True).get(pk=recipe_pk)
+    recipe = Recipe.model_validate(spec)
+    rows = DatasetRow.objects.filter(version=dataset_pk).order_by("position")
+    found: dict[str, str] = {}
+    for row in rows[:ROWS_TRIED]:
+        answer = row.answer or "1"
+        completion = f"<think>\n</think>\n<answer>{answer}</answer>"
+        sample = Sample(row.prompt, completion, row.answer, row.columns)
+        for rule, reason in score_completion(recipe, sample).errors.items():
+            found.setdefault(rule, f"Rule {rule} cannot score these rows: {reason}")
+    return tuple(found.values())
+
+
+def _compare_with_starter(form: LaunchForm, summary: Summary) -> None:
+    """Settings that teach a large model nothing happen to be our defaults for it."""
+    starters = [s for s in form.choices.starters if s.path == form.model_path]
+    if not starters or not starters[0].has_settings:
+        return
+    made_with = write_texts(starters[0].read_settings())
+    fields = all_fields()
+    summary.starter = starters[0]
+    summary.differences = [
+        f"{fields[path].title} {made_with[path] or 'empty'}"
+        for path in MAIN
+        if path != "seed" and made_with[path] != form.texts[path]
+    ]

@@ -1,0 +1,85 @@
+"""The models a run can start from: those made here, and whatever is typed."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StarterModel:
+    """A folder under COHORT_DATA/starter that is complete."""
+
+    key: str  # the folder's name
+    title: str
+    folder: Path
+
+    @property
+    def path(self) -> str:
+        return str(self.folder / "model")
+
+    @property
+    def has_settings(self) -> bool:
+        return (self.folder / "run.toml").is_file()
+
+    def read_settings(self) -> dict[str, Any]:
+        """The tree of the run this model was made for."""
+        text = (self.folder / "run.toml").read_text(encoding="utf-8")
+        return tomllib.loads(text)
+
+
+def starter_models() -> list[StarterModel]:
+    found = []
+    for model in sorted((settings.COHORT_DATA / "starter").glob("*/model")):
+        # Written last of all, so a model that is still being made is not offered.
+        note = model.parent / "starter.json"
+        if note.is_file() and (model / "config.json").is_file():
+            found.append(_starter(model.parent, note))
+    return found
+
+
+def _starter(folder: Path, note: Path) -> StarterModel:
+    about = json.loads(note.read_text(encoding="utf-8"))
+    title = about.get("title") if isinstance(about, dict) else None
+    words = folder.name.replace("-", " ").replace("_", " ").capitalize()
+    return StarterModel(key=folder.name, title=str(title or words), folder=folder)
+
+
+def label_model(path: str) -> str:
+    """A short name for the run list: a starter's title, a folder's name or a hub id."""
+    for starter in starter_models():
+        if starter.path == path:
+            return starter.title
+    return Path(path).name if _is_folder(path) else path
+
+
+def check_model(path: str) -> str | None:
+    """What is wrong with a typed model, or None."""
+    if not path:
+        return "Choose a model, or type a folder or a hub id."
+    if not _is_folder(path):
+        if HUB_ID.fullmatch(path):
+            return None
+        return (
+            f"“{path}” is neither a folder (which starts with /) nor a hub id such as "
+            "Qwen/Qwen2.5-0.5B-Instruct."
+        )
+    # Elsewhere, only the workers may see the folder; they say so when they do not.
+    if settings.DATABASE_IS_EMBEDDED and not (Path(path) / "config.json").is_file():
+        return (
+            f"There is no saved model in “{path}”: a config.json is missing there. "
+            "Give the folder that save_pretrained wrote."
+        )
+    return None
+
+
+def _is_folder(path: str) -> bool:
+    return path.startswith("/")
