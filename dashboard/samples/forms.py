@@ -66,9 +66,7 @@ class GroupFilterForm(FilterForm):
     defaults: ClassVar[dict[str, Any]] = {"sort": "prompt", "step": None, "page": 1}
 
     step = forms.IntegerField(required=False, min_value=0)
-    signal = forms.ChoiceField(
-        required=False, choices=[("", "every signal"), *SIGNALS]
-    )
+    signal = forms.ChoiceField(required=False, choices=[("", "every signal"), *SIGNALS])
     sort = forms.ChoiceField(required=False, choices=GROUP_SORTS)
     page = forms.IntegerField(required=False, min_value=1)
 
@@ -110,9 +108,7 @@ class CompletionFilterForm(FilterForm):
         choices=[("", "every reason"), *END_REASONS],
     )
     prompt = forms.IntegerField(required=False, min_value=0, label="Prompt number")
-    sort = forms.ChoiceField(
-        required=False, label="Order", choices=COMPLETION_SORTS
-    )
+    sort = forms.ChoiceField(required=False, label="Order", choices=COMPLETION_SORTS)
     page = forms.IntegerField(required=False, min_value=1)
 
     def clean(self) -> dict[str, Any] | None:

@@ -68,7 +68,9 @@ def list_groups(
     groups = step_groups(run, step).order_by(*ORDERS[sort])
     if signal:
         groups = groups.filter(signal=signal)
-    return Paginator(groups.prefetch_related(_rewards()), GROUPS_PER_PAGE).get_page(page)
+    return Paginator(groups.prefetch_related(_rewards()), GROUPS_PER_PAGE).get_page(
+        page
+    )
 
 
 def _rewards() -> Prefetch[str, QuerySet[Completion], str]:

@@ -18,7 +18,8 @@ class GroupQuerySet(models.QuerySet["Group"]):
 class Group(models.Model):
     """The completions of one prompt at one step."""
 
-    run = models.ForeignKey(Run, models.CASCADE, related_name="groups")
+    # Both foreign keys are found through the wider indexes below.
+    run = models.ForeignKey(Run, models.CASCADE, related_name="groups", db_index=False)
     step = models.PositiveIntegerField()
     prompt_index = models.PositiveIntegerField()
     epoch = models.PositiveIntegerField()
@@ -51,7 +52,9 @@ class Group(models.Model):
 
 
 class Completion(models.Model):
-    group = models.ForeignKey(Group, models.CASCADE, related_name="completions")
+    group = models.ForeignKey(
+        Group, models.CASCADE, related_name="completions", db_index=False
+    )
     position = models.PositiveSmallIntegerField()  # 0 … G-1
     text = models.TextField()
     num_tokens = models.PositiveIntegerField()

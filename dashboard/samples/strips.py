@@ -53,7 +53,9 @@ def draw_strip(
 ) -> Strip:
     pitch = max(2.0, min(10.0, MAX_WIDTH / max(1, len(rewards))))
     bars = [
-        _draw_bar(reward, cut, x=i * pitch, width=pitch - min(2.0, pitch / 3), scale=scale)
+        _draw_bar(
+            reward, cut, x=i * pitch, width=pitch - min(2.0, pitch / 3), scale=scale
+        )
         for i, (reward, cut) in enumerate(zip(rewards, truncated, strict=True))
     ]
     return Strip(width=pitch * len(rewards), zero=scale.place(0.0), bars=bars)

@@ -40,8 +40,14 @@ def read_visits(group: Group) -> Visits:
         run_id=group.run_id, prompt_index=group.prompt_index
     )
     names = ("step", "prompt_index", "signal", "reward_mean", "reward_std")
-    before = list(same.filter(step__lt=group.step).order_by("-step").only(*names)[: MAX_VISITS + 1])
-    after = list(same.filter(step__gt=group.step).order_by("step").only(*names)[: MAX_VISITS + 1])
+    before = list(
+        same.filter(step__lt=group.step)
+        .order_by("-step")
+        .only(*names)[: MAX_VISITS + 1]
+    )
+    after = list(
+        same.filter(step__gt=group.step).order_by("step").only(*names)[: MAX_VISITS + 1]
+    )
     kept = [*reversed(before[:MAX_VISITS]), group, *after[:MAX_VISITS]]
     return Visits(
         groups=kept,

@@ -1,0 +1,192 @@
+"""The groups tab shows one step's groups."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from tests.dashboard.samples.factories import make_group, make_run
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return make_run(team)
+
+
+def get(client: Client, run: Run, query: str = "") -> str:
+    response = client.get(reverse("groups", args=["alpha", run.pk]) + query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def prompts(html: str) -> list[int]:
+    return [int(n) for n in re.findall(r'class="group-link"[^>]*>Prompt (\d+)<', html)]
+
+
+def test_the_newest_step_is_shown_when_none_is_asked_for(
+    alice_client: Client, run: Run
+) -> None:
+    make_group(run, step=1, prompt_index=3)
+    make_group(run, step=7, prompt_index=5)
+
+    html = get(alice_client, run)
+
+    assert prompts(html) == [5]
+    assert 'value="7"' in html
+
+
+def test_a_step_without_groups_shows_the_nearest_and_says_so(
+    alice_client: Client, run: Run
+) -> None:
+    make_group(run, step=10, prompt_index=1)
+    make_group(run, step=20, prompt_index=2)
+
+    html = get(alice_client, run, "?step=13")
+
+    assert prompts(html) == [1]
+    assert "No groups were kept for step 13; step 10 is the nearest" in html
+
+
+def test_previous_and_next_skip_steps_that_have_no_groups(
+    alice_client: Client, run: Run
+) -> None:
+    for step in (5, 10, 20):
+        make_group(run, step=step)
+
+    html = get(alice_client, run, "?step=10&signal=mixed")
+
+    assert 'href="?step=5&amp;signal=mixed"' in html
+    assert 'href="?step=20&amp;signal=mixed"' in html
+
+
+def test_the_summary_counts_the_groups_that_teach(
+    alice_client: Client, run: Run
+) -> None:
+    make_group(run, prompt_index=0)
+    make_group(run, prompt_index=1, rewards=(0.0, 0.0))
+    make_group(run, prompt_index=2, rewards=(1.2, 1.2))
+
+    html = get(alice_client, run)
+
+    assert "1 of 3 groups teach" in html
+
+
+def test_a_signal_leaves_only_its_groups(alice_client: Client, run: Run) -> None:
+    make_group(run, prompt_index=0)
+    make_group(run, prompt_index=1, rewards=(0.0, 0.0))
+
+    assert prompts(get(alice_client, run, "?signal=all_wrong")) == [1]
+    assert "No group of this step has that signal" in get(
+        alice_client, run, "?signal=tied"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("prompt", [0, 1, 2]),
+        ("-mean", [1, 0, 2]),
+        ("mean", [0, 1, 2]),
+        ("-spread", [0, 1, 2]),
+        ("nonsense", [0, 1, 2]),
+    ],
+)
+def test_groups_are_sorted_and_those_without_a_value_come_last(
+    alice_client: Client, run: Run, sort: str, order: list[int]
+) -> None:
+    make_group(run, prompt_index=0, rewards=(1.2, 0.0))
+    make_group(run, prompt_index=1, rewards=(1.2, 1.2))
+    make_group(run, prompt_index=2, rewards=(None, None))
+
+    assert prompts(get(alice_client, run, f"?sort={sort}")) == order
+
+
+def test_groups_that_a_resume_went_back_before_are_not_shown(
+    alice_client: Client, run: Run
+) -> None:
+    make_group(run, step=3, prompt_index=1)
+    make_group(run, step=4, prompt_index=8, superseded_by=2)
+    make_group(run, step=3, prompt_index=9, superseded_by=2)
+
+    html = get(alice_client, run)
+
+    assert prompts(html) == [1]
+
+
+def test_another_runs_groups_are_not_shown(
+    alice_client: Client, team: Team, run: Run
+) -> None:
+    make_group(run, step=1, prompt_index=1)
+    make_group(make_run(team, "other"), step=9, prompt_index=2)
+
+    assert prompts(get(alice_client, run)) == [1]
+
+
+def test_a_run_without_groups_says_when_they_come(
+    alice_client: Client, run: Run
+) -> None:
+    assert "This run kept no groups" in get(alice_client, run)
+
+    Run.objects.filter(pk=run.pk).update(state="queued")
+
+    assert "No groups yet" in get(alice_client, run)
+
+
+def test_truncated_completions_are_counted(alice_client: Client, run: Run) -> None:
+    make_group(run, rewards=(0.0, 1.2), end_reasons=["length", "stop"])
+
+    assert "1 of 2</td>" in get(alice_client, run)
+
+
+def test_bars_stand_for_the_same_reward_at_every_step(
+    alice_client: Client, run: Run
+) -> None:
+    make_group(run, step=1, rewards=(0.6,))
+    make_group(run, step=2, rewards=(0.6,), prompt_index=1)
+    make_group(run, step=2, rewards=(1.2,), prompt_index=2)
+
+    first, second = (get(alice_client, run, f"?step={n}") for n in (1, 2))
+    heights = re.findall(r'class="strip-bar".*? height="([\d.]+)"', first + second)
+
+    assert heights == ["12.00", "12.00", "24.00"]
+
+
+def test_a_prompt_with_markup_stays_text(alice_client: Client, run: Run) -> None:
+    make_group(run, prompt="<script>alert(1)</script>", answer="<img src=x onerror=y>")
+
+    html = get(alice_client, run)
+
+    assert "<script>alert" not in html
+    assert "<img src=x" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["?step=-1", "?step=x", "?step=99999999999999999999", "?page=0", "?signal=%00"],
+)
+def test_a_bad_parameter_never_breaks_the_page(
+    alice_client: Client, run: Run, query: str
+) -> None:
+    make_group(run, step=2, prompt_index=4)
+
+    assert prompts(get(alice_client, run, query)) == [4]
+
+
+def test_many_groups_cost_no_more_queries_than_one(
+    alice_client: Client, run: Run, django_assert_num_queries: object
+) -> None:
+    for i in range(20):
+        make_group(run, step=1, prompt_index=i)
+    make_group(run, step=2, prompt_index=0)
+    url = reverse("groups", args=["alpha", run.pk])
+
+    with django_assert_num_queries(12):  # type: ignore[operator]
+        alice_client.get(url + "?step=1")
+    with django_assert_num_queries(12):  # type: ignore[operator]
+        alice_client.get(url + "?step=2")

@@ -1,0 +1,161 @@
+"""The completions tab finds completions across a run's steps."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from dashboard.samples import completions as module
+from tests.dashboard.samples.factories import make_group, make_run
+
+PLACE = re.compile(r"Step (\d+), prompt (\d+), completion (\d+)</a>")
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    run = make_run(team)
+    make_group(run, step=1, prompt_index=4, rewards=(1.2, 0.0), texts=["Héllo", "b"])
+    make_group(
+        run,
+        step=2,
+        prompt_index=5,
+        rewards=(0.2, None),
+        texts=["100% \\ sure", "d"],
+        end_reasons=["length", "stop"],
+    )
+    return run
+
+
+def get(client: Client, run: Run, query: str = "") -> str:
+    response = client.get(reverse("completions", args=["alpha", run.pk]) + query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def found(html: str) -> list[tuple[int, int, int]]:
+    return [(int(a), int(b), int(c)) for a, b, c in PLACE.findall(html)]
+
+
+A, B, C, D = (1, 4, 1), (1, 4, 2), (2, 5, 1), (2, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", [C, D, A, B]),
+        ("?sort=step", [A, B, C, D]),
+        ("?sort=-reward", [A, C, B, D]),
+        ("?sort=reward", [B, C, A, D]),
+        ("?sort=-length&last_step=1", [B, A]),
+        ("?first_step=2", [C, D]),
+        ("?min_reward=0.1&sort=step", [A, C]),
+        ("?max_reward=0&sort=step", [B]),
+        ("?end=length", [C]),
+        ("?prompt=4", [A, B]),
+        ("?text=h%C3%89LLO", [A]),
+        ("?text=100%25+%5C", [C]),
+        ("?text=%25", [C]),
+        ("?text=_", []),
+    ],
+)
+def test_filters_and_orders(
+    alice_client: Client, run: Run, query: str, expected: list[tuple[int, int, int]]
+) -> None:
+    assert found(get(alice_client, run, query)) == expected
+
+
+def test_each_completion_links_to_its_place_in_its_group(
+    alice_client: Client, run: Run
+) -> None:
+    html = get(alice_client, run)
+
+    url = reverse("group", args=["alpha", run.pk, 2, 5])
+    assert f'href="{url}#completion-1"' in html
+
+
+def test_superseded_completions_and_other_runs_are_left_out(
+    alice_client: Client, team: Team, run: Run
+) -> None:
+    make_group(run, step=3, superseded_by=2)
+    make_group(make_run(team, "other"), step=4)
+
+    assert found(get(alice_client, run)) == [C, D, A, B]
+
+
+def test_an_empty_range_is_answered_beside_the_field(
+    alice_client: Client, run: Run
+) -> None:
+    html = get(alice_client, run, "?first_step=9&last_step=2")
+
+    assert "No step is at least 9 and at most 2. Swap the two" in html
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?text=%00",
+        "?min_reward=x",
+        "?min_reward=nan",
+        "?max_reward=inf",
+        "?prompt=99999999999999999999",
+        "?page=999",
+        "?page=0",
+        "?sort=id",
+    ],
+)
+def test_a_bad_parameter_never_breaks_the_page(
+    alice_client: Client, run: Run, query: str
+) -> None:
+    get(alice_client, run, query)
+
+
+def test_pages_are_numbered_x_of_y(
+    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAGE_SIZE", 3)
+
+    first, second = (get(alice_client, run, f"?page={n}") for n in (1, 2))
+
+    assert "1–3 of 4 completions" in first
+    assert "4–4 of 4 completions" in second
+    assert found(first) + found(second) == [C, D, A, B]
+    assert 'rel="next" href="?page=2"' in first
+
+
+def test_more_than_can_be_paged_through_is_said(
+    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_FOUND", 2)
+
+    html = get(alice_client, run)
+
+    assert "1–2 of more than 2 completions; narrow the filters" in html
+    assert found(html) == [C, D]
+
+
+def test_nothing_found_offers_a_way_back(alice_client: Client, run: Run) -> None:
+    assert "No completion matches" in get(alice_client, run, "?text=nowhere")
+
+
+def test_a_completion_with_markup_stays_text(alice_client: Client, run: Run) -> None:
+    make_group(run, step=9, rewards=(0.0,), texts=["<script>alert(1)</script>"])
+
+    html = get(alice_client, run)
+
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_a_page_costs_the_same_queries_however_many_are_found(
+    alice_client: Client, run: Run, django_assert_num_queries: object
+) -> None:
+    for step in range(10, 30):
+        make_group(run, step=step, rewards=(0.0, 1.2))
+
+    with django_assert_num_queries(7):  # type: ignore[operator]
+        get(alice_client, run)

@@ -1,0 +1,186 @@
+"""A group's page: every completion, its parts, and the way to its neighbours."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from dashboard.samples.models import Group
+from tests.dashboard.samples.factories import make_group, make_run
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return make_run(team)
+
+
+def get(client: Client, group: Group, query: str = "") -> str:
+    address = ["alpha", group.run_id, group.step, group.prompt_index]
+    response = client.get(reverse("group", args=address) + query)
+    assert response.status_code == 200
+    return re.sub(r"\s+", " ", response.content.decode())
+
+
+def order(html: str) -> list[int]:
+    return [int(n) for n in re.findall(r'id="completion-(\d+)"', html)]
+
+
+def test_each_rule_shows_score_times_weight_and_its_part(
+    alice_client: Client, run: Run
+) -> None:
+    html = get(alice_client, make_group(run, rewards=(1.2, 0.0)))
+
+    assert '1 × 0.2</td><td class="number">+0.2</td>' in html
+    assert '1 × 1</td><td class="number">+1</td>' in html
+    assert "not from rules" not in html
+
+
+def test_a_reward_that_the_rules_do_not_add_up_to_shows_the_rest(
+    alice_client: Client, run: Run
+) -> None:
+    group = make_group(run, rewards=(1.2, 0.0))
+    group.completions.filter(position=0).update(reward=1.1)
+
+    html = get(alice_client, group)
+
+    assert 'not from rules</th><td></td><td class="number">−0.1</td>' in html
+
+
+def test_a_rule_without_a_score_says_so(alice_client: Client, run: Run) -> None:
+    html = get(alice_client, make_group(run, rewards=(None, 1.2)))
+
+    assert html.count(">no score</td>") == 2
+    assert '<dd class="number fact-main">no score</dd>' in html
+
+
+def test_advantages_carry_their_sign(alice_client: Client, run: Run) -> None:
+    html = get(alice_client, make_group(run, rewards=(1.2, 0.0)))
+
+    assert '<span class="number">+0.7071</span>' in html
+    assert '<span class="number">−0.7071</span>' in html
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("position", [0, 1, 2]),
+        ("-reward", [1, 0, 2]),
+        ("reward", [0, 1, 2]),
+        ("-length", [2, 1, 0]),
+        ("nonsense", [0, 1, 2]),
+    ],
+)
+def test_completions_are_ordered_and_unscored_ones_come_last(
+    alice_client: Client, run: Run, sort: str, expected: list[int]
+) -> None:
+    group = make_group(run, rewards=(0.2, 1.2, None))
+
+    assert order(get(alice_client, group, f"?sort={sort}")) == expected
+
+
+def test_best_and_worst_are_marked_only_where_rewards_differ(
+    alice_client: Client, run: Run
+) -> None:
+    differing = get(alice_client, make_group(run, rewards=(1.2, 0.2, 0.0)))
+    equal = get(alice_client, make_group(run, rewards=(1.2, 1.2), prompt_index=1))
+
+    assert differing.count("▲ best") == differing.count("▼ worst") == 1
+    assert "▲ best" not in equal
+    assert "▼ worst" not in equal
+
+
+def test_completions_with_the_same_text_are_counted(
+    alice_client: Client, run: Run
+) -> None:
+    group = make_group(run, rewards=(0.0, 0.0, 1.2), texts=["same", "same", "own"])
+
+    html = get(alice_client, group)
+
+    assert html.count("same text ×2") == 2
+    assert '<dt>Different texts</dt><dd class="number">2</dd>' in html
+
+
+def test_the_same_prompt_is_found_at_its_other_steps(
+    alice_client: Client, run: Run
+) -> None:
+    for step in (3, 40, 77):
+        make_group(run, step=step, prompt_index=6)
+    make_group(run, step=41, prompt_index=7)
+
+    html = get(alice_client, Group.objects.get(step=40))
+
+    before = reverse("group", args=["alpha", run.pk, 3, 6])
+    after = reverse("group", args=["alpha", run.pk, 77, 6])
+    assert f'rel="prev" href="{before}"' in html
+    assert f'rel="next" href="{after}"' in html
+
+
+def test_the_neighbours_in_the_step_follow_the_prompt_number(
+    alice_client: Client, run: Run
+) -> None:
+    for prompt in (2, 5, 9):
+        make_group(run, step=4, prompt_index=prompt)
+
+    html = get(alice_client, Group.objects.get(prompt_index=5))
+
+    before = reverse("group", args=["alpha", run.pk, 4, 2])
+    after = reverse("group", args=["alpha", run.pk, 4, 9])
+    assert f'href="{before}" data-key="["' in html
+    assert f'href="{after}" data-key="]"' in html
+
+
+def test_a_link_outlives_a_resume(alice_client: Client, run: Run) -> None:
+    old = make_group(run, step=4, superseded_by=2, texts=["old"], rewards=(0.0,))
+
+    html = get(alice_client, old)
+
+    assert "is no longer part of the run" in html
+    assert ">old</div>" in html
+
+
+def test_the_current_group_wins_over_the_superseded_one(
+    alice_client: Client, run: Run
+) -> None:
+    make_group(run, step=4, superseded_by=2, texts=["old"], rewards=(0.0,))
+    new = make_group(run, step=4, epoch=2, texts=["new"], rewards=(0.0,))
+
+    html = get(alice_client, new)
+
+    assert ">new</div>" in html
+    assert "no longer part of the run" not in html
+
+
+@pytest.mark.parametrize(("step", "prompt"), [(1, 99), (2, 0), (2**40, 0)])
+def test_a_group_that_never_was_is_404(
+    alice_client: Client, run: Run, step: int, prompt: int
+) -> None:
+    make_group(run, step=1, prompt_index=0)
+
+    url = reverse("group", args=["alpha", run.pk, step, prompt])
+
+    assert alice_client.get(url).status_code == 404
+
+
+def test_a_completion_with_markup_stays_text(alice_client: Client, run: Run) -> None:
+    texts = ["<script>alert(1)</script>", "</div><img src=x onerror=alert(2)>"]
+
+    html = get(alice_client, make_group(run, rewards=(0.0, 1.2), texts=texts))
+
+    assert "<script>alert" not in html
+    assert "<img src=x" not in html
+
+
+def test_a_group_costs_the_same_queries_whatever_its_size(
+    alice_client: Client, run: Run, django_assert_num_queries: object
+) -> None:
+    small = make_group(run, step=1, rewards=(0.0, 1.2))
+    big = make_group(run, step=2, prompt_index=1, rewards=tuple([0.0, 1.2] * 16))
+
+    for group in (small, big):
+        with django_assert_num_queries(11):  # type: ignore[operator]
+            get(alice_client, group)
