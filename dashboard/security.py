@@ -1,4 +1,8 @@
-"""The content security policy: everything a page uses comes from Cohort itself."""
+"""What every response tells the browser about trust.
+
+Everything a page uses comes from Cohort itself, and what arrived encrypted leaves
+cookies that travel only encrypted.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ def policy_for(host: str) -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-class ContentSecurityPolicyMiddleware:
+class TrustMiddleware:
     """Works in both worlds, so that it costs no thread hop under ASGI."""
 
     sync_capable = True
@@ -60,6 +64,9 @@ def _protect(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBa
     host = request.META.get("HTTP_HOST", "")
     safe = host if host.replace("-", "a").translate(_HOST_MARKS).isalnum() else ""
     response.headers.setdefault("Content-Security-Policy", policy_for(safe))
+    if request.is_secure():
+        for cookie in response.cookies.values():
+            cookie["secure"] = True
     return response
 
 

@@ -43,6 +43,8 @@ def _binary(name: str) -> str:
 class EmbeddedPostgres:
     """One cluster: `folder` holds its data, `socket_folder` its only address."""
 
+    name = "database"
+
     def __init__(
         self,
         *,

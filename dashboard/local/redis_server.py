@@ -30,6 +30,8 @@ def _binary() -> str:
 
 
 class EmbeddedRedis:
+    name = "redis"
+
     def __init__(self, *, socket: Path, log: Path) -> None:
         self.socket = socket
         self.log = log

