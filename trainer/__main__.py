@@ -1,0 +1,41 @@
+"""`python -m trainer COMMAND`. What a command needs is loaded with that command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "run": ("trainer.run", "train a model by a run configuration"),
+    "score": ("trainer.rewards.command", "score completions by a recipe"),
+    "warmup": ("trainer.starter.warmup", "make the tiny starter model and its task"),
+    "starter-llm": ("trainer.starter.llm", "unpack a small pretrained model"),
+    "presets": ("trainer.presets.listing", "list the presets"),
+    "show": ("trainer.presets.showing", "print a preset's effective configuration"),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Dispatch to a command; each module has `add_arguments` and `main`."""
+    lines = "\n".join(f"  {name:<12} {help}" for name, (_, help) in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer",
+        description="GRPO training of language models.",
+        epilog=f"commands:\n{lines}\n\nCOMMAND --help tells more.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
+    chosen = parser.parse_args(arguments[:1]).command
+    module = importlib.import_module(COMMANDS[chosen][0])
+    command = argparse.ArgumentParser(
+        prog=f"python -m trainer {chosen}", description=COMMANDS[chosen][1]
+    )
+    module.add_arguments(command)
+    code: int = module.main(command.parse_args(arguments[1:]))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

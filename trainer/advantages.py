@@ -1,0 +1,233 @@
+"""Advantages: how much better a completion is than the others of its group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from trainer.config import AdvantageConfig
+
+
+def group_advantages(rewards: torch.Tensor, config: AdvantageConfig) -> torch.Tensor:
+    """Compare each reward with its group.
+
+    A = (r - baseline) / (scale + eps), with baseline = mean of the group, mean of the
+    group's other completions, or 0; scale = standard deviation of the group or of the
+    whole batch, the group's mean (arXiv:2602.02710), or no division.
+
+    A group whose scores are all equal has advantage exactly 0 (unless baseline is
+    "none" and nothing, or the batch, scales it): this is found by max - min, since a
+    rounded mean would leave a small difference that a small eps then blows up.
+
+    Args:
+        rewards: float64 [P, G]; NaN = no score (advantage 0, left out of mean and
+            standard deviation).
+
+    Returns:
+        float64 [P, G].
+
+    Raises:
+        ValueError: rewards are not [P, G], infinite, or negative with scale "mean";
+            or credit is "process", which needs the rewards of steps.
+
+    >>> group_advantages(torch.tensor([[1.0, 0.0]]).double(), AdvantageConfig(ddof=0))
+    tensor([[ 0.9998, -0.9998]], dtype=torch.float64)
+    """
+    if rewards.ndim != 2:
+        raise ValueError(
+            f"Rewards must have the shape [prompts, completions]; got "
+            f"{list(rewards.shape)}."
+        )
+    rewards = rewards.double()
+    if rewards.isinf().any():
+        raise ValueError("A reward is infinite. Bound the rule that gave it.")
+    scored = ~rewards.isnan()
+    values = torch.where(scored, rewards, 0.0)
+
+    match config.credit:
+        case "ones":
+            return scored.double()
+        case "indicator":
+            return (scored & (values >= config.indicator_threshold)).double()
+        case "process":
+            raise ValueError(
+                'credit = "process" needs the rewards of steps; '
+                "use process_advantages for one group."
+            )
+        case "outcome":
+            return _outcome(values, scored, config)
+
+
+def _outcome(
+    values: torch.Tensor, scored: torch.Tensor, config: AdvantageConfig
+) -> torch.Tensor:
+    count = scored.sum(dim=1, keepdim=True)
+    mean = values.sum(dim=1, keepdim=True) / count.clamp(min=1)
+    advantages = _minus_baseline(values, mean, count, config)
+    advantages = advantages / _divisor(values, scored, mean, config)
+
+    divided_by_own_spread = config.scale == "group_std"
+    if config.baseline != "none" or divided_by_own_spread:
+        advantages = torch.where(_is_constant(values, scored), 0.0, advantages)
+    single = 0.0 if config.singleton == "zero" else values
+    advantages = torch.where(count == 1, single, advantages)
+    return torch.where(scored, advantages, 0.0)
+
+
+def _minus_baseline(
+    values: torch.Tensor,
+    mean: torch.Tensor,
+    count: torch.Tensor,
+    config: AdvantageConfig,
+) -> torch.Tensor:
+    match config.baseline:
+        case "mean":
+            return values - mean
+        case "leave_one_out":
+            # r - mean of the others = (r - mean of all) · n / (n - 1)
+            return (values - mean) * count / (count - 1).clamp(min=1)
+        case "none":
+            return values
+
+
+def _divisor(
+    values: torch.Tensor,
+    scored: torch.Tensor,
+    mean: torch.Tensor,
+    config: AdvantageConfig,
+) -> torch.Tensor | float:
+    match config.scale:
+        case "group_std":
+            return group_std(values, scored, ddof=config.ddof) + config.eps
+        case "batch_std":
+            flat, mask = values.reshape(1, -1), scored.reshape(1, -1)
+            spread = group_std(flat, mask, ddof=config.ddof) + config.eps
+            # no spread at all: nothing to divide by, and nothing to learn
+            return torch.where(spread > 0, spread, 1.0)
+        case "mean":
+            if (values < 0).any():
+                raise ValueError(
+                    'scale = "mean" needs rewards of 0 or more, since it divides by '
+                    f"the group's mean; got {values.min().item():g}."
+                )
+            divisor = mean + config.eps
+            return torch.where(divisor > 0, divisor, 1.0)
+        case "none":
+            return 1.0
+
+
+def _is_constant(values: torch.Tensor, scored: torch.Tensor) -> torch.Tensor:
+    """Whether each group's scores are all the same; [P, 1]."""
+    highest = values.masked_fill(~scored, -torch.inf).amax(dim=1, keepdim=True)
+    lowest = values.masked_fill(~scored, torch.inf).amin(dim=1, keepdim=True)
+    return highest <= lowest
+
+
+def group_std(values: torch.Tensor, scored: torch.Tensor, *, ddof: int) -> torch.Tensor:
+    """Standard deviation of the scored values of each row, [P, 1].
+
+    √(Σ(r - mean)² / (n - ddof)); exactly 0 where they are all equal, or are too few.
+    """
+    count = scored.sum(dim=1, keepdim=True)
+    mean = torch.where(scored, values, 0.0).sum(dim=1, keepdim=True)
+    mean = mean / count.clamp(min=1)
+    squares = torch.where(scored, (values - mean).square(), 0.0)
+    variance = squares.sum(dim=1, keepdim=True) / (count - ddof).clamp(min=1)
+    return torch.where(_is_constant(values, scored), 0.0, variance.sqrt())
+
+
+def combined_advantages(
+    rule_rewards: torch.Tensor, weights: Sequence[float], config: AdvantageConfig
+) -> torch.Tensor:
+    """Advantages of several rules, weighted before or after they are compared.
+
+    combine = "sum_then_normalize": A(Σ w·r), a completion's sum running over the rules
+    that scored it. "normalize_then_sum": Σ w·A(r) (arXiv:2601.05242, without its last
+    normalisation over the batch), so that a rule of small spread keeps its voice.
+
+    Args:
+        rule_rewards: float64 [P, G, R]; NaN where a rule gave no score.
+        weights: R numbers.
+
+    Returns:
+        float64 [P, G].
+    """
+    if rule_rewards.ndim != 3 or rule_rewards.shape[2] != len(weights):
+        raise ValueError(
+            f"Got rewards of shape {list(rule_rewards.shape)} and {len(weights)} "
+            "weights; the shape must be [prompts, completions, rules]."
+        )
+    scale = torch.tensor(list(weights), dtype=torch.float64)
+    if config.combine == "sum_then_normalize":
+        total = (rule_rewards.double() * scale).nansum(dim=2)
+        unscored = rule_rewards.isnan().all(dim=2)
+        return group_advantages(total.masked_fill(unscored, torch.nan), config)
+    each = [
+        weight * group_advantages(rule_rewards[:, :, place], config)
+        for place, weight in enumerate(weights)
+    ]
+    return torch.stack(each).sum(dim=0)
+
+
+def process_advantages(
+    step_rewards: Sequence[Sequence[float]],
+    step_ends: Sequence[Sequence[int]],
+    num_tokens: Sequence[int],
+    config: AdvantageConfig,
+) -> list[torch.Tensor]:
+    """Token advantages of one group from the rewards of reasoning steps.
+
+    The step rewards of all completions are pooled and compared with one another; a
+    token's advantage is the sum over the steps that end after it (arXiv:2402.03300,
+    section 4.1.3). Tokens behind the last step get 0.
+
+    Args:
+        step_rewards: per completion, one reward per step; NaN = no score.
+        step_ends: per completion, the exclusive token offset where each step ends.
+        num_tokens: tokens of each completion.
+
+    Returns:
+        One float64 tensor [num_tokens] per completion.
+
+    Raises:
+        ValueError: lists of different length, ends that do not rise, or one past the
+            completion's last token.
+    """
+    _check_steps(step_rewards, step_ends, num_tokens)
+    pooled = [reward for rewards in step_rewards for reward in rewards]
+    if not pooled:
+        return [torch.zeros(length, dtype=torch.float64) for length in num_tokens]
+    outcome = config.model_copy(update={"credit": "outcome"})
+    row = torch.tensor([pooled], dtype=torch.float64)
+    normalised = iter(group_advantages(row, outcome)[0].tolist())
+
+    advantages = []
+    for ends, length in zip(step_ends, num_tokens, strict=True):
+        tokens = torch.zeros(length, dtype=torch.float64)
+        for end in ends:
+            tokens[:end] += next(normalised)
+        advantages.append(tokens)
+    return advantages
+
+
+def _check_steps(
+    step_rewards: Sequence[Sequence[float]],
+    step_ends: Sequence[Sequence[int]],
+    num_tokens: Sequence[int],
+) -> None:
+    if not len(step_rewards) == len(step_ends) == len(num_tokens):
+        raise ValueError(
+            f"Got step rewards of {len(step_rewards)} completions, ends of "
+            f"{len(step_ends)} and lengths of {len(num_tokens)}; they must agree."
+        )
+    for place, (rewards, ends, length) in enumerate(
+        zip(step_rewards, step_ends, num_tokens, strict=True)
+    ):
+        rises = all(a < b for a, b in zip([0, *ends], [*ends, length + 1], strict=True))
+        if len(rewards) != len(ends) or not rises:
+            raise ValueError(
+                f"Completion {place} has {len(rewards)} step rewards and ends {ends!r} "
+                f"in {length} tokens. Give each step one reward and one end, rising, "
+                f"at most {length}."
+            )

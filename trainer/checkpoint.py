@@ -1,0 +1,158 @@
+"""Checkpoints: folders that are either whole and verified, or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from trainer.optimization import Optimizer
+from trainer.policy import Policy
+
+_NAME = re.compile(r"step-(\d+)-epoch-(\d+)")
+_MANIFEST = "manifest.json"
+_STATE = "state.json"
+_OPTIMIZER = "optimizer.safetensors"
+MODEL = "model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedCheckpoint:
+    """A checkpoint as the event log names it."""
+
+    name: str
+    sha256: str  # of its manifest
+    num_bytes: int
+
+
+def save_checkpoint(
+    folder: Path, *, step: int, epoch: int, policy: Policy, optimizer: Optimizer
+) -> SavedCheckpoint:
+    """Write model, tokenizer, optimizer and position as folder/step-…-epoch-….
+
+    Files are written into a hidden folder, synced, listed with their SHA-256 in a
+    manifest, and only then renamed: a name never stands for half a checkpoint.
+    """
+    name = f"step-{step:06d}-epoch-{epoch}"
+    target, unfinished = folder / name, folder / f".{name}.unfinished"
+    _remove(unfinished)
+    (unfinished / MODEL).mkdir(parents=True)
+    policy.model.save_pretrained(unfinished / MODEL)
+    policy.tokenizer.save_pretrained(unfinished / MODEL)
+    state = {key: value.contiguous().cpu() for key, value in optimizer.state().items()}
+    # No other random state exists: all draws follow from seed and step.
+    state["torch_rng"] = torch.get_rng_state()
+    save_file(state, unfinished / _OPTIMIZER)
+    _write(unfinished / _STATE, json.dumps({"step": step, "epoch": epoch}).encode())
+
+    files = {path: _digest(path) for path in _files(unfinished)}
+    listing = {
+        str(path.relative_to(unfinished)): {
+            "sha256": digest,
+            "bytes": path.stat().st_size,
+        }
+        for path, digest in files.items()
+    }
+    manifest = json.dumps({"files": listing}, indent=2, sort_keys=True).encode()
+    _write(unfinished / _MANIFEST, manifest)
+    for path in (*files, unfinished / _MANIFEST, unfinished / MODEL, unfinished):
+        _sync(path)
+    _remove(target)
+    unfinished.rename(target)
+    _sync(folder)
+    size = sum(path.stat().st_size for path in _files(target))
+    return SavedCheckpoint(
+        name=name, sha256=hashlib.sha256(manifest).hexdigest(), num_bytes=size
+    )
+
+
+def verify_checkpoint(path: Path) -> None:
+    """Compare a checkpoint with its manifest; ValueError says what is wrong."""
+    try:
+        files = json.loads((path / _MANIFEST).read_bytes())["files"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{path} is no checkpoint: {error}") from None
+    for name, expected in files.items():
+        file = path / name
+        if not file.is_file():
+            raise ValueError(f"{file} is missing. Resume from another checkpoint.")
+        if _digest(file) != expected["sha256"]:
+            raise ValueError(
+                f"{file} differs from what was saved (its SHA-256 is not the "
+                "manifest's). Resume from another checkpoint."
+            )
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The furthest checkpoint of a folder that verifies."""
+    for path in reversed(_checkpoints(folder)):
+        try:
+            verify_checkpoint(path)
+        except ValueError:
+            continue
+        return path
+    return None
+
+
+def saved_step(path: Path) -> int:
+    """The last step that a checkpoint holds."""
+    step: int = json.loads((path / _STATE).read_bytes())["step"]
+    return step
+
+
+def restore_optimizer(path: Path, optimizer: Optimizer) -> None:
+    """Load a checkpoint's optimizer and torch's random state."""
+    tensors = load_file(path / _OPTIMIZER)
+    torch.set_rng_state(tensors.pop("torch_rng"))
+    optimizer.load_state(tensors)
+
+
+def prune_checkpoints(folder: Path, *, keep_last: int) -> None:
+    """Delete all but the furthest checkpoints, and what a killed save left."""
+    for path in _checkpoints(folder)[:-keep_last]:
+        _remove(path)
+    for path in folder.glob(".step-*"):
+        _remove(path)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    found = [
+        (int(match[1]), int(match[2]), path)
+        for path in folder.glob("step-*")
+        if (match := _NAME.fullmatch(path.name))
+    ]
+    return [path for _, _, path in sorted(found)]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)

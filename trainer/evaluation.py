@@ -1,0 +1,99 @@
+"""Held-out evaluation: mean reward, pass@k and maj@k."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from trainer.config import RunConfig
+from trainer.groups import Group, is_right, score_groups
+from trainer.prompts import Prompt
+from trainer.rewards.spec import recipe_bounds
+from trainer.rollout.engine import Request, RolloutEngine
+from trainer.seeding import derive
+
+
+def evaluate(
+    engine: RolloutEngine, prompts: Sequence[Prompt], config: RunConfig, *, name: str
+) -> dict[str, float | None]:
+    """Sample each held-out prompt and measure what comes out.
+
+    The seeds of sampling are the same at every step, so two evaluations differ by the
+    policy and not by luck alone.
+    """
+    num_samples = config.evaluation.samples_per_prompt
+    requests = [
+        Request(
+            prompt=prompt,
+            seeds=tuple(
+                derive(config.seed, "evaluate", prompt.index, k)
+                for k in range(num_samples)
+            ),
+        )
+        for prompt in prompts
+    ]
+    completions = engine.sample(
+        requests,
+        max_new_tokens=config.rollout.max_new_tokens,
+        temperature=config.evaluation.temperature,
+    )
+    groups = score_groups(config.reward.recipe, prompts, completions)
+    highest = recipe_bounds(config.reward.recipe)[1]
+    return {
+        f"eval/{name}/{metric}": value
+        for metric, value in evaluation_metrics(groups, highest=highest).items()
+    }
+
+
+def evaluation_metrics(
+    groups: Sequence[Group], *, highest: float
+) -> dict[str, float | None]:
+    """Mean reward, pass@k for k = 1, 2, 4 … n, length and share of cut completions.
+
+    A completion passes when its reward is the highest that the recipe gives.
+    """
+    rewards = [reward for group in groups for reward in group.scored_rewards]
+    completions = [c for group in groups for c in group.completions]
+    metrics: dict[str, float | None] = {
+        "mean": sum(rewards) / len(rewards) if rewards else None,
+        "mean_length": _mean([c.num_tokens for c in completions]),
+        "frac_truncated": _mean([c.end_reason == "length" for c in completions]),
+    }
+    num_samples = len(groups[0].completions)
+    right = [
+        sum(is_right(score.total, highest=highest) for score in group.scores)
+        for group in groups
+    ]
+    for k in powers_of_two(num_samples):
+        metrics[f"pass@{k}"] = _mean([pass_at_k(num_samples, c, k) for c in right])
+    return metrics
+
+
+def powers_of_two(limit: int) -> list[int]:
+    """1, 2, 4 … up to `limit`, and `limit` itself."""
+    return sorted({2**p for p in range(limit.bit_length()) if 2**p <= limit} | {limit})
+
+
+def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
+    """Chance that one of k completions is right: 1 - C(n-c, k) / C(n, k).
+
+    Unbiased, from n samples of which c are right (arXiv:2107.03374, section 2.1).
+    """
+    if not 1 <= k <= num_samples or not 0 <= num_right <= num_samples:
+        raise ValueError(
+            f"pass@k needs 1 ≤ k ≤ n and 0 ≤ c ≤ n; got k={k}, n={num_samples}, "
+            f"c={num_right}."
+        )
+    wrong = num_samples - num_right
+    return 1.0 - math.comb(wrong, k) / math.comb(num_samples, k)
+
+
+def majority(answers: Sequence[str | None]) -> str | None:
+    """The most frequent answer, the first of equals; None when there is none."""
+    given = [answer for answer in answers if answer is not None]
+    return Counter(given).most_common(1)[0][0] if given else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,32 @@
+"""What went wrong, in a sentence that says what to do."""
+
+from __future__ import annotations
+
+import errno
+
+import torch
+
+from trainer.tokenizers import first_line
+
+
+def explain(error: BaseException) -> str:
+    """The sentence for the user; ValueErrors already are one."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return (
+            f"The GPU has no memory left: {first_line(error)} Lower "
+            "optim.micro_batch_tokens or rollout.max_batch_rows, or switch "
+            "model.gradient_checkpointing on."
+        )
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return (
+            "The machine has no memory left. Lower optim.micro_batch_tokens or "
+            "rollout.max_batch_rows, or choose a smaller model."
+        )
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return (
+            f"No space is left on the disk of {error.filename or 'the run'}. Free some "
+            "and resume from the last checkpoint."
+        )
+    if isinstance(error, ValueError):
+        return str(error)
+    return f"{type(error).__name__}: {first_line(error)}"

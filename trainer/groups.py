@@ -1,0 +1,153 @@
+"""A group: the completions of one prompt, and what they were given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from trainer.advantages import combined_advantages, group_advantages, group_std
+from trainer.config import AdvantageConfig
+from trainer.events import EndReason, Signal
+from trainer.prompts import Prompt
+from trainer.rewards.scoring import Sample, Score, score_all
+from trainer.rewards.spec import Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """One sampled text. `logprobs` (nats) are those it was sampled with."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    end_reason: EndReason
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def mean_logprob(self) -> float:
+        return sum(self.logprobs) / max(len(self.logprobs), 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A prompt and its completions, with their scores in the same order."""
+
+    prompt: Prompt
+    completions: tuple[Completion, ...]
+    scores: tuple[Score, ...]
+
+    @property
+    def scored_rewards(self) -> list[float]:
+        return [score.total for score in self.scores if score.total is not None]
+
+
+def score_groups(
+    recipe: Recipe,
+    prompts: Sequence[Prompt],
+    completions: Sequence[Sequence[Completion]],
+) -> list[Group]:
+    """Score the completions of each prompt by the recipe."""
+    samples = [
+        Sample(
+            prompt=prompt.text,
+            completion=completion.text,
+            answer=prompt.row.answer,
+            columns=prompt.row.columns,
+        )
+        for prompt, members in zip(prompts, completions, strict=True)
+        for completion in members
+    ]
+    scores = iter(score_all(recipe, samples))
+    return [
+        Group(
+            prompt=prompt,
+            completions=tuple(members),
+            scores=tuple(next(scores) for _ in members),
+        )
+        for prompt, members in zip(prompts, completions, strict=True)
+    ]
+
+
+def reward_matrix(groups: Sequence[Group]) -> torch.Tensor:
+    """Total rewards, float64 [P, G]; NaN where no rule could score a completion."""
+    rows = [
+        [math.nan if score.total is None else score.total for score in group.scores]
+        for group in groups
+    ]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def advantages_of(
+    groups: Sequence[Group],
+    recipe: Recipe,
+    config: AdvantageConfig,
+    *,
+    penalties: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Advantages [P, G]; `penalties` [P, G] are subtracted from the rewards first."""
+    if config.combine == "normalize_then_sum":
+        assert penalties is None
+        return combined_advantages(
+            _rule_rewards(groups, recipe),
+            [rule.weight for rule in recipe.rules],
+            config,
+        )
+    rewards = reward_matrix(groups)
+    if penalties is not None:
+        rewards = rewards - penalties
+    return group_advantages(rewards, config)
+
+
+def _rule_rewards(groups: Sequence[Group], recipe: Recipe) -> torch.Tensor:
+    def value(score: Score, name: str) -> float:
+        found = score.rules.get(name)
+        return math.nan if found is None else found
+
+    return torch.tensor(
+        [
+            [[value(score, rule.name) for rule in recipe.rules] for score in g.scores]
+            for g in groups
+        ],
+        dtype=torch.float64,
+    )
+
+
+def reward_std(group: Group, *, ddof: int) -> float | None:
+    """Spread of a group's rewards; None when nothing in it could be scored."""
+    if not group.scored_rewards:
+        return None
+    values = torch.tensor([group.scored_rewards], dtype=torch.float64)
+    return group_std(
+        values, torch.ones_like(values, dtype=torch.bool), ddof=ddof
+    ).item()
+
+
+def signal_of(group: Group, *, bounds: tuple[float, float]) -> Signal:
+    """What a group teaches; `bounds` are the recipe's lowest and highest reward."""
+    rewards = group.scored_rewards
+    if not rewards:
+        return "unscorable"
+    lowest, highest = bounds
+    if min(rewards) < max(rewards):
+        return "mixed"
+    if is_right(rewards[0], highest=highest):
+        return "all_right"
+    if rewards[0] <= lowest + _tolerance(lowest):
+        return "all_wrong"
+    return "tied"
+
+
+def is_right(reward: float | None, *, highest: float) -> bool:
+    """Whether a reward is the highest that the recipe can give."""
+    return reward is not None and reward >= highest - _tolerance(highest)
+
+
+def _tolerance(bound: float) -> float:
+    # weights such as 0.1 do not add up to a bound exactly
+    return 1e-9 * max(1.0, abs(bound))

@@ -1,0 +1,54 @@
+"""Estimates of the KL divergence from the policy to the reference."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+Estimator = Literal["k1", "abs", "k2", "k3", "full"]
+
+# exp() overflows float32 at 88; a gap of 20 nats already counts as 4.9e8 in k3.
+_MAX_LOG_RATIO = 20.0
+
+
+def kl_estimate(
+    logprobs: torch.Tensor,
+    reference_logprobs: torch.Tensor,
+    estimator: Estimator,
+    clamp: float | None = None,
+) -> torch.Tensor:
+    """KL(policy || reference) of each token, from its log-probs; the shape is kept.
+
+    With d = logprob - reference (Schulman 2020, "Approximating KL divergence"):
+    k1 = d, abs = |d|, k2 = d²/2, k3 = exp(-d) + d - 1. `full` is one term
+    p·d of the exact sum: given log-probs of the whole vocabulary, the sum over that
+    axis is the divergence itself. k3 takes d within ±20 nats.
+
+    Args:
+        logprobs: nats, any shape.
+        reference_logprobs: nats, same shape.
+        clamp: bounds each value to [-clamp, clamp].
+
+    >>> kl_estimate(torch.tensor(-1.2), torch.tensor(-1.0), "k3")
+    tensor(0.0214)
+    """
+    gap = logprobs - reference_logprobs
+    match estimator:
+        case "k1":
+            value = gap
+        case "abs":
+            value = gap.abs()
+        case "k2":
+            value = gap.square() / 2
+        case "k3":
+            bounded = gap.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+            # expm1 keeps the digits that exp(-d) - 1 loses where d is small
+            value = torch.expm1(-bounded) + bounded
+        case "full":
+            value = logprobs.exp() * gap
+        case _:
+            raise ValueError(
+                f"Unknown KL estimator {estimator!r}. Use k1, abs, k2, k3 or full."
+            )
+    return value if clamp is None else value.clamp(-clamp, clamp)

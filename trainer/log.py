@@ -1,0 +1,84 @@
+"""Writing the event log."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from trainer.events import Event, parse_event
+
+NAME = "events.jsonl"
+
+
+class EventLog:
+    """Appends numbered events to a file; what `flush` has returned is on disk.
+
+    Events are held back until then, so a reader sees a step whole or not at all.
+    """
+
+    def __init__(self, path: Path, *, epoch: int) -> None:
+        self._file = path.open("xb")
+        self._epoch = epoch
+        self._line = 0
+        self.step = 0  # of the last event
+        self._waiting: list[bytes] = []
+
+    def add(self, kind: type[Event], *, step: int, **fields: Any) -> None:
+        self._line += 1
+        self.step = step
+        event = kind(
+            line=self._line, epoch=self._epoch, time=time.time(), step=step, **fields
+        )
+        self._waiting.append(event.model_dump_json().encode() + b"\n")
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._file.write(b"".join(self._waiting))
+            self._waiting.clear()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.flush()
+        finally:
+            self._file.close()
+
+
+def newest_epoch(folder: Path) -> int:
+    """The number of the last life whose log is in a folder; 0 when there is none."""
+    older = [
+        int(match[1])
+        for path in folder.glob("events-*.jsonl")
+        if (match := re.fullmatch(r"events-(\d+)\.jsonl", path.name))
+    ]
+    return max([0, *older, *_epochs(folder / NAME)])
+
+
+def archive_log(folder: Path) -> None:
+    """Put an older life's log aside under its number."""
+    path = folder / NAME
+    if path.exists():
+        epoch = max([1, *_epochs(path)])
+        path.rename(folder / f"events-{epoch}.jsonl")
+
+
+def _epochs(path: Path) -> list[int]:
+    """The epoch that a log's first line names, if it has a whole line."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        first = file.readline()
+    return [parse_event(first).epoch] if first.endswith(b"\n") else []

@@ -1,0 +1,111 @@
+"""The numbers logged of a step."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from trainer.advantages import group_std
+from trainer.events import Signal
+from trainer.groups import Group, reward_matrix
+from trainer.optimization import UpdateResult
+from trainer.rewards.spec import Recipe
+from trainer.tokens import TokenStatistics
+
+
+class Stopwatch:
+    """Seconds spent in each phase of a step."""
+
+    def __init__(self) -> None:
+        self._begin = time.perf_counter()
+        self._seconds = dict.fromkeys(
+            ("generate", "score", "logprobs", "update", "sync"), 0.0
+        )
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[name] += time.perf_counter() - begin
+
+    def metrics(self, *, num_tokens: int) -> dict[str, float | None]:
+        """Times in seconds, and completion tokens a second of the whole step."""
+        step = time.perf_counter() - self._begin
+        named: dict[str, float | None] = {
+            f"time/{name}": seconds for name, seconds in self._seconds.items()
+        }
+        return named | {"time/step": step, "tokens_per_second": num_tokens / step}
+
+
+def reward_metrics(
+    groups: Sequence[Group], recipe: Recipe, *, ddof: int
+) -> dict[str, float | None]:
+    """Rewards over the batch, each rule's mean, and the spread within groups.
+
+    `reward/std` is over all completions; `group/std_mean` is the mean of the groups'
+    own deviations, the one that tells whether there is anything to learn.
+    """
+    rewards = reward_matrix(groups)
+    scored = ~rewards.isnan()
+    values = torch.where(scored, rewards, 0.0)
+    flat = values[scored]
+    spreads = group_std(values, scored, ddof=ddof)[scored.any(dim=1)]
+    metrics: dict[str, float | None] = {
+        "reward/mean": _mean(flat),
+        "reward/std": group_std(
+            values.reshape(1, -1), scored.reshape(1, -1), ddof=ddof
+        ).item()
+        if len(flat)
+        else None,
+        "group/std_mean": _mean(spreads),
+    }
+    for rule in recipe.rules:
+        given = [score.rules.get(rule.name) for g in groups for score in g.scores]
+        known = torch.tensor([v for v in given if v is not None], dtype=torch.float64)
+        metrics[f"reward/{rule.name}/mean"] = _mean(known)
+    return metrics
+
+
+def signal_metrics(signals: Sequence[Signal]) -> dict[str, float | None]:
+    """How many groups teach, and why the others do not."""
+    count = Counter(signals)
+    total = len(signals)
+    return {
+        "group/frac_zero_std": 1 - count["mixed"] / total,
+        "group/frac_all_max": count["all_right"] / total,
+        "group/frac_all_min": count["all_wrong"] / total,
+        "group/frac_tied": count["tied"] / total,
+        "group/frac_unscorable": count["unscorable"] / total,
+        "group/num_effective": float(count["mixed"]),
+    }
+
+
+def completion_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
+    lengths = [c.num_tokens for group in groups for c in group.completions]
+    cut = [c.end_reason == "length" for group in groups for c in group.completions]
+    return {
+        "completion/mean_length": sum(lengths) / len(lengths),
+        "completion/max_length": float(max(lengths)),
+        "completion/frac_truncated": sum(cut) / len(cut),
+    }
+
+
+def _mean(values: torch.Tensor) -> float | None:
+    return values.mean().item() if len(values) else None
+
+
+def update_metrics(updates: Sequence[UpdateResult]) -> dict[str, float | None]:
+    """Loss, gradient norm and what the tokens went through, over a step's updates."""
+    done = [result for result in updates if not result.is_skipped]
+    tokens = TokenStatistics.joined([result.statistics for result in updates])
+    return {
+        "loss": sum(u.loss for u in done) / len(done) if done else None,
+        "grad_norm": sum(u.grad_norm for u in done) / len(done) if done else None,
+        **tokens.metrics(),
+    }

@@ -1,0 +1,184 @@
+"""Updates of the policy: gradients, clipping, AdamW and its schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from trainer.batch import MicroBatch
+from trainer.config import OptimConfig, RunConfig
+from trainer.losses import BatchTotals, objective
+from trainer.policy import Policy
+from trainer.tokens import TokenStatistics
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateResult:
+    """What one update did. `grad_norm` is the norm before clipping."""
+
+    loss: float
+    grad_norm: float
+    is_skipped: bool  # loss or gradient was not finite, the weights are as before
+    statistics: TokenStatistics
+
+
+def learning_rate(step: int, config: OptimConfig) -> float:
+    """Learning rate of a step, steps counted from 1.
+
+    It rises over the W warm-up steps as step/(W+1), is the peak at step W+1 and then
+    follows the schedule to peak · final_lr_fraction at the last step.
+    """
+    assert step >= 1
+    warmup, last = config.warmup_steps, config.num_steps
+    if step <= warmup:
+        return config.learning_rate * step / (warmup + 1)
+    span = last - warmup - 1
+    progress = min((step - warmup - 1) / span, 1.0) if span > 0 else 0.0
+    match config.schedule:
+        case "constant":
+            share = 1.0
+        case "linear":
+            share = 1.0 - progress
+        case "cosine":
+            share = (1 + math.cos(math.pi * progress)) / 2
+    floor = 1.0 if config.schedule == "constant" else config.final_lr_fraction
+    return config.learning_rate * (floor + (1 - floor) * share)
+
+
+class Optimizer:
+    """AdamW over a policy's weights, in float32 whatever the weights are kept in.
+
+    A bfloat16 weight of 0.02 moves in steps of 1e-4: an update of 1e-6 would be rounded
+    away. Such weights have a float32 master here, which is updated and copied back.
+    """
+
+    def __init__(self, policy: Policy, config: OptimConfig) -> None:
+        self._config = config
+        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        self._masters = [
+            p if p.dtype == torch.float32 else p.detach().float().requires_grad_()
+            for p in self._parameters
+        ]
+        self._adamw = torch.optim.AdamW(
+            self._masters,
+            lr=config.learning_rate,
+            betas=(config.beta1, config.beta2),
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+
+    def step(self, *, learning_rate: float) -> float | None:
+        """Apply the gradients; their norm before clipping, None if it is not finite."""
+        self._raise_gradients()
+        gradients = [p.grad for p in self._masters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        value = norm.item()
+        if math.isfinite(value):
+            if self._config.max_grad_norm is not None:
+                torch.nn.utils.clip_grads_with_norm_(
+                    self._masters, self._config.max_grad_norm, norm
+                )
+            for group in self._adamw.param_groups:
+                group["lr"] = learning_rate
+            self._adamw.step()
+            self._lower_weights()
+        self.clear()
+        return value if math.isfinite(value) else None
+
+    def clear(self) -> None:
+        for parameter in (*self._parameters, *self._masters):
+            parameter.grad = None
+
+    def _raise_gradients(self) -> None:
+        for parameter, master in self._mastered():
+            if parameter.grad is not None:
+                master.grad, parameter.grad = parameter.grad.float(), None
+
+    def _lower_weights(self) -> None:
+        with torch.no_grad():
+            for parameter, master in self._mastered():
+                parameter.copy_(master)
+
+    def _mastered(self) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+        pairs = zip(self._parameters, self._masters, strict=True)
+        return ((p, master) for p, master in pairs if p is not master)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """All that the next step depends on, as named tensors."""
+        tensors = {
+            f"{place}.{name}": value
+            for place, values in self._adamw.state_dict()["state"].items()
+            for name, value in values.items()
+        }
+        for place, (p, master) in enumerate(
+            zip(self._parameters, self._masters, strict=True)
+        ):
+            if p is not master:
+                tensors[f"{place}.master"] = master.detach()
+        return tensors
+
+    def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Continue from what `state` gave."""
+        state: dict[int, dict[str, torch.Tensor]] = {}
+        for key, tensor in tensors.items():
+            place, name = key.split(".")
+            if name == "master":
+                with torch.no_grad():
+                    self._masters[int(place)].copy_(tensor)
+            else:
+                # own memory, for the same reason as the policy's weights
+                state.setdefault(int(place), {})[name] = tensor.clone()
+        groups = self._adamw.state_dict()["param_groups"]
+        self._adamw.load_state_dict({"state": state, "param_groups": groups})
+        self._lower_weights()
+
+
+def update(
+    policy: Policy,
+    optimizer: Optimizer,
+    micro_batches: Sequence[MicroBatch],
+    *,
+    totals: BatchTotals,
+    config: RunConfig,
+    learning_rate: float,
+) -> UpdateResult:
+    """One gradient step over a batch, added up over its micro-batches.
+
+    In the first update of a batch the policy still is the one the ratio compares with,
+    so its log-probs serve as the old ones: no separate pass is needed for them.
+    """
+    losses, parts = [], []
+    for micro in micro_batches:
+        logprobs, entropy = policy.logprobs(
+            micro, temperature=config.rollout.temperature
+        )
+        if micro.old_logprobs is None:
+            micro.old_logprobs = logprobs.detach()
+        loss, statistics = objective(
+            logprobs,
+            micro.old_logprobs,
+            micro.advantages,
+            micro.mask,
+            config.loss_of_run,
+            micro.reference_logprobs,
+            sampling_logprobs=micro.sampling_logprobs,
+            entropy=entropy,
+            totals=totals,
+        )
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        losses.append(loss.detach())
+        parts.append(statistics)
+    total = torch.stack(losses).double().sum().item()
+    norm = None
+    if math.isfinite(total):
+        norm = optimizer.step(learning_rate=learning_rate)
+    optimizer.clear()
+    return UpdateResult(
+        loss=total,
+        grad_norm=math.nan if norm is None else norm,
+        is_skipped=norm is None,
+        statistics=TokenStatistics.joined(parts),
+    )

@@ -1,0 +1,190 @@
+"""The language model being trained, or held fixed beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from trainer.batch import MicroBatch
+from trainer.config import ModelConfig
+from trainer.logprobs import token_logprobs
+from trainer.tokenizers import first_line, load_tokenizer
+
+
+class Policy:
+    """A causal language model with its tokenizer, split at its output embedding."""
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.body = model.base_model
+        self.head = _head_of(model)
+        self.logit_scale = _logit_scale(model)
+        self.eos_ids = _eos_ids(model, tokenizer)
+        _switch_dropout_off(model)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits [N, V] of hidden states [N, H], in float32."""
+        return self.head(hidden).float() * self.logit_scale
+
+    def logprobs(
+        self, micro: MicroBatch, *, temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probs and entropies of a micro-batch's completion tokens, [B, T]."""
+        hidden = self.body(input_ids=micro.input_ids, use_cache=False)[0]
+        logprob, entropy = token_logprobs(
+            hidden.flatten(0, 1).index_select(0, micro.places),
+            self.head,
+            micro.targets,
+            temperature=temperature,
+            logit_scale=self.logit_scale,
+        )
+        return micro.spread(logprob), micro.spread(entropy)
+
+    def check_split(self) -> None:
+        """Refuse a model whose logits are more than its output embedding.
+
+        Raises:
+            ValueError: such as a model that squashes its logits.
+        """
+        ids = torch.arange(4, device=self.device)[None] % self.head.weight.shape[0]
+        with torch.no_grad():
+            whole = self.model(input_ids=ids, use_cache=False).logits.float()
+            split = self.logits(self.body(input_ids=ids, use_cache=False)[0])
+        gap = (whole - split).abs().max().item()
+        allowed = 0.05 if self.model.dtype == torch.bfloat16 else 1e-3
+        if not gap <= allowed * max(1.0, whole.abs().max().item()):
+            raise ValueError(
+                f"The logits of {type(self.model).__name__} are not its output "
+                f"embedding of its last hidden state (they differ by {gap:.3g}), so "
+                "its log-probs cannot be computed. Choose another model."
+            )
+
+
+def load_policy(
+    config: ModelConfig, *, path: str | None = None, tokenizer_path: str | None = None
+) -> Policy:
+    """Load the model of a configuration; `path` takes its weights from elsewhere.
+
+    Raises:
+        ValueError: no such folder, no weights or tokenizer in it, or no GPU.
+    """
+    source = config.path if path is None else path
+    revision = config.revision if path is None else None
+    tokenizer = load_tokenizer(tokenizer_path or source, revision=revision)
+    device = pick_device(config)
+    model = _load_model(source, revision=revision, dtype=pick_dtype(config, device))
+    model.to(device)
+    for parameter in model.parameters():
+        # Weights read from a file may lie at any address, and matrix routines choose
+        # their order of summation by it; own memory gives every run the same bits.
+        parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.train()  # checkpointing works only in this mode; dropout is off anyway
+    policy = Policy(model, tokenizer)
+    policy.check_split()
+    return policy
+
+
+def _load_model(
+    source: str, *, revision: str | None, dtype: torch.dtype
+) -> PreTrainedModel:
+    folder = Path(source)
+    looks_like_folder = folder.is_absolute() or source.startswith(".")
+    if looks_like_folder and not folder.is_dir():
+        raise ValueError(
+            f"There is no model folder {source}. Set model.path to a folder with a "
+            "saved model, or to a hub id."
+        )
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise ValueError(
+            f"The folder {source} holds no model (no config.json). Set model.path to "
+            "a folder that save_pretrained wrote."
+        )
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            source, revision=revision or "main", dtype=dtype, use_safetensors=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"The model {source} cannot be loaded: {first_line(error)}"
+        ) from error
+    assert isinstance(model, PreTrainedModel)
+    return model.eval()
+
+
+def pick_device(config: ModelConfig) -> torch.device:
+    available = torch.cuda.is_available()
+    if config.device == "cuda" and not available:
+        raise ValueError(
+            'model.device is "cuda", but no GPU is visible here. Set it to "auto" or '
+            "run on a machine with a GPU."
+        )
+    return torch.device("cuda" if available and config.device != "cpu" else "cpu")
+
+
+def pick_dtype(config: ModelConfig, device: torch.device) -> torch.dtype:
+    """float32 on a CPU: without AVX-512 or AMX, bfloat16 is 17 times slower there."""
+    if config.dtype != "auto":
+        return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
+    fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return torch.bfloat16 if fast else torch.float32
+
+
+def _head_of(model: PreTrainedModel) -> torch.nn.Linear:
+    head = model.get_output_embeddings()
+    if not isinstance(head, torch.nn.Linear) or model.base_model is model:
+        raise ValueError(
+            f"{type(model).__name__} has no plain output embedding. Choose a causal "
+            "language model."
+        )
+    return head
+
+
+def _logit_scale(model: PreTrainedModel) -> float:
+    # Cohere multiplies its logits, Granite divides them.
+    config: Any = model.config.get_text_config()
+    if getattr(config, "logits_scaling", None):
+        return 1 / float(config.logits_scaling)
+    return float(getattr(config, "logit_scale", None) or 1.0)
+
+
+def _eos_ids(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> tuple[int, ...]:
+    """Tokens that end a completion: the model's own list, and the tokenizer's."""
+    found: set[int] = set()
+    for config in (model.generation_config, model.config):
+        ids = getattr(config, "eos_token_id", None)
+        found.update([ids] if isinstance(ids, int) else ids or [])
+    if isinstance(tokenizer.eos_token_id, int):
+        found.add(tokenizer.eos_token_id)
+    if not found:
+        raise ValueError(
+            "Neither the model nor its tokenizer names an end-of-text token, so every "
+            "completion would run to the limit. Set eos_token in the tokenizer."
+        )
+    return tuple(sorted(found))
+
+
+def _switch_dropout_off(model: PreTrainedModel) -> None:
+    # A dropped unit would make the policy that is trained differ from the one sampled.
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0

@@ -1,0 +1,1 @@
+"""Presets: the algorithms of published systems, as configuration. No torch."""

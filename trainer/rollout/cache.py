@@ -1,0 +1,91 @@
+"""A key-value cache made for sampling groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+# Room for new tokens added at a time.
+_BLOCK = 64
+
+
+class GrowingLayer(DynamicLayer):
+    """Keys and values of one layer in buffers that have room for tokens to come.
+
+    DynamicLayer copies everything it holds for each new token. Here a token is written
+    in its place, and everything is copied only once in 64 tokens, or when rows leave.
+    """
+
+    def lazy_initialization(
+        self, key_states: torch.Tensor, value_states: torch.Tensor
+    ) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self._length = 0
+        self._key_buffer = _widened(key_states[:, :, :0], key_states.shape[2])
+        self._value_buffer = _widened(value_states[:, :, :0], value_states.shape[2])
+        self.is_initialized = True
+
+    def update(
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        first, last = self._length, self._length + key_states.shape[2]
+        if last > self._key_buffer.shape[2]:
+            self._key_buffer = _widened(self._key_buffer[:, :, :first], last)
+            self._value_buffer = _widened(self._value_buffer[:, :, :first], last)
+        self._key_buffer[:, :, first:last] = key_states
+        self._value_buffer[:, :, first:last] = value_states
+        self._show(last)
+        assert self.keys is not None
+        assert self.values is not None
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep the given rows, in the given order; a row may be taken repeatedly."""
+        length = self._length
+        self._key_buffer = _selected(self._key_buffer, length, indices)
+        self._value_buffer = _selected(self._value_buffer, length, indices)
+        self._show(length)
+
+    def _show(self, length: int) -> None:
+        self._length = length
+        self.keys = self._key_buffer.narrow(2, 0, length)
+        self.values = self._value_buffer.narrow(2, 0, length)
+
+
+def _widened(states: torch.Tensor, length: int) -> torch.Tensor:
+    """States [rows, heads, t, d] in a new buffer with room for `length` and a block."""
+    rows, heads, used, size = states.shape
+    buffer = states.new_empty(rows, heads, length + _BLOCK, size)
+    buffer[:, :, :used] = states
+    return buffer
+
+
+def _selected(buffer: torch.Tensor, length: int, indices: torch.Tensor) -> torch.Tensor:
+    _, heads, room, size = buffer.shape
+    chosen = buffer.new_empty(len(indices), heads, room, size)
+    torch.index_select(buffer[:, :, :length], 0, indices, out=chosen[:, :, :length])
+    return chosen
+
+
+def make_cache(config: PreTrainedConfig) -> DynamicCache:
+    """An empty cache for a model; layers with a window keep transformers' own kind."""
+    cache = DynamicCache(config=config)
+    cache.layers = [
+        GrowingLayer() if type(layer) is DynamicLayer else layer
+        for layer in cache.layers
+    ]
+    return cache
+
+
+def is_growing(cache: DynamicCache) -> bool:
+    """Whether every layer attends to all tokens, so that one mask serves them all."""
+    return all(isinstance(layer, GrowingLayer) for layer in cache.layers)

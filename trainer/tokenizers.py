@@ -1,0 +1,51 @@
+"""Loading the tokenizer exactly as it was saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transformers import (
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+
+
+def load_tokenizer(
+    path: str, *, revision: str | None = None
+) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model folder or hub id.
+
+    Where there is a tokenizer.json it is taken as it stands: AutoTokenizer may choose
+    a class by the model's type instead, whose own rules then override the file's
+    (a Qwen2 folder loses a word-level tokenizer's spaces and newlines).
+
+    Raises:
+        ValueError: the folder has no tokenizer that can be read.
+    """
+    folder = Path(path)
+    if folder.is_dir() and not any(folder.glob("*token*")):
+        raise ValueError(
+            f"The model folder {path} has no tokenizer (no tokenizer.json). Save the "
+            "model's tokenizer into it."
+        )
+    revision = revision or "main"
+    try:
+        return PreTrainedTokenizerFast.from_pretrained(path, revision=revision)
+    except (OSError, ValueError, TypeError):
+        # Not a fast tokenizer: a model of SentencePiece or vocabulary files.
+        pass
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"The tokenizer of {path} cannot be loaded: {first_line(error)}"
+        ) from error
+    assert isinstance(tokenizer, PreTrainedTokenizerBase)
+    return tokenizer
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, without what follows its first line."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
