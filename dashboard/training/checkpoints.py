@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 BLOCK_BYTES = 8 * 1024 * 1024
 MANIFEST = "manifest.json"
+NAME = re.compile(r"step-(\d+)-epoch-(\d+)")
 
 
 class Damaged(ValueError):
@@ -22,16 +23,14 @@ class ManifestFile(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     sha256: str
-    num_bytes: int
+    bytes: int
 
 
 class Manifest(BaseModel):
-    """What we need of it; the trainer writes more."""
+    """What the trainer writes last: each file of the checkpoint and its hash."""
 
     model_config = ConfigDict(extra="ignore")
 
-    step: int
-    epoch: int
     files: dict[str, ManifestFile]
 
 
@@ -45,10 +44,15 @@ class SavedCheckpoint:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Folders that bear a manifest, in no order; a torn save has none."""
+    """Folders named as checkpoints, furthest first; a torn save has another name."""
     if not folder.is_dir():
         return []
-    return [path for path in folder.iterdir() if (path / MANIFEST).is_file()]
+    named = [
+        (int(match[1]), int(match[2]), path)
+        for path in folder.iterdir()
+        if (match := NAME.fullmatch(path.name))
+    ]
+    return [path for _, _, path in sorted(named, reverse=True)]
 
 
 def newest_verified(
@@ -58,55 +62,53 @@ def newest_verified(
     on_progress: Callable[[], None],
 ) -> SavedCheckpoint | None:
     """The furthest checkpoint whose every byte is as it was written."""
-    candidates = []
     for path in list_checkpoints(folder):
         try:
-            manifest, sha256 = read_manifest(path)
+            return verify(path, on_progress=on_progress)
         except Damaged as error:
             on_damaged(str(error))
-        else:
-            candidates.append((manifest.step, manifest.epoch, path, manifest, sha256))
-    candidates.sort(key=lambda candidate: candidate[:2], reverse=True)
-    for _, _, path, manifest, sha256 in candidates:
-        try:
-            verify(path, manifest, on_progress=on_progress)
-        except Damaged as error:
-            on_damaged(str(error))
-            continue
-        return SavedCheckpoint(
-            path=path,
-            step=manifest.step,
-            epoch=manifest.epoch,
-            sha256=sha256,
-            num_bytes=sum(file.num_bytes for file in manifest.files.values()),
-        )
     return None
 
 
-def read_manifest(path: Path) -> tuple[Manifest, str]:
+def verify(path: Path, *, on_progress: Callable[[], None]) -> SavedCheckpoint:
+    match = NAME.fullmatch(path.name)
+    assert match is not None, path
+    manifest, sha256 = _read_manifest(path)
+    for name, expected in manifest.files.items():
+        _verify_file(path, name, expected, on_progress)
+    return SavedCheckpoint(
+        path=path,
+        step=int(match[1]),
+        epoch=int(match[2]),
+        sha256=sha256,
+        num_bytes=sum(file.bytes for file in manifest.files.values()),
+    )
+
+
+def _read_manifest(path: Path) -> tuple[Manifest, str]:
     try:
         data = (path / MANIFEST).read_bytes()
-        return Manifest.model_validate(json.loads(data)), hashlib.sha256(
-            data
-        ).hexdigest()
+        manifest = Manifest.model_validate_json(data)
     except (OSError, ValueError) as error:
         raise Damaged(f"{path.name}: its manifest cannot be read: {error}") from error
+    return manifest, hashlib.sha256(data).hexdigest()
 
 
-def verify(path: Path, manifest: Manifest, *, on_progress: Callable[[], None]) -> None:
-    for name, expected in manifest.files.items():
-        file = path / name
-        if not file.resolve().is_relative_to(path.resolve()):
-            raise Damaged(f"{path.name}: its manifest names {name!r}, outside of it.")
-        try:
-            found = _sha256(file, on_progress)
-        except OSError as error:
-            raise Damaged(f"{path.name}: {name} cannot be read: {error}") from error
-        if found != expected.sha256:
-            raise Damaged(
-                f"{path.name}: {name} has SHA-256 {found[:12]}…, but was written with "
-                f"{expected.sha256[:12]}…."
-            )
+def _verify_file(
+    path: Path, name: str, expected: ManifestFile, on_progress: Callable[[], None]
+) -> None:
+    file = path / name
+    if not file.resolve().is_relative_to(path.resolve()):
+        raise Damaged(f"{path.name}: its manifest names {name!r}, outside of it.")
+    try:
+        found = _sha256(file, on_progress)
+    except OSError as error:
+        raise Damaged(f"{path.name}: {name} cannot be read: {error}") from error
+    if found != expected.sha256:
+        raise Damaged(
+            f"{path.name}: {name} has SHA-256 {found[:12]}…, but was written with "
+            f"{expected.sha256[:12]}…."
+        )
 
 
 def _sha256(path: Path, on_progress: Callable[[], None]) -> str:

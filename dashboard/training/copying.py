@@ -44,8 +44,8 @@ def copy_rows(
 ) -> None:
     """Rows that are known to be new; values as COPY's text format takes them."""
     names = ", ".join(f'"{column}"' for column in columns)
-    with connection.cursor() as wrapper:
-        # Django's wrapper passes what it does not know on to psycopg's cursor.
+    # Django passes `copy` on to psycopg's cursor, but leaves its errors as they are.
+    with connection.wrap_database_errors, connection.cursor() as wrapper:
         cursor = cast("psycopg.Cursor[Any]", wrapper)
         with cursor.copy(f'COPY "{table}" ({names}) FROM STDIN') as copy:
             for row in rows:

@@ -27,7 +27,7 @@ from dashboard.training.copying import (
     text_array,
 )
 from dashboard.training.lease import HOLDING, Claim, Fenced
-from dashboard.training.progress import Progress
+from dashboard.training.progress import Progress, finite
 from trainer.events import (
     CheckpointSaved,
     Evaluated,
@@ -222,7 +222,7 @@ def _completion_rows(group_id: int, event: GroupScored) -> Iterable[tuple[object
 
 
 def _add_evaluations(run_id: int, placed: Iterable[Placed]) -> None:
-    """A resumed trainer may evaluate at its checkpoint's step again; the first counts."""
+    """A resumed trainer may repeat its checkpoint's evaluation: the first counts."""
     Evaluation.objects.bulk_create(
         [
             Evaluation(
@@ -232,7 +232,7 @@ def _add_evaluations(run_id: int, placed: Iterable[Placed]) -> None:
                 epoch=p.event.epoch,
                 seq=p.seq,
                 time=p.time,
-                metrics=clean_json(p.event.metrics),
+                metrics=clean_json(finite(p.event.metrics)),
             )
             for p in placed
             if isinstance(p.event, Evaluated)

@@ -95,29 +95,6 @@ def read_state(claim: Claim) -> RunState:
     return RunState(state)
 
 
-@transaction.atomic
-def give_up(
-    claim: Claim,
-    *,
-    sources: list[RunState],
-    target: RunState,
-    outcome: str,
-    **fields: object,
-) -> bool:
-    """End this epoch and leave the run in `target`."""
-    if not transition(
-        claim.run_id,
-        sources=sources,
-        target=target,
-        when=claim.guard,
-        detail={"outcome": outcome},
-        **fields,
-    ):
-        return False
-    close_epoch(claim.run_id, claim.epoch, outcome)
-    return True
-
-
 def close_epoch(run_id: int, number: int, outcome: str) -> None:
     lives = Epoch.objects.filter(run_id=run_id, number=number, ended_at__isnull=True)
     lives.update(ended_at=Now(), outcome=outcome[:200])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,13 +36,13 @@ class Progress:
             self.last_step = max(self.last_step, event.step)
             self._note_best(event.metrics.get(BEST_OF), event.step)
         if isinstance(event, StepFinished | Evaluated):
-            self.summary["last"].update(event.metrics)
+            self.summary["last"].update(finite(event.metrics))
             self.is_changed = True
 
     def values(self, metrics: Mapping[str, float | None]) -> list[float | None]:
         """The metrics in the order of `metric_names`, which grows as needed."""
         row: list[float | None] = [None] * len(self.metric_names)
-        for name, value in metrics.items():
+        for name, value in finite(metrics).items():
             place = self._place(name[:NAME_LENGTH])
             if place == len(row):
                 row.append(value)
@@ -59,5 +60,15 @@ class Progress:
 
     def _note_best(self, value: float | None, step: int) -> None:
         best = self.summary["best"].get(BEST_OF)
-        if value is not None and (best is None or value > best):
+        if value is None or not math.isfinite(value):
+            return
+        if best is None or value > best:
             self.summary["best"] = {BEST_OF: value, "step": step}
+
+
+def finite(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+    """jsonb has no NaN: a number that is not finite is no value."""
+    return {
+        name: value if value is not None and math.isfinite(value) else None
+        for name, value in metrics.items()
+    }

@@ -45,5 +45,8 @@ def _is_alone() -> bool:
 
 def _is_up_for(grace: timedelta) -> bool:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT now() - pg_postmaster_start_time() >= %s", [grace])
+        cursor.execute(
+            "SELECT extract(epoch FROM now() - pg_postmaster_start_time()) >= %s",
+            [grace.total_seconds()],
+        )
         return bool(cursor.fetchone()[0])

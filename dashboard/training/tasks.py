@@ -18,7 +18,7 @@ from dashboard.training.workers import WorkerBeat
 _beats: list[WorkerBeat] = []
 
 
-@shared_task(name="training.work", bind=True, ignore_result=True)
+@shared_task(name="training.work", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def work(self: Task[..., None]) -> None:
     """Take the oldest queued run, if there is one, and see it through."""
     worker = self.request.hostname or "worker"
@@ -38,22 +38,22 @@ def work(self: Task[..., None]) -> None:
         supervise(claim, is_shutting_down=shutdown.is_announced)
 
 
-@shared_task(name="training.dispatch", bind=True, ignore_result=True)
+@shared_task(name="training.dispatch", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def dispatch(self: Task[..., None]) -> None:
     ring_for_queued_runs(self.app)
 
 
-@shared_task(name="training.reap", ignore_result=True)
+@shared_task(name="training.reap", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def reap() -> None:
     reap_expired_leases()
 
 
-@worker_shutting_down.connect
+@worker_shutting_down.connect  # type: ignore[untyped-decorator]  # Celery has no types
 def announce_shutdown(**_: Any) -> None:
     shutdown.announce()
 
 
-@worker_ready.connect
+@worker_ready.connect  # type: ignore[untyped-decorator]  # Celery has no types
 def start_beat(sender: Any, **_: Any) -> None:
     """`sender` is the worker's consumer."""
     if QUEUE in {queue.name for queue in sender.task_consumer.queues}:
@@ -62,7 +62,7 @@ def start_beat(sender: Any, **_: Any) -> None:
         beat.start()
 
 
-@worker_shutdown.connect
+@worker_shutdown.connect  # type: ignore[untyped-decorator]  # Celery has no types
 def stop_beat(**_: Any) -> None:
     while _beats:
         _beats.pop().stop()

@@ -4,12 +4,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.utils import timezone
 
 from dashboard.accounts.access import get_team
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
 from dashboard.training.models import Worker
 from dashboard.training.rundir import run_directory
 from dashboard.training.tail import read_tail
@@ -33,7 +33,7 @@ def workers(request: HttpRequest, team: str) -> HttpResponse:
 
 def run_logs(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
-    run = _get_run(team_, run_id)
+    run = get_run(team_, run_id)
     epochs = list(run.epochs.order_by("number"))
     epoch = _chosen(request, "epoch", [e.number for e in epochs], default=-1)
     lines = _chosen(request, "lines", LINES, default=0)
@@ -54,7 +54,7 @@ def run_logs(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 
 def download_log(request: HttpRequest, team: str, run_id: int) -> FileResponse:
-    run = _get_run(get_team(request, team), run_id)
+    run = get_run(get_team(request, team), run_id)
     numbers = list(run.epochs.order_by("number").values_list("number", flat=True))
     epoch = _chosen(request, "epoch", numbers, default=-1)
     source = _source(request)
@@ -67,11 +67,6 @@ def download_log(request: HttpRequest, team: str, run_id: int) -> FileResponse:
         filename=f"run-{run.id}-epoch-{epoch}-{source}.log",
         content_type="text/plain; charset=utf-8",
     )
-
-
-def _get_run(team: Team, run_id: int) -> Run:
-    related = Run.objects.select_related("owner", "dataset_version", "recipe_version")
-    return get_object_or_404(related, team=team, id=run_id)
 
 
 def _chosen(

@@ -1,0 +1,59 @@
+"""Queued runs, launched as a person does."""
+
+from __future__ import annotations
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.rewards.models import RecipeVersion
+from dashboard.rewards.services import save_recipe_version
+from dashboard.runs.models import Run
+from dashboard.runs.services import launch_run
+from trainer.config import RunConfig
+from trainer.rewards.spec import Recipe
+
+RECIPE = {"rules": [{"name": "answer", "kind": "exact_answer", "weight": 1.0}]}
+
+
+class Launcher:
+    """Launches runs of one dataset and one recipe."""
+
+    def __init__(self, team: Team, user: User) -> None:
+        self.team = team
+        self.user = user
+        self.dataset_version = make_dataset(team, user)
+        self.recipe_version = make_recipe(team, user)
+
+    def __call__(
+        self, *, name: str = "first", num_steps: int = 10, **parts: object
+    ) -> Run:
+        tree = {
+            "model": {"path": "/nowhere/model"},
+            "data": {"rows": "unused", "num_eval_rows": 0},
+            "reward": {"recipe": RECIPE},
+            "optim": {"num_steps": num_steps},
+            **parts,
+        }
+        return launch_run(
+            team=self.team,
+            user=self.user,
+            name=name,
+            config=RunConfig.model_validate(tree),
+            dataset_version=self.dataset_version,
+            recipe_version=self.recipe_version,
+            model_label="tiny",
+        )
+
+
+def make_dataset(team: Team, user: User) -> DatasetVersion:
+    rows = [Row(prompt=f"{n} + 1 =", answer=str(n + 1)) for n in range(8)]
+    mapping = {"prompt": "question", "answer": "solution", "columns": []}
+    return create_dataset_version(
+        team=team, name="sums", rows=rows, mapping=mapping, source={}, user=user
+    )
+
+
+def make_recipe(team: Team, user: User) -> RecipeVersion:
+    recipe = Recipe.model_validate(RECIPE)
+    return save_recipe_version(team=team, name="exact", recipe=recipe, user=user)

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from django.db import connection
+
+from dashboard.runs.models import Checkpoint, Run, RunEvent, RunState, Step
+from dashboard.samples.models import Completion, Group
+from dashboard.training.ingest import ingest
+from dashboard.training.lease import Claim, Fenced, claim_run
+from tests.dashboard.training.logs import START, LogBuilder, group, metrics_of
+from trainer.events import Evaluated, GroupScored, StepFinished, Warned
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def claim(run: Run) -> Claim:
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+    return claim
+
+
+def test_a_step_becomes_rows(claim: Claim) -> None:
+    log = LogBuilder().started().stepped(1).saved(1)
+
+    num_new = ingest(claim, log.events)
+
+    assert num_new == 5
+    step = Step.objects.get(run=claim.run_id)
+    run = Run.objects.get(id=claim.run_id)
+    assert dict(zip(run.metric_names, step.values, strict=True)) == metrics_of(1)
+    assert step.time == datetime.fromtimestamp(START + 1_004, UTC)
+    assert run.last_step == 1
+    assert run.summary["last"]["loss"] == -0.1
+    assert run.summary["best"] == {"reward/mean": 0.1, "step": 1}
+    assert Checkpoint.objects.get(run=run).name == "step-000001-epoch-1"
+    groups = Group.objects.filter(run=run).order_by("prompt_index")
+    assert [g.rule_names for g in groups] == [["answer", "format"]] * 2
+    completion = Completion.objects.get(group=groups[1], position=1)
+    assert (completion.text, completion.reward, completion.rule_scores) == (
+        "no",
+        1.0,
+        [1.0, None],
+    )
+
+
+def test_the_first_word_of_the_trainer_makes_the_run_running(claim: Claim) -> None:
+    ingest(claim, LogBuilder().started().events)
+
+    run = Run.objects.get(id=claim.run_id)
+    assert run.state == RunState.RUNNING
+    assert run.started_at is not None
+
+
+def test_storing_the_same_lines_again_changes_nothing(claim: Claim) -> None:
+    log = LogBuilder().started().stepped(1).stepped(2)
+    ingest(claim, log.events[:5])
+
+    num_new = ingest(claim, log.events)
+    again = ingest(claim, log.events)
+
+    assert (num_new, again) == (2, 0)
+    assert RunEvent.objects.filter(run=claim.run_id).count() == 7
+    assert Step.objects.filter(run=claim.run_id).count() == 2
+    assert Completion.objects.filter(group__run=claim.run_id).count() == 8
+
+
+def test_numbers_of_the_stream_have_no_gap_within_a_life(claim: Claim) -> None:
+    log = LogBuilder().started()
+    ingest(claim, log.events)  # the change to running takes a number as well
+    for step in range(1, 6):
+        log.stepped(step)
+        ingest(claim, log.events)
+
+    seqs = list(
+        RunEvent.objects.filter(run=claim.run_id, step__gt=0)
+        .order_by("line")
+        .values_list("seq", flat=True)
+    )
+    assert seqs == list(range(seqs[0], seqs[0] + 15))
+    assert Run.objects.get(id=claim.run_id).seq == seqs[-1]
+
+
+def test_a_zombie_writes_nothing(claim: Claim) -> None:
+    ingest(claim, LogBuilder().started().events)
+    Run.objects.filter(id=claim.run_id).update(epoch=2, state="running")
+
+    with pytest.raises(Fenced):
+        ingest(claim, LogBuilder().started().stepped(1).events)
+
+    assert RunEvent.objects.filter(run=claim.run_id).count() == 1
+    assert not Step.objects.filter(run=claim.run_id).exists()
+
+
+def test_a_run_that_was_requeued_takes_nothing_from_its_last_holder(
+    claim: Claim,
+) -> None:
+    Run.objects.filter(id=claim.run_id).update(state="queued", lease_until=None)
+
+    with pytest.raises(Fenced):
+        ingest(claim, LogBuilder().started().events)
+
+
+def test_metrics_that_appear_later_get_the_next_places(claim: Claim) -> None:
+    log = LogBuilder().add(StepFinished, step=1, metrics={"loss": 1.0})
+    log.add(StepFinished, step=2, metrics={"grad_norm": 2.0, "loss": 0.5})
+
+    ingest(claim, log.events)
+
+    assert Run.objects.get(id=claim.run_id).metric_names == ["loss", "grad_norm"]
+    rows = Step.objects.filter(run=claim.run_id).order_by("step")
+    assert [row.values for row in rows] == [[1.0], [0.5, 2.0]]
+
+
+def test_numbers_that_are_not_finite_are_stored_as_none(claim: Claim) -> None:
+    metrics = {"loss": float("nan"), "grad_norm": float("inf"), "reward/mean": 1.0}
+    log = LogBuilder().add(StepFinished, step=1, metrics=metrics)
+    log.add(
+        Evaluated,
+        step=1,
+        name="held_out",
+        num_prompts=1,
+        samples_per_prompt=1,
+        metrics={"eval/held_out/mean": float("nan")},
+    )
+
+    ingest(claim, log.events)
+
+    run = Run.objects.get(id=claim.run_id)
+    assert run.steps.get().values == [None, None, 1.0]
+    assert run.evaluations.get().metrics == {"eval/held_out/mean": None}
+    assert run.summary["last"]["loss"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("a\0b", "a␀b"),
+        ("tab\tline\nend\\N \\. back\\slash", "tab\tline\nend\\N \\. back\\slash"),
+        ("emoji 🧮 and \u2028 and \x85", "emoji 🧮 and \u2028 and \x85"),
+        ("", ""),
+        ('{"a","b"} NULL', '{"a","b"} NULL'),
+    ],
+)
+def test_any_text_of_a_model_is_kept(claim: Claim, text: str, stored: str) -> None:
+    log = LogBuilder().add(GroupScored, step=1, **group(0, texts=[text, "x"]))
+    log.add(Warned, step=1, code="odd", message=text)
+
+    ingest(claim, log.events)
+
+    assert Completion.objects.get(position=0).text == stored
+    assert RunEvent.objects.get(type="warned").body["message"] == stored
+
+
+def test_a_batch_that_fails_leaves_nothing_behind(claim: Claim) -> None:
+    log = LogBuilder().started().stepped(1)
+    log.stepped(1)  # step 1 twice: no trainer of ours says that
+
+    from django.db import IntegrityError, transaction
+
+    with pytest.raises(IntegrityError), transaction.atomic():
+        ingest(claim, log.events)
+
+    assert not RunEvent.objects.filter(run=claim.run_id).exists()
+    assert connection.is_usable()
