@@ -137,7 +137,7 @@ def token_logprobs(
     Returns:
         (log-probs [N], entropies [N]), float32, nats.
     """
-    logprob, entropy = _TokenLogProbs.apply(
+    logprob, entropy = _TokenLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
         hidden, head.weight, head.bias, targets, logit_scale / temperature
     )
     return logprob, entropy

@@ -168,7 +168,7 @@ def update(
             entropy=entropy,
             totals=totals,
         )
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        loss.backward()
         losses.append(loss.detach())
         parts.append(statistics)
     total = torch.stack(losses).double().sum().item()

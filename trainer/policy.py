@@ -38,7 +38,8 @@ class Policy:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits [N, V] of hidden states [N, H], in float32."""
-        return self.head(hidden).float() * self.logit_scale
+        logits: torch.Tensor = self.head(hidden).float()
+        return logits * self.logit_scale
 
     def logprobs(
         self, micro: MicroBatch, *, temperature: float
@@ -87,7 +88,7 @@ def load_policy(
     tokenizer = load_tokenizer(tokenizer_path or source, revision=revision)
     device = pick_device(config)
     model = _load_model(source, revision=revision, dtype=pick_dtype(config, device))
-    model.to(device)
+    model.to(device=device)  # type: ignore[call-arg]  # torch overloads it
     for parameter in model.parameters():
         # Weights read from a file may lie at any address, and matrix routines choose
         # their order of summation by it; own memory gives every run the same bits.
@@ -124,7 +125,8 @@ def _load_model(
             f"The model {source} cannot be loaded: {first_line(error)}"
         ) from error
     assert isinstance(model, PreTrainedModel)
-    return model.eval()
+    model.eval()
+    return model
 
 
 def pick_device(config: ModelConfig) -> torch.device:
@@ -186,5 +188,5 @@ def _switch_dropout_off(model: PreTrainedModel) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
+        if hasattr(module, "attention_dropout"):
+            vars(module)["attention_dropout"] = 0.0

@@ -48,7 +48,8 @@ def uniforms(
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
-    return ((mixed >> np.uint64(40)).astype(np.float64) * 2.0**-24).astype(np.float32)
+    drawn: npt.NDArray[np.float32] = (mixed >> np.uint64(40)).astype(np.float32)
+    return drawn * np.float32(2.0**-24)
 
 
 def seed_torch(seed: int) -> None:

@@ -31,10 +31,14 @@ def load_tokenizer(
         )
     revision = revision or "main"
     try:
-        return PreTrainedTokenizerFast.from_pretrained(path, revision=revision)
+        fast: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(
+            path, revision=revision
+        )
     except (OSError, ValueError, TypeError):
         # Not a fast tokenizer: a model of SentencePiece or vocabulary files.
         pass
+    else:
+        return fast
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
     except (OSError, ValueError, KeyError) as error:

@@ -55,6 +55,12 @@ class GrowingLayer(DynamicLayer):
         self._value_buffer = _selected(self._value_buffer, length, indices)
         self._show(length)
 
+    def hold(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Hold these states in place of what was held."""
+        self._key_buffer = _widened(keys, keys.shape[2])
+        self._value_buffer = _widened(values, values.shape[2])
+        self._show(keys.shape[2])
+
     def _show(self, length: int) -> None:
         self._length = length
         self.keys = self._key_buffer.narrow(2, 0, length)
@@ -77,10 +83,21 @@ def _selected(buffer: torch.Tensor, length: int, indices: torch.Tensor) -> torch
 
 
 def make_cache(config: PreTrainedConfig) -> DynamicCache:
-    """An empty cache for a model; layers with a window keep transformers' own kind."""
+    """An empty cache for a model; layers with a window keep transformers' own kind.
+
+    Raises:
+        ValueError: the model has layers that keep another kind of state.
+    """
     cache = DynamicCache(config=config)
+    for layer in cache.layers:
+        if not isinstance(layer, DynamicLayer):
+            raise ValueError(
+                f"This model has layers of the kind {type(layer).__name__}, whose "
+                "state cannot be shared by a group. Choose a model with attention "
+                "layers."
+            )
     cache.layers = [
-        GrowingLayer() if type(layer) is DynamicLayer else layer
+        GrowingLayer() if type(layer) is DynamicLayer else layer  # type: ignore[no-untyped-call]  # its base is
         for layer in cache.layers
     ]
     return cache
@@ -89,3 +106,18 @@ def make_cache(config: PreTrainedConfig) -> DynamicCache:
 def is_growing(cache: DynamicCache) -> bool:
     """Whether every layer attends to all tokens, so that one mask serves them all."""
     return all(isinstance(layer, GrowingLayer) for layer in cache.layers)
+
+
+def join_caches(caches: list[DynamicCache]) -> DynamicCache:
+    """The rows of several caches of equal length as one cache."""
+    first, *rest = caches
+    for place, layer in enumerate(first.layers) if rest else ():
+        assert isinstance(layer, DynamicLayer)
+        same: list[Any] = [layer, *(cache.layers[place] for cache in rest)]
+        keys = torch.cat([other.keys for other in same])
+        values = torch.cat([other.values for other in same])
+        if isinstance(layer, GrowingLayer):
+            layer.hold(keys, values)
+        else:
+            layer.keys, layer.values = keys, values
+    return first

@@ -15,7 +15,7 @@ from transformers.cache_utils import DynamicCache
 
 from trainer.groups import Completion
 from trainer.policy import Policy
-from trainer.rollout.cache import is_growing, make_cache
+from trainer.rollout.cache import is_growing, join_caches, make_cache
 from trainer.rollout.engine import Request
 from trainer.seeding import uniforms
 
@@ -142,7 +142,7 @@ class TransformersEngine:
             for first in range(0, len(prompts), size)
         ]
         hidden = torch.cat([part for _, part in parts])
-        return _joined([cache for cache, _ in parts]), hidden, mask
+        return join_caches([cache for cache, _ in parts]), hidden, mask
 
     def _prefill_part(
         self, ids: torch.Tensor, mask: torch.Tensor
@@ -251,19 +251,6 @@ class _Draws:
             self._values = torch.from_numpy(np.ascontiguousarray(drawn.T))
             self._values = self._values.to(self._device)
         return self._values[place - self._first]
-
-
-def _joined(caches: list[DynamicCache]) -> DynamicCache:
-    """The caches of several prefills of equal width as one."""
-    first, *rest = caches
-    if rest:
-        for place, layer in enumerate(first.layers):
-            others = [cache.layers[place] for cache in rest]
-            keys = torch.cat([layer.keys, *(other.keys for other in others)])
-            values = torch.cat([layer.values, *(other.values for other in others)])
-            layer.reset()
-            layer.update(keys, values)
-    return first
 
 
 def _cut(requests: Sequence[Request], max_rows: int) -> Iterator[_Rows]:
