@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dashboard.samples.models import Completion, Group
@@ -92,7 +92,7 @@ def _unexplained(completion: Completion, parts: list[RulePart]) -> float | None:
     return rest if abs(rest) > 1e-6 else None
 
 
-SORT_KEYS = {
+SORT_KEYS: dict[str, Callable[[Standing], float | None]] = {
     "reward": lambda s: s.completion.reward,
     "length": lambda s: s.completion.num_tokens,
     "position": lambda s: s.completion.position,
@@ -102,6 +102,6 @@ SORT_KEYS = {
 def sort_standings(standings: list[Standing], sort: str) -> list[Standing]:
     """Sorted by `reward`, `-length` …; completions without a value come last."""
     key = SORT_KEYS[sort.removeprefix("-")]
-    valued = [s for s in standings if key(s) is not None]
-    without = [s for s in standings if key(s) is None]
-    return sorted(valued, key=key, reverse=sort.startswith("-")) + without
+    keyed = [(value, s) for s in standings if (value := key(s)) is not None]
+    keyed.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
+    return [s for _, s in keyed] + [s for s in standings if key(s) is None]

@@ -25,7 +25,7 @@ class Group(models.Model):
     epoch = models.PositiveIntegerField()
     seq = models.BigIntegerField()
     prompt = models.TextField()
-    answer = models.TextField(null=True)
+    answer = models.TextField(null=True)  # noqa: DJ001 - "" is an answer, NULL is none
     reward_mean = models.FloatField(null=True)
     reward_std = models.FloatField(null=True)
     signal = models.CharField(max_length=10)  # trainer.events.Signal

@@ -45,7 +45,7 @@ def _describe(run: Run, place: StepPlace, form: GroupFilterForm) -> dict[str, An
     )
     return {
         "page": page,
-        "cards": make_cards(run, page.object_list),
+        "cards": make_cards(run, list(page)),
         "counts": count_signals(run, place.step),
         "cells": read_signal_map(run, place.step),
         "max_cells": MAX_CELLS,
