@@ -65,7 +65,8 @@ class DatasetRow(models.Model):
     position = models.PositiveIntegerField()  # 0, 1, 2 …; a run's prompt_index
     prompt = models.TextField()  # the text, or chat messages as JSON
     is_chat = models.BooleanField(default=False)
-    answer = models.TextField(null=True)
+    # Null is no answer; an empty text would be an answer.
+    answer = models.TextField(null=True)  # noqa: DJ001
     columns = models.JSONField[dict[str, Any]](default=dict)
 
     class Meta:

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from dashboard.datasets.views.detail import dataset
+from dashboard.datasets.views.generate import dataset_generate
+from dashboard.datasets.views.list import datasets
+from dashboard.datasets.views.mapping import dataset_map
+from dashboard.datasets.views.upload import dataset_upload
+
+urlpatterns = [
+    path("", datasets, name="datasets"),
+    path("upload", dataset_upload, name="dataset_upload"),
+    path("uploads/<int:upload_id>", dataset_map, name="dataset_map"),
+    path("generate", dataset_generate, name="dataset_generate"),
+    path("<int:dataset_id>/", dataset, name="dataset"),
+]

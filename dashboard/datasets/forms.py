@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+from django import forms
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.limits import MAX_UPLOAD_BYTES
+from dashboard.datasets.mapping import Mapping, guess_mapping
+from dashboard.datasets.models import Dataset, Upload
+
+
+def free_name(team: Team, name: str) -> str:
+    """The name, when the team has no dataset of that name."""
+    if Dataset.objects.filter(team=team, name=name).exists():
+        raise forms.ValidationError(
+            f'{team} already has a dataset named "{name}". Choose another name, or '
+            "upload this as a new version from that dataset's page."
+        )
+    return name
+
+
+class NameField(forms.CharField):
+    def __init__(self) -> None:
+        super().__init__(
+            label="Name",
+            max_length=80,
+            widget=forms.TextInput(attrs={"class": "form-control"}),
+        )
+
+
+class UploadForm(forms.Form):
+    file = forms.FileField(
+        label="File",
+        help_text="JSONL, CSV or Parquet, up to "
+        f"{MAX_UPLOAD_BYTES // 2**20} MiB. You see its columns before anything is "
+        "imported.",
+        widget=forms.FileInput(
+            attrs={
+                "class": "form-control",
+                "accept": ".jsonl,.ndjson,.json,.csv,.tsv,.parquet,.pq",
+                "data-max-bytes": MAX_UPLOAD_BYTES,
+            }
+        ),
+        error_messages={
+            "required": "No file was sent. Choose one.",
+            "empty": "The file is empty. Choose one that holds rows.",
+        },
+    )
+
+
+class MappingForm(forms.Form):
+    """Choices are the file's own columns. `name` is asked for a new dataset only."""
+
+    name = NameField()
+    prompt = forms.ChoiceField(
+        label="Prompt",
+        help_text="A text, or a list of chat messages with role and content.",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    answer = forms.ChoiceField(
+        label="Answer",
+        required=False,
+        help_text="The ground truth that rules compare a completion with.",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    columns = forms.MultipleChoiceField(
+        label="Travel along",
+        required=False,
+        help_text="Rules and prompt templates can read these.",
+        widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
+    )
+
+    def __init__(self, upload: Upload, names: list[str], data: Any = None) -> None:
+        self.upload = upload
+        guess = guess_mapping(names)
+        initial = {**guess.as_json(), "name": PurePath(upload.filename).stem[:80]}
+        super().__init__(data, initial=initial)
+        choices = [(name, name) for name in names]
+        self._choose("prompt", choices)
+        self._choose("answer", [("", "no answer"), *choices])
+        self._choose("columns", choices)
+        if upload.dataset:
+            del self.fields["name"]
+
+    def _choose(self, field: str, choices: list[tuple[str, str]]) -> None:
+        self.fields[field].choices = choices  # type: ignore[attr-defined]  # both kinds of field have it
+
+    def clean_name(self) -> str:
+        return free_name(self.upload.team, self.cleaned_data["name"])
+
+    def clean(self) -> dict[str, Any]:
+        answer = self.cleaned_data.get("answer")
+        if answer and answer == self.cleaned_data.get("prompt"):
+            self.add_error(
+                "answer",
+                f'"{answer}" is the prompt already. Choose another column, or '
+                "“no answer”.",
+            )
+        return self.cleaned_data
+
+    @property
+    def mapping(self) -> Mapping:
+        """What was chosen; the guess where nothing valid was."""
+        chosen = getattr(self, "cleaned_data", {}) if self.is_bound else {}
+        if "prompt" not in chosen:
+            chosen = {**self.initial, **chosen}
+        prompt = chosen["prompt"]
+        answer = chosen.get("answer") or None
+        columns = chosen.get("columns", [])
+        return Mapping(
+            prompt=prompt,
+            answer=None if answer == prompt else answer,
+            columns=tuple(name for name in columns if name not in (prompt, answer)),
+        )
+
+
+class GenerateForm(forms.Form):
+    name = NameField()
+    size = forms.IntegerField(
+        label="Rows",
+        min_value=1,
+        max_value=20_000,
+        initial=1_000,
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+    seed = forms.IntegerField(
+        label="Seed",
+        min_value=0,
+        max_value=2**31 - 1,
+        initial=0,
+        help_text="The same task, rows and seed always give the same prompts.",
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+
+    def __init__(self, team: Team, *args: Any, **kwargs: Any) -> None:
+        self.team = team
+        super().__init__(*args, **kwargs)
+
+    def clean_name(self) -> str:
+        return free_name(self.team, self.cleaned_data["name"])

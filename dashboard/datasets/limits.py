@@ -1,0 +1,17 @@
+"""How much a file may hold. Every refusal that rests on one names it."""
+
+MAX_UPLOAD_BYTES = 256 * 2**20
+MAX_LINE_CHARS = 8 * 2**20  # also the longest text in a Parquet file
+MAX_ROWS = 1_000_000
+MAX_COLUMNS = 1_000
+MAX_NAME_CHARS = 200
+MAX_DEPTH = 64  # Python's own JSON reader ends at about 1,000
+MAX_DIGITS = 4_300  # Python reads no longer whole number
+# A Parquet file may unpack to this much, or to this many times its size.
+MAX_UNPACKED_BYTES = 2 * 2**30
+UNPACKED_FLOOR_BYTES = 64 * 2**20
+MAX_UNPACKED_RATIO = 100
+
+PREVIEW_ROWS = 20
+PEEK_ROWS = 1_000  # column names are collected from this many
+SHOWN_REFUSALS = 100

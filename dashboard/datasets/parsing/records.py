@@ -1,0 +1,65 @@
+"""A record is a line's values by column name, before any column has a role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.datasets.limits import MAX_COLUMNS, MAX_NAME_CHARS, MAX_ROWS
+from dashboard.datasets.parsing.values import broken_text
+from dashboard.datasets.refusals import Refusal, quote
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    line: int
+    values: dict[str, Any]
+
+
+Parsed = Record | Refusal
+
+
+def refuse_names(line: int, names: list[str]) -> Refusal | None:
+    """Why these cannot be a record's columns."""
+    if len(names) > MAX_COLUMNS:
+        return Refusal(
+            line=line,
+            value=f"{len(names):,} columns",
+            problem=f"A row may have {MAX_COLUMNS:,} columns at most.",
+            remedy="Keep only the columns that the prompt and the rules need.",
+        )
+    return next(filter(None, (_refuse_name(line, name) for name in names)), None)
+
+
+def _refuse_name(line: int, name: str) -> Refusal | None:
+    if not name.strip():
+        problem, remedy = "A column has no name.", "Give every column a name."
+    elif len(name) > MAX_NAME_CHARS:
+        problem = f"A column's name is longer than {MAX_NAME_CHARS} characters."
+        remedy = "Shorten it."
+    elif broken := broken_text(name):
+        problem, remedy = f"A column's name holds {broken}.", "Rename the column."
+    else:
+        return None
+    return Refusal(line=line, value=quote(name), problem=problem, remedy=remedy)
+
+
+def bounded(parsed: Iterator[Parsed]) -> Iterator[Parsed]:
+    """End with a refusal when the file holds no row, or too many."""
+    count = 0
+    for item in parsed:
+        count += 1
+        if count > MAX_ROWS:
+            yield Refusal(
+                line=item.line,
+                problem=f"A file may hold {MAX_ROWS:,} rows at most.",
+                remedy="Split it into several datasets.",
+            )
+            return
+        yield item
+    if count == 0:
+        yield Refusal(
+            problem="The file holds no rows.",
+            remedy="Check that it is the right file and was saved whole.",
+        )

@@ -1,0 +1,66 @@
+"""JSON without what Python lets pass: NaN, doubled keys, numbers beyond bounds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dashboard.datasets.limits import MAX_DEPTH, MAX_DIGITS
+from dashboard.datasets.parsing.values import Unusable, check_float, too_many_digits
+
+
+def read_json(text: str) -> Any:
+    """The value; Unusable when it is not JSON or not unambiguous."""
+    try:
+        return _decoder.decode(text)
+    except json.JSONDecodeError as error:
+        raise Unusable(
+            f"The line is not JSON: {_reason(error)} at character {error.pos + 1:,}.",
+            "Write one JSON object on each line, keys and texts in double quotes.",
+            text[max(0, error.pos - 20) : error.pos + 40],
+        ) from None
+    except RecursionError:
+        raise Unusable(
+            f"Lists and objects are nested more than {MAX_DEPTH} deep.",
+            "Flatten the value, or leave the column out.",
+            text[:60],
+        ) from None
+
+
+def _reason(error: json.JSONDecodeError) -> str:
+    return error.msg[0].lower() + error.msg[1:]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    tree = dict(pairs)
+    if len(tree) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise Unusable(
+            "A key occurs twice in one object.", "Keep one of the two.", twice
+        )
+    return tree
+
+
+def _constant(name: str) -> Any:
+    raise Unusable(f"{name} is not JSON.", "Use null where there is no number.", name)
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise too_many_digits(digits)
+    return int(digits)
+
+
+def _fraction(digits: str) -> float:
+    value = float(digits)
+    check_float(value)
+    return value
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_constant=_constant,
+    parse_int=_whole,
+    parse_float=_fraction,
+)

@@ -1,0 +1,72 @@
+"""What is said about a row that cannot be imported."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from dashboard.datasets.limits import SHOWN_REFUSALS
+
+SHOWN_CHARS = 80
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Where, what was seen, what is wrong with it, what to do."""
+
+    problem: str
+    remedy: str
+    line: int | None = None  # from 1; None: the file as a whole
+    column: str | None = None
+    value: str = ""
+
+    @property
+    def place(self) -> str:
+        parts = [f"line {self.line:,}"] if self.line else ["the file"]
+        if self.column is not None:
+            parts.append(f'column "{self.column}"')
+        return ", ".join(parts)
+
+    def __str__(self) -> str:
+        seen = f" Got {self.value}." if self.value else ""
+        place = self.place[0].upper() + self.place[1:]
+        return f"{place}: {self.problem}{seen} {self.remedy}"
+
+
+@dataclass(slots=True)
+class Refusals:
+    """The first hundred, and how many there are."""
+
+    shown: list[Refusal] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, refusal: Refusal) -> None:
+        self.count += 1
+        if len(self.shown) < SHOWN_REFUSALS:
+            self.shown.append(refusal)
+
+
+class ImportRefused(ValueError):
+    """Rows were refused, so nothing was imported."""
+
+    def __init__(self, refusals: Refusals) -> None:
+        super().__init__(str(refusals.shown[0]))
+        self.refusals = refusals
+
+
+def quote(value: Any) -> str:
+    """A value as a page can show it: short, on one line, always valid text."""
+    if isinstance(value, str):
+        text = json.dumps(value[: SHOWN_CHARS + 1], ensure_ascii=False)
+    else:
+        text = _written(value)
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
+
+
+def _written(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__}"

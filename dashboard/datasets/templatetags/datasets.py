@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from django import template
+
+from dashboard.datasets.parsing.records import Record
+from dashboard.datasets.refusals import quote
+
+register = template.Library()
+
+
+@register.filter
+def cells(record: Record, names: list[str]) -> list[str]:
+    """The record's values under these columns, as a page can show them."""
+    return [
+        quote(record.values[name]) if name in record.values else "" for name in names
+    ]

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.forms import GenerateForm
+from dashboard.datasets.generators import (
+    GeneratorsMissing,
+    Option,
+    Task,
+    generate_rows,
+    list_options,
+    list_tasks,
+)
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.services import create_dataset_version
+
+EXAMPLES = 3
+
+
+@require_http_methods(["GET", "POST"])
+def dataset_generate(request: HttpRequest, team: str) -> HttpResponse:
+    is_post = request.method == "POST"
+    team_ = (get_writable_team if is_post else get_team)(request, team)
+    try:
+        task = _task(request)
+    except GeneratorsMissing as missing:
+        context = {"team": team_, "missing": str(missing)}
+        return render(request, "datasets/generate.html", context)
+    if task is None:
+        context = {"team": team_, "tasks": list_tasks()}
+        return render(request, "datasets/generate.html", context)
+    return _generate(request, team_, task)
+
+
+def _task(request: HttpRequest) -> Task | None:
+    """The task the address names; 404 when there is none of that name."""
+    tasks = {task.name: task for task in list_tasks()}
+    wanted = request.GET.get("task")
+    if wanted and wanted not in tasks:
+        raise Http404("No such task.")
+    return tasks[wanted] if wanted else None
+
+
+def _generate(request: HttpRequest, team: Team, task: Task) -> HttpResponse:
+    is_post = request.method == "POST"
+    data = request.POST if is_post else None
+    form = GenerateForm(team, data, initial={"name": task.name.replace("_", " ")})
+    options = list_options(task.name)
+    if is_post and form.is_valid():
+        try:
+            version = _store(request, team, task, options, form.cleaned_data)
+        except ValueError as error:
+            form.add_error(None, str(error))
+        else:
+            messages.success(request, f"Generated {version.num_rows:,} rows.")
+            return redirect("dataset", team.slug, version.dataset_id)
+    context = {
+        "team": team,
+        "task": task,
+        "form": form,
+        "options": [(option, _typed(request, option)) for option in options],
+        "examples": _examples(task),
+    }
+    status = 422 if is_post else 200
+    return render(request, "datasets/generate_task.html", context, status=status)
+
+
+def _store(
+    request: HttpRequest,
+    team: Team,
+    task: Task,
+    options: list[Option],
+    chosen: dict[str, Any],
+) -> DatasetVersion:
+    assert isinstance(request.user, User)
+    changed = {
+        option.name: value
+        for option in options
+        if (value := option.parse(_typed(request, option))) != option.default
+    }
+    size, seed = chosen["size"], chosen["seed"]
+    return create_dataset_version(
+        team=team,
+        name=chosen["name"],
+        rows=generate_rows(task.name, size=size, seed=seed, options=changed),
+        mapping={
+            "prompt": "question",
+            "answer": "answer",
+            "columns": ["entry", "task"],
+        },
+        source={
+            "kind": "generator",
+            "task": task.name,
+            "size": size,
+            "seed": seed,
+            "options": changed,
+        },
+        user=request.user,
+    )
+
+
+def _typed(request: HttpRequest, option: Option) -> str:
+    default = option.default
+    text = str(default).lower() if isinstance(default, bool) else str(default)
+    return request.POST.get(f"option-{option.name}", text)
+
+
+def _examples(task: Task) -> list[str]:
+    rows = generate_rows(task.name, size=EXAMPLES, seed=0)
+    try:
+        return [str(row.prompt) for row in islice(rows, EXAMPLES)]
+    except ValueError:
+        return []

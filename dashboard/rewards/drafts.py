@@ -1,0 +1,250 @@
+"""A recipe while it is being written: what was typed, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from dashboard.rewards.params import (
+    ParamField,
+    Unreadable,
+    as_texts,
+    as_value,
+    param_fields,
+)
+from trainer.rewards.rule import Rule
+from trainer.rewards.rules import RULES
+from trainer.rewards.spec import Recipe, RuleSpec
+
+MAX_RULES = 40
+
+
+@dataclass(slots=True)
+class DraftField:
+    """One input of one rule, as a template shows it."""
+
+    field: ParamField
+    text: str
+    errors: list[str]
+
+    @property
+    def is_changed(self) -> bool:
+        return self.text != self.field.default
+
+
+@dataclass(slots=True)
+class RuleDraft:
+    kind: str
+    name: str
+    weight: str
+    texts: dict[str, str]
+    # By parameter name; "name" and "weight" are reserved, "" is the whole rule.
+    errors: dict[str, list[str]] = field(default_factory=dict)
+    spec: RuleSpec | None = None
+    prefix: str = ""  # of its fields' names; the recipe gives it
+
+    @classmethod
+    def new(cls, kind: str, taken: Iterable[str]) -> RuleDraft:
+        return cls(kind, _free_name(kind, set(taken)), "1", as_texts(kind, {}))
+
+    @classmethod
+    def of(cls, spec: RuleSpec) -> RuleDraft:
+        texts = as_texts(spec.kind, spec.params)
+        return cls(spec.kind, spec.name, f"{spec.weight:g}", texts)
+
+    @property
+    def rule(self) -> Rule[Any]:
+        return RULES[self.kind]
+
+    @property
+    def fields(self) -> list[DraftField]:
+        return [
+            DraftField(item, self.texts[item.name], self.errors.get(item.name, []))
+            for item in param_fields(self.kind)
+        ]
+
+    @property
+    def num_changed(self) -> int:
+        return sum(item.is_changed for item in self.fields)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its settings are shown unasked: one is wrong or must be given."""
+        return any(item.errors for item in self.fields)
+
+    @property
+    def name_errors(self) -> list[str]:
+        return self.errors.get("name", [])
+
+    @property
+    def weight_errors(self) -> list[str]:
+        return self.errors.get("weight", [])
+
+    @property
+    def rule_errors(self) -> list[str]:
+        return self.errors.get("", [])
+
+    def validate(self) -> None:
+        """Fill `spec`, or `errors` under the field that each belongs to."""
+        params = self._params()
+        try:
+            self.spec = RuleSpec.model_validate(
+                {
+                    "name": self.name,
+                    "kind": self.kind,
+                    "weight": self.weight.strip(),
+                    "params": params,
+                }
+            )
+        except ValidationError as error:
+            self._add(error, known=("name", "weight"))
+
+    def _params(self) -> dict[str, Any]:
+        values = {}
+        for item in param_fields(self.kind):
+            try:
+                values[item.name] = as_value(item, self.texts[item.name])
+            except Unreadable as error:
+                self._refuse(item.name, str(error))
+        if self.errors:
+            return {}
+        try:
+            params = self.rule.params_model.model_validate(values)
+        except ValidationError as error:
+            self._add(error, known=tuple(values))
+            return {}
+        return params.model_dump(mode="json")
+
+    def _add(self, error: ValidationError, known: tuple[str, ...]) -> None:
+        for problem in error.errors(include_url=False):
+            place = str(problem["loc"][0]) if problem["loc"] else ""
+            if place in known:
+                self._refuse(place, describe(problem))
+            elif not self.errors:
+                # The parameters say it beside their field already.
+                self._refuse("", describe(problem))
+
+    def _refuse(self, place: str, sentence: str) -> None:
+        self.errors.setdefault(place, []).append(sentence)
+
+
+@dataclass(slots=True)
+class RecipeDraft:
+    rules: list[RuleDraft]
+    errors: list[str] = field(default_factory=list)
+    recipe: Recipe | None = None
+    json_text: str = ""
+    typed_json: str = ""  # what could not be read
+    json_errors: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> RecipeDraft:
+        return cls([RuleDraft.of(spec) for spec in recipe.rules])
+
+    @classmethod
+    def posted(cls, data: Mapping[str, str]) -> RecipeDraft:
+        rules = []
+        for number in range(MAX_RULES):
+            prefix = f"rules-{number}-"
+            kind = data.get(f"{prefix}kind")
+            if kind in RULES:
+                rules.append(_posted_rule(data, prefix, kind))
+        return cls(rules)
+
+    def validate(self) -> Recipe | None:
+        for number, rule in enumerate(self.rules):
+            rule.prefix = f"rules-{number}"
+            rule.validate()
+        specs = [rule.spec for rule in self.rules if rule.spec and not rule.errors]
+        if len(specs) == len(self.rules):
+            self._join(specs)
+        self.json_text = self.typed_json or (
+            write_json(self.recipe) if self.recipe else ""
+        )
+        return self.recipe
+
+    def _join(self, specs: list[RuleSpec]) -> None:
+        try:
+            self.recipe = Recipe(rules=tuple(specs))
+        except ValidationError as error:
+            self.errors += [
+                describe(problem) for problem in error.errors(include_url=False)
+            ]
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.rules) >= MAX_RULES
+
+    def add(self, kind: str) -> None:
+        if kind in RULES and not self.is_full:
+            taken = [rule.name for rule in self.rules]
+            self.rules.append(RuleDraft.new(kind, taken))
+
+    def remove(self, number: int) -> None:
+        if number < len(self.rules):
+            del self.rules[number]
+
+    def move(self, number: int, by: int) -> None:
+        to = number + by
+        if number < len(self.rules) and 0 <= to < len(self.rules):
+            self.rules.insert(to, self.rules.pop(number))
+
+
+def _posted_rule(data: Mapping[str, str], prefix: str, kind: str) -> RuleDraft:
+    texts = {
+        # A switch that is off, like a field left out, is not sent at all.
+        item.name: data.get(f"{prefix}params-{item.name}", "")
+        for item in param_fields(kind)
+    }
+    name, weight = data.get(f"{prefix}name", ""), data.get(f"{prefix}weight", "")
+    return RuleDraft(kind, name.strip(), weight, texts)
+
+
+def _free_name(kind: str, taken: set[str]) -> str:
+    names = [kind, *(f"{kind}_{number}" for number in range(2, MAX_RULES + 2))]
+    return next(name for name in names if name not in taken)
+
+
+def write_json(recipe: Recipe) -> str:
+    return json.dumps(recipe.model_dump(mode="json"), indent=2, ensure_ascii=False)
+
+
+def read_recipe(text: str) -> Recipe:
+    """The recipe a JSON text describes; ValueError with one sentence a line."""
+    try:
+        tree = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"This is not JSON: {error.msg} at line {error.lineno}, column "
+            f"{error.colno}."
+        ) from None
+    except (ValueError, RecursionError):
+        raise ValueError(
+            "This JSON nests too deep or holds a number that is too long."
+        ) from None
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        raise ValueError("\n".join(map(_located, problems))) from None
+
+
+def _located(problem: Any) -> str:
+    place = ".".join(str(part) for part in problem["loc"])
+    return f"{place}: {describe(problem)}" if place else describe(problem)
+
+
+def describe(problem: Any) -> str:
+    """One pydantic error as a sentence with the value seen."""
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return message
+    if problem["type"] == "string_pattern_mismatch":
+        message = f"Must match {problem['ctx']['pattern']}"
+    seen = repr(problem["input"])
+    seen = seen if len(seen) <= 60 else f"{seen[:59]}…"
+    return f"{message}; got {seen}."

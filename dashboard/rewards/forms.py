@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.queries import list_versions
+from dashboard.rewards.models import RewardRecipe
+from dashboard.rewards.workbench import NUM_ROWS
+
+LARGEST = 2**31 - 1
+
+
+class NewRecipeForm(forms.Form):
+    name = forms.CharField(
+        label="Name",
+        max_length=80,
+        widget=forms.TextInput(attrs={"class": "form-control"}),
+    )
+    description = forms.CharField(
+        label="Description",
+        required=False,
+        max_length=2_000,
+        widget=forms.Textarea(attrs={"class": "form-control", "rows": 2}),
+    )
+
+    def __init__(self, team: Team, *args: Any, **kwargs: Any) -> None:
+        self.team = team
+        super().__init__(*args, **kwargs)
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if RewardRecipe.objects.filter(team=self.team, name=name).exists():
+            raise forms.ValidationError(
+                f'{self.team} already has a recipe named "{name}". Choose another '
+                "name, or edit that recipe."
+            )
+        return name
+
+
+class TryForm(forms.Form):
+    """Which rows the workbench shows. Its fields live inside the editor's form."""
+
+    version = forms.ModelChoiceField(
+        label="Dataset version",
+        queryset=DatasetVersion.objects.none(),
+        required=False,
+        empty_label=None,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    offset = forms.IntegerField(
+        label="From row",
+        required=False,
+        min_value=0,
+        max_value=LARGEST,
+        initial=0,
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+    seed = forms.IntegerField(
+        label="Or drawn by seed",
+        required=False,
+        min_value=0,
+        max_value=LARGEST,
+        help_text=f"Empty: {NUM_ROWS} rows in a row.",
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+
+    def __init__(self, team: Team, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, prefix="try", **kwargs)
+        versions = list_versions(team)
+        self.fields["version"].queryset = versions  # type: ignore[attr-defined]  # declared above as a ModelChoiceField
+        self.newest = versions.first()

@@ -1,0 +1,125 @@
+"""A rule's parameters as form fields, described by its pydantic model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.rewards.rules import RULES
+
+INPUT_KINDS = {"boolean": "switch", "integer": "number", "number": "number"}
+
+
+class Unreadable(ValueError):
+    """What was typed cannot be a value of this kind."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParamField:
+    name: str
+    label: str
+    help: str
+    kind: str  # switch, choice, number, text or json
+    default: str
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    step: str = "any"
+    max_length: int | None = None
+    is_optional: bool = False
+
+    @property
+    def bounds(self) -> str:
+        """The bounds in words; a choice and a switch show theirs."""
+        if self.minimum is not None and self.maximum is not None:
+            return f"{self.minimum:g} to {self.maximum:g}"
+        if self.minimum is not None:
+            return f"{self.minimum:g} or more"
+        if self.maximum is not None:
+            return f"{self.maximum:g} or less"
+        return ""
+
+
+def param_fields(kind: str) -> list[ParamField]:
+    schema = RULES[kind].params_model.model_json_schema()
+    properties = schema.get("properties", {})
+    return [_field(name, described) for name, described in properties.items()]
+
+
+def _field(name: str, described: dict[str, Any]) -> ParamField:
+    is_optional, shape = _shape(described)
+    kind = "choice" if "enum" in shape else INPUT_KINDS.get(shape.get("type", ""))
+    if kind is None:
+        kind = "text" if shape.get("type") == "string" else "json"
+    return ParamField(
+        name=name,
+        label=_label(name, described.get("title", "")),
+        help=described.get("description", ""),
+        kind=kind,
+        default=as_text(described.get("default"), kind),
+        choices=tuple(str(choice) for choice in shape.get("enum", ())),
+        minimum=shape.get("minimum", shape.get("exclusiveMinimum")),
+        maximum=shape.get("maximum", shape.get("exclusiveMaximum")),
+        step="1" if shape.get("type") == "integer" else "any",
+        max_length=shape.get("maxLength"),
+        is_optional=is_optional,
+    )
+
+
+def _label(name: str, title: str) -> str:
+    # pydantic makes a title of its own from the name.
+    words = name.replace("_", " ")
+    return title if title and title != words.title() else words.capitalize()
+
+
+def _shape(described: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+    """Whether it may be null, and the schema of what it is otherwise."""
+    options = described.get("anyOf", [])
+    others = [option for option in options if option.get("type") != "null"]
+    if len(others) == 1:
+        return len(options) > 1, {**described, **others[0]}
+    if "const" in described:
+        return False, {**described, "enum": [described["const"]]}
+    return False, described
+
+
+def as_text(value: Any, kind: str) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else ""
+    if kind == "json" or isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def as_value(field: ParamField, text: str) -> Any:
+    """What the model validates; it reads numbers from text by itself."""
+    if field.kind == "switch":
+        return text == "on"
+    if field.is_optional and not text.strip():
+        return None
+    if field.kind == "choice" and text not in field.choices:
+        raise Unreadable(f"Choose one of the list; got {text[:60]!r}.")
+    if field.kind == "json":
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise Unreadable(
+                f"This is not JSON: {text[:60]!r}. Write a list such as [1, 2] or "
+                '["a", "b"].'
+            ) from None
+    # Browsers send line ends as CR LF whatever was typed.
+    return text.replace("\r\n", "\n")
+
+
+def as_texts(kind: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """Every parameter as a form shows it, defaults filled in."""
+    return {
+        field.name: as_text(params[field.name], field.kind)
+        if field.name in params
+        else field.default
+        for field in param_fields(kind)
+    }

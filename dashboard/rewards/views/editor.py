@@ -1,0 +1,163 @@
+"""One form for a new recipe and for a new version of one.
+
+Every button posts the whole form, so nothing is kept between requests: `action` says
+what to do with what was typed. With scripts, htmx swaps the part that changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.rewards.drafts import RecipeDraft, read_recipe
+from dashboard.rewards.forms import NewRecipeForm
+from dashboard.rewards.models import RecipeVersion, RewardRecipe
+from dashboard.rewards.queries import get_recipe, versions_with_use
+from dashboard.rewards.sentences import recipe_sentence
+from dashboard.rewards.services import save_recipe_version
+from dashboard.rewards.views.detail import choose_version
+from dashboard.rewards.views.workbench import workbench_context
+from trainer.rewards.rules import RULES
+from trainer.rewards.spec import Recipe, recipe_bounds
+
+
+@require_http_methods(["GET", "POST"])
+def reward_new(request: HttpRequest, team: str) -> HttpResponse:
+    if request.method == "POST":
+        return _edit(request, get_writable_team(request, team), None)
+    team_ = get_team(request, team)
+    draft = RecipeDraft([])
+    for kind in ("numeric_answer", "format_tags"):
+        draft.add(kind)
+    draft.rules[-1].weight = "0.2"
+    draft.validate()
+    return _render(request, team_, None, draft, NewRecipeForm(team_))
+
+
+@require_http_methods(["GET", "POST"])
+def reward_edit(request: HttpRequest, team: str, recipe_id: int) -> HttpResponse:
+    if request.method == "POST":
+        team_ = get_writable_team(request, team)
+        return _edit(request, team_, get_recipe(team_, recipe_id))
+    team_ = get_team(request, team)
+    recipe = get_recipe(team_, recipe_id)
+    version = choose_version(versions_with_use(recipe), request.GET.get("version"))
+    draft = RecipeDraft.of(Recipe.model_validate(version.spec))
+    draft.validate()
+    return _render(request, team_, recipe, draft, None)
+
+
+def _edit(
+    request: HttpRequest, team: Team, existing: RewardRecipe | None
+) -> HttpResponse:
+    action, _, argument = request.POST.get("action", "").partition(":")
+    draft = apply_action(RecipeDraft.posted(request.POST), action, argument, request)
+    draft.validate()
+    if action == "check":
+        return _render_derived(request, team, draft)
+    form = None if existing else NewRecipeForm(team, request.POST)
+    if action != "save":
+        form = None if existing else NewRecipeForm(team, initial=request.POST.dict())
+        return _render(request, team, existing, draft, form)
+    if draft.recipe is None or (form is not None and not form.is_valid()):
+        return _render(request, team, existing, draft, form, status=422)
+    return _save(request, team, existing, draft.recipe, form)
+
+
+def apply_action(
+    draft: RecipeDraft, action: str, argument: str, request: HttpRequest
+) -> RecipeDraft:
+    number = int(argument) if argument.isdecimal() and len(argument) < 4 else 0
+    if action == "add":
+        draft.add(argument or request.POST.get("add_kind", ""))
+    elif action == "remove":
+        draft.remove(number)
+    elif action in ("up", "down"):
+        draft.move(number, -1 if action == "up" else 1)
+    elif action == "read_json":
+        return _from_json(draft, request.POST.get("json", ""))
+    return draft
+
+
+def _from_json(draft: RecipeDraft, text: str) -> RecipeDraft:
+    try:
+        return RecipeDraft.of(read_recipe(text))
+    except ValueError as error:
+        # What stands in the fields stays; the text stays too, with what is wrong.
+        draft.json_errors = str(error).splitlines()
+        draft.typed_json = text
+        return draft
+
+
+def _save(
+    request: HttpRequest,
+    team: Team,
+    existing: RewardRecipe | None,
+    recipe: Recipe,
+    form: NewRecipeForm | None,
+) -> HttpResponse:
+    assert isinstance(request.user, User)
+    typed = form.cleaned_data if form else {"name": existing.name if existing else ""}
+    newest = existing.versions.order_by("number").last() if existing else None
+    version = save_recipe_version(
+        team=team,
+        name=typed["name"],
+        recipe=recipe,
+        user=request.user,
+        existing=existing,
+        description=typed.get("description", ""),
+    )
+    messages.success(request, _outcome(version, newest))
+    return redirect("reward", team.slug, version.recipe_id)
+
+
+def _outcome(version: RecipeVersion, newest: RecipeVersion | None) -> str:
+    if version == newest:
+        return (
+            f"Version {version.number} says the same already, so no new version was "
+            "made."
+        )
+    return f"Saved as version {version.number}."
+
+
+def _render(
+    request: HttpRequest,
+    team: Team,
+    existing: RewardRecipe | None,
+    draft: RecipeDraft,
+    form: NewRecipeForm | None,
+    status: int = 200,
+) -> HttpResponse:
+    context = {
+        "team": team,
+        "recipe": existing,
+        "form": form,
+        "kinds": sorted(RULES.values(), key=lambda rule: rule.title),
+        **derived_context(draft),
+    }
+    if request.htmx:  # type: ignore[attr-defined]  # added by django-htmx
+        return render(request, "rewards/editor_swapped.html", context)
+    context |= workbench_context(request, team, draft)
+    return render(request, "rewards/editor.html", context, status=status)
+
+
+def _render_derived(
+    request: HttpRequest, team: Team, draft: RecipeDraft
+) -> HttpResponse:
+    context = {"team": team, "is_swap": True, **derived_context(draft)}
+    return render(request, "rewards/editor_checked.html", context)
+
+
+def derived_context(draft: RecipeDraft) -> dict[str, Any]:
+    recipe = draft.recipe
+    return {
+        "draft": draft,
+        "sentence": recipe_sentence(recipe) if recipe else "",
+        "bounds": recipe_bounds(recipe) if recipe else None,
+    }

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_POST
+
+from dashboard.accounts.access import get_team
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetRow
+from dashboard.rewards.drafts import RecipeDraft
+from dashboard.rewards.forms import TryForm
+from dashboard.rewards.workbench import (
+    MAX_SECONDS,
+    Bench,
+    pick_rows,
+    try_recipe,
+    warn_unscorable,
+)
+
+
+@require_POST
+def reward_try(request: HttpRequest, team: str) -> HttpResponse:
+    """Scores with what stands in the form; nothing is stored."""
+    team_ = get_team(request, team)
+    draft = RecipeDraft.posted(request.POST)
+    draft.validate()
+    context = {"team": team_, "draft": draft}
+    context |= workbench_context(request, team_, draft)
+    return render(request, "rewards/workbench.html", context)
+
+
+def workbench_context(
+    request: HttpRequest, team: Team, draft: RecipeDraft
+) -> dict[str, Any]:
+    posted = request.POST if "try-offset" in request.POST else None
+    form = TryForm(team, posted)
+    rows = _rows(form)
+    texts = {row.position: _typed(request, row) for row in rows}
+    recipe = draft.recipe
+    return {
+        "try_form": form,
+        "try_rule_names": [rule.name for rule in recipe.rules] if recipe else [],
+        "benches": (
+            try_recipe(recipe, rows, texts)
+            if recipe
+            else [Bench(row, texts[row.position], [], []) for row in rows]
+        ),
+        "try_warnings": warn_unscorable(recipe, rows) if recipe else {},
+        "max_seconds": MAX_SECONDS,
+    }
+
+
+def _rows(form: TryForm) -> list[DatasetRow]:
+    if form.newest is None or (form.is_bound and not form.is_valid()):
+        return []
+    chosen = form.cleaned_data if form.is_bound else {}
+    return pick_rows(
+        chosen.get("version") or form.newest,
+        offset=chosen.get("offset") or 0,
+        seed=chosen.get("seed"),
+    )
+
+
+def _typed(request: HttpRequest, row: DatasetRow) -> str:
+    return request.POST.get(f"completion-{row.position}", "")

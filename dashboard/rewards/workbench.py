@@ -1,0 +1,137 @@
+"""A recipe tried on pasted completions of a dataset's rows, before it is saved."""
+
+from __future__ import annotations
+
+import random
+import re
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dashboard.datasets.models import DatasetRow, DatasetVersion
+from trainer.rewards.sample import Sample
+from trainer.rewards.scoring import Score, score_completion
+from trainer.rewards.spec import Recipe
+
+NUM_ROWS = 5
+MAX_COMPLETIONS = 64
+MAX_CHARS = 50_000
+MAX_SECONDS = 5.0
+EPS = 1e-4  # as AdvantageConfig's default
+SEPARATOR = re.compile(r"^---[ \t]*$", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Tried:
+    """One completion with its score and, beside others of its row, its advantage."""
+
+    completion: str
+    score: Score | None  # None: there was no time left
+    seconds: float = 0.0
+    advantage: float | None = None
+
+    @property
+    def cells(self) -> list[tuple[float | None, str]]:
+        """Score and error of each rule, in the recipe's order."""
+        if self.score is None:
+            return []
+        errors = self.score.errors
+        return [(s, errors.get(name, "")) for name, s in self.score.rules.items()]
+
+
+@dataclass(slots=True)
+class Bench:
+    """A row on the workbench."""
+
+    row: DatasetRow
+    text: str
+    tried: list[Tried]
+    errors: list[str]
+
+
+def pick_rows(
+    version: DatasetVersion, *, offset: int, seed: int | None
+) -> list[DatasetRow]:
+    """Five rows from `offset` on, or five drawn by `seed`."""
+    rows = version.rows.order_by("position")
+    if seed is None:
+        return list(rows[offset : offset + NUM_ROWS])
+    count = min(NUM_ROWS, version.num_rows)
+    drawn = random.Random(seed).sample(range(version.num_rows), count)  # noqa: S311 - a repeatable choice, no secret
+    return list(rows.filter(position__in=drawn))
+
+
+def split_completions(text: str) -> list[str]:
+    """Completions stand apart by a line of three dashes."""
+    parts = SEPARATOR.split(text.replace("\r\n", "\n"))
+    # The separator's own line ends are not part of a completion.
+    trimmed = [part.removeprefix("\n").removesuffix("\n") for part in parts]
+    return [part for part in trimmed if part.strip()]
+
+
+def try_recipe(
+    recipe: Recipe, rows: list[DatasetRow], texts: Mapping[int, str]
+) -> list[Bench]:
+    """Score the completions pasted under each row's position, for some seconds."""
+    deadline = time.monotonic() + MAX_SECONDS
+    left = MAX_COMPLETIONS
+    benches = []
+    for row in rows:
+        text = texts.get(row.position, "")
+        completions = split_completions(text)
+        errors = _refuse(completions, left)
+        tried = [] if errors else [_try(recipe, row, c, deadline) for c in completions]
+        left -= len(tried)
+        _compare(tried)
+        benches.append(Bench(row, text, tried, errors))
+    return benches
+
+
+def _refuse(completions: list[str], left: int) -> list[str]:
+    longest = max(map(len, completions), default=0)
+    if longest > MAX_CHARS:
+        return [
+            f"A completion has {longest:,} characters; {MAX_CHARS:,} can be tried here."
+            " Shorten it."
+        ]
+    if len(completions) > left:
+        return [
+            f"There are more than {MAX_COMPLETIONS} completions in all. Leave some out."
+        ]
+    return []
+
+
+def _try(recipe: Recipe, row: DatasetRow, completion: str, deadline: float) -> Tried:
+    start = time.monotonic()
+    if start > deadline:
+        return Tried(completion, None)
+    score = score_completion(recipe, as_sample(row, completion))
+    return Tried(completion, score, time.monotonic() - start)
+
+
+def as_sample(row: DatasetRow, completion: str) -> Sample:
+    prompt = row.prompt_value
+    text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+    return Sample(text, completion, row.answer, row.columns)
+
+
+def _compare(tried: list[Tried]) -> None:
+    """Advantage = (total - mean) / (std + eps) over the row's scored completions."""
+    scored = [(one, one.score.total) for one in tried if one.score]
+    totals = [total for _, total in scored if total is not None]
+    if len(totals) < 2:
+        return
+    mean, spread = statistics.fmean(totals), statistics.stdev(totals)
+    for one, total in scored:
+        if total is not None:
+            one.advantage = (total - mean) / (spread + EPS)
+
+
+def warn_unscorable(recipe: Recipe, rows: list[DatasetRow]) -> dict[str, str]:
+    """Rules that these rows cannot be judged by, whatever the completion says."""
+    warnings: dict[str, str] = {}
+    for row in rows:
+        for name, error in score_completion(recipe, as_sample(row, "")).errors.items():
+            warnings.setdefault(name, error)
+    return warnings
