@@ -1,0 +1,101 @@
+"""A trainer that does as told: BEHAVIOUR OUT EPOCH. It keeps the real one's contract."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from tests.dashboard.training.logs import LogBuilder
+from trainer.events import RunFailed, RunStopped
+
+
+class Script:
+    def __init__(self, out: Path, epoch: int) -> None:
+        self.log = LogBuilder(epoch=epoch)
+        self.path = out / "events.jsonl"
+        self.written = 0
+        self.is_told_to_stop = False
+        signal.signal(signal.SIGTERM, self._stop)
+
+    def _stop(self, *_: object) -> None:
+        self.is_told_to_stop = True
+
+    def flush(self) -> None:
+        with self.path.open("ab") as file:
+            file.write(b"".join(self.log.lines[self.written :]))
+        self.written = len(self.log.events)
+
+    def steps(self, *numbers: int) -> None:
+        for number in numbers:
+            self.log.stepped(number)
+            self.flush()
+
+    def finish(self) -> int:
+        self.log.started()
+        self.steps(1, 2, 3)
+        self.log.saved(3).finished(3)
+        self.flush()
+        return 0
+
+    def fail(self) -> int:
+        self.log.started().add(
+            RunFailed, step=0, error="The model has no tokenizer.", details="…"
+        )
+        self.flush()
+        return 1
+
+    def refuse(self) -> int:
+        print("optim.num_steps must be at least 1; got 0.")
+        return 2
+
+    def fall_silent(self) -> int:
+        self.log.started()
+        self.flush()
+        return 0
+
+    def crash(self) -> int:
+        self.log.started()
+        self.steps(1, 2)
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return 0
+
+    def be_killed(self) -> int:
+        self.log.started()
+        self.steps(1, 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    def train_until_told(self) -> int:
+        self.log.started()
+        step = 0
+        while not self.is_told_to_stop:
+            step += 1
+            self.steps(step)
+            time.sleep(0.05)
+        self.log.saved(step).add(RunStopped, step=step, checkpoint="x")
+        self.flush()
+        return 3
+
+    def ignore_requests(self) -> int:
+        self.log.started()
+        self.steps(1)
+        while True:
+            time.sleep(0.05)
+
+    def half_a_line(self) -> int:
+        self.log.started()
+        self.steps(1)
+        with self.path.open("ab") as file:
+            file.write(self.log.lines[1][:40])
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+
+if __name__ == "__main__":
+    behaviour, out, epoch = sys.argv[1:]
+    sys.exit(getattr(Script(Path(out), int(epoch)), behaviour)())

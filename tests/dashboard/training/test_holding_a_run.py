@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+
+from dashboard.accounts.models import AuditEntry
+from dashboard.runs.models import Run, RunState
+from dashboard.training.lease import Claim, Fenced, claim_next, claim_run, renew
+from tests.dashboard.training.factories import Launcher
+
+
+def seconds_left(run: Run) -> float:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT extract(epoch FROM lease_until - clock_timestamp()) FROM runs_run WHERE id=%s",
+            [run.id],
+        )
+        return float(cursor.fetchone()[0])
+
+
+@pytest.mark.django_db
+def test_a_claim_raises_the_epoch_and_holds_for_a_minute(run: Run) -> None:
+    claim = claim_run(run.id, "worker-1")
+
+    run.refresh_from_db()
+    assert claim == Claim(run_id=run.id, epoch=1)
+    assert (run.state, run.worker) == (RunState.STARTING, "worker-1")
+    assert 55 < seconds_left(run) <= 60
+    assert run.epochs.get().worker == "worker-1"
+    assert AuditEntry.objects.filter(verb="run.starting", object_id=run.id).exists()
+
+
+@pytest.mark.django_db
+def test_a_claimed_run_cannot_be_claimed_again(run: Run) -> None:
+    claim_run(run.id, "worker-1")
+
+    assert claim_run(run.id, "worker-2") is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_ten_claims_at_once_one_wins(run: Run) -> None:
+    won: list[Claim] = []
+    start = threading.Barrier(10)
+
+    def contend(number: int) -> None:
+        try:
+            start.wait()
+            if claim := claim_run(run.id, f"worker-{number}"):
+                won.append(claim)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=contend, args=(n,)) for n in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    run.refresh_from_db()
+    assert len(won) == 1
+    assert run.epoch == 1
+    assert run.epochs.count() == 1
+
+
+@pytest.mark.django_db
+def test_the_oldest_run_is_taken_first_and_a_resting_one_left(launch: Launcher) -> None:
+    resting, older, _ = (launch(name=name) for name in ("a", "b", "c"))
+    Run.objects.filter(id=resting.id).update(not_before=Now() + timedelta(seconds=9))
+
+    claim = claim_next("worker-1", may_take=lambda run: True)
+
+    assert claim is not None
+    assert claim.run_id == older.id
+
+
+@pytest.mark.django_db
+def test_a_run_whose_files_are_elsewhere_is_left_to_another(launch: Launcher) -> None:
+    elsewhere, here = launch(name="a"), launch(name="b")
+
+    claim = claim_next("worker-1", may_take=lambda run: run.id != elsewhere.id)
+
+    assert claim is not None
+    assert claim.run_id == here.id
+    assert Run.objects.get(id=elsewhere.id).state == RunState.QUEUED
+
+
+@pytest.mark.django_db
+def test_an_expired_lease_is_renewed_while_nobody_took_the_run(run: Run) -> None:
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+    Run.objects.filter(id=run.id).update(lease_until=Now() - timedelta(hours=1))
+
+    assert renew(claim) == RunState.STARTING
+    assert seconds_left(run) > 55
+
+
+@pytest.mark.django_db
+def test_who_lost_the_run_cannot_renew(run: Run) -> None:
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+    Run.objects.filter(id=run.id).update(epoch=2)
+
+    with pytest.raises(Fenced):
+        renew(claim)

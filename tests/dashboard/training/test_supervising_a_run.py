@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dashboard.accounts.models import AuditEntry, User
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.services import request_stop
+from dashboard.training.lease import claim_run
+from dashboard.training.rundir import RunDirectory, run_directory
+from dashboard.training.supervise import Timing, supervise
+
+pytestmark = pytest.mark.django_db
+
+SCRIPT = Path(__file__).parent / "scripted_trainer.py"
+FAST = Timing(poll_seconds=0.01, look_seconds=0.05, grace_seconds=0.5)
+
+
+def script(behaviour: str) -> Callable[..., list[str]]:
+    def command(
+        directory: RunDirectory, *, epoch: int, resume_from: Path | None
+    ) -> list[str]:
+        out = directory.epoch(epoch).path
+        return [sys.executable, str(SCRIPT), behaviour, str(out), str(epoch)]
+
+    return command
+
+
+def never() -> bool:
+    return False
+
+
+def live(
+    run: Run, behaviour: str, is_shutting_down: Callable[[], bool] = never
+) -> Run:
+    """One life of the run, from claim to end."""
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+    supervise(
+        claim,
+        is_shutting_down=is_shutting_down,
+        command=script(behaviour),
+        timing=FAST,
+    )
+    return Run.objects.get(id=run.id)
+
+
+def after_steps(num_steps: int, run: Run, act: Callable[[], object]) -> Callable[[], bool]:
+    """Acts once so many steps are stored; called in every turn of the supervisor."""
+    done = []
+
+    def look() -> bool:
+        if not done and run.steps.count() >= num_steps:
+            done.append(act())
+        return False
+
+    return look
+
+
+def rest_is_over(run: Run) -> None:
+    Run.objects.filter(id=run.id).update(not_before=None)
+
+
+def test_a_finished_run_has_all_its_steps(run: Run) -> None:
+    ended = live(run, "finish")
+
+    assert ended.state == RunState.FINISHED
+    assert ended.last_step == 3
+    assert ended.finished_at is not None
+    assert ended.lease_until is None
+    assert list(run.steps.order_by("step").values_list("step", flat=True)) == [1, 2, 3]
+
+
+def test_the_run_directory_holds_what_was_asked_for(run: Run) -> None:
+    live(run, "finish")
+
+    directory = run_directory(run.id)
+    config = directory.config.read_text()
+    assert '"rows": "rows.jsonl"' in config
+    assert len(directory.rows.read_bytes().split(b"\n")) == 9
+    assert "Claimed by worker-1." in directory.epoch(1).supervisor_log.read_text()
+
+
+def test_a_failed_run_says_what_the_trainer_said(run: Run) -> None:
+    ended = live(run, "fail")
+
+    assert ended.state == RunState.FAILED
+    assert ended.fail_reason == "The model has no tokenizer."
+
+
+def test_a_refused_configuration_is_shown_with_its_sentence(run: Run) -> None:
+    ended = live(run, "refuse")
+
+    assert ended.state == RunState.FAILED
+    assert "optim.num_steps must be at least 1; got 0." in ended.fail_reason
+
+
+def test_a_trainer_that_leaves_without_a_word_has_failed(run: Run) -> None:
+    ended = live(run, "fall_silent")
+
+    assert ended.state == RunState.FAILED
+    assert "without saying that it finished" in ended.fail_reason
+
+
+def test_a_stop_ends_with_a_checkpoint(run: Run, alice: User) -> None:
+    look = after_steps(2, run, lambda: request_stop(run=run, user=alice))
+
+    ended = live(run, "train_until_told", look)
+
+    assert ended.state == RunState.STOPPED
+    assert run.checkpoints.get().step == ended.last_step
+    assert AuditEntry.objects.get(verb="run.stop_requested").actor == alice
+
+
+def test_a_trainer_deaf_to_a_stop_is_killed(run: Run, alice: User) -> None:
+    look = after_steps(1, run, lambda: request_stop(run=run, user=alice))
+
+    ended = live(run, "ignore_requests", look)
+
+    assert ended.state == RunState.STOPPED
+    assert "SIGKILL" in run.epochs.get().outcome
+
+
+def test_a_worker_that_shuts_down_hands_the_run_back(run: Run) -> None:
+    ended = live(run, "train_until_told", lambda: run.steps.count() >= 2)
+
+    assert ended.state == RunState.QUEUED
+    assert ended.attempt == 0
+    assert ended.not_before is None
+    assert run.checkpoints.exists()
+
+
+def test_a_killed_trainer_costs_a_life_and_is_taken_up_after_a_rest(run: Run) -> None:
+    ended = live(run, "be_killed")
+
+    assert ended.state == RunState.QUEUED
+    assert ended.attempt == 1
+    assert ended.not_before is not None
+    assert run.steps.count() == 2
+    assert claim_run(run.id, "worker-1") is None
+
+
+def test_four_lives_lost_in_a_row_end_the_run(run: Run) -> None:
+    for _ in range(4):
+        rest_is_over(run)
+        ended = live(run, "be_killed")
+
+    assert ended.state == RunState.FAILED
+    assert "lost 4 times in a row" in ended.fail_reason
+    assert list(
+        run.steps.filter(superseded_by=None).order_by("step").values_list("step")
+    ) == [(1,), (2,)]
+
+
+def test_the_same_crash_at_the_same_step_twice_is_poison(run: Run) -> None:
+    first = live(run, "crash")
+    rest_is_over(run)
+
+    second = live(run, "crash")
+
+    assert first.state == RunState.QUEUED
+    assert second.state == RunState.FAILED
+    assert "crashed twice in the same way (killed by SIGSEGV" in second.fail_reason
+
+
+def test_half_a_line_is_not_stored(run: Run) -> None:
+    live(run, "half_a_line")
+
+    assert run.events.count() == 4
+    assert not run.events.filter(type="warned").exists()
+
+
+def test_a_fenced_supervisor_kills_its_trainer_and_writes_nothing(run: Run) -> None:
+    def take_away() -> None:
+        Run.objects.filter(id=run.id).update(epoch=7, worker="worker-2")
+
+    ended = live(run, "train_until_told", after_steps(2, run, take_away))
+
+    assert (ended.epoch, ended.worker, ended.state) == (7, "worker-2", "running")
+    log = run_directory(run.id).epoch(1).supervisor_log.read_text()
+    assert "not held by epoch 1 any more" in log
+    assert "Its trainer was ended" in log
+
+
+def test_a_run_whose_checkpoints_are_gone_is_not_started_over(run: Run) -> None:
+    live(run, "train_until_told", lambda: run.steps.count() >= 2)
+
+    ended = live(run, "finish")
+
+    assert ended.state == RunState.FAILED
+    assert "none of them can be resumed from" in ended.fail_reason
