@@ -14,7 +14,7 @@ from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard.accounts.access import get_team
 from dashboard.accounts.forms import ProfileForm
@@ -22,7 +22,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
 
 
-@require_GET
+@require_safe
 def home(request: HttpRequest) -> HttpResponse:
     team = Team.objects.filter(members=request.user.pk).order_by("name").first()
     if team is None:
@@ -31,7 +31,7 @@ def home(request: HttpRequest) -> HttpResponse:
 
 
 @login_not_required
-@require_GET
+@require_safe
 def show_help(request: HttpRequest) -> HttpResponse:
     return render(request, "accounts/help.html", {"team": _some_team(request)})
 
@@ -46,7 +46,7 @@ def _some_team(request: HttpRequest) -> Team | None:
 @login_not_required
 @sensitive_post_parameters("password")
 @never_cache
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
     next_url = _safe_next(request)
     if request.user.is_authenticated:
@@ -55,7 +55,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         login(request, form.get_user())
         return redirect(next_url)
-    status = 200 if request.method == "GET" else 422
+    status = 422 if form.is_bound else 200
     context = {"form": form, "next": next_url}
     return render(request, "accounts/sign_in.html", context, status=status)
 
@@ -70,7 +70,7 @@ def _safe_next(request: HttpRequest) -> str:
 
 @login_not_required
 @never_cache
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
     """A GET only asks: programs that fetch links ahead must not use them up."""
     if request.method == "POST":
@@ -98,7 +98,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 
 
 @sensitive_post_parameters()
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 def team_settings(request: HttpRequest, team: str) -> HttpResponseBase:
     team_ = get_team(request, team)
     assert isinstance(request.user, User)

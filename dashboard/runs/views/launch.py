@@ -19,10 +19,10 @@ from dashboard.runs.queries import get_run
 from dashboard.runs.services import launch_run
 
 
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 def run_new(request: HttpRequest, team: str) -> HttpResponse:
     team_ = get_writable_team(request, team)
-    if request.method == "GET":
+    if request.method != "POST":
         cloned_from = _cloned_from(team_, request.GET.get("clone", ""))
         form = _prefilled(request, team_, cloned_from)
         return _show(request, team_, form, cloned_from)

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
 from dashboard.accounts.templatetags.numbers import duration, sig4
@@ -23,7 +23,7 @@ from dashboard.runs.models import Run, RunState
 PAGE_SIZE = 50
 
 
-@require_GET
+@require_safe
 def runs(request: HttpRequest, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     query = ListQuery.read(request.GET)
@@ -41,7 +41,7 @@ def runs(request: HttpRequest, team: str) -> HttpResponse:
     return render(request, "runs/list.html", context)
 
 
-@require_GET
+@require_safe
 def runs_live(request: HttpRequest, team: str) -> JsonResponse:
     """What changes in the rows on the screen, and how many runs there are now."""
     team_ = get_team(request, team)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from dashboard.accounts.templatetags.numbers import ago, duration, num_bytes, si, sig4
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.81234, "0.8123"),
+        (12.3456, "12.35"),
+        (0, "0"),
+        (-0.5, "-0.5"),
+        (12345.6, "12,346"),
+        (1e-6, "1e-6"),
+        (0.00001234567, "1.235e-5"),
+        (12_345_678, "1.235e7"),
+        (0.99999, "1"),
+        (999.99, "1000"),
+        (None, "–"),
+        (float("nan"), "–"),
+        ("many", "–"),
+        (True, "–"),
+    ],
+)
+def test_numbers_have_four_significant_digits(value: object, text: str) -> None:
+    assert sig4(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(950, "950"), (12_345, "12.3k"), (999_999, "1M"), (4_560_000, "4.56M"), (0, "0")],
+)
+def test_counts_are_short(value: int, text: str) -> None:
+    assert si(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (999_999, "1 MB"), (1_234_567_890, "1.23 GB")]
+)
+def test_sizes_have_a_unit(value: int, text: str) -> None:
+    assert num_bytes(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.85, "850 ms"),
+        (12.34, "12.3 s"),
+        (59.99, "1 min 00 s"),
+        (200, "3 min 20 s"),
+        (3_840, "1 h 04 min"),
+        (timedelta(days=2, hours=3, minutes=9), "2 d 3 h"),
+        (None, "–"),
+        (-1, "–"),
+    ],
+)
+def test_durations_use_two_units_at_most(value: object, text: str) -> None:
+    assert duration(value) == text
+
+
+def test_a_moment_says_how_long_ago_and_when() -> None:
+    moment = timezone.now() - timedelta(minutes=3, seconds=5)
+
+    html = ago(moment)
+
+    assert ">3 min ago</time>" in html
+    assert f'title="{moment:%Y-%m-%d %H:%M:%S} UTC"' in html
+
+
+def test_a_moment_ahead_of_the_clock_is_just_now() -> None:
+    assert ">just now<" in ago(datetime.now(UTC) + timedelta(seconds=30))

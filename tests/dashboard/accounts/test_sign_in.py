@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team, User
+
+
+@pytest.fixture
+def with_password(alice: User) -> User:
+    alice.set_password("a long enough secret")
+    alice.save()
+    return alice
+
+
+def _sign_in(client: Client, **more: str) -> tuple[int, str]:
+    form = {"username": "alice", "password": "a long enough secret", **more}
+    response = client.post("/sign-in/", form)
+    return response.status_code, response.headers.get("Location", response.text)
+
+
+def test_a_password_signs_in(with_password: User, client: Client) -> None:
+    assert _sign_in(client) == (302, "/")
+
+
+def test_it_goes_on_to_the_page_that_was_asked_for(
+    with_password: User, team: Team, client: Client
+) -> None:
+    wanted = f"/{team.slug}/runs/?state=failed"
+    first = client.get(wanted)
+
+    assert first.headers["Location"].startswith("/sign-in/?next=")
+    assert _sign_in(client, next=wanted) == (302, wanted)
+
+
+@pytest.mark.parametrize("next_url", ["https://evil.example/", "//evil.example", "javascript:1"])
+def test_it_never_leads_to_another_site(
+    with_password: User, client: Client, next_url: str
+) -> None:
+    assert _sign_in(client, next=next_url) == (302, "/")
+
+
+def test_a_wrong_password_is_told_and_keeps_the_username(
+    with_password: User, client: Client
+) -> None:
+    status, page = _sign_in(client, password="wrong")
+
+    assert status == 422
+    assert 'value="alice"' in page
+    assert "correct username and password" in page
+
+
+def test_the_page_says_how_to_get_a_link(client: Client, db: None) -> None:
+    assert "python manage.py sign_in_link" in client.get("/sign-in/").text
+
+
+def test_sign_out_takes_a_post(alice_client: Client) -> None:
+    assert alice_client.get("/sign-out/").status_code == 405
+    assert alice_client.post("/sign-out/").headers["Location"] == "/sign-in/"
+    assert alice_client.get("/").headers["Location"] == "/sign-in/?next=/"
+
+
+def test_home_is_the_run_list_of_ones_team(alice_client: Client, team: Team) -> None:
+    assert alice_client.get("/").headers["Location"] == f"/{team.slug}/runs/"
+
+
+def test_somebody_without_a_team_is_told_what_to_do(client: Client, db: None) -> None:
+    client.force_login(User.objects.create(username="dora"))
+
+    response = client.get("/")
+
+    assert response.status_code == 403
+    assert "no team yet" in response.text
+
+
+def test_help_needs_no_account(client: Client, db: None) -> None:
+    assert "Held-out prompts" in client.get("/help/").text

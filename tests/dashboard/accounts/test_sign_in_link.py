@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from io import StringIO
+from urllib.parse import urlsplit
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.accounts.models import Membership, Role, SignInLink, Team, User
+from dashboard.accounts.services import (
+    consume_sign_in_link,
+    create_first_team,
+    create_sign_in_link,
+    create_team,
+)
+
+
+def _link(*arguments: str) -> str:
+    output = StringIO()
+    call_command("sign_in_link", *arguments, stdout=output)
+    return output.getvalue().strip()
+
+
+def test_the_command_prints_a_link_that_signs_the_owner_in(
+    alice: User, client: Client
+) -> None:
+    path = urlsplit(_link()).path
+
+    response = client.post(path)
+
+    assert response.status_code == 302
+    assert client.session["_auth_user_id"] == str(alice.pk)
+
+
+def test_on_an_empty_database_the_command_makes_the_first_team(db: None) -> None:
+    link = _link("--base-url", "https://cohort.example/")
+
+    assert link.startswith("https://cohort.example/sign-in/")
+    assert Membership.objects.get().role == Role.OWNER
+    _link()
+    assert Team.objects.count() == 1
+
+
+def test_an_unknown_user_is_answered_with_those_there_are(alice: User) -> None:
+    with pytest.raises(CommandError, match=r"no active user 'carol'.*alice"):
+        _link("--user", "carol")
+
+
+def test_looking_at_the_link_does_not_use_it_up(alice: User, client: Client) -> None:
+    token = create_sign_in_link(alice)
+
+    for _ in range(3):
+        assert client.get(f"/sign-in/{token}/").status_code == 200
+        assert client.head(f"/sign-in/{token}/").status_code == 200
+
+    assert "_auth_user_id" not in client.session
+    assert client.post(f"/sign-in/{token}/").status_code == 302
+
+
+def test_a_link_works_once(alice: User, client: Client) -> None:
+    token = create_sign_in_link(alice)
+    client.post(f"/sign-in/{token}/")
+    stranger = Client()
+
+    response = stranger.post(f"/sign-in/{token}/")
+
+    assert response.status_code == 410
+    assert "no longer works" in response.text
+    assert "_auth_user_id" not in stranger.session
+
+
+def test_who_is_signed_in_already_may_click_the_used_link(
+    alice: User, client: Client
+) -> None:
+    token = create_sign_in_link(alice)
+    client.post(f"/sign-in/{token}/")
+
+    assert client.get(f"/sign-in/{token}/").status_code == 302
+
+
+def test_a_link_expires(alice: User) -> None:
+    token = create_sign_in_link(alice)
+    SignInLink.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+
+    assert consume_sign_in_link(token) is None
+
+
+def test_a_person_who_left_cannot_enter(alice: User) -> None:
+    token = create_sign_in_link(alice)
+    User.objects.update(is_active=False)
+
+    assert consume_sign_in_link(token) is None
+
+
+def test_the_token_itself_is_not_stored(alice: User) -> None:
+    token = create_sign_in_link(alice)
+
+    assert token not in str(SignInLink.objects.values().get())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_clicks_at_the_same_time_one_signs_in() -> None:
+    token = create_sign_in_link(User.objects.create(username="dora"))
+
+    def click(_: int) -> User | None:
+        try:
+            return consume_sign_in_link(token)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        winners = [user for user in pool.map(click, range(8)) if user is not None]
+
+    assert len(winners) == 1
+
+
+def test_a_team_cannot_be_called_like_a_page(alice: User) -> None:
+    with pytest.raises(ValueError, match="'help'"):
+        create_team(slug="help", name="Help", owner=alice)
+
+
+def test_the_first_team_is_made_once(db: None) -> None:
+    assert create_first_team() == create_first_team()

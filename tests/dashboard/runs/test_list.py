@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Run, RunState
+
+# Session, user, membership with team, memberships of the menu, the filters' choices,
+# how many runs, one page of them.
+PAGE_QUERIES = 7
+
+
+@pytest.fixture
+def three_runs(team: Team, alice: User, bob: User) -> dict[str, Run]:
+    sums, words = make_dataset(team, "sums"), make_dataset(team, "words")
+    recipe = make_recipe(team)
+    end = timezone.now() + timedelta(minutes=1)  # a run ends after it was created
+    common: dict[str, Any] = {"recipe": recipe, "started_at": end - timedelta(hours=2)}
+    return {
+        "amber": make_run(
+            team,
+            "amber-otter",
+            dataset=sums,
+            owner=alice,
+            last_step=40,
+            summary={"last": {"reward/mean": 0.5}, "best": {"reward/mean": 0.75}},
+            model_label="tiny",
+            **common,
+        ),
+        "brave": make_run(
+            team,
+            "brave-lynx",
+            dataset=words,
+            owner=bob,
+            state=RunState.FAILED,
+            summary={"last": {"reward/mean": 0.25}, "best": {"reward/mean": 0.9}},
+            finished_at=end,
+            **common,
+        ),
+        "calm": make_run(team, "calm-wren", dataset=sums, recipe=recipe, owner=bob),
+    }
+
+
+def _names(client: Client, team: Team, query: str = "") -> list[str]:
+    page = client.get(f"/{team.slug}/runs/{query}").text
+    return re.findall(r"(?<=>)(?:amber-otter|brave-lynx|calm-wren)(?=</a>)", page)
+
+
+def test_the_newest_run_comes_first(
+    alice_client: Client, team: Team, three_runs: dict[str, Run]
+) -> None:
+    assert _names(alice_client, team) == ["calm-wren", "brave-lynx", "amber-otter"]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("?state=failed", ["brave-lynx"]),
+        ("?state=active", ["calm-wren", "amber-otter"]),
+        ("?model=tiny", ["amber-otter"]),
+        ("?q=OTTER", ["amber-otter"]),
+        ("?q=words", ["brave-lynx"]),
+        ("?q=nothing+like+it", []),
+        ("?state=queued&q=calm", ["calm-wren"]),
+    ],
+)
+def test_the_address_filters(
+    alice_client: Client,
+    team: Team,
+    three_runs: dict[str, Run],
+    query: str,
+    names: list[str],
+) -> None:
+    assert _names(alice_client, team, query) == names
+
+
+def test_owner_dataset_and_number_filter(
+    alice_client: Client, team: Team, three_runs: dict[str, Run]
+) -> None:
+    amber, brave = three_runs["amber"], three_runs["brave"]
+
+    owned = _names(alice_client, team, f"?owner={brave.owner_id}")
+    with_words = _names(
+        alice_client, team, f"?dataset={brave.dataset_version.dataset_id}"
+    )
+    numbered = _names(alice_client, team, f"?q=%23{amber.pk}")
+
+    assert owned == ["calm-wren", "brave-lynx"]
+    assert with_words == ["brave-lynx"]
+    assert numbered == ["amber-otter"]
+
+
+@pytest.mark.parametrize(
+    ("sort", "names"),
+    [
+        ("name", ["amber-otter", "brave-lynx", "calm-wren"]),
+        ("-name", ["calm-wren", "brave-lynx", "amber-otter"]),
+        ("last", ["brave-lynx", "amber-otter", "calm-wren"]),
+        ("-last", ["amber-otter", "brave-lynx", "calm-wren"]),
+        ("-best", ["brave-lynx", "amber-otter", "calm-wren"]),
+        ("-progress", ["amber-otter", "calm-wren", "brave-lynx"]),
+        ("dataset", ["calm-wren", "amber-otter", "brave-lynx"]),
+    ],
+)
+def test_the_address_sorts_and_runs_without_a_value_come_last(
+    alice_client: Client,
+    team: Team,
+    three_runs: dict[str, Run],
+    sort: str,
+    names: list[str],
+) -> None:
+    assert _names(alice_client, team, f"?sort={sort}") == names
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["?sort=password", "?owner=me", "?dataset=99999999999999999999", "?page=x"],
+)
+def test_what_the_address_cannot_mean_is_left_out(
+    alice_client: Client, team: Team, three_runs: dict[str, Run], query: str
+) -> None:
+    assert len(_names(alice_client, team, query)) == 3
+
+
+def test_a_null_byte_in_the_search_is_no_error(
+    alice_client: Client, team: Team, three_runs: dict[str, Run]
+) -> None:
+    assert _names(alice_client, team, "?q=otter%00") == ["amber-otter"]
+
+
+def test_the_sorted_column_says_so_and_turns_on_a_second_click(
+    alice_client: Client, team: Team, three_runs: dict[str, Run]
+) -> None:
+    page = alice_client.get(f"/{team.slug}/runs/?sort=-last&state=active").text
+
+    assert 'aria-sort="descending"><a class="sort-link" href="?sort=last' in page
+    assert "state=active" in page
+
+
+def test_rewards_have_four_digits_and_progress_is_of_a_total(
+    alice_client: Client, team: Team, three_runs: dict[str, Run]
+) -> None:
+    page = alice_client.get(f"/{team.slug}/runs/").text
+
+    assert ">0.75<" in page
+    assert "40 of 100" in page
+    assert ">2 h 00 min<" in page
+
+
+def test_another_teams_runs_are_neither_listed_nor_refreshed(
+    charlie_client: Client, team: Team, three_runs: dict[str, Run]
+) -> None:
+    amber = three_runs["amber"]
+
+    own = charlie_client.get(f"/other/runs/live.json?ids={amber.pk}").json()
+
+    assert charlie_client.get(f"/{team.slug}/runs/").status_code == 404
+    assert charlie_client.get(f"/{team.slug}/runs/live.json").status_code == 404
+    assert own == {"total": 0, "rows": {}}
+
+
+def test_rows_on_the_screen_are_refreshed_and_new_runs_counted(
+    alice_client: Client, team: Team, three_runs: dict[str, Run]
+) -> None:
+    amber = three_runs["amber"]
+    Run.objects.filter(pk=amber.pk).update(last_step=41)
+
+    answer = alice_client.get(
+        f"/{team.slug}/runs/live.json?state=active&ids={amber.pk},x"
+    ).json()
+
+    assert answer["total"] == 2
+    assert answer["rows"][str(amber.pk)]["progress"] == "41 of 100"
+    assert answer["rows"][str(amber.pk)]["last"] == "0.5"
+
+
+def test_an_empty_list_leads_to_the_launch_form(
+    alice_client: Client, team: Team
+) -> None:
+    page = alice_client.get(f"/{team.slug}/runs/").text
+
+    assert "No runs yet" in page
+    assert f'href="/{team.slug}/runs/new"' in page
+
+
+def test_filters_that_fit_nothing_can_be_cleared(
+    alice_client: Client, team: Team, three_runs: dict[str, Run]
+) -> None:
+    page = alice_client.get(f"/{team.slug}/runs/?q=zzz&sort=name").text
+
+    assert "No run fits these filters" in page
+    assert 'href="?sort=name"' in page
+
+
+@pytest.fixture
+def thousand_runs(team: Team, alice: User) -> None:
+    dataset, recipe = make_dataset(team), make_recipe(team)
+    first = make_run(team, "first", dataset=dataset, recipe=recipe, owner=alice)
+    Run.objects.bulk_create(
+        Run(
+            team=team,
+            name=f"run-{number}",
+            owner=alice,
+            config=first.config,
+            model_label=f"model-{number % 5}",
+            dataset_version=dataset,
+            recipe_version=recipe,
+            num_steps=100,
+            summary={"last": {"reward/mean": number / 1000}},
+        )
+        for number in range(999)
+    )
+
+
+def test_a_thousand_runs_cost_no_more_queries_than_one(
+    alice_client: Client, team: Team, thousand_runs: None
+) -> None:
+    address = f"/{team.slug}/runs/?sort=-last&q=run"
+    alice_client.get(address)
+
+    with CaptureQueriesContext(connection) as queries:
+        began = timezone.now()
+        page = alice_client.get(address).text
+        took = timezone.now() - began
+
+    assert "1–50 of 999 runs" in page
+    assert len(queries) == PAGE_QUERIES
+    assert took < timedelta(seconds=1)
+
+
+def test_pages_keep_the_filters(
+    alice_client: Client, team: Team, thousand_runs: None
+) -> None:
+    page = alice_client.get(f"/{team.slug}/runs/?q=run&page=2").text
+
+    assert "51–100 of 999 runs" in page
+    assert 'href="?q=run&amp;page=3"' in page
