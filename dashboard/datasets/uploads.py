@@ -26,7 +26,7 @@ KEPT = timedelta(days=7)  # an upload that nobody imported
 
 
 def store_upload(
-    *, team: Team, user: User | None, file: UploadedFile, dataset: Dataset | None
+    *, team: Team, user: User | None, file: UploadedFile[bytes], dataset: Dataset | None
 ) -> Upload:
     """Keep the file until its columns are mapped; ValueError when it is unfit."""
     filename = (file.name or "file").replace("\x00", "")[-200:]
@@ -53,7 +53,7 @@ def store_upload(
     return upload
 
 
-def _write(upload: Upload, file: UploadedFile) -> None:
+def _write(upload: Upload, file: UploadedFile[bytes]) -> None:
     upload.path.parent.mkdir(parents=True, exist_ok=True)
     file.seek(0)
     try:

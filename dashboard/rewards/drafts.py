@@ -117,7 +117,8 @@ class RuleDraft:
         except ValidationError as error:
             self._add(error, known=tuple(values))
             return {}
-        return params.model_dump(mode="json")
+        checked: dict[str, Any] = params.model_dump(mode="json")
+        return checked
 
     def _add(self, error: ValidationError, known: tuple[str, ...]) -> None:
         for problem in error.errors(include_url=False):

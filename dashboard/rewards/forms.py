@@ -43,6 +43,8 @@ class NewRecipeForm(forms.Form):
 class TryForm(forms.Form):
     """Which rows the workbench shows. Its fields live inside the editor's form."""
 
+    prefix = "try"
+
     version = forms.ModelChoiceField(
         label="Dataset version",
         queryset=DatasetVersion.objects.none(),
@@ -68,7 +70,7 @@ class TryForm(forms.Form):
     )
 
     def __init__(self, team: Team, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, prefix="try", **kwargs)
+        super().__init__(*args, **kwargs)
         versions = list_versions(team)
         self.fields["version"].queryset = versions  # type: ignore[attr-defined]  # declared above as a ModelChoiceField
         self.newest = versions.first()

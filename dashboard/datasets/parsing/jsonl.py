@@ -42,5 +42,8 @@ def _record(line: Line) -> Parsed:
 
 def _remedy(line: Line, error: Unusable) -> str:
     if line.number == 1 and line.text.strip() in ("[", "{"):
-        return "Write each row on a line of its own; jq -c '.[]' turns a list into such lines."
+        return (
+            "Write each row on a line of its own; jq -c '.[]' turns a list into such "
+            "lines."
+        )
     return error.remedy

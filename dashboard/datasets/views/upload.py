@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
@@ -7,7 +9,6 @@ from django.views.decorators.http import require_http_methods
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.forms import UploadForm
-from dashboard.datasets.limits import PREVIEW_ROWS
 from dashboard.datasets.models import Dataset
 from dashboard.datasets.queries import get_dataset
 from dashboard.datasets.refusals import Refusals
@@ -57,7 +58,7 @@ def _dataset(request: HttpRequest, team: Team) -> Dataset | None:
 
 
 def _render(
-    request: HttpRequest, team: Team, context: dict[str, object], status: int = 200
+    request: HttpRequest, team: Team, context: Mapping[str, object], status: int = 200
 ) -> HttpResponse:
-    context |= {"team": team, "preview_rows": PREVIEW_ROWS}
+    context = {**context, "team": team}
     return render(request, "datasets/upload.html", context, status=status)
