@@ -30,7 +30,7 @@ def ring_on_commit(run_id: int, seq: int) -> None:
 
 def ring(run_id: int, seq: int) -> bool:
     """Ring now; False when the bell was not heard, which costs a page 2 s at most."""
-    global _silent_until  # noqa: PLW0603 - one bell per process
+    global _silent_until
     if time.monotonic() < _silent_until:
         return False
     try:

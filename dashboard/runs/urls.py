@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, re_path
 
-from dashboard.runs.views import launch
+from dashboard.runs.views import control, detail, launch
 from dashboard.runs.views import list as run_list
+
+TABS = "config|checkpoints"  # the others are samples' and training's
 
 urlpatterns: list[URLPattern] = [
     path("", run_list.runs, name="runs"),
@@ -13,4 +15,10 @@ urlpatterns: list[URLPattern] = [
     path("new", launch.run_new, name="run_new"),
     path("new/summary", launch.run_new_summary, name="run_new_summary"),
     # One run: its page, tabs, stop, stream and curves.
+    path("<int:run_id>/", detail.run, name="run"),
+    path("<int:run_id>/stop", control.run_stop, name="run_stop"),
+    path("<int:run_id>/stream.json", detail.stream, name="run_stream"),
+    path("<int:run_id>/curves.json", detail.curves, name="run_curves"),
+    path("<int:run_id>/config.<suffix>", detail.config_file, name="run_config_file"),
+    re_path(rf"^(?P<run_id>\d{{1,18}})/(?P<tab>{TABS})/$", detail.tab, name="run_tab"),
 ]

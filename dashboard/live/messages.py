@@ -1,0 +1,69 @@
+"""What travels between a page and the server. README.md describes the protocol."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from django.http import QueryDict
+
+# Close codes. The first two are answered before the socket is accepted, so a
+# browser sees a refused handshake (1006) and asks the HTTP stream for the reason.
+NOT_SIGNED_IN = 4401
+NOT_FOUND = 4404  # another team's things are not found either
+ACCESS_ENDED = 4403  # signed out, or no longer in the team
+BAD_MESSAGE = 4400
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The last thing a page has: everything up to `seq`, as `epoch` tells it.
+
+    `epoch` None: the page does not say which history it has.
+    """
+
+    seq: int = 0
+    epoch: int | None = None
+
+
+class Frame(TypedDict):
+    """One message to a page: all that came after `after`, up to `seq`."""
+
+    type: str  # snapshot: forget what you have; batch: add this
+    after: int
+    seq: int
+    epoch: int
+    run: dict[str, Any]
+    steps: list[dict[str, Any]]
+    evaluations: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+    curves: dict[str, Any]  # of a snapshot: metric -> steps and values
+
+
+def parse_position(query: QueryDict) -> Position:
+    """`after` and `epoch` of an address; ValueError when they are not numbers."""
+    epoch = query.get("epoch")
+    return Position(
+        seq=_count("after", query.get("after") or "0"),
+        epoch=_count("epoch", epoch) if epoch else None,
+    )
+
+
+def parse_request(text: str) -> Position:
+    """{"type": "after", "seq": 12, "epoch": 1}: the page asks for what it missed."""
+    message = json.loads(text)
+    if not isinstance(message, dict) or message.get("type") != "after":
+        raise ValueError('A page may only send {"type": "after", "seq", "epoch"}.')
+    epoch = message.get("epoch")
+    return Position(
+        seq=_count("seq", message.get("seq")),
+        epoch=None if epoch is None else _count("epoch", epoch),
+    )
+
+
+def _count(name: str, value: object) -> int:
+    text = str(value)
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ValueError(f"{name} must be a whole number of 0 or more; got {text!r}.")
+    return int(text)

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from dashboard.accounts.access import get_team
+from dashboard.live.messages import parse_position
+from dashboard.runs.curves import MAX_POINTS, POINTS_PER_BUCKET, read_history
+from dashboard.runs.figures import overview_sections
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.runs.snapshot import compare_with_defaults, write_json, write_toml
+from dashboard.runs.stream import read_frame
+from trainer.config import RunConfig
+
+MAX_METRICS = 200
+
+
+@require_GET
+def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run_ = get_run(team_, run_id)
+    sections = overview_sections(RunConfig.model_validate(run_.config))
+    last = run_.summary.get("last", {})
+    context = {
+        "team": team_,
+        "run": run_,
+        "tab": "overview",
+        "sections": sections,
+        "figures": {c.id: c.figure for s in sections for c in s.charts if c.figure},
+        "last_values": [(name, last.get(name)) for name in run_.metric_names],
+    }
+    return render(request, "runs/overview.html", context)
+
+
+@require_GET
+def tab(request: HttpRequest, team: str, run_id: str, tab: str) -> HttpResponse:
+    team_ = get_team(request, team)
+    run_ = get_run(team_, int(run_id))
+    context = {"team": team_, "run": run_, "tab": tab, **TABS[tab](run_)}
+    return render(request, f"runs/{tab}.html", context)
+
+
+def _config(run: Run) -> dict[str, Any]:
+    return {"parts": compare_with_defaults(RunConfig.model_validate(run.config))}
+
+
+def _checkpoints(run: Run) -> dict[str, Any]:
+    folder = settings.COHORT_DATA / "runs" / str(run.id) / "checkpoints"
+    saved = run.checkpoints.order_by("-step", "-epoch")
+    return {
+        "folder": folder,
+        "checkpoints": [(c, (folder / c.name).is_dir()) for c in saved],
+    }
+
+
+TABS = {"config": _config, "checkpoints": _checkpoints}
+WRITERS = {"toml": write_toml, "json": write_json}
+
+
+@require_GET
+def config_file(
+    request: HttpRequest, team: str, run_id: int, suffix: str
+) -> HttpResponse:
+    """The snapshot as a file for `python -m trainer run`."""
+    run_ = get_run(get_team(request, team), run_id)
+    if suffix not in WRITERS:
+        raise Http404("A config is written as toml or json.")
+    text = WRITERS[suffix](RunConfig.model_validate(run_.config))
+    name = f"{run_.name}-{run_.id}.{suffix}".replace('"', "")
+    return HttpResponse(
+        text,
+        content_type="text/plain; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+@require_GET
+def stream(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+    """What the page lacks, as the socket would send it."""
+    run_ = get_run(get_team(request, team), run_id)
+    try:
+        position = parse_position(request.GET)
+    except ValueError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    return JsonResponse(read_frame(run_, position))
+
+
+@require_GET
+def curves(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+    """?metrics=a,b&first_step=&last_step=&max_points= for a closer look."""
+    run_ = get_run(get_team(request, team), run_id)
+    try:
+        names = _metric_names(request)
+        max_points = _number(request, "max_points", MAX_POINTS)
+        first, last = (_number(request, f"{end}_step", None) for end in BOUNDS)
+    except ValueError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    history = read_history(
+        run_,
+        names,
+        max_points=max(POINTS_PER_BUCKET, min(max_points or 0, 10 * MAX_POINTS)),
+        first_step=first,
+        last_step=last,
+    )
+    return JsonResponse(
+        {"curves": {n: asdict(c) for n, c in history.curves.items()}}
+        | {"clock": asdict(history.clock), "is_thinned": history.is_thinned}
+    )
+
+
+BOUNDS = ("first", "last")
+
+
+def _metric_names(request: HttpRequest) -> list[str]:
+    names = [name for name in request.GET.get("metrics", "").split(",") if name]
+    if not 1 <= len(names) <= MAX_METRICS:
+        raise ValueError(
+            f"metrics must name 1 to {MAX_METRICS} metrics, separated by commas; got "
+            f"{len(names)}."
+        )
+    return names
+
+
+def _number(request: HttpRequest, name: str, default: int | None) -> int | None:
+    text = request.GET.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise ValueError(f"{name} must be a whole number; got {text!r}.")
+    return int(text)
