@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from trainer.answers import AnswerReader, answer_reader
 from trainer.config import RunConfig
 from trainer.groups import Group, is_right, score_groups
 from trainer.prompts import Prompt
@@ -38,20 +39,28 @@ def evaluate(
         max_new_tokens=config.rollout.max_new_tokens,
         temperature=config.evaluation.temperature,
     )
-    groups = score_groups(config.reward.recipe, prompts, completions)
-    highest = recipe_bounds(config.reward.recipe)[1]
+    recipe = config.reward.recipe
+    groups = score_groups(recipe, prompts, completions)
+    highest = recipe_bounds(recipe)[1]
+    measured = evaluation_metrics(
+        groups, highest=highest, read_answer=answer_reader(recipe)
+    )
     return {
         f"eval/{name}/{metric}": value
-        for metric, value in evaluation_metrics(groups, highest=highest).items()
+        for metric, value in measured.items()
     }
 
 
 def evaluation_metrics(
-    groups: Sequence[Group], *, highest: float
+    groups: Sequence[Group],
+    *,
+    highest: float,
+    read_answer: AnswerReader | None = None,
 ) -> dict[str, float | None]:
-    """Mean reward, pass@k for k = 1, 2, 4 … n, length and share of cut completions.
+    """Mean reward, pass@k and maj@k for k = 1, 2, 4 … n, length, share cut short.
 
-    A completion passes when its reward is the highest that the recipe gives.
+    A completion passes when its reward is the highest that the recipe gives. maj@k is
+    the share of prompts where the most frequent of the first k answers passes.
     """
     rewards = [reward for group in groups for reward in group.scored_rewards]
     completions = [c for group in groups for c in group.completions]
@@ -67,6 +76,10 @@ def evaluation_metrics(
     ]
     for k in powers_of_two(num_samples):
         metrics[f"pass@{k}"] = _mean([pass_at_k(num_samples, c, k) for c in right])
+        if read_answer is not None and k > 1:
+            metrics[f"maj@{k}"] = _mean(
+                [majority_is_right(g, k, read_answer, highest=highest) for g in groups]
+            )
     return metrics
 
 
@@ -87,6 +100,17 @@ def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
         )
     wrong = num_samples - num_right
     return 1.0 - math.comb(wrong, k) / math.comb(num_samples, k)
+
+
+def majority_is_right(
+    group: Group, k: int, read_answer: AnswerReader, *, highest: float
+) -> bool:
+    """Whether the most frequent answer of a group's first k completions passes."""
+    answers = [read_answer(completion.text) for completion in group.completions[:k]]
+    chosen = majority(answers)
+    return chosen is not None and is_right(
+        group.scores[answers.index(chosen)].total, highest=highest
+    )
 
 
 def majority(answers: Sequence[str | None]) -> str | None:

@@ -1,0 +1,26 @@
+"""Fixtures that the engine's tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.tiny import write_model, write_rows
+from trainer.config import ModelConfig
+from trainer.policy import Policy, load_policy
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
+def rows_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_rows(tmp_path_factory.mktemp("data") / "rows.jsonl")
+
+
+@pytest.fixture
+def policy(model_folder: Path) -> Policy:
+    return load_policy(ModelConfig(path=str(model_folder), device="cpu"))

@@ -1,0 +1,229 @@
+"""Advantages, against worked examples, an independent slow version and properties."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.advantages import (
+    combined_advantages,
+    group_advantages,
+    process_advantages,
+)
+from trainer.config import AdvantageConfig
+
+NAN = math.nan
+
+
+def advantages(*groups: list[float], **options: Any) -> list[list[float]]:
+    rewards = torch.tensor(groups, dtype=torch.float64)
+    return group_advantages(rewards, AdvantageConfig(**options)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "high", "low"),
+    [
+        ({"scale": "none"}, 0.75, -0.25),
+        ({"ddof": 0, "eps": 0.0}, 1.73205081, -0.57735027),
+        ({"ddof": 1, "eps": 1e-4}, 1.49970006, -0.49990002),
+        ({"ddof": 1, "eps": 1e-6}, 1.49999700, -0.49999900),
+        ({"baseline": "leave_one_out", "scale": "none"}, 1.0, -0.33333333),
+    ],
+)
+def test_one_right_of_four(options: dict[str, Any], high: float, low: float) -> None:
+    assert advantages([1, 0, 0, 0], **options)[0] == pytest.approx(
+        [high, low, low, low], abs=5e-9
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({"scale": "none"}, 0.5),
+        ({"ddof": 0, "eps": 0.0}, 1.0),
+        ({"ddof": 1, "eps": 1e-4}, 0.86587543),
+        ({"ddof": 1, "eps": 1e-6}, 0.86602390),
+        ({"baseline": "leave_one_out", "scale": "none"}, 0.66666667),
+    ],
+)
+def test_two_right_of_four(options: dict[str, Any], size: float) -> None:
+    assert advantages([1, 1, 0, 0], **options)[0] == pytest.approx(
+        [size, size, -size, -size], abs=5e-9
+    )
+
+
+@pytest.mark.parametrize("baseline", ["mean", "leave_one_out"])
+@pytest.mark.parametrize("scale", ["group_std", "batch_std", "mean", "none"])
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_equal_rewards_give_exactly_zero(baseline: str, scale: str, ddof: int) -> None:
+    found = advantages(
+        [0.1] * 7, [0.0] * 7, baseline=baseline, scale=scale, ddof=ddof, eps=1e-9
+    )
+
+    assert found == [[0.0] * 7, [0.0] * 7]
+
+
+def test_zero_eps_and_equal_rewards_give_zero_not_nan() -> None:
+    assert advantages([0.3, 0.3], eps=0.0) == [[0.0, 0.0]]
+
+
+def test_unscored_completions_are_left_out_of_mean_and_spread() -> None:
+    with_gaps = advantages([1, NAN, 0, 0, NAN])[0]
+
+    without = advantages([1, 0, 0])[0]
+    assert with_gaps[1] == with_gaps[4] == 0.0
+    assert [with_gaps[0], *with_gaps[2:4]] == without
+
+
+def test_a_group_without_scores_is_zero() -> None:
+    assert advantages([NAN, NAN], [1, 0])[0] == [0.0, 0.0]
+
+
+def test_a_single_scored_completion_has_no_advantage() -> None:
+    assert advantages([2.5, NAN]) == [[0.0, 0.0]]
+
+
+def test_a_single_scored_completion_may_keep_its_reward() -> None:
+    assert advantages([2.5, NAN], singleton="raw") == [[2.5, 0.0]]
+
+
+def test_batch_std_divides_all_groups_by_one_number() -> None:
+    found = advantages([1, 0], [3, 1], scale="batch_std", ddof=0, eps=0.0)
+
+    spread = statistics.pstdev([1, 0, 3, 1])
+    assert found[0] == pytest.approx([0.5 / spread, -0.5 / spread])
+    assert found[1] == pytest.approx([1 / spread, -1 / spread])
+
+
+def test_mean_scale_divides_by_the_groups_mean() -> None:
+    assert advantages([1, 0, 0, 0], scale="mean", eps=0.0)[0] == pytest.approx(
+        [3, -1, -1, -1]
+    )
+
+
+def test_mean_scale_refuses_negative_rewards() -> None:
+    with pytest.raises(ValueError, match="0 or more"):
+        advantages([1, -1], scale="mean")
+
+
+def test_no_baseline_and_no_scale_is_the_reward() -> None:
+    assert advantages([2, 2, NAN], baseline="none", scale="none") == [[2, 2, 0]]
+
+
+def test_indicator_credit_is_one_for_right_answers() -> None:
+    assert advantages([1, 0.9, NAN, 2], credit="indicator") == [[1, 0, 0, 1]]
+
+
+def test_ones_credit_is_one_for_every_scored_completion() -> None:
+    assert advantages([1, -3, NAN], credit="ones") == [[1, 1, 0]]
+
+
+def test_infinite_rewards_are_refused() -> None:
+    with pytest.raises(ValueError, match="infinite"):
+        advantages([1, math.inf])
+
+
+def test_rewards_must_be_groups() -> None:
+    with pytest.raises(ValueError, match=r"\[prompts, completions\]"):
+        group_advantages(torch.zeros(4), AdvantageConfig())
+
+
+def slow(group: list[float], baseline: str, scale: str, ddof: int) -> list[float]:
+    """Group advantages in plain Python, one completion at a time."""
+    scored = [reward for reward in group if not math.isnan(reward)]
+    if len(scored) < 2 or max(scored) == min(scored):
+        return [0.0] * len(group)
+    divisor = 1.0
+    if scale == "group_std":
+        spread = statistics.stdev if ddof else statistics.pstdev
+        divisor = spread(scored) + 1e-4
+    found = []
+    for place, reward in enumerate(group):
+        if math.isnan(reward):
+            found.append(0.0)
+            continue
+        others = [r for at, r in enumerate(group) if at != place and not math.isnan(r)]
+        compared = others if baseline == "leave_one_out" else scored
+        found.append((reward - statistics.fmean(compared)) / divisor)
+    return found
+
+
+rewards_of_a_group = st.lists(
+    st.one_of(st.floats(-5, 5).map(lambda x: round(x, 3)), st.just(NAN)),
+    min_size=1,
+    max_size=9,
+)
+
+
+@given(rewards_of_a_group)
+def test_it_equals_a_slow_version(group: list[float]) -> None:
+    for baseline, scale, ddof in itertools.product(
+        ("mean", "leave_one_out"), ("group_std", "none"), (0, 1)
+    ):
+        found = advantages(group, baseline=baseline, scale=scale, ddof=ddof)[0]
+        assert found == pytest.approx(slow(group, baseline, scale, ddof), abs=1e-9)
+
+
+@given(rewards_of_a_group, st.integers(-8, 8))
+def test_shifting_all_rewards_changes_nothing(group: list[float], shift: int) -> None:
+    moved = [reward + shift for reward in group]
+
+    assert advantages(moved)[0] == pytest.approx(advantages(group)[0], abs=1e-6)
+
+
+@given(rewards_of_a_group)
+def test_advantages_of_a_group_add_up_to_zero(group: list[float]) -> None:
+    assert sum(advantages(group)[0]) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_rules_summed_first_equal_the_advantages_of_the_sum() -> None:
+    rules = torch.tensor([[[1.0, 0.2], [0.0, NAN], [NAN, NAN]]], dtype=torch.float64)
+
+    found = combined_advantages(rules, [2.0, 0.5], AdvantageConfig())
+
+    assert found.tolist() == advantages([2.1, 0.0, NAN])
+
+
+def test_rules_normalised_first_keep_the_voice_of_a_small_spread() -> None:
+    rules = torch.tensor([[[100.0, 0.0], [0.0, 1.0]]], dtype=torch.float64)
+    config = AdvantageConfig(combine="normalize_then_sum", ddof=0, eps=0.0)
+
+    found = combined_advantages(rules, [1.0, 1.0], config)
+
+    assert found.tolist() == [[0.0, 0.0]]
+
+
+def test_a_steps_advantage_reaches_every_token_before_its_end() -> None:
+    # pooled 1, 0, 0, 1: mean 0.5, population deviation 0.5 -> +1, -1, -1, +1
+    found = process_advantages(
+        [[1, 0], [0, 1]], [[2, 3], [1, 4]], [4, 4], AdvantageConfig(ddof=0, eps=0.0)
+    )
+
+    assert [tokens.tolist() for tokens in found] == [[0, 0, -1, 0], [0, 1, 1, 1]]
+
+
+def test_a_step_without_a_score_counts_for_nothing() -> None:
+    found = process_advantages(
+        [[1, NAN], [0]], [[1, 2], [2]], [2, 2], AdvantageConfig(ddof=0, eps=0.0)
+    )
+
+    assert [tokens.tolist() for tokens in found] == [[1, 0], [-1, -1]]
+
+
+def test_completions_without_steps_have_no_advantage() -> None:
+    found = process_advantages([[], []], [[], []], [2, 1], AdvantageConfig())
+
+    assert [tokens.tolist() for tokens in found] == [[0, 0], [0]]
+
+
+@pytest.mark.parametrize("ends", [[3, 2], [2, 5], [0, 2], [2]])
+def test_step_ends_must_rise_within_the_completion(ends: list[int]) -> None:
+    with pytest.raises(ValueError, match="Completion 0"):
+        process_advantages([[1, 0]], [ends], [4], AdvantageConfig())
