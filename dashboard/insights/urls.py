@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from dashboard.insights.views import compare, compare_figure
+
+urlpatterns = [
+    path("compare", compare, name="compare"),
+    path("compare/figure.json", compare_figure, name="compare_figure"),
+]

@@ -1,0 +1,95 @@
+"""The settings of several runs side by side, and in which of them they differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.runs.models import Run
+from trainer.config import RunConfig
+
+# The frozen copy inside the run's folder: the dataset's row says what is in it.
+LEFT_OUT = {"data.rows"}
+ABSENT = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    key: str
+    values: list[str | None]  # one per run; None: this run has no such setting
+
+    @property
+    def differs(self) -> bool:
+        return any(value != self.values[0] for value in self.values)
+
+    @property
+    def part(self) -> str:
+        return self.key.split(".")[0]
+
+    @property
+    def cells(self) -> list[tuple[str | None, bool]]:
+        """Each value, and whether it differs from the baseline's."""
+        return [(value, value != self.values[0]) for value in self.values]
+
+
+def compare_settings(runs: Sequence[Run]) -> list[Setting]:
+    flat = [dict(_settings(run)) for run in runs]
+    keys = dict.fromkeys(key for settings in flat for key in settings)
+    return [
+        Setting(key=key, values=[settings.get(key, ABSENT) for settings in flat])
+        for key in _grouped(keys)
+    ]
+
+
+def _grouped(keys: Iterator[str] | dict[str, None]) -> list[str]:
+    """Keys of one part together, parts in the order they first appear."""
+    parts = list(dict.fromkeys(key.split(".")[0] for key in keys))
+    return sorted(keys, key=lambda key: parts.index(key.split(".")[0]))
+
+
+def _settings(run: Run) -> Iterator[tuple[str, str]]:
+    yield "model", run.model_label
+    yield "dataset", str(run.dataset_version)
+    yield "recipe", str(run.recipe_version)
+    config = _whole_config(run.config)
+    recipe = config.get("reward", {}).pop("recipe", {})
+    for rule in recipe.get("rules", []):
+        yield from _rule_settings(rule)
+    yield from _flatten(config)
+
+
+def _whole_config(config: dict[str, Any]) -> dict[str, Any]:
+    """With today's defaults for what the run did not set, where it still validates."""
+    try:
+        return RunConfig.model_validate(config).model_dump(mode="json")
+    except ValueError:
+        copy: dict[str, Any] = json.loads(json.dumps(config))
+        return copy
+
+
+def _rule_settings(rule: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    prefix = f"rules.{rule['name']}"
+    yield f"{prefix}.kind", _write(rule.get("kind"))
+    yield f"{prefix}.weight", _write(rule.get("weight", 1.0))
+    for key, value in _flatten(rule.get("params") or {}):
+        yield f"{prefix}.{key}", value
+
+
+def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{key}.")
+        elif key not in LEFT_OUT:
+            yield key, _write(value)
+
+
+def _write(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    # 1 and 1.0 are the same setting.
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    return json.dumps(value, ensure_ascii=False)

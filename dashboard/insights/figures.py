@@ -1,0 +1,81 @@
+"""The overlaid curves, defined here and drawn in the browser.
+
+Colours are CSS variables, as in the run's own figures, so a chart follows the theme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from dashboard.insights.marks import Mark
+from dashboard.insights.series import AXES, Series
+from dashboard.runs.models import Run
+
+
+def overlay(
+    runs: Sequence[Run],
+    series: Sequence[Series],
+    marks: dict[int, Mark],
+    *,
+    metric: str,
+    axis: str,
+    smoothing: float,
+    log_y: bool,
+) -> dict[str, Any]:
+    """One line per run; under a smoothed line, the measured one, faint."""
+    drawn = list(zip(runs, series, strict=True))
+    raw = [_raw(s, marks[run.pk]) for run, s in drawn if smoothing > 0]
+    lines = [
+        _line(run, s, marks[run.pk], is_baseline=run is runs[0]) for run, s in drawn
+    ]
+    figure = go.Figure(data=raw + lines)
+    figure.update_layout(
+        template=go.layout.Template(),  # an empty one: the page has its own colours
+        xaxis={"title": {"text": AXES[axis]}},
+        yaxis={"title": {"text": metric}, "type": "log" if log_y else "linear"},
+        hovermode="x unified" if axis == "step" else "closest",
+        showlegend=False,  # the table above is the legend, with links
+        # Zoom outlives a change of smoothing, not one of what is measured.
+        uirevision=f"{metric} {axis} {log_y}",
+    )
+    tree: dict[str, Any] = figure.to_plotly_json()
+    del tree["layout"]["template"]
+    return tree
+
+
+def _line(run: Run, series: Series, mark: Mark, *, is_baseline: bool) -> go.Scatter:
+    few = len(series.x) < 30
+    return go.Scatter(
+        name=run.name,
+        x=series.x,
+        y=series.smoothed,
+        mode="lines+markers" if few else "lines",
+        line={
+            "color": _colour(mark),
+            "width": 3 if is_baseline else 2,
+            "dash": mark.dash,
+        },
+        marker={"size": 5, "color": _colour(mark)},
+        hovertemplate="%{y:.4~g}",
+        customdata=series.steps,
+        meta={"run": run.pk},
+    )
+
+
+def _raw(series: Series, mark: Mark) -> go.Scatter:
+    return go.Scatter(
+        x=series.x,
+        y=series.values,
+        mode="lines",
+        line={"color": _colour(mark), "width": 1},
+        opacity=0.28,
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _colour(mark: Mark) -> str:
+    return f"var(--cohort-series-{mark.colour})"

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from django import forms
+from django.http import QueryDict
+
+from dashboard.insights.metrics import DEFAULT
+
+
+class CompareForm(forms.Form):
+    """What is shown, held in the address. A bad value gives way to its default."""
+
+    defaults: ClassVar[dict[str, Any]] = {
+        "metric": DEFAULT,
+        "x": "step",
+        "smooth": 0.6,
+        "y": "linear",
+        "settings": "differing",
+    }
+
+    metric = forms.CharField(required=False, max_length=120)
+    x = forms.ChoiceField(
+        required=False,
+        choices=[
+            ("step", "step"),
+            ("time", "wall time"),
+            ("samples", "completions sampled"),
+        ],
+    )
+    smooth = forms.FloatField(required=False, min_value=0, max_value=0.99)
+    y = forms.ChoiceField(required=False, choices=[("linear", ""), ("log", "")])
+    settings = forms.ChoiceField(
+        required=False, choices=[("differing", ""), ("all", "")]
+    )
+    q = forms.CharField(required=False, max_length=200)
+    prompt = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
+    step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
+
+    @classmethod
+    def read(cls, query: QueryDict) -> Self:
+        form = cls(query)
+        form.is_valid()
+        return form
+
+    def value(self, name: str) -> Any:
+        found = self.cleaned_data.get(name)
+        return self.defaults.get(name) if found in (None, "") else found

@@ -1,0 +1,84 @@
+"""Which runs are compared: `?runs=3,5` in an address, the baseline first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet
+from django.http import Http404, QueryDict
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+
+MAX_RUNS = 10
+MAX_OFFERED = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    runs: list[Run]
+    num_chosen: int  # more than `runs` when too many were chosen
+
+    @property
+    def is_cut(self) -> bool:
+        return self.num_chosen > len(self.runs)
+
+    @property
+    def ids(self) -> list[int]:
+        return [run.pk for run in self.runs]
+
+    def with_run(self, run: Run) -> str:
+        return join_ids([*self.ids, run.pk])
+
+    def without_run(self, run: Run) -> str:
+        return join_ids(pk for pk in self.ids if pk != run.pk)
+
+    def with_baseline(self, run: Run) -> str:
+        return join_ids([run.pk, *(pk for pk in self.ids if pk != run.pk)])
+
+
+def join_ids(ids: Iterable[int]) -> str:
+    return ",".join(map(str, ids))
+
+
+def read_selection(team: Team, query: QueryDict) -> Selection:
+    """The team's runs in the order they were named; 404 when one is not its own."""
+    ids = list(dict.fromkeys(_read_ids(query)))
+    found = _runs(team).in_bulk(ids[:MAX_RUNS])
+    missing = [pk for pk in ids[:MAX_RUNS] if pk not in found]
+    if missing:
+        raise Http404(f"No run {join_ids(missing)} in {team}.")
+    return Selection(runs=[found[pk] for pk in ids[:MAX_RUNS]], num_chosen=len(ids))
+
+
+def _read_ids(query: QueryDict) -> list[int]:
+    """`runs=3,5` as this page writes it, or `runs=3&runs=5` as ticked boxes do."""
+    words = [
+        word.strip() for value in query.getlist("runs") for word in value.split(",")
+    ]
+    named = [word for word in words if word]
+    wrong = [word for word in named if not (word.isascii() and word.isdigit())]
+    if wrong or any(len(word) > 18 for word in named):
+        raise Http404(f"A run is named by its number; got {(wrong or named)[0]!r}.")
+    return [int(word) for word in named]
+
+
+def offer_runs(team: Team, selection: Selection, text: str) -> list[Run]:
+    """Runs that could be added, newest first."""
+    words = text.replace("\x00", "").split()
+    runs = _runs(team).exclude(pk__in=selection.ids).order_by("-pk")
+    for word in words[:8]:
+        runs = runs.filter(
+            Q(name__icontains=word)
+            | Q(model_label__icontains=word)
+            | Q(dataset_version__dataset__name__icontains=word)
+            | Q(owner__username__icontains=word)
+        )
+    return list(runs[:MAX_OFFERED])
+
+
+def _runs(team: Team) -> QuerySet[Run]:
+    return Run.objects.filter(team=team).select_related(
+        "owner", "dataset_version__dataset", "recipe_version__recipe"
+    )

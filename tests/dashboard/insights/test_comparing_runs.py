@@ -1,0 +1,295 @@
+"""The compare page: who is compared, by which numbers, over which curves."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Evaluation, Run
+from tests.dashboard.samples.factories import (
+    make_config,
+    make_group,
+    make_run,
+    make_steps,
+)
+
+
+def get(client: Client, query: str = "", slug: str = "alpha") -> str:
+    response = client.get(reverse("compare", args=[slug]) + query)
+    assert response.status_code == 200
+    return re.sub(r"\s+", " ", response.content.decode())
+
+
+def figure(html: str) -> dict[str, Any]:
+    match = re.search(
+        r'id="compare-figure" type="application/json">(.*?)</script>', html
+    )
+    assert match
+    found: dict[str, Any] = json.loads(match[1])
+    return found
+
+
+def lines(html: str) -> dict[str, dict[str, Any]]:
+    return {t["name"]: t for t in figure(html)["data"] if "meta" in t}
+
+
+def make_evaluation(run: Run, step: int, mean: float, **fields: Any) -> None:
+    Evaluation.objects.create(
+        run=run,
+        step=step,
+        name="held_out",
+        epoch=1,
+        seq=1000 + step,
+        time=datetime(2026, 3, 1, tzinfo=UTC),
+        metrics={"eval/held_out/mean": mean},
+        **fields,
+    )
+
+
+@pytest.fixture
+def first(team: Team) -> Run:
+    run = make_run(
+        team,
+        "first",
+        summary={"last": {"reward/mean": 0.5}, "best": {"reward/mean": 0.8}},
+    )
+    make_steps(run, {"reward/mean": [0.0, 1.0, 0.5], "loss": [3.0, 2.0, 1.0]})
+    return run
+
+
+@pytest.fixture
+def second(team: Team) -> Run:
+    run = make_run(
+        team,
+        "second",
+        summary={"last": {"reward/mean": 0.75}, "best": {"reward/mean": 0.75}},
+    )
+    make_steps(run, {"loss": [9.0] * 5, "reward/mean": [0.2, None, 0.4, 0.6, 0.8]})
+    return run
+
+
+def test_without_runs_the_page_offers_some(alice_client: Client, first: Run) -> None:
+    html = get(alice_client)
+
+    assert "Choose two or more runs" in html
+    assert f'href="?runs={first.pk}"' in html
+
+
+def test_runs_of_unequal_length_keep_their_own_steps(
+    alice_client: Client, first: Run, second: Run
+) -> None:
+    html = get(alice_client, f"?runs={first.pk},{second.pk}&smooth=0")
+
+    drawn = lines(html)
+    assert drawn["first"]["x"] == [1, 2, 3]
+    assert drawn["first"]["y"] == [0.0, 1.0, 0.5]
+    assert drawn["second"]["x"] == [1, 3, 4, 5]
+    assert drawn["second"]["y"] == [0.2, 0.4, 0.6, 0.8]
+
+
+def test_ticked_boxes_of_the_run_list_choose_runs_too(
+    alice_client: Client, first: Run, second: Run
+) -> None:
+    html = get(alice_client, f"?runs={second.pk}&runs={first.pk}")
+
+    assert list(lines(html)) == ["second", "first"]
+
+
+def test_the_metric_in_the_address_is_drawn(
+    alice_client: Client, first: Run, second: Run
+) -> None:
+    html = get(alice_client, f"?runs={first.pk},{second.pk}&metric=loss&smooth=0")
+
+    assert lines(html)["first"]["y"] == [3.0, 2.0, 1.0]
+    assert '<option value="loss" selected>' in html or "<option selected>loss" in html
+
+
+def test_a_metric_that_a_run_lacks_draws_nothing_for_it(
+    alice_client: Client, first: Run, second: Run
+) -> None:
+    html = get(alice_client, f"?runs={first.pk},{second.pk}&metric=kl/mean")
+
+    assert [line["x"] for line in lines(html).values()] == [[], []]
+
+
+def test_wall_time_counts_from_each_runs_own_first_step(
+    alice_client: Client, first: Run
+) -> None:
+    html = get(alice_client, f"?runs={first.pk}&x=time")
+
+    assert lines(html)["first"]["x"] == pytest.approx([0, 1 / 6, 2 / 6], abs=1e-3)
+
+
+def test_completions_sampled_follow_from_the_configuration(
+    alice_client: Client, team: Team
+) -> None:
+    rollout = {"prompts_per_step": 3, "group_size": 5}
+    run = make_run(team, config=make_config(rollout=rollout))
+    make_steps(run, {"reward/mean": [0.1, 0.2]})
+
+    html = get(alice_client, f"?runs={run.pk}&x=samples")
+
+    assert lines(html)[run.name]["x"] == [15, 30]
+
+
+def test_held_out_scores_are_drawn_and_superseded_ones_are_not(
+    alice_client: Client, first: Run
+) -> None:
+    make_evaluation(first, 0, 0.1)
+    make_evaluation(first, 20, 0.4, superseded_by=2)
+    make_evaluation(first, 20, 0.3)
+
+    query = f"?runs={first.pk}&metric=eval/held_out/mean&smooth=0"
+    html = get(alice_client, query)
+
+    assert lines(html)["first"]["x"] == [0, 20]
+    assert lines(html)["first"]["y"] == [0.1, 0.3]
+
+
+def test_smoothing_leaves_the_measured_line_behind_the_smoothed_one(
+    alice_client: Client, first: Run
+) -> None:
+    raw, smoothed = figure(get(alice_client, f"?runs={first.pk}&smooth=0.5"))["data"]
+
+    assert raw["y"] == [0.0, 1.0, 0.5]
+    # (0.5·1) / (0.5 + 0.25), then (0.5·0.5 + 0.25·1) / (0.5 + 0.25 + 0.125)
+    assert smoothed["y"] == pytest.approx([0, 0.5 / 0.75, 0.5 / 0.875])
+
+
+def test_deltas_are_to_the_first_run_and_say_their_direction(
+    alice_client: Client, first: Run, second: Run
+) -> None:
+    make_evaluation(first, 20, 0.4)
+    make_evaluation(second, 10, 0.9)
+    make_evaluation(second, 20, 0.5)
+
+    html = get(alice_client, f"?runs={first.pk},{second.pk}")
+
+    deltas = re.findall(r'data-direction="(\w+)">([^<]+)<', html)
+    assert deltas == [
+        ("better", "+0.25"),  # last reward
+        ("worse", "−0.05"),  # best reward
+        ("better", "+0.1"),  # last held-out
+        ("better", "+0.5"),  # best held-out
+    ]
+
+
+def test_a_run_keeps_its_colour_whatever_it_is_compared_with(
+    alice_client: Client, first: Run, second: Run, team: Team
+) -> None:
+    third = make_run(team, "third")
+
+    both = lines(get(alice_client, f"?runs={first.pk},{second.pk}"))
+    others = lines(get(alice_client, f"?runs={third.pk},{second.pk}"))
+
+    assert both["second"]["line"]["color"] == others["second"]["line"]["color"]
+    assert both["first"]["line"]["color"] != both["second"]["line"]["color"]
+
+
+def test_more_than_ten_runs_are_answered_with_a_sentence(
+    alice_client: Client, team: Team
+) -> None:
+    runs = [make_run(team, f"run-{i}") for i in range(12)]
+
+    html = get(alice_client, "?runs=" + ",".join(str(r.pk) for r in runs))
+
+    assert "12 runs were chosen; the first 10 are compared." in html
+    assert len(lines(html)) == 10
+
+
+def test_the_search_offers_only_matching_runs_not_yet_chosen(
+    alice_client: Client, first: Run, second: Run, team: Team
+) -> None:
+    make_run(team, "thirteenth")
+
+    html = get(alice_client, f"?runs={first.pk}&q=SEC")
+
+    assert f'href="?runs={first.pk}%2C{second.pk}&amp;q=SEC"' in html
+    assert "thirteenth" not in html
+
+
+def test_the_figure_is_served_alone(alice_client: Client, first: Run) -> None:
+    url = reverse("compare_figure", args=["alpha"])
+
+    response = alice_client.get(url, {"runs": str(first.pk), "smooth": "0"})
+
+    assert response.json()["data"][0]["y"] == [0.0, 1.0, 0.5]
+
+
+@pytest.mark.parametrize("name", ["compare", "compare_figure"])
+def test_another_teams_run_is_404(
+    alice_client: Client, charlie_client: Client, first: Run, name: str
+) -> None:
+    stranger = make_run(Team.objects.get(slug="other"), "stranger")
+
+    for slug, ids in [("alpha", f"{first.pk},{stranger.pk}"), ("other", "1")]:
+        url = reverse(name, args=[slug]) + f"?runs={ids}"
+        assert alice_client.get(url).status_code == 404
+    own = reverse(name, args=["other"]) + f"?runs={stranger.pk},{first.pk}"
+    assert charlie_client.get(own).status_code == 404
+
+
+def test_the_picker_shows_no_other_teams_runs(
+    alice_client: Client, charlie: object, first: Run
+) -> None:
+    make_run(Team.objects.get(slug="other"), "stranger")
+
+    assert "stranger" not in get(alice_client)
+
+
+@pytest.mark.parametrize("ids", ["x", "1.5", "-1", "٣", "9" * 30, "0"])
+def test_a_run_that_is_no_number_of_ours_is_404(
+    alice_client: Client, team: Team, ids: str
+) -> None:
+    url = reverse("compare", args=["alpha"])
+
+    assert alice_client.get(url, {"runs": ids}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "query", ["smooth=7", "smooth=nan", "x=moon", "metric=%00", "q=%00", "prompt=-1"]
+)
+def test_a_bad_parameter_never_breaks_the_page(
+    alice_client: Client, first: Run, query: str
+) -> None:
+    assert "first" in lines(get(alice_client, f"?runs={first.pk}&{query}"))
+
+
+def test_the_same_prompt_is_found_at_the_nearest_step_of_each_run(
+    alice_client: Client, first: Run, second: Run, team: Team
+) -> None:
+    second.dataset_version = first.dataset_version
+    second.save()
+    other_data = make_run(team, "other-data")
+    for step in (2, 9):
+        make_group(first, step=step, prompt_index=7)
+    make_group(second, step=4, prompt_index=7)
+    make_group(second, step=5, prompt_index=7, superseded_by=2)
+    make_group(other_data, step=5, prompt_index=7)
+
+    ids = f"{first.pk},{second.pk},{other_data.pk}"
+    html = get(alice_client, f"?runs={ids}&prompt=7&step=5")
+
+    for run, step in ((first, 2), (second, 4)):
+        url = reverse("group", args=["alpha", run.pk, step, 7])
+        assert f'href="{url}"' in html
+    assert "number 7 is another prompt there" in html
+
+
+def test_ten_runs_cost_few_queries(
+    alice_client: Client, team: Team, django_assert_max_num_queries: Any
+) -> None:
+    runs = [make_run(team, f"run-{i}") for i in range(10)]
+    for run in runs:
+        make_steps(run, {"reward/mean": [0.1, 0.2]})
+
+    # Two per run for its curve, and ten for the rest of the page.
+    with django_assert_max_num_queries(30):
+        get(alice_client, "?runs=" + ",".join(str(r.pk) for r in runs))
