@@ -35,7 +35,7 @@ def record(
         team=team,
         actor=actor,
         verb=verb,
-        object_type=obj._meta.model_name,
+        object_type=obj._meta.model_name or "",
         object_id=obj.pk,
         detail=detail,
     )

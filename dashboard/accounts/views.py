@@ -14,7 +14,11 @@ from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import (
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
 
 from dashboard.accounts.access import get_team
 from dashboard.accounts.forms import ProfileForm
@@ -131,7 +135,7 @@ def _profile_form(request: HttpRequest, user: User) -> ProfileForm:
 
 def _password_form(
     request: HttpRequest, user: User
-) -> PasswordChangeForm[User] | SetPasswordForm[User]:
+) -> PasswordChangeForm | SetPasswordForm[User]:
     data = request.POST if request.POST.get("form") == "password" else None
     if user.has_usable_password():
         return PasswordChangeForm(user, data)

@@ -90,8 +90,17 @@ def _sentence(setting: ConfigField, error: Mapping[str, Any]) -> str:
         return f"{setting.title} is empty. Its default is {setting.default_text}."
     demand = _demand(error)
     if demand is None:
-        return f"{setting.title}: {_message(error)}. The value was “{given}”."
-    return f"{setting.title} must be {demand}; got “{given}”."
+        return f"{setting.title}: {_message(error)}. The value was {_quote(given)}."
+    return f"{setting.title} must be {demand}; got {_quote(given)}."
+
+
+def _quote(value: Any) -> str:
+    text = str(value)
+    return f"“{text[:60]}…”" if len(text) > 60 else f"“{text}”"
+
+
+def _plain(bound: float) -> str:
+    return f"{int(bound):,}" if float(bound).is_integer() else f"{bound:g}"
 
 
 def _demand(error: Mapping[str, Any]) -> str | None:
@@ -102,13 +111,13 @@ def _demand(error: Mapping[str, Any]) -> str | None:
         case "float_parsing" | "float_type" | "finite_number":
             return "a number, such as 0.5 or 1e-6"
         case "greater_than_equal":
-            return f"at least {context['ge']:,}"
+            return f"at least {_plain(context['ge'])}"
         case "greater_than":
-            return f"above {context['gt']:,}"
+            return f"above {_plain(context['gt'])}"
         case "less_than_equal":
-            return f"at most {context['le']:,}"
+            return f"at most {_plain(context['le'])}"
         case "less_than":
-            return f"below {context['lt']:,}"
+            return f"below {_plain(context['lt'])}"
         case "literal_error":
             return f"one of {context['expected']}"
     return None

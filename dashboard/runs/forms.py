@@ -35,10 +35,14 @@ class Choices:
     recipes: list[RecipeVersion]
 
     def find_dataset(self, pk: str) -> DatasetVersion | None:
-        return next((version for version in self.datasets if str(version.pk) == pk), None)
+        return next(
+            (version for version in self.datasets if str(version.pk) == pk), None
+        )
 
     def find_recipe(self, pk: str) -> RecipeVersion | None:
-        return next((version for version in self.recipes if str(version.pk) == pk), None)
+        return next(
+            (version for version in self.recipes if str(version.pk) == pk), None
+        )
 
     def find_starter(self, key: str) -> StarterModel | None:
         return next((starter for starter in self.starters if starter.key == key), None)
@@ -191,8 +195,8 @@ class LaunchForm:
         elif config.rollout.prompts_per_step > num_train:
             self.problems.add(
                 "rollout.prompts_per_step",
-                f"A step takes {config.rollout.prompts_per_step:,} distinct prompts, but "
-                f"{num_train:,} rows of {dataset} are left to train on. Take fewer.",
+                f"A step takes {config.rollout.prompts_per_step:,} distinct prompts, "
+                f"but {num_train:,} rows of {dataset} are left to train on. Take fewer.",
             )
 
     # What the template shows.
@@ -204,7 +208,9 @@ class LaunchForm:
     @property
     def parts(self) -> list[BoundPart]:
         return [
-            BoundPart(part=part, fields=[self._bind(setting) for setting in part.fields])
+            BoundPart(
+                part=part, fields=[self._bind(setting) for setting in part.fields]
+            )
             for part in advanced_parts()
         ]
 

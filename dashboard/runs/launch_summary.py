@@ -1,4 +1,4 @@
-"""What a launch form amounts to: numbers that follow from it, and what to know first."""
+"""What a launch form amounts to: numbers that follow, and what to know first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Amount:
 @dataclass(kw_only=True)
 class Summary:
     amounts: list[Amount] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()  # to be confirmed before a launch
+    hints: list[str] = field(default_factory=list)
     # A starter model that the form does not use the settings of, and how they differ.
     starter: StarterModel | None = None
     differences: list[str] = field(default_factory=list)
@@ -43,6 +44,7 @@ def summarize(form: LaunchForm) -> Summary:
     if launch is not None:
         summary.amounts = _amounts(launch)
         summary.warnings = warn(launch)
+        summary.hints = _hints(launch)
     _compare_with_starter(form, summary)
     return summary
 
@@ -104,28 +106,31 @@ def _checkpoints(config: RunConfig) -> Amount:
     every = config.checkpoint.every_steps
     count = math.ceil(config.optim.num_steps / every) if every else 1
     kept = min(count, config.checkpoint.keep_last)
-    return Amount(title="Checkpoints", value=f"{count:,}", how=f"the last {kept:,} kept")
+    return Amount(
+        title="Checkpoints", value=f"{count:,}", how=f"the last {kept:,} kept"
+    )
 
 
-def warn(launch: Launch) -> list[str]:
-    """What does not stop a launch, but is rarely meant."""
+def _hints(launch: Launch) -> list[str]:
+    """What is rarely meant, but may be."""
     config = launch.config
-    warnings = list(_unscorable(launch.recipe_version, launch.dataset_version.pk))
+    hints = []
     if _passes(launch) > MANY_PASSES:
-        warnings.append(
-            f"Each prompt is trained on about {_passes(launch):,.0f} times, so the model "
-            "may learn the rows by heart. Take fewer steps or more rows."
+        hints.append(
+            f"Each prompt is trained on about {_passes(launch):,.0f} times, so the "
+            "model may learn the rows by heart. Take fewer steps or more rows."
         )
     if not config.data.num_eval_rows or not config.evaluation.every_steps:
-        warnings.append(
+        hints.append(
             "Nothing is evaluated, so you will not see whether the model learned the "
             "task or the rows. Hold out some prompts and evaluate every few steps."
         )
-    return warnings
+    return hints
 
 
-def _unscorable(recipe: RecipeVersion, dataset_pk: int) -> tuple[str, ...]:
-    return rules_without_score(recipe.pk, dataset_pk)
+def warn(launch: Launch) -> tuple[str, ...]:
+    """What would waste the run, in part or whole."""
+    return rules_without_score(launch.recipe_version.pk, launch.dataset_version.pk)
 
 
 @lru_cache(maxsize=256)  # versions never change, so neither does the answer

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from django.db.models import F, FloatField, OrderBy, Q, QuerySet
-from django.db.models.expressions import Combinable
+from django.db.models.expressions import Expression
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Coalesce, Lower, Now
 from django.utils import timezone
@@ -20,7 +20,7 @@ ACTIVE = "active"  # every state that has not ended
 REWARD = "reward/mean"
 
 
-def _summary(part: str) -> Combinable:
+def _summary(part: str) -> Expression:
     """A number of the summary; JSON's null and a missing one are both NULL."""
     value = KeyTextTransform(REWARD, KeyTransform(part, "summary"))
     return Cast(value, FloatField())
@@ -30,7 +30,7 @@ def _summary(part: str) -> Combinable:
 class Column:
     key: str
     title: str
-    order: Combinable
+    order: Expression | F
     is_number: bool = False
 
 
@@ -45,7 +45,9 @@ COLUMNS = (
     Column("last", "Last reward", _summary("last"), True),
     Column("best", "Best reward", _summary("best"), True),
     Column("started", "Started", F("started_at"), True),
-    Column("duration", "Duration", Coalesce("finished_at", Now()) - F("started_at"), True),
+    Column(
+        "duration", "Duration", Coalesce("finished_at", Now()) - F("started_at"), True
+    ),
 )
 _ORDERS = {column.key: column.order for column in COLUMNS}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
-HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,9 @@ def test_strangers_see_nothing(charlie_client: Client, team: Team) -> None:
     assert charlie_client.get(f"/{team.slug}/settings").status_code == 404
 
 
-def test_ones_name_can_be_changed(alice_client: Client, alice: User, team: Team) -> None:
+def test_ones_name_can_be_changed(
+    alice_client: Client, alice: User, team: Team
+) -> None:
     status, _ = _post(alice_client, team, form="profile", display_name="Alice L.")
 
     alice.refresh_from_db()
@@ -58,7 +60,11 @@ def test_a_weak_password_is_refused_with_the_reason(
     alice_client.force_login(alice)
 
     status, page = _post(
-        alice_client, team, form="password", new_password1="12345", new_password2="12345"
+        alice_client,
+        team,
+        form="password",
+        new_password1="12345",
+        new_password2="12345",
     )
 
     assert status == 422

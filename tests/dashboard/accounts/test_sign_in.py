@@ -33,7 +33,9 @@ def test_it_goes_on_to_the_page_that_was_asked_for(
     assert _sign_in(client, next=wanted) == (302, wanted)
 
 
-@pytest.mark.parametrize("next_url", ["https://evil.example/", "//evil.example", "javascript:1"])
+@pytest.mark.parametrize(
+    "next_url", ["https://evil.example/", "//evil.example", "javascript:1"]
+)
 def test_it_never_leads_to_another_site(
     with_password: User, client: Client, next_url: str
 ) -> None:

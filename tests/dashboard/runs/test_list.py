@@ -9,10 +9,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
-from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run, RunState
+from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
 
 # Session, user, membership with team, memberships of the menu, the filters' choices,
 # how many runs, one page of them.

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Run
+from tests.dashboard.runs.launching import (
+    make_config,
+    make_dataset,
+    make_recipe,
+    make_run,
+)
+
+
+@pytest.fixture
+def parent(team: Team, alice: User) -> Run:
+    config = make_config(
+        model={"path": "org/other", "gradient_checkpointing": True},
+        optim={"num_steps": 77, "learning_rate": 2.5e-5, "max_grad_norm": None},
+        data={
+            "rows": "rows.jsonl",
+            "num_eval_rows": 16,
+            "system_prompt": "\nBe <brief>.\n",
+        },
+        loss={"kl_coef": 0.04, "importance_correction": "token_mask"},
+    )
+    make_dataset(team, "decoy")
+    make_recipe(team, "decoy")
+    return make_run(
+        team,
+        "amber-otter",
+        dataset=make_dataset(team),
+        recipe=make_recipe(team),
+        owner=alice,
+        config=config,
+    )
+
+
+def _fields(page: str) -> dict[str, str]:
+    """What a browser would send of this form."""
+    form = page[page.index('<form id="launch-form"') :]
+    found = {}
+    for name, value in re.findall(r'<input[^>]* name="([^"]+)" value="([^"]*)"', form):
+        found[name] = unescape(value)
+    for name, checked in re.findall(
+        r'<input[^>]*type="checkbox"[^>]* name="([^"]+)"[^>]*?( checked)?>', form
+    ):
+        if checked:
+            found[name] = "on"
+    for name, body in re.findall(
+        r'<textarea[^>]* name="([^"]+)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL
+    ):
+        found[name] = unescape(body).replace("\n", "\r\n")
+    for name, body in re.findall(
+        r'<select[^>]* name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL
+    ):
+        chosen = re.search(r'value="([^"]*)" selected', body)
+        found[name] = unescape(chosen[1]) if chosen else ""
+    return found
+
+
+def test_a_clone_sent_as_it_is_has_the_same_config(
+    alice_client: Client, team: Team, parent: Run
+) -> None:
+    page = alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text
+
+    response = alice_client.post(f"/{team.slug}/runs/new", _fields(page))
+
+    clone = Run.objects.latest("pk")
+    assert response.status_code == 302
+    assert clone.pk != parent.pk
+    assert clone.config == parent.config
+    assert clone.dataset_version == parent.dataset_version
+    assert clone.recipe_version == parent.recipe_version
+    assert clone.cloned_from == parent
+    assert clone.name != parent.name
+
+
+def test_the_form_says_what_it_was_cloned_from(
+    alice_client: Client, team: Team, parent: Run
+) -> None:
+    page = alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text
+
+    assert "Cloned from" in page
+    assert f'href="/{team.slug}/runs/{parent.pk}/">amber-otter</a>' in page
+
+
+def test_what_differs_from_the_default_is_marked(
+    alice_client: Client, team: Team, parent: Run
+) -> None:
+    page = alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text
+
+    assert 'class="launch-default">default 1e-6</span>' in page
+    assert re.search(r"Optimizer</span>.*1 changed", page)
+
+
+def test_a_config_of_an_older_release_is_cloned_as_far_as_it_goes(
+    alice_client: Client, team: Team, parent: Run
+) -> None:
+    parent.config["optim"]["was_renamed"] = 1
+    del parent.config["evaluation"]
+    parent.save()
+
+    fields = _fields(alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text)
+
+    assert fields["optim.num_steps"] == "77"
+    assert fields["evaluation.every_steps"] == "20"
+
+
+def test_another_teams_run_cannot_be_cloned(
+    charlie_client: Client, team: Team, parent: Run
+) -> None:
+    assert charlie_client.get(f"/other/runs/new?clone={parent.pk}").status_code == 404
+
+
+@pytest.mark.parametrize("clone", ["x", "", "99999999999999999999"])
+def test_a_clone_that_is_no_number_is_a_plain_form(
+    alice_client: Client, team: Team, clone: str
+) -> None:
+    response = alice_client.get(f"/{team.slug}/runs/new?clone={clone}")
+
+    assert response.status_code == 200
+    assert "Cloned from" not in response.text

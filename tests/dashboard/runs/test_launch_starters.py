@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from tests.dashboard.runs.launching import make_dataset, make_recipe
+
+RUN_TOML = """
+[model]
+path = "model"
+[data]
+rows = "rows.jsonl"
+[optim]
+num_steps = 60
+learning_rate = 1e-3
+[rollout]
+max_new_tokens = 24
+"""
+
+
+@pytest.fixture
+def starter(settings: Any, tmp_path: Path) -> Path:
+    settings.COHORT_DATA = tmp_path
+    folder = tmp_path / "starter" / "countdown"
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "config.json").write_text("{}")
+    (folder / "run.toml").write_text(RUN_TOML)
+    (folder / "starter.json").write_text(json.dumps({"title": "Tiny Countdown"}))
+    return folder
+
+
+def _page(client: Client, team: Team, query: str = "") -> str:
+    return unescape(client.get(f"/{team.slug}/runs/new{query}").text)
+
+
+def test_starter_models_are_offered_by_their_title(
+    alice_client: Client, team: Team, starter: Path
+) -> None:
+    page = _page(alice_client, team)
+
+    assert f'<option value="{starter}/model" selected>Tiny Countdown</option>' in page
+
+
+def test_a_starter_that_is_still_being_made_is_not_offered(
+    alice_client: Client, team: Team, starter: Path
+) -> None:
+    (starter / "starter.json").unlink()
+
+    assert "Tiny Countdown" not in _page(alice_client, team)
+
+
+def test_settings_that_suit_the_starter_are_one_click_away(
+    alice_client: Client, team: Team, starter: Path
+) -> None:
+    make_dataset(team)
+    make_recipe(team)
+
+    page = _page(alice_client, team)
+    link = re.search(r'href="([^"]*preset=countdown[^"]*)"', page)
+
+    assert "learns well with Steps 60, Learning rate 0.001, Max new tokens 24" in page
+    assert link
+    suited = unescape(alice_client.get(link[1]).text)
+    assert 'name="optim.learning_rate" value="0.001"' in suited
+    assert "learns well with" not in suited
+
+
+def test_a_run_of_a_starter_bears_its_title(
+    alice_client: Client, team: Team, starter: Path
+) -> None:
+    form = {
+        "name": "first",
+        "model": f"{starter}/model",
+        "dataset": make_dataset(team).pk,
+        "recipe": make_recipe(team).pk,
+    }
+
+    alice_client.post(f"/{team.slug}/runs/new", form)
+
+    run = Run.objects.get()
+    assert run.model_label == "Tiny Countdown"
+    assert run.config["model"]["path"] == f"{starter}/model"
