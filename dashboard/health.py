@@ -7,6 +7,8 @@ from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 
 @login_not_required
@@ -32,8 +34,11 @@ def _database_answers() -> bool:
 
 
 def _redis_answers() -> bool:
+    at_once = Retry(NoBackoff(), 0)
     try:
-        with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2) as client:
+        with redis.Redis.from_url(
+            settings.REDIS_URL, socket_timeout=2, retry=at_once
+        ) as client:
             return bool(client.ping())
     except redis.RedisError:
         return False

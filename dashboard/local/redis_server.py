@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from dashboard.local.child import end_child, start_child
 from dashboard.local.faults import LocalFault, fault_of
@@ -62,27 +64,35 @@ class EmbeddedRedis:
             self.socket.unlink(missing_ok=True)
 
     def _client(self) -> redis.Redis:
-        return redis.Redis(unix_socket_path=str(self.socket), socket_timeout=2)
+        at_once = Retry(NoBackoff(), 0)
+        return redis.Redis(
+            unix_socket_path=str(self.socket), socket_timeout=2, retry=at_once
+        )
 
-    def _end_leftover(self) -> None:
-        """A server that outlived an `up` which was killed."""
-        if not self.socket.exists():
-            return
+    def _answers(self) -> bool:
         try:
             with self._client() as client:
-                client.shutdown(nosave=True)
+                return bool(client.ping())
         except redis.ConnectionError:
-            self.socket.unlink(missing_ok=True)
+            return False
+
+    def _end_leftover(self) -> None:
+        """End a server that outlived an `up` which was killed.
+
+        It removes the socket's file as it ends, so the next one must not come sooner.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while self._answers() and time.monotonic() < deadline:
+            with self._client() as client:
+                client.shutdown(nosave=True)
+            time.sleep(0.02)
+        self.socket.unlink(missing_ok=True)
 
     def _wait_until_ready(self, child: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and child.poll() is None:
-            try:
-                with self._client() as client:
-                    client.ping()
-            except redis.ConnectionError:
-                time.sleep(0.02)
-            else:
+            if self._answers():
                 return
+            time.sleep(0.02)
         self.stop()
         raise LocalFault(f"Redis did not start. Its log ends:\n{tail(self.log)}")

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dashboard.local.faults import LocalFault
+from dashboard.local.postgres import EmbeddedPostgres
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    # pytest's own folders are too deep for a unix socket.
+    with tempfile.TemporaryDirectory(prefix="cohort-pg-", dir="/tmp") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def postgres(folder: Path) -> Iterator[EmbeddedPostgres]:
+    server = make_server(folder)
+    yield server
+    server.stop()
+
+
+def make_server(folder: Path) -> EmbeddedPostgres:
+    return EmbeddedPostgres(
+        folder=folder / "postgres",
+        socket_folder=folder / "sockets",
+        log=folder / "postgres.log",
+    )
+
+
+def connect(
+    server: EmbeddedPostgres, user: str = "cohort", dbname: str = "cohort"
+) -> psycopg.Connection[tuple[object, ...]]:
+    return psycopg.connect(
+        host=str(server.socket_folder), user=user, dbname=dbname, autocommit=True
+    )
+
+
+def test_our_role_is_no_superuser_and_owns_its_database(
+    postgres: EmbeddedPostgres,
+) -> None:
+    postgres.start()
+
+    with connect(postgres) as connection:
+        role = connection.execute(
+            "SELECT current_user, rolsuper, rolcreatedb, rolcreaterole "
+            "FROM pg_roles WHERE rolname = current_user"
+        ).fetchone()
+        owner = connection.execute(
+            "SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = 'cohort'"
+        ).fetchone()
+    assert role == ("cohort", False, False, False)
+    assert owner == ("cohort",)
+
+
+def test_nobody_may_log_in_as_the_superuser(postgres: EmbeddedPostgres) -> None:
+    postgres.start()
+
+    with pytest.raises(psycopg.OperationalError, match=r"no pg_hba\.conf entry"):
+        connect(postgres, user="postgres", dbname="postgres")
+
+
+def test_our_role_cannot_run_programs(postgres: EmbeddedPostgres) -> None:
+    postgres.start()
+
+    with (
+        connect(postgres) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute("COPY (SELECT 1) TO PROGRAM 'cat'")
+
+
+def test_only_a_private_socket_is_opened(postgres: EmbeddedPostgres) -> None:
+    postgres.start()
+
+    with connect(postgres) as connection:
+        (addresses,) = connection.execute("SHOW listen_addresses").fetchone() or ("?",)
+    assert addresses == ""
+    assert stat.S_IMODE(postgres.socket_folder.stat().st_mode) == 0o700
+
+
+def test_data_is_kept_over_a_restart(postgres: EmbeddedPostgres) -> None:
+    postgres.start()
+    with connect(postgres) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS value")
+
+    postgres.stop()
+    postgres.start()
+
+    with connect(postgres) as connection:
+        assert connection.execute("SELECT value FROM kept").fetchone() == (7,)
+
+
+def test_a_crash_loses_nothing_that_was_committed(postgres: EmbeddedPostgres) -> None:
+    postgres.start()
+    with connect(postgres) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT generate_series(1, 500) AS n")
+    assert postgres.child is not None
+    os.kill(postgres.child.pid, signal.SIGQUIT)  # ends at once, without a checkpoint
+    postgres.child.wait()
+
+    postgres.start()
+
+    with connect(postgres) as connection:
+        assert connection.execute("SELECT count(*) FROM kept").fetchone() == (500,)
+
+
+def test_a_server_left_over_by_a_killed_start_is_taken_over(
+    folder: Path, postgres: EmbeddedPostgres
+) -> None:
+    postgres.start()
+    with connect(postgres) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS value")
+
+    second = make_server(folder)
+    second.start()
+
+    assert postgres.child is not None
+    assert postgres.child.wait(10) == 0
+    with connect(second) as connection:
+        assert connection.execute("SELECT value FROM kept").fetchone() == (7,)
+    second.stop()
+
+
+def test_a_half_made_cluster_is_made_again(
+    folder: Path, postgres: EmbeddedPostgres
+) -> None:
+    half_made = folder / "postgres.new"
+    half_made.mkdir()
+    (half_made / "PG_VERSION").write_text("18\n")
+
+    postgres.start()
+
+    with connect(postgres) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_cluster_that_cannot_start_is_told_with_its_log(
+    postgres: EmbeddedPostgres,
+) -> None:
+    postgres.start()
+    postgres.stop()
+    (postgres.folder / "postgresql.conf").write_text("no_such_setting = 1\n")
+
+    with pytest.raises(LocalFault, match="no_such_setting"):
+        postgres.start()

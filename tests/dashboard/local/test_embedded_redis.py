@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from dashboard.local.redis_server import EmbeddedRedis
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedRedis]:
+    with tempfile.TemporaryDirectory(prefix="cohort-redis-", dir="/tmp") as name:
+        folder = Path(name)
+        server = EmbeddedRedis(socket=folder / "r" / "redis.sock", log=folder / "log")
+        yield server
+        server.stop()
+
+
+def client(server: EmbeddedRedis) -> redis.Redis:
+    return redis.Redis(unix_socket_path=str(server.socket))
+
+
+def test_it_listens_on_a_private_socket_only(server: EmbeddedRedis) -> None:
+    server.start()
+
+    with client(server) as connection:
+        assert connection.config_get("port") == {"port": "0"}
+    assert stat.S_IMODE(server.socket.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(server.socket.stat().st_mode) == 0o700
+
+
+def test_it_starts_again_after_it_was_killed(server: EmbeddedRedis) -> None:
+    server.start()
+    assert server.child is not None
+    server.child.kill()
+    server.child.wait()
+
+    server.start()
+
+    with client(server) as connection:
+        assert connection.ping()
+
+
+def test_a_server_left_over_by_a_killed_start_is_ended(server: EmbeddedRedis) -> None:
+    server.start()
+    first = server.child
+    assert first is not None
+
+    server.start()
+
+    assert first.wait(10) == 0
+    with client(server) as connection:
+        assert connection.ping()

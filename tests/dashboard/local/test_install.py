@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dashboard.local import install
+
+
+@pytest.mark.parametrize(
+    ("output", "remedy"),
+    [
+        ("OSError: [Errno 28] No space left on device", "The disk is full"),
+        ("error: command 'gcc' failed: No such file", "needs a C compiler"),
+        ("fatal error: Python.h: No such file or directory", "python3-dev"),
+        ("NewConnectionError: [Errno -3] Temporary failure", "Check the network"),
+        ("npm error code ENOTFOUND", "Check the network"),
+        ("ensurepip is not available", "python3-venv"),
+    ],
+)
+def test_a_failed_step_is_told_with_its_remedy(output: str, remedy: str) -> None:
+    assert remedy in install.explain("Installing", f"…\n{output}\n…")
+
+
+def test_a_failure_without_a_known_sign_shows_how_it_ended() -> None:
+    text = install.explain("Installing", "first\nvery odd")
+
+    assert "very odd" in text
+    assert "install.log" in text
+
+
+def test_a_step_that_fails_stops_the_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install, "LOG", tmp_path / "install.log")
+    command = [sys.executable, "-c", "raise SystemExit('No space left on device')"]
+
+    with pytest.raises(install.InstallFault, match="The disk is full"):
+        install.run("Installing", command)
+
+
+def test_what_is_installed_is_not_installed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(install, "PYTHON", python)
+    monkeypatch.setattr(install, "VENV", tmp_path)
+    monkeypatch.setattr(install, "LOG", tmp_path / "install.log")
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("six==1.17.0\n")
+
+    def installed() -> list[str]:
+        (tmp_path / "calls").unlink(missing_ok=True)
+        install.install_python([lock])
+        calls = (tmp_path / "calls").read_text().splitlines()
+        return [call.split()[-1] for call in calls if "pip" in call]
+
+    assert installed() == [install.TORCH, str(lock)]
+    assert installed() == []
+    lock.write_text("six==1.18.0\n")
+    assert installed() == [install.TORCH, str(lock)]
+
+
+def test_it_needs_nothing_but_the_standard_library() -> None:
+    subprocess.run(
+        [sys.executable, "-I", "-S", install.__file__, "--help"],
+        check=True,
+        capture_output=True,
+    )

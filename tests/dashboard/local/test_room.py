@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import shutil
+import socket
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from dashboard.local.faults import LocalFault, fault_of
+from dashboard.local.room import check_folder, check_port
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def test_a_port_in_use_is_told_with_one_that_is_free() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        with pytest.raises(LocalFault) as fault:
+            check_port(port)
+
+    assert f"Port {port} is in use" in str(fault.value)
+    assert "COHORT_PORT=" in str(fault.value)
+
+
+def test_a_free_port_is_left_free() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    check_port(port)
+
+    with socket.socket() as ours:
+        ours.bind(("127.0.0.1", port))
+
+
+def test_too_little_disk_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    almost_full = Usage(10**12, 10**12 - 5 * 1024**2, 5 * 1024**2)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: almost_full)
+
+    with pytest.raises(LocalFault, match=r"has 5 MiB left.*COHORT_DATA"):
+        check_folder(tmp_path)
+
+
+def test_a_data_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_text("")
+
+    with pytest.raises(LocalFault, match=str(path)):
+        check_folder(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (OSError(28, "No space left on device"), "Free some space"),
+        (OSError(13, "Permission denied"), "write access"),
+        (OSError(30, "Read-only file system"), "write access"),
+    ],
+)
+def test_a_fault_comes_with_its_remedy(error: OSError, remedy: str) -> None:
+    assert remedy in str(fault_of(error, Path("/data")))

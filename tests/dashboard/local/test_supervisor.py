@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dashboard.local import supervisor as supervising
+from dashboard.local.child import start_child
+from dashboard.local.supervisor import Supervisor
+
+
+class Sleeper:
+    """A service that runs a line of Python."""
+
+    name = "sleeper"
+
+    def __init__(self, folder: Path, code: str) -> None:
+        self.log = folder / "sleeper.log"
+        self.code = code
+        self.num_starts = 0
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.num_starts += 1
+        self.child = start_child([sys.executable, "-c", self.code], log=self.log)
+
+
+def look_until(
+    supervisor: Supervisor, is_true: Callable[[], bool], seconds: float = 20
+) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline
+        supervisor.look()
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+def test_what_ends_is_started_again_and_told(tmp_path: Path, told: list[str]) -> None:
+    service = Sleeper(tmp_path, "import time; time.sleep(60)")
+    supervisor = Supervisor([service], servers=[], tell=told.append)
+    supervisor.start()
+    assert service.child is not None
+
+    service.child.kill()
+    look_until(supervisor, lambda: service.num_starts == 2)
+    supervisor.stop()
+
+    assert "sleeper ended (SIGKILL)" in told[0]
+    assert str(service.log) in told[0]
+
+
+def test_pauses_grow_while_it_keeps_ending(
+    tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Sleeper(tmp_path, "raise SystemExit(4)")
+    monkeypatch.setattr(supervising, "FIRST_PAUSE_SECONDS", 0.1)
+    supervisor = Supervisor([service], servers=[], tell=told.append)
+    pauses = []
+    supervisor.watches[0].pause = 0.1
+    supervisor.start()
+
+    while len(pauses) < 3:
+        look_until(supervisor, lambda: len(told) > len(pauses))
+        pauses.append(supervisor.watches[0].pause)
+    supervisor.stop()
+
+    assert pauses == pytest.approx([0.2, 0.4, 0.8])
+    assert "exit 4" in told[0]
+
+
+def test_stopping_ends_a_process_that_ignores_the_request(
+    tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervising, "PATIENCE_SECONDS", 0.5)
+    ready = tmp_path / "ready"
+    service = Sleeper(
+        tmp_path,
+        "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"pathlib.Path({str(ready)!r}).touch(); time.sleep(60)",
+    )
+    supervisor = Supervisor([service], servers=[], tell=told.append)
+    supervisor.start()
+    look_until(supervisor, ready.exists)
+
+    supervisor.stop()
+
+    assert service.child is not None
+    assert service.child.returncode == -9
+
+
+def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, sys, time\n"
+        "from dashboard.local.child import start_child\n"
+        "child = start_child([sys.executable, '-c', 'import time; time.sleep(60)'],"
+        f" log=pathlib.Path({str(tmp_path / 'log')!r}))\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    )
+    with parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+
+    deadline = time.monotonic() + 10
+    while is_alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie that nobody has reaped yet is not alive."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"

@@ -1,0 +1,206 @@
+"""`manage.py up` as a person meets it: a terminal, a link, Ctrl-C."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+class Terminal:
+    """One `up`, with what it has printed so far."""
+
+    def __init__(self, data: Path, port: int, *options: str) -> None:
+        env = {k: v for k, v in os.environ.items() if not k.endswith("_URL")}
+        env |= {"COHORT_DATA": str(data), "COHORT_PORT": str(port)}
+        self.printed = data.parent / f"printed-{time.monotonic_ns()}"
+        with self.printed.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "up", *options],
+                cwd=ROOT,
+                env=env,
+                stdout=output,
+                stderr=output,
+            )
+
+    def text(self) -> str:
+        return self.printed.read_text()
+
+    def wait_for_link(self, seconds: float = 90) -> str:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = re.search(r"http://\S+/sign-in/\S+", self.text())
+            if found:
+                return found.group()
+            assert self.process.poll() is None, self.text()
+            time.sleep(0.1)
+        raise AssertionError(f"no link after {seconds} s:\n{self.text()}")
+
+    def stop(self, sig: signal.Signals = signal.SIGINT) -> int:
+        self.process.send_signal(sig)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def data() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cohort-up-", dir="/tmp") as name:
+        yield Path(name) / "data"
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free: int = probe.getsockname()[1]
+        return free
+
+
+def processes_of(data: Path) -> list[str]:
+    """Command lines that name the data folder, or that have it in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes()
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if str(data).encode() in command + environment:
+            found.append(command.replace(b"\0", b" ").decode())
+    return found
+
+
+def sign_in(link: str) -> str:
+    """Follow the link as a browser does: look at it, then press its button."""
+    jar = http.cookiejar.CookieJar()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    page = browser.open(link, timeout=20).read().decode()
+    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+    if token is None:
+        return page
+    form = urllib.parse.urlencode({"csrfmiddlewaretoken": token.group(1)}).encode()
+    answer = browser.open(link, form, timeout=20)
+    return str(answer.geturl())
+
+
+def test_it_starts_prints_a_link_that_signs_in_and_stops_leaving_nothing(
+    data: Path, port: int
+) -> None:
+    terminal = Terminal(data, port, "--no-starter")
+    try:
+        link = terminal.wait_for_link()
+        landed = sign_in(link)
+    finally:
+        returncode = terminal.stop()
+
+    assert landed.startswith(f"http://127.0.0.1:{port}/")
+    assert "/sign-in/" not in landed
+    assert returncode == 0, terminal.text()
+    assert processes_of(data) == []
+
+
+def test_a_second_start_on_the_same_folder_is_refused(data: Path, port: int) -> None:
+    first = Terminal(data, port, "--no-starter")
+    try:
+        first.wait_for_link()
+        second = Terminal(data, port, "--no-starter")
+
+        assert second.process.wait(30) == 1
+        assert "already runs on" in second.text()
+        assert "Traceback" not in second.text()
+        assert first.process.poll() is None
+    finally:
+        first.stop()
+
+
+def test_a_port_in_use_is_told_before_anything_is_started(
+    data: Path, port: int
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        terminal = Terminal(data, port)
+
+        assert terminal.process.wait(30) == 1
+
+    assert f"Port {port} is in use" in terminal.text()
+    assert "Traceback" not in terminal.text()
+    assert not (data / "postgres").exists()
+
+
+@pytest.mark.slow
+def test_a_second_start_is_quick_and_finds_everything(data: Path, port: int) -> None:
+    first = Terminal(data, port, "--no-starter")
+    sign_in(first.wait_for_link())
+    first.stop(signal.SIGTERM)
+
+    began = time.monotonic()
+    second = Terminal(data, port, "--no-starter")
+    try:
+        landed = sign_in(second.wait_for_link())
+        took = time.monotonic() - began
+    finally:
+        second.stop()
+
+    assert took < 15
+    assert "/sign-in/" not in landed
+
+
+@pytest.mark.slow
+def test_a_killed_start_leaves_no_process_and_no_obstacle(
+    data: Path, port: int
+) -> None:
+    first = Terminal(data, port, "--no-starter")
+    first.wait_for_link()
+
+    first.process.kill()
+    first.process.wait()
+    second = Terminal(data, port, "--no-starter")
+    try:
+        second.wait_for_link()
+    finally:
+        second.stop()
+
+    assert processes_of(data) == []
+
+
+@pytest.mark.slow
+def test_what_is_killed_is_started_again(data: Path, port: int) -> None:
+    terminal = Terminal(data, port, "--no-starter")
+    try:
+        terminal.wait_for_link()
+        postmaster = int((data / "postgres/postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while not _is_ready(port):
+            assert time.monotonic() < deadline, terminal.text()
+            time.sleep(0.2)
+    finally:
+        terminal.stop()
+
+    assert "database ended (SIGKILL)" in terminal.text()
+    assert processes_of(data) == []
+
+
+def _is_ready(port: int) -> bool:
+    time.sleep(0.5)  # the kill takes effect
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=20):
+            return True
+    except OSError:
+        return False
