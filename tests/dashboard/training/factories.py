@@ -14,6 +14,7 @@ from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe
 
 RECIPE = {"rules": [{"name": "answer", "kind": "exact_answer", "weight": 1.0}]}
+ROWS = [Row(prompt=f"{n} + 1 =", answer=str(n + 1)) for n in range(8)]
 
 
 class Launcher:
@@ -25,14 +26,12 @@ class Launcher:
         self.dataset_version = make_dataset(team, user)
         self.recipe_version = make_recipe(team, user)
 
-    def __call__(
-        self, *, name: str = "first", num_steps: int = 10, **parts: object
-    ) -> Run:
+    def __call__(self, *, name: str = "first", **parts: object) -> Run:
         tree = {
             "model": {"path": "/nowhere/model"},
             "data": {"rows": "unused", "num_eval_rows": 0},
             "reward": {"recipe": RECIPE},
-            "optim": {"num_steps": num_steps},
+            "optim": {"num_steps": 10},
             **parts,
         }
         return launch_run(
@@ -47,10 +46,9 @@ class Launcher:
 
 
 def make_dataset(team: Team, user: User) -> DatasetVersion:
-    rows = [Row(prompt=f"{n} + 1 =", answer=str(n + 1)) for n in range(8)]
     mapping = {"prompt": "question", "answer": "solution", "columns": []}
     return create_dataset_version(
-        team=team, name="sums", rows=rows, mapping=mapping, source={}, user=user
+        team=team, name="sums", rows=ROWS, mapping=mapping, source={}, user=user
     )
 
 

@@ -33,9 +33,7 @@ def never() -> bool:
     return False
 
 
-def live(
-    run: Run, behaviour: str, is_shutting_down: Callable[[], bool] = never
-) -> Run:
+def live(run: Run, behaviour: str, is_shutting_down: Callable[[], bool] = never) -> Run:
     """One life of the run, from claim to end."""
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
@@ -48,7 +46,9 @@ def live(
     return Run.objects.get(id=run.id)
 
 
-def after_steps(num_steps: int, run: Run, act: Callable[[], object]) -> Callable[[], bool]:
+def after_steps(
+    num_steps: int, run: Run, act: Callable[[], object]
+) -> Callable[[], bool]:
     """Acts once so many steps are stored; called in every turn of the supervisor."""
     done = []
 

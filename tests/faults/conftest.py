@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from tests.faults.tiny import NUM_STEPS, ROOT, config_tree, read_log, save_model, series
+from tests.faults.workers import Worker
+
+# Models are imported when a fixture runs: this file is read before Django is set up.
+if TYPE_CHECKING:
+    from dashboard.accounts.models import Team, User
+    from dashboard.runs.models import Run
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    save_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def undisturbed(
+    tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, dict[str, float | None]]:
+    """The series of a run that nothing happens to, by the trainer alone."""
+    from tests.dashboard.training.factories import ROWS
+
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "rows.jsonl").write_text("".join(row.canonical() + "\n" for row in ROWS))
+    (folder / "run.json").write_text(json.dumps(config_tree(tiny_model)))
+    out = folder / "out"
+    command = [sys.executable, "-m", "trainer", "run", str(folder / "run.json")]
+    subprocess.run(
+        [*command, "--out", str(out)], cwd=ROOT, check=True, capture_output=True
+    )
+    return series(read_log(out / "events.jsonl"))
+
+
+@pytest.fixture
+def data_folder(settings: Settings) -> Path:
+    return Path(settings.COHORT_DATA)
+
+
+@pytest.fixture
+def launch_tiny(
+    transactional_db: None, team: Team, alice: User, tiny_model: Path
+) -> Callable[..., Run]:
+    from tests.dashboard.training.factories import Launcher
+
+    launcher = Launcher(team, alice)
+
+    def launch(*, num_steps: int = NUM_STEPS) -> Run:
+        tree: dict[str, Any] = config_tree(tiny_model, num_steps=num_steps)
+        return launcher(**tree)
+
+    return launch
+
+
+@pytest.fixture
+def start_worker(
+    app_environment: dict[str, str], tmp_path: Path
+) -> Iterator[Callable[[str], Worker]]:
+    workers: list[Worker] = []
+
+    def start(name: str) -> Worker:
+        log = tmp_path / f"{name}.log"
+        workers.append(Worker(name, env=app_environment, log=log))
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.terminate()

@@ -1,0 +1,98 @@
+"""A run small enough to live several lives in a test: a model of random weights."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+NUM_STEPS = 200
+RECIPE = {
+    "rules": [
+        {
+            "name": "digits",
+            "kind": "regex",
+            "weight": 1.0,
+            "params": {"pattern": "[0-4][0-4]"},
+        }
+    ]
+}
+
+
+def config_tree(model: Path, *, num_steps: int = NUM_STEPS) -> dict[str, Any]:
+    return {
+        "seed": 3,
+        "model": {"path": str(model), "device": "cpu", "dtype": "float32"},
+        "data": {"rows": "rows.jsonl", "num_eval_rows": 2},
+        "rollout": {"prompts_per_step": 4, "group_size": 4, "max_new_tokens": 12},
+        "reward": {"recipe": RECIPE},
+        "optim": {"num_steps": num_steps, "learning_rate": 1e-3},
+        "evaluation": {"every_steps": 20},
+        "checkpoint": {"every_steps": 20},
+        "distributed": {"num_threads": 1},
+    }
+
+
+def save_model(folder: Path) -> None:
+    """In a process of its own: torch has no place in that of the web's tests."""
+    subprocess.run([sys.executable, __file__, str(folder)], check=True, cwd=ROOT)
+
+
+def _save_model(folder: Path) -> None:
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    letters = "0123456789+= abcdef"
+    vocabulary = {token: n for n, token in enumerate(["<pad>", "<eos>", *letters])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>"
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(vocabulary),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            max_position_embeddings=64,
+            pad_token_id=0,
+            eos_token_id=1,
+            bos_token_id=None,
+        )
+    )
+    model.save_pretrained(folder)
+    fast.save_pretrained(folder)
+
+
+def series(events: list[dict[str, Any]]) -> dict[int, dict[str, float | None]]:
+    """Metrics by step, without those that tell the time."""
+    return {
+        event["step"]: untimed(event["metrics"])
+        for event in events
+        if event["type"] == "step_finished"
+    }
+
+
+def untimed(metrics: dict[str, float | None]) -> dict[str, float | None]:
+    return {
+        name: value
+        for name, value in metrics.items()
+        if not name.startswith("time/") and name != "tokens_per_second"
+    }
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+
+
+if __name__ == "__main__":
+    _save_model(Path(sys.argv[1]))

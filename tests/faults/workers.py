@@ -1,0 +1,76 @@
+"""Real training workers, and the trainers they start."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from tests.faults.tiny import ROOT
+
+T = TypeVar("T")
+
+
+def wait_for(look: Callable[[], T | None], *, what: str, seconds: float = 90) -> T:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"Not within {seconds:g} s: {what}")
+
+
+class Worker:
+    """A Celery worker on the training queue, as `manage.py up` starts it."""
+
+    def __init__(self, name: str, *, env: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        command = [sys.executable, "-m", "celery", "--app", "dashboard.celery:app"]
+        command += ["worker", "--queues", "training", "--hostname", f"{name}@%h"]
+        command += ["--concurrency", "1", "--loglevel", "INFO"]
+        with log.open("ab") as output:
+            self.child = subprocess.Popen(
+                [*command, "--without-gossip", "--without-mingle"],
+                cwd=ROOT,
+                env=dict(env),
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """kill -9, of the worker alone."""
+        self.child.kill()
+        self.child.wait()
+
+    def terminate(self, *, patience_seconds: float = 30) -> None:
+        if self.child.poll() is None:
+            self.child.terminate()
+        try:
+            self.child.wait(patience_seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.child.pid, signal.SIGKILL)
+            self.child.wait()
+
+
+def trainer_pid(data: Path, run_id: int, *, epoch: int) -> int | None:
+    """As the supervisor wrote it down."""
+    log = data / "runs" / str(run_id) / "epochs" / str(epoch) / "supervisor.log"
+    text = log.read_text() if log.exists() else ""
+    found = re.search(r"Started the trainer as process (\d+)", text)
+    return int(found[1]) if found else None
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie is dead."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rsplit(")", 1)[1].split()[0] != "Z"
