@@ -196,7 +196,8 @@ class LaunchForm:
             self.problems.add(
                 "rollout.prompts_per_step",
                 f"A step takes {config.rollout.prompts_per_step:,} distinct prompts, "
-                f"but {num_train:,} rows of {dataset} are left to train on. Take fewer.",
+                f"but {num_train:,} rows of {dataset} are left to train on. Take "
+                "fewer.",
             )
 
     # What the template shows.

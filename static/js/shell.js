@@ -1,85 +1,84 @@
 // What every page has: menus, theme choice, shortcuts, relative times.
 
 const isTyping = (target) =>
-	target instanceof HTMLElement &&
-	(target.isContentEditable ||
-		["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName));
+  target instanceof HTMLElement &&
+  (target.isContentEditable ||
+    ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName));
 
 function openDialog(id) {
-	const dialog = document.getElementById(id);
-	if (dialog && !dialog.open) dialog.showModal();
+  const dialog = document.getElementById(id);
+  if (dialog && !dialog.open) dialog.showModal();
 }
 
 function focusSearch(event) {
-	const search = document.querySelector("[data-search], input[type=search]");
-	if (!search) return;
-	event.preventDefault();
-	search.focus();
-	search.select?.();
+  const search = document.querySelector("[data-search], input[type=search]");
+  if (!search) return;
+  event.preventDefault();
+  search.focus();
+  search.select?.();
 }
 
 function closeMenus(except) {
-	for (const menu of document.querySelectorAll("[data-menu][open]")) {
-		if (menu !== except) menu.open = false;
-	}
+  for (const menu of document.querySelectorAll("[data-menu][open]")) {
+    if (menu !== except) menu.open = false;
+  }
 }
 
 function closeMenuByKey() {
-	const menu = document.querySelector("[data-menu][open]");
-	if (!menu) return;
-	menu.open = false;
-	menu.querySelector("summary").focus();
+  const menu = document.querySelector("[data-menu][open]");
+  if (!menu) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
 }
 
 document.addEventListener("keydown", (event) => {
-	if (event.key === "Escape") closeMenuByKey();
-	if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target))
-		return;
-	if (event.key === "/") focusSearch(event);
-	if (event.key === "?") openDialog("shortcuts");
+  if (event.key === "Escape") closeMenuByKey();
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+  if (event.key === "/") focusSearch(event);
+  if (event.key === "?") openDialog("shortcuts");
 });
 
 document.addEventListener("click", (event) => {
-	closeMenus(event.target.closest("[data-menu]"));
-	const opener = event.target.closest("[data-open-dialog]");
-	if (opener) openDialog(opener.dataset.openDialog);
-	// A click on the backdrop lands on the dialog itself.
-	if (event.target instanceof HTMLDialogElement) event.target.close();
+  closeMenus(event.target.closest("[data-menu]"));
+  const opener = event.target.closest("[data-open-dialog]");
+  if (opener) openDialog(opener.dataset.openDialog);
+  // A click on the backdrop lands on the dialog itself.
+  if (event.target instanceof HTMLDialogElement) event.target.close();
 });
 
 for (const radio of document.querySelectorAll(".theme-choice input")) {
-	radio.checked = radio.value === window.cohortTheme.chosen();
-	radio.addEventListener("change", () => window.cohortTheme.choose(radio.value));
+  radio.checked = radio.value === window.cohortTheme.chosen();
+  radio.addEventListener("change", () => window.cohortTheme.choose(radio.value));
 }
 
 // Relative times age while a page stays open; the title is in the reader's own zone.
 const UNITS = [
-	[86_400, "d"],
-	[3_600, "h"],
-	[60, "min"],
+  [86_400, "d"],
+  [3_600, "h"],
+  [60, "min"],
 ];
 
 export function ago(milliseconds) {
-	const seconds = Math.max(0, milliseconds / 1000);
-	for (const [length, unit] of UNITS) {
-		if (seconds >= length) return `${Math.floor(seconds / length)} ${unit} ago`;
-	}
-	return "just now";
+  const seconds = Math.max(0, milliseconds / 1000);
+  for (const [length, unit] of UNITS) {
+    if (seconds >= length) return `${Math.floor(seconds / length)} ${unit} ago`;
+  }
+  return "just now";
 }
 
 function ageTimes() {
-	for (const time of document.querySelectorAll("time[data-ago]")) {
-		const then = new Date(time.dateTime);
-		const text = ago(Date.now() - then);
-		if (time.textContent !== text) time.textContent = text;
-		if (time.dataset.ago === "") {
-			time.title = then.toLocaleString(undefined, {
-				dateStyle: "medium",
-				timeStyle: "long",
-			});
-			time.dataset.ago = "local";
-		}
-	}
+  for (const time of document.querySelectorAll("time[data-ago]")) {
+    const then = new Date(time.dateTime);
+    const text = ago(Date.now() - then);
+    if (time.textContent !== text) time.textContent = text;
+    if (time.dataset.ago === "") {
+      time.title = then.toLocaleString(undefined, {
+        dateStyle: "medium",
+        timeStyle: "long",
+      });
+      time.dataset.ago = "local";
+    }
+  }
 }
 
 ageTimes();

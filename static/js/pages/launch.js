@@ -6,7 +6,7 @@ const model = form.elements.model;
 const other = form.querySelector("[data-other-model]");
 
 function showOther() {
-	other.hidden = model.value !== "";
+  other.hidden = model.value !== "";
 }
 
 model.addEventListener("change", showOther);
