@@ -1,0 +1,26 @@
+# The training worker: vLLM's image (CUDA, torch, transformers, vLLM) and Cohort.
+#   docker build -f docker/gpu.Dockerfile -t cohort-gpu .
+
+FROM vllm/vllm-openai:v0.32.0
+# The base image serves a model by itself; this one runs what it is told.
+ENTRYPOINT []
+WORKDIR /app
+COPY pyproject.toml README.md ./
+# What the base image brings stays as it is: its torch and vLLM were built together.
+RUN python3 -m pip list --format=freeze --exclude-editable > /tmp/base.txt \
+ && python3 -m pip install --no-cache-dir --constraint /tmp/base.txt ".[web,engine]"
+RUN useradd --system --uid 10001 --create-home cohort \
+ && install -d -o cohort -g cohort -m 0700 /data
+COPY manage.py ./
+COPY dashboard ./dashboard
+COPY trainer ./trainer
+ENV COHORT_DATA=/data \
+    DJANGO_SETTINGS_MODULE=dashboard.settings \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER cohort
+VOLUME /data
+HEALTHCHECK --interval=60s --timeout=20s --start-period=60s \
+  CMD ["sh", "-c", "celery -A dashboard.celery:app inspect ping -d training@$(hostname)"]
+# One slot: one run at a time has the GPUs of this container.
+CMD ["celery", "-A", "dashboard.celery:app", "worker", "--queues", "training", "--hostname", "training@%h", "--concurrency", "1", "--loglevel", "INFO", "--without-gossip", "--without-mingle"]

@@ -1,0 +1,39 @@
+# Pages, default worker and beat. No torch: about a tenth of the training image.
+#   docker build -f docker/web.Dockerfile -t cohort-web .
+
+FROM node:22-bookworm-slim AS front-end
+WORKDIR /build
+COPY package.json package-lock.json ./
+RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
+
+FROM python:3.11-slim-bookworm AS packages
+# One package is compiled.
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends gcc libc6-dev \
+ && rm -rf /var/lib/apt/lists/*
+RUN python -m venv /venv
+COPY requirements-web.lock ./
+RUN /venv/bin/pip install --no-cache-dir --no-deps -r requirements-web.lock
+
+FROM python:3.11-slim-bookworm
+RUN useradd --system --uid 10001 --no-create-home cohort \
+ && install -d -o cohort -g cohort -m 0700 /data
+WORKDIR /app
+COPY --from=packages /venv /venv
+COPY --from=front-end /build/node_modules ./node_modules
+COPY manage.py ./
+COPY dashboard ./dashboard
+COPY trainer ./trainer
+COPY templates ./templates
+COPY static ./static
+ENV PATH=/venv/bin:$PATH \
+    COHORT_DATA=/data \
+    DJANGO_SETTINGS_MODULE=dashboard.settings \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER cohort
+VOLUME /data
+EXPOSE 8000
+HEALTHCHECK --interval=15s --timeout=5s --start-period=30s \
+  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
+CMD ["uvicorn", "dashboard.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--no-access-log", "--lifespan", "off", "--timeout-graceful-shutdown", "5"]
