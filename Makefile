@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(PYTHON) dashboard/local/install.py
 PYTEST := $(BIN)/python -m pytest
+JS_TESTS = $(wildcard tests/js/*.js)
+# A machine without Node.js gets one inside the virtual environment.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
@@ -46,7 +49,7 @@ format: setup-tests ## Put the code into the form that `make check` expects
 
 test: ## Run the tests (browser tests included, slow ones not)
 	@$(INSTALL) --tests --browser
-	node --test tests/js/
+	$(if $(JS_TESTS),node --test $(JS_TESTS))
 	$(PYTEST)
 
 test-slow: ## Run the tests that take minutes
