@@ -1,4 +1,4 @@
-"""A trainer that does as told: BEHAVIOUR OUT EPOCH. It keeps the real one's contract."""
+"""A trainer that does as told (BEHAVIOUR OUT EPOCH), by the real one's contract."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Script:
         return 1
 
     def refuse(self) -> int:
-        print("optim.num_steps must be at least 1; got 0.")
+        sys.stderr.write("optim.num_steps must be at least 1; got 0.\n")
         return 2
 
     def fall_silent(self) -> int:

@@ -16,7 +16,8 @@ from tests.dashboard.training.factories import Launcher
 def seconds_left(run: Run) -> float:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT extract(epoch FROM lease_until - clock_timestamp()) FROM runs_run WHERE id=%s",
+            "SELECT extract(epoch FROM lease_until - clock_timestamp()) "
+            "FROM runs_run WHERE id = %s",
             [run.id],
         )
         return float(cursor.fetchone()[0])

@@ -1,0 +1,137 @@
+"""How fast events become rows: python tests/bench/bench_ingest.py [SECONDS].
+
+Each case ingests logs as a supervisor does, from bytes to commit, in one process, into
+a throw-away PostgreSQL of its own with its default durability.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import django
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from dashboard.local.postgres import EmbeddedPostgres
+
+TEXT = "Let us try 3 * 4 = 12, then 12 + 5 = 17, which is not 24. " * 12
+NUM_METRICS = 40
+
+
+def main(seconds: float) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-", dir="/tmp"))
+    server = EmbeddedPostgres(
+        folder=folder / "pg", socket_folder=folder / "s", log=folder / "postgres.log"
+    )
+    server.start()
+    try:
+        os.environ["DATABASE_URL"] = f"postgresql://cohort@/cohort?host={folder / 's'}"
+        os.environ.setdefault("REDIS_URL", "redis://127.0.0.1:1/0")  # nobody listens
+        os.environ["COHORT_DATA"] = str(folder / "data")
+        os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.settings"
+        django.setup()
+        measure(seconds)
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
+
+
+def measure(seconds: float) -> None:
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0, skip_checks=True)
+    groups = repeat(group_log, seconds=seconds)
+    steps = repeat(step_log, seconds=seconds)
+    sys.stdout.write(
+        f"completions: {groups * 256:,.0f}/s "
+        f"({groups:,.0f} groups of 16 x {len(TEXT)} characters a step)\n"
+        f"metric values: {steps * NUM_METRICS:,.0f}/s "
+        f"({steps:,.0f} steps of {NUM_METRICS} metrics)\n"
+    )
+
+
+def repeat(make_log: Callable[[int], list[bytes]], *, seconds: float) -> float:
+    """Steps stored a second; making the log is not counted."""
+    from dashboard.training.follow import Lines
+    from dashboard.training.ingest import ingest
+    from dashboard.training.reading import read_events
+
+    claim = claimed_run()
+    line, done, spent = 1, 0, 0.0
+    while spent < seconds:
+        texts = tuple(make_log(line))
+        before = time.perf_counter()
+        lines = Lines(first=line, texts=texts, end=0)
+        ingest(claim, read_events(lines, epoch=claim.epoch))
+        spent += time.perf_counter() - before
+        line += len(texts)
+        done += 1 if make_log is group_log else len(texts)
+    return done / spent
+
+
+def group_log(line: int) -> list[bytes]:
+    """One step of 16 prompts with 16 completions each."""
+    from trainer.events import GroupScored, ScoredCompletion
+
+    completions = [
+        ScoredCompletion(
+            text=f"{TEXT}{place}",
+            num_tokens=200,
+            end_reason="stop",
+            reward=0.1 * place,
+            rules={"answer": 1.0, "format": 0.5, "length": -0.2},
+            advantage=0.123456789 * place,
+            mean_logprob=-1.23456789,
+        )
+        for place in range(16)
+    ]
+    events = [
+        GroupScored(
+            line=line + index,
+            epoch=1,
+            time=1.7e9,
+            step=line,
+            prompt_index=index,
+            prompt=TEXT[:300],
+            answer="24",
+            reward_mean=0.5,
+            reward_std=0.1,
+            signal="mixed",
+            completions=completions,
+        )
+        for index in range(16)
+    ]
+    return [event.model_dump_json().encode() for event in events]
+
+
+def step_log(line: int) -> list[bytes]:
+    """As many steps as one batch of the follower may hold when it has fallen behind."""
+    from trainer.events import StepFinished
+
+    metrics = {f"part/metric_{n:02d}": 0.123456789012 * n for n in range(NUM_METRICS)}
+    events = (
+        StepFinished(line=n, epoch=1, time=1.7e9, step=n, metrics=metrics)
+        for n in range(line, line + 2_000)
+    )
+    return [event.model_dump_json().encode() for event in events]
+
+
+def claimed_run() -> object:
+    from dashboard.accounts.models import Team, User
+    from dashboard.training.lease import claim_run
+    from tests.dashboard.training.factories import Launcher
+
+    name = f"bench-{Team.objects.count()}"
+    team = Team.objects.create(slug=name, name=name)
+    run = Launcher(team, User.objects.create_user(name))()
+    return claim_run(run.id, "bench")
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 10.0)

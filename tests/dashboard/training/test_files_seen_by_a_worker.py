@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from dashboard.runs.models import Checkpoint, Run
+from dashboard.training.models import Worker
+from dashboard.training.rundir import run_directory
+from dashboard.training.visibility import note_unseen, sees_files
+from dashboard.training.workers import register
+
+pytestmark = pytest.mark.django_db
+NAME = "step-000002-epoch-1"
+
+
+@pytest.fixture
+def saved_run(run: Run) -> Run:
+    Run.objects.filter(id=run.id).update(epoch=1)
+    Checkpoint.objects.create(
+        run=run,
+        step=2,
+        epoch=1,
+        name=NAME,
+        sha256="0" * 64,
+        num_bytes=1,
+        saved_at=run.created_at,
+    )
+    run.refresh_from_db()
+    return run
+
+
+def test_a_new_run_can_begin_anywhere(run: Run) -> None:
+    assert sees_files(run)
+
+
+def test_a_saved_run_waits_for_a_worker_that_sees_its_checkpoint(
+    saved_run: Run,
+) -> None:
+    before = sees_files(saved_run)
+    (run_directory(saved_run.id).checkpoints / NAME).mkdir(parents=True)
+
+    assert not before
+    assert sees_files(saved_run)
+
+
+def test_the_workers_page_learns_why_a_run_is_left(saved_run: Run) -> None:
+    register("training@blind", num_slots=1)
+
+    note_unseen("training@blind", [saved_run])
+    told = Worker.objects.get().notice
+    note_unseen("training@blind", [])
+
+    assert f"Leaves queued run {saved_run.id} to another worker" in told
+    assert Worker.objects.get().notice == ""

@@ -1,0 +1,26 @@
+"""Queue a tiny run in the environment's database (MODEL NUM_STEPS); prints its id."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import django
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+
+def main(model: str, num_steps: str) -> None:
+    django.setup()
+    from dashboard.accounts.services import create_first_team
+    from tests.dashboard.training.factories import Launcher
+    from tests.faults.tiny import config_tree
+
+    owner = create_first_team()
+    launch = Launcher(owner.teams.get(), owner)
+    run = launch(**config_tree(Path(model), num_steps=int(num_steps)))
+    sys.stdout.write(f"{run.id}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
