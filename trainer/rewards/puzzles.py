@@ -10,6 +10,7 @@ _EVALUATES = "its scorer runs the answer as Python code."
 
 REFUSED_TASKS = {
     "binary_matrix": _EVALUATES,
+    "bitwise_arithmetic": "its scorer runs the row's own text as Python code.",
     "composite": "it is a mixture of other tasks.",
     "countdown": _EVALUATES + " The Countdown rule judges the same task safely.",
     "intermediate_integration": _EVALUATES,
@@ -25,7 +26,7 @@ REFUSED_TASKS = {
 TASKS = tuple(
     """
     ab acre advanced_geometry aiw arc_1d arc_agi base_conversion basic_arithmetic bf
-    binary_alternation bitwise_arithmetic boxnet caesar_cipher calendar_arithmetic
+    binary_alternation  boxnet caesar_cipher calendar_arithmetic
     chain_sum circuit_logic codeio coin_flip color_cube_rotation complex_arithmetic
     count_bits count_primes course_schedule cryptarithm decimal_arithmetic
     decimal_chain_sum dice emoji_mystery family_relationships figlet_font
@@ -42,5 +43,5 @@ TASKS = tuple(
     string_splitting string_synthesis sudoku survo syllogism time_intervals
     tower_of_hanoi tsumego word_ladder word_sequence_reversal word_sorting
     zebra_puzzles
-    """.split()  # noqa: SIM905 - a list of 95 strings would take a page
+    """.split()  # noqa: SIM905 - a list of 94 strings would take a page
 )

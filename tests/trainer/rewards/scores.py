@@ -1,0 +1,34 @@
+"""Shorthand of the reward tests: the score of one rule on one completion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer.rewards.sample import Sample
+from trainer.rewards.scoring import Score, score_completion
+from trainer.rewards.spec import Recipe, RuleSpec
+
+
+def recipe_of(kind: str, **params: Any) -> Recipe:
+    return Recipe(rules=(RuleSpec(name="it", kind=kind, params=params),))
+
+
+def score(
+    kind: str,
+    completion: str,
+    answer: str | None = None,
+    columns: dict[str, Any] | None = None,
+    **params: Any,
+) -> float | None:
+    return scored(kind, completion, answer, columns, **params).total
+
+
+def scored(
+    kind: str,
+    completion: str,
+    answer: str | None = None,
+    columns: dict[str, Any] | None = None,
+    **params: Any,
+) -> Score:
+    sample = Sample("a prompt", completion, answer, columns or {})
+    return score_completion(recipe_of(kind, **params), sample)

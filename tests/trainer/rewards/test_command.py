@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+RIGHT = {
+    "prompt": [{"role": "user", "content": "?"}],
+    "completion": " so</think>\n<answer>3**(2)*1</answer>",
+    "numbers": [1, 2, 3],
+    "target": 9,
+}
+
+
+@pytest.fixture
+def score(tmp_path):
+    def run(rows: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "rows.jsonl"
+        path.write_text(rows)
+        return subprocess.run(
+            [sys.executable, "-m", "trainer", "score", *arguments, "--rows", path],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_preset_scores_each_row(score):
+    rows = json.dumps(RIGHT) + "\n\n" + json.dumps(RIGHT | {"numbers": None}) + "\n"
+
+    strict = score(rows, "--preset", "grpo-zero")
+    published = score(rows, "--preset", "grpo-zero", "--as-published")
+
+    assert strict.returncode == 0
+    assert [json.loads(line) for line in strict.stdout.splitlines()] == [
+        {"total": 0.1, "rules": {"format": 1.0, "equation": 0.0}},
+        {"total": 0.1, "rules": {"format": 1.0, "equation": None}},
+    ]
+    assert 'line 3, rule equation: The row has no column "numbers"' in strict.stderr
+    assert json.loads(published.stdout.splitlines()[0])["total"] == 1.1
+
+
+def test_a_recipe_file_scores_rows_in_the_dataset_form(score, tmp_path):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(
+        '{"rules": [{"name": "number", "kind": "numeric_answer", "weight": 2}]}'
+    )
+    rows = '{"prompt": "?", "completion": "it is 42", "answer": 42, "columns": {}}'
+
+    result = score(rows, "--recipe", str(recipe))
+
+    assert json.loads(result.stdout) == {"total": 2.0, "rules": {"number": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "complaint"),
+    [
+        ("{}", ["--preset", "grpo-zer"], "Choose one of: grpo-zero"),
+        ('{"completion": 7}', ["--preset", "grpo-zero"], "line 1 needs an object"),
+        ('{"completion": ""}\n{', ["--preset", "grpo-zero"], "line 2 is not JSON"),
+        ("[" * 100_000, ["--preset", "grpo-zero"], "line 1 is not JSON"),
+        ("{}", ["--recipe", "/no/such/file"], "No such file"),
+    ],
+)
+def test_bad_input_is_answered_with_a_sentence(score, rows, arguments, complaint):
+    result = score(rows, *arguments)
+
+    assert result.returncode == 2
+    assert complaint in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_bad_recipe_is_answered_with_its_fault(score, tmp_path):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text('{"rules": []}')
+
+    result = score("{}", "--recipe", str(recipe))
+
+    assert result.returncode == 2
+    assert result.stderr == "A recipe needs at least one rule; got none. Add a rule.\n"

@@ -1,0 +1,136 @@
+"""Whatever a model writes is text to be judged: nothing raises, hangs or runs it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.trainer.rewards.scores import recipe_of
+from trainer.rewards.rules import RULES
+from trainer.rewards.sample import Sample
+from trainer.rewards.scoring import score_completion
+from trainer.rewards.spec import recipe_bounds
+
+PARAMS = {kind: rule.example_pass.params for kind, rule in RULES.items()}
+PIECES = st.sampled_from(
+    [
+        "<think>", "</think>", "<answer>", "</answer>", "\\boxed{", "}", "{", "####",
+        "(", ")", "+", "-", "*", "/", "**", "1", "0", "999999999999", ".", ",", "%",
+        "\\frac", "$", "\n", " ", "e9", "import os", "__class__", "lambda:0", "\x00",
+        "\ud800", "\u202e", "٣", "𝟛", "½", "nan", "inf", "é",
+    ]
+)  # fmt: skip
+TEXTS = st.lists(PIECES, max_size=40).map("".join) | st.text(max_size=200)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=10,
+)
+# A machine that is busy with other tests says nothing about one example.
+NO_DEADLINE = settings(deadline=None)
+IN_PROCESS = [kind for kind in RULES if kind not in {"math_verify", "reasoning_gym"}]
+
+
+def judged(kind: str, sample: Sample, **params) -> None:
+    recipe = recipe_of(kind, **(PARAMS[kind] | params))
+    low, high = recipe_bounds(recipe)
+
+    score = score_completion(recipe, sample)
+
+    assert score.total is None or low <= score.total <= high
+    assert (score.total is None) == bool(score.errors)
+
+
+@pytest.mark.parametrize("kind", IN_PROCESS)
+@NO_DEADLINE
+@given(completion=TEXTS, answer=st.none() | TEXTS)
+def test_any_completion_is_scored(kind, completion, answer):
+    columns = RULES[kind].example_pass.sample.columns
+
+    judged(kind, Sample("p", completion, answer, columns))
+
+
+@pytest.mark.parametrize("kind", ["math_verify", "reasoning_gym"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(completion=TEXTS)
+def test_any_completion_is_scored_by_the_libraries(kind, completion):
+    example = RULES[kind].example_pass.sample
+
+    judged(kind, Sample("p", f"<answer>{completion}", example.answer, example.columns))
+    judged(
+        kind,
+        Sample("p", completion, example.answer, example.columns),
+        source="whole",
+        timeout_seconds=2,
+    )
+
+
+@NO_DEADLINE
+@given(completion=TEXTS, mode=st.sampled_from(["grpo_zero", "nano_aha_moment"]))
+def test_any_completion_is_scored_as_published(completion, mode):
+    columns = {"numbers": [1, 2, 3], "target": 9}
+
+    judged(
+        "countdown",
+        Sample("p", f"<answer>{completion}</answer>", None, columns),
+        mode="as_published",
+        published_by=mode,
+    )
+
+
+@NO_DEADLINE
+@given(columns=st.fixed_dictionaries({"numbers": JSON, "target": JSON}))
+def test_any_columns_are_answered(columns):
+    judged("countdown", Sample("p", "<answer>1+2</answer>", None, columns))
+
+
+LONG = {
+    "open parentheses": "<answer>" + "(" * 100_000 + "</answer>",
+    "balanced parentheses": "<answer>"
+    + "(" * 50_000
+    + "1"
+    + ")" * 50_000
+    + "</answer>",
+    "a huge number": "<answer>" + "9" * 100_000 + "</answer>",
+    "a huge power": "<answer>" + "9**" * 30_000 + "9</answer>",
+    "signs": "<answer>" + "-" * 100_000 + "1</answer>",
+    "open tags": "<think>" * 15_000,
+    "tags": "<think></think><answer></answer>" * 3_000,
+    "boxes": "\\boxed{" * 14_000,
+    "fractions": "\\frac{1}{" * 10_000,
+    "spaces": "<answer>" + " " * 100_000 + "</answer>",
+    "commas": "1," * 50_000,
+    "dollars": "$" * 100_000,
+    "digits and spaces": "1 " * 50_000,
+    "nulls": "\x00" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+@pytest.mark.parametrize("kind", IN_PROCESS)
+def test_a_hundred_thousand_characters_are_judged_at_once(kind, text):
+    example = RULES[kind].example_pass.sample
+    start = time.process_time()
+
+    judged(kind, Sample("p", text, example.answer, example.columns))
+
+    assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+@pytest.mark.parametrize("kind", ["math_verify", "reasoning_gym"])
+def test_the_libraries_are_held_to_their_time(kind, text):
+    example = RULES[kind].example_pass.sample
+
+    judged(
+        kind,
+        Sample("p", text, example.answer, example.columns),
+        source="whole",
+        timeout_seconds=1,
+    )
