@@ -2,161 +2,167 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
-import inspect
+import importlib.util
 import json
-import re
-import time
+import os
+import subprocess
+import sys
+import tempfile
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from dashboard.datasets.rows import Row
+from trainer.rewards.puzzles import REFUSED_TASKS
 
-# One mixes others, the other runs code snippets that it carries.
-LEFT_OUT = frozenset({"composite", "codeio"})
+ROOT = Path(__file__).resolve().parents[2]
 # The Countdown rule reads these columns.
 LIFTED = {"countdown": ("numbers", "target")}
-MAX_SECONDS = 60.0
+MAX_SECONDS = 60
 
 
 class GeneratorsMissing(Exception):
-    """The package is not installed; the web image comes without it."""
+    """The package is not here, as in the web image, or does not start."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Task:
-    name: str
-    summary: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Option:
     """A setting of a task that is one number, word or switch."""
 
     name: str
     default: bool | int | float | str
 
+    @property
+    def text(self) -> str:
+        default = self.default
+        return str(default).lower() if isinstance(default, bool) else str(default)
+
     def parse(self, text: str) -> bool | int | float | str:
         try:
             if isinstance(self.default, bool):
-                return {"true": True, "false": False}[text.lower()]
+                return {"true": True, "false": False}[text.strip().lower()]
             return type(self.default)(text)
         except (KeyError, ValueError):
             kind = {bool: "true or false", int: "a whole number", float: "a number"}
             raise ValueError(
-                f"{self.name} must be {kind[type(self.default)]}; got {text!r}."
+                f"{self.name} must be {kind[type(self.default)]}; got {text[:60]!r}."
             ) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    name: str
+    summary: str
+    options: tuple[Option, ...]
+
+    @property
+    def scorer_note(self) -> str:
+        """Why the task's own scorer is not a rule; empty when it is one."""
+        return REFUSED_TASKS.get(self.name, "")
+
+
 @cache
-def list_tasks() -> list[Task]:
-    return sorted(
-        (
-            Task(name, _summary(dataset))
-            for name, (dataset, _) in _registry().items()
-            if name not in LEFT_OUT
-        ),
-        key=lambda task: task.name,
+def list_tasks() -> tuple[Task, ...]:
+    *described, last = [*_ask({})] or [{}]
+    if "done" not in last:
+        raise GeneratorsMissing(
+            "The reasoning-gym package, which the tasks come from, could not be "
+            "started. Check that there is memory for it, then reload."
+        )
+    return tuple(
+        Task(
+            reply["task"],
+            reply["summary"],
+            tuple(Option(*item) for item in reply["options"].items()),
+        )
+        for reply in described
     )
 
 
-def _summary(dataset: type) -> str:
-    text = inspect.getdoc(dataset) or ""
-    first = text.strip().split("\n\n")[0]
-    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
-    return plain.removesuffix(".")
-
-
-def list_options(task: str) -> list[Option]:
-    """The task's settings that a form can ask for, without size and seed."""
-    _, config = _registry()[task]
-    return [
-        Option(field.name, field.default)
-        for field in dataclasses.fields(config)
-        if field.name not in ("size", "seed")
-        and isinstance(field.default, bool | int | float | str)
-    ]
+@cache
+def example_prompts(task: str, count: int) -> tuple[str, ...]:
+    """Prompts with the default options and seed 0."""
+    return tuple(str(row.prompt) for row in generate_rows(task, size=count, seed=0))
 
 
 def generate_rows(
     task: str, *, size: int, seed: int, options: dict[str, Any] | None = None
 ) -> Iterator[Row]:
-    """`size` rows; ValueError when the options are refused or it takes too long."""
-    deadline = time.monotonic() + MAX_SECONDS
-    entries = _entries(task, size, seed, options or {})
-    for number in range(size):
-        yield _row(task, _one(task, entries, number))
-        if time.monotonic() > deadline:
-            raise ValueError(
-                f"{task} made {number + 1:,} of {size:,} rows in {MAX_SECONDS:.0f} s. "
-                "Ask for fewer rows."
-            )
-
-
-def _entries(task: str, size: int, seed: int, options: dict[str, Any]) -> Any:
-    gym = _package()
-    try:
-        return gym.create_dataset(task, size=size, seed=seed, **options)
-    except (AssertionError, ValueError, TypeError) as error:
+    """`size` rows; ValueError when the task refuses the options or takes too long."""
+    rows = {"task": task, "size": size, "seed": seed, "options": options or {}}
+    num_rows = 0
+    reply: dict[str, Any] = {}
+    for reply in _ask({"rows": rows}):
+        if "entry" in reply:
+            num_rows += 1
+            yield _row(task, reply["entry"])
+    if "refused" in reply:
         raise ValueError(
-            f"{task} refuses these options: {error or 'out of bounds'}. Change them, "
-            "or go back to the defaults."
-        ) from error
-
-
-def _one(task: str, entries: Any, number: int) -> dict[str, Any]:
-    try:
-        entry: dict[str, Any] = entries[number]
-    except Exception as error:
+            f"{task} refuses these options at row {num_rows + 1:,}: "
+            f"{reply['refused']}. Change them, or go back to the defaults."
+        )
+    if "done" not in reply:
         raise ValueError(
-            f"{task} could not make row {number + 1}: {error}. Try other options or "
-            "another seed."
-        ) from error
-    return entry
+            f"{task} made {num_rows:,} of {size:,} rows, then its {MAX_SECONDS} s or "
+            "its memory were used up. Ask for fewer rows or easier options."
+        )
 
 
 def _row(task: str, entry: dict[str, Any]) -> Row:
-    # Scorers read the entry again, so it travels whole, as JSON can say it.
-    kept = json.loads(json.dumps(_plain(entry), default=str))
-    answer = kept["answer"]
-    lifted = {name: kept["metadata"][name] for name in LIFTED.get(task, ())}
+    answer = entry["answer"]
+    lifted = {name: entry["metadata"][name] for name in LIFTED.get(task, ())}
     return Row(
-        prompt=kept["question"],
+        prompt=entry["question"],
         answer=answer if answer is None or isinstance(answer, str) else str(answer),
-        columns={"task": task, "entry": kept, **lifted},
+        columns={"task": task, "entry": entry, **lifted},
     )
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key if isinstance(key, str) else str(key): _plain(inner)
-            for key, inner in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, set | frozenset):
-        return sorted((_plain(inner) for inner in value), key=str)
-    # NumPy's scalars know their Python value.
-    return value.item() if hasattr(value, "item") else value
-
-
-def _registry() -> dict[str, tuple[type, type]]:
-    _package()
-    registry: dict[str, tuple[type, type]] = importlib.import_module(
-        "reasoning_gym.factory"
-    ).DATASETS
-    return registry
-
-
-def _package() -> Any:
-    # Imported when first used: it takes a second, and not every web image has it.
-    try:
-        return importlib.import_module("reasoning_gym")
-    except ImportError:
+def _ask(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What the child answers, until it is done or its time is up."""
+    if importlib.util.find_spec("reasoning_gym") is None:
         raise GeneratorsMissing(
             "This server has no reasoning-gym package, which the tasks come from. "
             "Install cohort[engine] beside the web process, or upload a file."
-        ) from None
+        )
+    with tempfile.TemporaryFile() as asked:
+        asked.write(json.dumps({"seconds": MAX_SECONDS, **question}).encode())
+        asked.seek(0)
+        with subprocess.Popen(
+            [sys.executable, "-m", "dashboard.datasets.generator_process"],
+            stdin=asked,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=tempfile.gettempdir(),
+            env=_environment(),
+        ) as child:
+            alarm = threading.Timer(MAX_SECONDS, child.kill)
+            alarm.start()
+            try:
+                assert child.stdout is not None
+                yield from _replies(child.stdout)
+            finally:
+                alarm.cancel()
+                child.kill()
+
+
+def _environment() -> dict[str, str]:
+    """Neither secrets nor addresses of ours."""
+    return {
+        "PATH": os.environ.get("PATH", ""),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # reasoning-gym imports matplotlib, which keeps a font cache between starts.
+        "MPLCONFIGDIR": f"{tempfile.gettempdir()}/cohort-generator-{os.getuid()}",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+def _replies(lines: Any) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        if not line.endswith(b"\n"):
+            return  # ended in the middle of a line
+        yield json.loads(line)

@@ -18,7 +18,7 @@ def read_json(text: str) -> Any:
         raise Unusable(
             f"The line is not JSON: {_reason(error)} at character {error.pos + 1:,}.",
             "Write one JSON object on each line, keys and texts in double quotes.",
-            text[max(0, error.pos - 20) : error.pos + 40],
+            text[max(0, error.pos - 20) : error.pos + 40].strip(),
         ) from None
     except RecursionError:
         raise Unusable(

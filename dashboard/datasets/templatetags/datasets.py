@@ -9,6 +9,13 @@ register = template.Library()
 
 
 @register.filter
+def shown(value: object) -> str:
+    """A value on one line: a text as it is, anything else as JSON."""
+    quoted = quote(value)
+    return quoted[1:].removesuffix('"') if isinstance(value, str) else quoted
+
+
+@register.filter
 def cells(record: Record, names: list[str]) -> list[str]:
     """The record's values under these columns, as a page can show them."""
     return [

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
 from django.contrib import messages
@@ -15,8 +14,8 @@ from dashboard.datasets.generators import (
     GeneratorsMissing,
     Option,
     Task,
+    example_prompts,
     generate_rows,
-    list_options,
     list_tasks,
 )
 from dashboard.datasets.models import DatasetVersion
@@ -53,10 +52,9 @@ def _generate(request: HttpRequest, team: Team, task: Task) -> HttpResponse:
     is_post = request.method == "POST"
     data = request.POST if is_post else None
     form = GenerateForm(team, data, initial={"name": task.name.replace("_", " ")})
-    options = list_options(task.name)
     if is_post and form.is_valid():
         try:
-            version = _store(request, team, task, options, form.cleaned_data)
+            version = _store(request, team, task, form.cleaned_data)
         except ValueError as error:
             form.add_error(None, str(error))
         else:
@@ -66,7 +64,7 @@ def _generate(request: HttpRequest, team: Team, task: Task) -> HttpResponse:
         "team": team,
         "task": task,
         "form": form,
-        "options": [(option, _typed(request, option)) for option in options],
+        "options": [(option, _typed(request, option)) for option in task.options],
         "examples": _examples(task),
     }
     status = 422 if is_post else 200
@@ -77,13 +75,12 @@ def _store(
     request: HttpRequest,
     team: Team,
     task: Task,
-    options: list[Option],
     chosen: dict[str, Any],
 ) -> DatasetVersion:
     assert isinstance(request.user, User)
     changed = {
         option.name: value
-        for option in options
+        for option in task.options
         if (value := option.parse(_typed(request, option))) != option.default
     }
     size, seed = chosen["size"], chosen["seed"]
@@ -108,14 +105,11 @@ def _store(
 
 
 def _typed(request: HttpRequest, option: Option) -> str:
-    default = option.default
-    text = str(default).lower() if isinstance(default, bool) else str(default)
-    return request.POST.get(f"option-{option.name}", text)
+    return request.POST.get(f"option-{option.name}", option.text)
 
 
-def _examples(task: Task) -> list[str]:
-    rows = generate_rows(task.name, size=EXAMPLES, seed=0)
+def _examples(task: Task) -> tuple[str, ...]:
     try:
-        return [str(row.prompt) for row in islice(rows, EXAMPLES)]
+        return example_prompts(task.name, EXAMPLES)
     except ValueError:
-        return []
+        return ()

@@ -11,7 +11,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
@@ -53,14 +53,22 @@ def reward_edit(request: HttpRequest, team: str, recipe_id: int) -> HttpResponse
     return _render(request, team_, recipe, draft, None)
 
 
+@require_POST
+def reward_check(request: HttpRequest, team: str) -> HttpResponse:
+    """What one changed field alters: errors, the sentence, the JSON."""
+    team_ = get_team(request, team)
+    draft = RecipeDraft.posted(request.POST)
+    draft.validate()
+    context = {"team": team_, "is_swap": True, **derived_context(draft)}
+    return render(request, "rewards/editor_checked.html", context)
+
+
 def _edit(
     request: HttpRequest, team: Team, existing: RewardRecipe | None
 ) -> HttpResponse:
     action, _, argument = request.POST.get("action", "").partition(":")
     draft = apply_action(RecipeDraft.posted(request.POST), action, argument, request)
     draft.validate()
-    if action == "check":
-        return _render_derived(request, team, draft)
     form = None if existing else NewRecipeForm(team, request.POST)
     if action != "save":
         form = None if existing else NewRecipeForm(team, initial=request.POST.dict())
@@ -145,13 +153,6 @@ def _render(
         return render(request, "rewards/editor_swapped.html", context)
     context |= workbench_context(request, team, draft)
     return render(request, "rewards/editor.html", context, status=status)
-
-
-def _render_derived(
-    request: HttpRequest, team: Team, draft: RecipeDraft
-) -> HttpResponse:
-    context = {"team": team, "is_swap": True, **derived_context(draft)}
-    return render(request, "rewards/editor_checked.html", context)
 
 
 def derived_context(draft: RecipeDraft) -> dict[str, Any]:

@@ -155,7 +155,13 @@ CSV = [
     _csv("empty prompt", "prompt,answer\na,b\n,d\n", 3, '""', "Fill it in"),
     _csv("empty answer", "prompt,answer\na,b\nc,\n", 3, '""', "no answer"),
     _csv("after a break", 'prompt,answer\n"a\nb",c\n,d\n', 4, '""', "Fill it in"),
-    _csv("a long field", f'prompt,answer\na,b\n"{"x" * MAX_LINE_CHARS}",c\n', 3, "xxx", "Shorten"),
+    _csv(
+        "a long field",
+        f'prompt,answer\na,b\n"{"x" * MAX_LINE_CHARS}",c\n',
+        3,
+        "xxx",
+        "Shorten",
+    ),
     _csv(
         "a long field of many lines",
         'prompt,answer\na,b\n"' + "x\n" * (MAX_LINE_CHARS // 2 + 1) + '",c\n',
@@ -172,7 +178,9 @@ PARQUET = [
     _parquet("cut short", parquet(prompt=ASKS)[:-20], None, "", "Write it again"),
     _parquet("only the magic", b"PAR1PAR1", None, "", "Write it again"),
     _parquet("magic and noise", b"PAR1" + b"\x07" * 999, None, "", "Write it again"),
-    _parquet("no rows", parquet(prompt=pa.array([], pa.string())), None, "", "right file"),
+    _parquet(
+        "no rows", parquet(prompt=pa.array([], pa.string())), None, "", "right file"
+    ),
     _parquet(
         "same name twice",
         _write(pa.Table.from_arrays([pa.array(ASKS)] * 2, names=["a", "a"])),

@@ -1,0 +1,151 @@
+import json
+
+import pytest
+from django.test import Client
+
+from dashboard.datasets.generators import (
+    LIFTED,
+    GeneratorsMissing,
+    Option,
+    generate_rows,
+    list_tasks,
+)
+from dashboard.datasets.models import Dataset, DatasetVersion
+
+FORM = {"name": "Sums", "size": "5", "seed": "3"}
+
+
+def test_tasks_come_with_a_summary_and_none_of_those_that_run_code():
+    tasks = {task.name: task for task in list_tasks()}
+
+    assert len(tasks) > 90
+    assert "arithmetic" in tasks["chain_sum"].summary
+    assert not {"composite", "codeio"} & set(tasks)
+
+
+def test_the_same_seed_gives_the_same_rows():
+    first = list(generate_rows("chain_sum", size=4, seed=7))
+
+    assert first == list(generate_rows("chain_sum", size=4, seed=7))
+    assert first != list(generate_rows("chain_sum", size=4, seed=8))
+
+
+def test_a_row_carries_its_task_and_its_entry():
+    (row,) = generate_rows("chain_sum", size=1, seed=0)
+
+    assert row.columns["task"] == "chain_sum"
+    assert row.columns["entry"]["question"] == row.prompt
+    assert row.columns["entry"]["answer"] == row.answer
+    json.dumps(row.columns, allow_nan=False)
+
+
+def test_countdown_rows_carry_what_the_countdown_rule_reads():
+    (row,) = generate_rows("countdown", size=1, seed=0)
+
+    for name in LIFTED["countdown"]:
+        assert row.columns[name] == row.columns["entry"]["metadata"][name]
+
+
+def test_options_change_the_prompts():
+    easy = generate_rows(
+        "chain_sum", size=3, seed=0, options={"max_terms": 2, "max_digits": 1}
+    )
+
+    assert all(len(row.columns["entry"]["metadata"]["expression"]) <= 6 for row in easy)
+
+
+def test_options_that_make_no_sense_are_answered():
+    with pytest.raises(ValueError, match="chain_sum refuses these options at row 1"):
+        list(generate_rows("chain_sum", size=3, seed=0, options={"max_terms": -1}))
+
+
+def test_a_task_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dashboard.datasets.generators.MAX_SECONDS", 3)
+    options = {"min_terms": 50_000_000, "max_terms": 50_000_000}
+
+    with pytest.raises(ValueError, match="0 of 1 rows, then its 3 s"):
+        list(generate_rows("chain_sum", size=1, seed=0, options=options))
+
+
+@pytest.mark.parametrize(
+    ("default", "text", "value"),
+    [(1, "12", 12), (0.5, "0.25", 0.25), (True, "FALSE", False), ("a", "b", "b")],
+)
+def test_an_option_is_read_as_its_default_is(default: object, text: str, value: object):
+    assert Option("x", default).parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("default", "text"), [(1, "1.5"), (1, ""), (0.5, "half"), (True, "yes")]
+)
+def test_an_option_of_another_type_is_refused(default: object, text: str):
+    with pytest.raises(ValueError, match=r"x must be .*; got"):
+        Option("x", default).parse(text)
+
+
+def test_the_page_shows_examples_and_stores_a_version(alice_client: Client):
+    url = "/alpha/datasets/generate?task=chain_sum"
+
+    assert "State the final answer" in alice_client.get(url).content.decode()
+    answer = alice_client.post(url, {**FORM, "option-max_terms": "3"})
+
+    version = DatasetVersion.objects.get()
+    assert answer["Location"] == f"/alpha/datasets/{version.dataset_id}/"
+    assert version.num_rows == 5
+    assert version.source == {
+        "kind": "generator",
+        "task": "chain_sum",
+        "size": 5,
+        "seed": 3,
+        "options": {"max_terms": 3},
+    }
+    assert alice_client.get(answer["Location"]).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"size": "0"}, "greater than or equal to 1"),
+        ({"size": "1000000"}, "less than or equal to 20000"),
+        ({"seed": "x"}, "whole number"),
+        ({"name": ""}, "required"),
+        ({"option-max_terms": "many"}, "max_terms must be a whole number"),
+        ({"option-max_terms": "1"}, "refuses these options"),
+    ],
+)
+def test_a_bad_field_is_answered_and_nothing_stored(
+    alice_client: Client, change: dict[str, str], said: str
+):
+    answer = alice_client.post(
+        "/alpha/datasets/generate?task=chain_sum", {**FORM, **change}
+    )
+
+    assert answer.status_code == 422
+    assert said in answer.content.decode()
+    assert Dataset.objects.count() == 0
+
+
+def test_an_unknown_task_is_not_found(alice_client: Client):
+    answer = alice_client.get("/alpha/datasets/generate?task=rm")
+
+    assert answer.status_code == 404
+
+
+def test_a_viewer_may_look_but_not_generate(bob_client: Client):
+    url = "/alpha/datasets/generate?task=chain_sum"
+
+    assert bob_client.get(url).status_code == 200
+    assert bob_client.post(url, FORM).status_code == 403
+
+
+def test_a_server_without_the_package_says_so(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    def missing() -> None:
+        raise GeneratorsMissing("This server has no reasoning-gym package.")
+
+    monkeypatch.setattr("dashboard.datasets.views.generate.list_tasks", missing)
+
+    page = alice_client.get("/alpha/datasets/generate").content.decode()
+
+    assert "no reasoning-gym package" in page
