@@ -112,30 +112,31 @@ def _read_whole(
         clock.steps.append(step)
         clock.times.append(time.timestamp())
         for place, curve in zip(places, curves, strict=True):
-            # A metric that came later is missing at the end of older arrays.
-            value = values[place - 1] if place <= len(values) else None
-            if value is not None and math.isfinite(value):
+            if (value := _value(values, place)) is not None:
                 curve.steps.append(step)
                 curve.values.append(value)
     return clock, curves
 
 
 # One pass finds each bucket's extremes, a second the steps they are at: exact, and for
-# 100,000 steps of 12 metrics three times as fast as ordered aggregates.
+# 100,000 steps of 12 metrics several times as fast as ordered aggregates.
 THINNED = sql.SQL(
     """
     WITH points AS MATERIALIZED (
-        SELECT step, time, (step - %(first)s) / %(width)s AS bucket{columns}
+        SELECT step, (step - %(first)s) / %(width)s AS bucket{columns}
         FROM runs_step
         WHERE run_id = %(run)s AND superseded_by IS NULL
           AND step BETWEEN %(first)s AND %(last)s
-    ), buckets AS (
-        SELECT bucket, max(step) AS last_step, max(time) AS last_time{extremes}
-        FROM points GROUP BY bucket
+    ), extremes AS MATERIALIZED (
+        SELECT bucket, max(step) AS last_step{extremes} FROM points GROUP BY bucket
+    ), places AS (
+        SELECT bucket{places} FROM points JOIN extremes USING (bucket) GROUP BY bucket
     )
-    SELECT last_step, extract(epoch FROM last_time)::float8{picks}
-    FROM points JOIN buckets USING (bucket)
-    GROUP BY bucket, last_step, last_time{keys} ORDER BY bucket
+    SELECT newest.step, extract(epoch FROM newest.time)::float8, newest.values{picks}
+    FROM extremes JOIN places USING (bucket)
+    JOIN runs_step newest ON newest.run_id = %(run)s
+         AND newest.superseded_by IS NULL AND newest.step = last_step
+    ORDER BY bucket
     """
 )
 # Postgres holds NaN to be greater than every number, so it fails this as well.
@@ -143,13 +144,12 @@ COLUMN = sql.SQL(
     ", CASE WHEN abs(values[{place}]) < 'Infinity' THEN values[{place}] END AS {v}"
 )
 EXTREMES = sql.SQL(", min({v}) AS {low}, max({v}) AS {high}")
-PICKS = sql.SQL(
-    ", {low}, min(step) FILTER (WHERE {v} = {low})"
-    ", {high}, min(step) FILTER (WHERE {v} = {high})"
-    ", max({v}) FILTER (WHERE step = last_step)"
+PLACES = sql.SQL(
+    ", min(step) FILTER (WHERE {v} = {low}) AS {low_step}"
+    ", min(step) FILTER (WHERE {v} = {high}) AS {high_step}"
 )
-KEYS = sql.SQL(", {low}, {high}")
-COLUMNS_PER_METRIC = 5
+PICKS = sql.SQL(", {low}, {low_step}, {high}, {high_step}")
+COLUMNS_PER_METRIC = 4
 
 
 def _read_thinned(
@@ -164,20 +164,12 @@ def _read_thinned(
         cursor.execute(_compose(places), bounds)
         rows = cursor.fetchall()
     clock = Clock(steps=[r[0] for r in rows], times=[r[1] for r in rows])
-    return clock, [_pick(rows, metric) for metric in range(len(places))]
+    return clock, [_pick(rows, i, place) for i, place in enumerate(places)]
 
 
 def _compose(places: Sequence[int]) -> sql.Composed:
-    names = [
-        {
-            "place": sql.Literal(place),
-            "v": sql.Identifier(f"v{i}"),
-            "low": sql.Identifier(f"low{i}"),
-            "high": sql.Identifier(f"high{i}"),
-        }
-        for i, place in enumerate(places)
-    ]
-    parts = {"columns": COLUMN, "extremes": EXTREMES, "picks": PICKS, "keys": KEYS}
+    names = [_names(i, place) for i, place in enumerate(places)]
+    parts = {"columns": COLUMN, "extremes": EXTREMES, "places": PLACES, "picks": PICKS}
     return THINNED.format(
         **{
             name: sql.Composed([part.format(**n) for n in names])
@@ -186,13 +178,25 @@ def _compose(places: Sequence[int]) -> sql.Composed:
     )
 
 
-def _pick(rows: Sequence[tuple[Any, ...]], metric: int) -> Curve:
+def _names(metric: int, place: int) -> dict[str, sql.Composable]:
+    columns = ("v", "low", "high", "low_step", "high_step")
+    named = {c: sql.Identifier(f"{c}{metric}") for c in columns}
+    return {"place": sql.Literal(place), **named}
+
+
+def _pick(rows: Sequence[tuple[Any, ...]], metric: int, place: int) -> Curve:
     curve = Curve()
-    start = 2 + metric * COLUMNS_PER_METRIC
+    start = 3 + metric * COLUMNS_PER_METRIC
     for row in rows:
-        low, low_step, high, high_step, last = row[start : start + COLUMNS_PER_METRIC]
-        points = {low_step: low, high_step: high, row[0]: last}
+        low, low_step, high, high_step = row[start : start + COLUMNS_PER_METRIC]
+        points = {low_step: low, high_step: high, row[0]: _value(row[2], place)}
         for step in sorted(s for s, v in points.items() if v is not None):
-            curve.steps.append(int(step))
+            curve.steps.append(step)
             curve.values.append(points[step])
     return curve
+
+
+def _value(values: Sequence[float | None], place: int) -> float | None:
+    """None when there is no number; older arrays lack metrics that came later."""
+    value = values[place - 1] if place <= len(values) else None
+    return value if value is not None and math.isfinite(value) else None

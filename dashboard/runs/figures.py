@@ -101,7 +101,7 @@ def _signal() -> list[Chart]:
             "Share of groups by signal; only mixed groups teach",
             shares,
             y="share of groups",
-            layout={"yaxis": {"range": [0, 1], "tickformat": ".0%"}},
+            y_axis={"range": [0, 1], "tickformat": ".0%"},
         ),
         _chart("group/std_mean", "Spread within a group", y="reward"),
         _chart("group/num_effective", "Groups with a signal", y="groups"),
@@ -150,17 +150,16 @@ def _chart(
     traces: Sequence[Any] = (),
     *,
     y: str,
-    layout: dict[str, Any] | None = None,
+    y_axis: dict[str, Any] | None = None,
 ) -> Chart:
     figure = go.Figure(data=list(traces) or [_line(title, color=1)])
     figure.update_layout(
         template=go.layout.Template(),  # an empty one: the page has its own colours
         title={"text": title},
         xaxis={"title": {"text": "step"}},
-        yaxis={"title": {"text": y}},
+        yaxis={"title": {"text": y}, **(y_axis or {})},
         hovermode="x unified",
         showlegend=len(figure.data) > 1,
-        **(layout or {}),
     )
     tree: dict[str, Any] = figure.to_plotly_json()
     del tree["layout"]["template"]

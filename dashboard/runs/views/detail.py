@@ -26,16 +26,22 @@ def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run_ = get_run(team_, run_id)
     sections = overview_sections(RunConfig.model_validate(run_.config))
-    last = run_.summary.get("last", {})
     context = {
         "team": team_,
         "run": run_,
         "tab": "overview",
         "sections": sections,
         "figures": {c.id: c.figure for s in sections for c in s.charts if c.figure},
-        "last_values": [(name, last.get(name)) for name in run_.metric_names],
+        "last_values": _last_values(run_),
     }
     return render(request, "runs/overview.html", context)
+
+
+def _last_values(run: Run) -> list[tuple[str, float | None]]:
+    """Those of the steps in their order, then those of evaluations."""
+    last: dict[str, float | None] = run.summary.get("last", {})
+    others = sorted(name for name in last if name not in set(run.metric_names))
+    return [(name, last.get(name)) for name in [*run.metric_names, *others]]
 
 
 @require_GET

@@ -1,0 +1,65 @@
+"""How long a long run's curves take: `pytest -m load tests/bench/bench_curves.py -s`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.live.messages import Position
+from dashboard.runs.curves import read_curves
+from dashboard.runs.stream import read_frame
+from tests.dashboard.runs.stories import make_history
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = pytest.mark.load
+NUM_STEPS = 100_000
+LIMIT_SECONDS = 0.3
+
+
+def best_seconds(call: Callable[[], object], *, times: int = 7) -> float:
+    """Of several: what the work costs, without what else the machine does."""
+    call()  # warms the cache, as the page's own query does
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+def test_twelve_metrics_of_100_000_steps_take_at_most_300_ms(team: Team) -> None:
+    run = make_run(team)
+    make_history(run, num_steps=NUM_STEPS, num_metrics=40)
+    metrics = run.metric_names[:36:3]
+
+    seconds = best_seconds(lambda: read_curves(run, metrics))
+
+    print(f"\n12 metrics x 100,000 steps: {seconds * 1000:.0f} ms")  # noqa: T201
+    assert seconds <= LIMIT_SECONDS
+
+
+def test_the_pages_answers(team: Team, alice_client: Client) -> None:
+    run = make_run(team)
+    make_history(run, num_steps=NUM_STEPS, num_metrics=40)
+    page = f"/{team.slug}/runs/{run.id}/"
+    metrics = ",".join(run.metric_names[:12])
+    calls = {
+        "page": lambda: alice_client.get(page),
+        "snapshot, 40 metrics": lambda: read_frame(run, Position()),
+        "stream.json": lambda: alice_client.get(page + "stream.json"),
+        "curves.json, 12 metrics": lambda: alice_client.get(
+            page + "curves.json", {"metrics": metrics}
+        ),
+        "curves.json, 12, 5% of it": lambda: alice_client.get(
+            page + "curves.json",
+            {"metrics": metrics, "first_step": 50_001, "last_step": 55_000},
+        ),
+    }
+    for name, call in calls.items():
+        print(f"\n{name}: {best_seconds(call) * 1000:.0f} ms")  # noqa: T201
+    body = alice_client.get(page + "stream.json").content
+    print(f"\nstream.json is {len(body) / 1e6:.2f} MB")  # noqa: T201

@@ -1,0 +1,142 @@
+"""Curves are thinned in the database without losing what matters."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from dashboard.accounts.models import Team
+from dashboard.runs.curves import read_curves, read_history
+from dashboard.runs.models import Run, Step
+from tests.dashboard.runs.stories import make_history
+from tests.dashboard.samples.factories import make_run, make_steps
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return make_run(team)
+
+
+def thin_slowly(
+    values: list[float | None], *, max_points: int
+) -> list[tuple[int, float]]:
+    """Lowest, highest and last of each bucket, the plain way."""
+    width = -(-len(values) // (max_points // 3))
+    kept: set[int] = set()
+    for start in range(0, len(values), width):
+        bucket = range(start, min(start + width, len(values)))
+        filled = [i for i in bucket if values[i] is not None]
+        if filled:
+            kept.add(min(filled, key=lambda i: (values[i], i)))
+            kept.add(max(filled, key=lambda i: (values[i], -i)))
+        if values[bucket[-1]] is not None:
+            kept.add(bucket[-1])
+    return [(i + 1, values[i]) for i in sorted(kept)]  # type: ignore[misc]
+
+
+def test_a_short_history_comes_whole(run: Run) -> None:
+    make_steps(run, {"reward/mean": [0.1, 0.2, 0.3], "lr": [1.0, None, 3.0]})
+
+    curves = read_curves(run, ["reward/mean", "lr"])
+
+    assert curves["reward/mean"].steps == [1, 2, 3]
+    assert curves["reward/mean"].values == [0.1, 0.2, 0.3]
+    assert curves["lr"].steps == [1, 3]
+
+
+@pytest.mark.parametrize("num_steps", [31, 100, 997, 1_000, 1_001])
+def test_a_thinned_history_equals_the_slow_version(run: Run, num_steps: int) -> None:
+    values = [random.choice([None, random.random()]) for _ in range(num_steps)]  # noqa: S311
+    other = [random.random() for _ in range(num_steps)]  # noqa: S311
+    make_steps(run, {"first": other, "holey": values})
+
+    curves = read_curves(run, ["holey", "first"], max_points=30)
+
+    for name, expected in (("holey", values), ("first", other)):
+        curve = curves[name]
+        found = list(zip(curve.steps, curve.values, strict=True))
+        assert found == thin_slowly(expected, max_points=30)
+        assert len(found) <= 30
+
+
+def test_a_single_spike_survives(run: Run) -> None:
+    values: list[float | None] = [0.0] * 5_000
+    values[3_141] = 99.0
+    values[1_234] = -99.0
+    make_steps(run, {"grad_norm": values})
+
+    curve = read_curves(run, ["grad_norm"])["grad_norm"]
+
+    points = dict(zip(curve.steps, curve.values, strict=True))
+    assert points[3_142] == 99.0
+    assert points[1_235] == -99.0
+    assert len(points) <= 1_000
+
+
+def test_only_the_current_history_is_drawn(run: Run) -> None:
+    make_steps(run, {"reward/mean": [0.1, 0.2, 0.3]})
+    old = Step.objects.get(run=run, step=3)
+    old.superseded_by = 2
+    old.save()
+    Step.objects.create(
+        run=run, step=3, epoch=2, seq=9, time=old.time, values=[0.9]
+    )
+
+    assert read_curves(run, ["reward/mean"])["reward/mean"].values == [0.1, 0.2, 0.9]
+
+
+def test_a_metric_that_came_later_begins_later(run: Run) -> None:
+    make_steps(run, {"reward/mean": [0.1, 0.2]})
+    run.metric_names = ["reward/mean", "late"]
+    Step.objects.create(
+        run=run, step=3, epoch=1, seq=3, time=run.created_at, values=[0.3, 7.0]
+    )
+
+    curves = read_curves(run, ["late", "never"])
+
+    assert (curves["late"].steps, curves["late"].values) == ([3], [7.0])
+    assert curves["never"].steps == []
+
+
+def test_a_closer_look_is_less_thinned(run: Run) -> None:
+    make_history(run, num_steps=10_000, num_metrics=2)
+
+    whole = read_curves(run, ["metric/0"])["metric/0"]
+    closer = read_curves(run, ["metric/0"], first_step=4_001, last_step=4_500)
+
+    assert len(whole.steps) <= 1_000
+    assert closer["metric/0"].steps == list(range(4_001, 4_501))
+
+
+def test_a_number_that_is_not_finite_is_left_out(run: Run) -> None:
+    bad: list[float | None] = [1.0, float("nan"), float("inf"), 4.0] * 20
+    make_steps(run, {"loss": bad})
+
+    for max_points in (9, 1_000):
+        values = read_curves(run, ["loss"], max_points=max_points)["loss"].values
+        assert set(values) == {1.0, 4.0}
+
+
+def test_the_clock_ends_with_the_last_step(run: Run) -> None:
+    make_history(run, num_steps=5_000, num_metrics=1)
+
+    clock = read_history(run, ["metric/0"]).clock
+
+    last = Step.objects.get(run=run, step=5_000)
+    assert clock.steps[-1] == 5_000
+    assert clock.times[-1] == pytest.approx(last.time.timestamp())
+
+
+def test_a_run_without_steps_has_empty_curves(run: Run) -> None:
+    assert read_curves(run, ["reward/mean"])["reward/mean"].steps == []
+
+
+def test_curves_take_the_same_few_queries_however_many_metrics(
+    run: Run, django_assert_num_queries: object
+) -> None:
+    make_history(run, num_steps=2_000, num_metrics=30)
+
+    # Bounds, savepoint, settings, the points, release.
+    with django_assert_num_queries(5):  # type: ignore[operator]
+        read_curves(run, run.metric_names)
