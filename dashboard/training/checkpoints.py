@@ -58,15 +58,20 @@ def list_checkpoints(folder: Path) -> list[Path]:
 def newest_verified(
     folder: Path,
     *,
-    on_damaged: Callable[[str], None],
+    is_ours: Callable[[SavedCheckpoint], bool],
+    on_refused: Callable[[str], None],
     on_progress: Callable[[], None],
 ) -> SavedCheckpoint | None:
-    """The furthest checkpoint whose every byte is as it was written."""
+    """The furthest checkpoint of our history whose every byte is as it was written."""
     for path in list_checkpoints(folder):
         try:
-            return verify(path, on_progress=on_progress)
+            checkpoint = verify(path, on_progress=on_progress)
         except Damaged as error:
-            on_damaged(str(error))
+            on_refused(str(error))
+            continue
+        if is_ours(checkpoint):
+            return checkpoint
+        on_refused(f"{path.name}: it was saved by a life that was over by then.")
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
@@ -13,7 +15,12 @@ from django.db.models.functions import Now
 from dashboard.live.publish import ring_on_commit
 from dashboard.runs.models import Checkpoint, Epoch, Evaluation, Run, Step
 from dashboard.samples.models import Group
-from dashboard.training.checkpoints import SavedCheckpoint, newest_verified
+from dashboard.training.checkpoints import (
+    NAME,
+    SavedCheckpoint,
+    list_checkpoints,
+    newest_verified,
+)
 from dashboard.training.follow import LogFollower
 from dashboard.training.ingest import ingest, write_progress
 from dashboard.training.journal import Journal
@@ -40,29 +47,60 @@ def take_over(
 
     None: no checkpoint was ever saved, so the run begins again from step 0.
     """
-    damaged: list[str] = []
+    refused: list[str] = []
+    ends = _ends_of_lives(claim, directory)
     checkpoint = newest_verified(
-        directory.checkpoints, on_damaged=damaged.append, on_progress=keep_alive
+        directory.checkpoints,
+        is_ours=lambda saved: saved.step <= ends.get(saved.epoch, 0),
+        on_refused=refused.append,
+        on_progress=keep_alive,
     )
-    for message in damaged:
+    for message in refused:
         journal.write(f"Checkpoint passed over: {message}")
     if checkpoint is None:
-        _refuse_to_start_over(claim, damaged)
+        _refuse_to_start_over(claim, refused)
     step = checkpoint.step if checkpoint else 0
     drained = drain_old_log(claim, directory, up_to_step=step, keep_alive=keep_alive)
     cut_history(claim, after=step, checkpoint=checkpoint)
+    _set_aside(directory, after=step)
     where = f"checkpoint {checkpoint.path.name}" if checkpoint else "the beginning"
     journal.write(f"Resuming from {where}; {drained} lines of the old log were new.")
     return checkpoint
 
 
-def _refuse_to_start_over(claim: Claim, damaged: list[str]) -> None:
+def _ends_of_lives(claim: Claim, directory: RunDirectory) -> dict[int, float]:
+    """Up to which step each earlier life belongs to the run's history.
+
+    A worker cut off from the database goes on training and saving after another has
+    taken its run over: what it saves past that point is no part of the history.
+    """
+    before = Epoch.objects.filter(run_id=claim.run_id, number__lt=claim.epoch)
+    ends: dict[int, float] = {}
+    end = math.inf
+    for number, from_step in before.order_by("-number").values_list(
+        "number", "from_step"
+    ):
+        ends[number] = end
+        if directory.epoch(number).events.exists():  # it came to train
+            end = min(end, from_step)
+    return ends
+
+
+def _set_aside(directory: RunDirectory, *, after: int) -> None:
+    """Out of the way of the new life, which keeps the furthest and deletes others."""
+    for path in list_checkpoints(directory.checkpoints):
+        match = NAME.fullmatch(path.name)
+        if match and int(match[1]) > after:
+            path.rename(path.with_name(f"superseded-{path.name}-{time.time_ns()}"))
+
+
+def _refuse_to_start_over(claim: Claim, refused: list[str]) -> None:
     known = Checkpoint.objects.filter(run_id=claim.run_id, superseded_by__isnull=True)
     if not known.exists():
         return
     raise CannotResume(
         f"The run has {known.count()} saved checkpoints, but none of them can be "
-        f"resumed from: {' '.join(damaged) or 'their files are gone.'} Clone the run "
+        f"resumed from: {' '.join(refused) or 'their files are gone.'} Clone the run "
         "to start it over."
     )
 

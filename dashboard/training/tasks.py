@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from celery import Task, shared_task
-from celery.signals import worker_ready, worker_shutdown, worker_shutting_down
+from celery.signals import (
+    celeryd_after_setup,
+    worker_ready,
+    worker_shutdown,
+    worker_shutting_down,
+)
+from django.db import DatabaseError, connection
 
 from dashboard.runs.models import Run
 from dashboard.training import shutdown
@@ -13,8 +20,9 @@ from dashboard.training.lease import claim_next
 from dashboard.training.reaper import reap as reap_expired_leases
 from dashboard.training.supervise import supervise
 from dashboard.training.visibility import note_unseen, sees_files
-from dashboard.training.workers import WorkerBeat
+from dashboard.training.workers import WorkerBeat, reclaim
 
+logger = logging.getLogger(__name__)
 _beats: list[WorkerBeat] = []
 
 
@@ -51,6 +59,19 @@ def reap() -> None:
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]  # Celery has no types
 def announce_shutdown(**_: Any) -> None:
     shutdown.announce()
+
+
+@celeryd_after_setup.connect  # type: ignore[untyped-decorator]  # Celery has no types
+def reclaim_left_runs(sender: str, instance: Any, **_: Any) -> None:
+    """`sender` is the worker's name; no task has been taken yet."""
+    if QUEUE not in instance.app.amqp.queues.consume_from:
+        return
+    try:
+        reclaim(sender)
+    except DatabaseError as error:
+        logger.warning("Left runs wait for their leases to run out: %s", error)
+    finally:
+        connection.close()  # the pool's processes are forked from this one
 
 
 @worker_ready.connect  # type: ignore[untyped-decorator]  # Celery has no types

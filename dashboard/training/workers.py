@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import HELD, Run
+from dashboard.training.lives import lose_life
 from dashboard.training.models import Worker
 
 logger = logging.getLogger(__name__)
@@ -108,6 +109,22 @@ class WorkerBeat:
             Worker.objects.filter(name=self.name).update(stopped_at=Now())
         except DatabaseError as error:
             logger.warning("The worker could not sign off: %s", error)
+
+
+def reclaim(name: str) -> list[int]:
+    """Requeue at once what a dead process of the same name on this host still holds.
+
+    Without waiting for the leases to run out; the ids of the runs. Called before the
+    worker takes its first task, so nothing it holds can be the new process's own.
+    """
+    before = Worker.objects.filter(name=name, host=socket.gethostname()).first()
+    if before is None or Path(f"/proc/{before.pid}").exists():
+        return []
+    return [
+        run.id
+        for run in before.held_runs()
+        if lose_life(run, outcome=f"its worker {name} died and was started again")
+    ]
 
 
 def register(name: str, *, num_slots: int) -> None:

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import hashlib
-import json
-from pathlib import Path
-
 import pytest
 
 from dashboard.runs.models import Run
@@ -13,25 +9,10 @@ from dashboard.training.journal import Journal
 from dashboard.training.lease import Claim, claim_run
 from dashboard.training.rundir import RunDirectory, run_directory
 from dashboard.training.takeover import CannotResume, take_over
+from tests.dashboard.training.checkpoints import save
 from tests.dashboard.training.logs import LogBuilder, metrics_of
 
 pytestmark = pytest.mark.django_db
-
-
-def save(directory: RunDirectory, step: int, *, epoch: int = 1) -> Path:
-    """A checkpoint as the trainer leaves it."""
-    folder = directory.checkpoints / f"step-{step:06d}-epoch-{epoch}"
-    (folder / "model").mkdir(parents=True)
-    content = b"weights at %d" % step
-    (folder / "model" / "model.safetensors").write_bytes(content)
-    files = {
-        "model/model.safetensors": {
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "bytes": len(content),
-        }
-    }
-    (folder / "manifest.json").write_text(json.dumps({"files": files}))
-    return folder
 
 
 @pytest.fixture
@@ -189,3 +170,25 @@ def test_an_old_log_already_behind_a_resume_is_not_drained_again(
     resume(lose(run), directory)
 
     assert history(run) == [(1, 1), (2, 2), (3, 2)]
+
+
+def test_what_a_cut_off_life_saved_later_is_no_part_of_the_history(
+    run: Run, first: Claim, directory: RunDirectory
+) -> None:
+    old = LogBuilder().started().stepped(1).saved(1)
+    old.write(directory.epoch(1).events)
+    save(directory, 1)
+    second = lose(run)
+    resume(second, directory)
+    new = LogBuilder(epoch=2).started().stepped(2).saved(2).stepped(3)
+    new.write(directory.epoch(2).events)
+    ingest(second, new.events)
+    save(directory, 2, epoch=2)
+    save(directory, 5, epoch=1)  # the first worker never learned of the second
+
+    name = resume(lose(run), directory)
+
+    assert name == "step-000002-epoch-2"
+    assert history(run) == [(1, 1), (2, 2)]
+    names = [path.name for path in directory.checkpoints.iterdir()]
+    assert "step-000005-epoch-1" not in names

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from dashboard.runs.models import Run, RunState
+from dashboard.training.lease import claim_run
+from dashboard.training.models import Worker
+from dashboard.training.workers import reclaim, register
+
+pytestmark = pytest.mark.django_db
+NAME = "training@here"
+
+
+@pytest.fixture
+def dead_pid() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+@pytest.fixture
+def held(run: Run) -> Run:
+    register(NAME, num_slots=1)
+    claim_run(run.id, NAME)
+    return run
+
+
+def test_it_requeues_what_its_dead_predecessor_held(held: Run, dead_pid: int) -> None:
+    Worker.objects.update(pid=dead_pid)
+
+    assert reclaim(NAME) == [held.id]
+
+    held.refresh_from_db()
+    assert (held.state, held.attempt) == (RunState.QUEUED, 1)
+
+
+def test_it_takes_nothing_from_one_that_lives(held: Run) -> None:
+    assert reclaim(NAME) == []
+
+    held.refresh_from_db()
+    assert held.state == RunState.STARTING
+
+
+def test_it_takes_nothing_from_a_namesake_on_another_host(
+    held: Run, dead_pid: int
+) -> None:
+    Worker.objects.update(pid=dead_pid, host="elsewhere")
+
+    assert reclaim(NAME) == []

@@ -1,0 +1,203 @@
+"""Workers come, go and come back as zombies in any order; the history stays one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+from django.db.models.functions import Now
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from dashboard.runs.models import ENDED, HELD, Run, RunState
+from dashboard.runs.services import request_stop
+from dashboard.training.ending import Ending, conclude
+from dashboard.training.follow import LogFollower
+from dashboard.training.ingest import ingest
+from dashboard.training.journal import Journal
+from dashboard.training.lease import Claim, Fenced, claim_run, renew
+from dashboard.training.reading import read_events
+from dashboard.training.reaper import reap
+from dashboard.training.rundir import run_directory
+from dashboard.training.takeover import take_over
+from tests.dashboard.training.checkpoints import save
+from tests.dashboard.training.factories import Launcher
+from tests.dashboard.training.logs import LogBuilder
+from trainer.events import RunFinished
+
+pytestmark = pytest.mark.django_db
+
+
+@dataclass
+class Life:
+    """A supervisor with its trainer, which may not know that it is a zombie."""
+
+    claim: Claim
+    step: int
+    log: LogBuilder
+    follower: LogFollower = field(init=False)
+
+    def __post_init__(self) -> None:
+        path = run_directory(self.claim.run_id).epoch(self.claim.epoch).events
+        self.follower = LogFollower(path)
+        self.log.started()
+        self.log.write(path)
+
+
+def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
+    class CourseOfEvents(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.run = launch()
+            self.directory = run_directory(self.run.id)
+            self.lives: list[Life] = []
+            self.end: str | None = None
+
+        def owns(self, life: Life) -> bool:
+            self.run.refresh_from_db()
+            return life.claim.epoch == self.run.epoch and self.run.state in HELD
+
+        def pick(self, data: st.DataObject) -> Life:
+            return data.draw(st.sampled_from(self.lives))
+
+        @rule()
+        def claim(self) -> None:
+            Run.objects.filter(id=self.run.id).update(not_before=None)
+            claim = claim_run(self.run.id, "worker")
+            if claim is None:
+                return
+            found = None
+            if claim.epoch > 1:
+                files = self.directory.epoch(claim.epoch)
+                journal = Journal(files.supervisor_log, about="test")
+                found = take_over(
+                    claim, self.directory, journal=journal, keep_alive=lambda: None
+                )
+            step = found.step if found else 0
+            self.lives.append(Life(claim, step, LogBuilder(epoch=claim.epoch)))
+
+        @precondition(lambda self: self.lives)
+        @rule(data=st.data(), saves=st.booleans())
+        def train(self, data: st.DataObject, saves: bool) -> None:
+            life = self.pick(data)
+            life.step += 1
+            life.log.stepped(life.step, num_groups=1)
+            if saves:
+                save(self.directory, life.step, epoch=life.claim.epoch)
+                life.log.saved(life.step)
+            life.log.write(life.follower.path)
+
+        @precondition(lambda self: self.lives)
+        @rule(data=st.data(), num_bytes=st.sampled_from([1, 1_000, 100_000]))
+        def follow(self, data: st.DataObject, num_bytes: int) -> None:
+            life = self.pick(data)
+            lines = life.follower.read(max_bytes=num_bytes)
+            if not lines:
+                return
+            owned, before = self.owns(life), self.run.events.count()
+            events = read_events(lines, epoch=life.claim.epoch)
+            try:
+                num_new = ingest(life.claim, events)
+            except Fenced:
+                assert not owned
+                assert self.run.events.count() == before
+            else:
+                assert owned or num_new == 0
+                life.follower.advance(lines)
+
+        @precondition(lambda self: self.lives)
+        @rule(data=st.data())
+        def renew(self, data: st.DataObject) -> None:
+            life = self.pick(data)
+            owned = self.owns(life)
+            try:
+                renew(life.claim)
+            except Fenced:
+                assert not owned
+            else:
+                assert owned
+
+        @rule()
+        def lose_worker(self) -> None:
+            held = Run.objects.filter(id=self.run.id, lease_until__isnull=False)
+            held.update(lease_until=Now() - timedelta(seconds=1), attempt=0)
+            reap(grace=timedelta(0))
+
+        @rule()
+        def stop(self) -> None:
+            request_stop(run=self.run, user=None)
+
+        @precondition(lambda self: self.lives)
+        @rule(
+            data=st.data(),
+            status=st.sampled_from([0, 1, 3, -9, -11]),
+            was_released=st.booleans(),
+        )
+        def trainer_ends(
+            self, data: st.DataObject, status: int, was_released: bool
+        ) -> None:
+            life = self.pick(data)
+            self.lives.remove(life)
+            owned = self.owns(life)
+            if self.run.state == RunState.STARTING:
+                return  # it ends before its first word: its lease runs out
+            word = RunFinished(line=1, epoch=1, time=0.0, step=life.step)
+            ending = Ending(
+                status=status,
+                last_word=word if status == 0 else None,
+                step=life.step,
+                log_lines=[],
+                was_released=was_released,
+                was_killed=False,
+            )
+            try:
+                conclude(life.claim, ending)
+            except Fenced:
+                assert not owned
+            else:
+                assert owned
+
+        @invariant()
+        def history_is_one(self) -> None:
+            shown = self.run.steps.filter(superseded_by=None).order_by("step")
+            steps = list(shown.values_list("step", "epoch"))
+            assert [step for step, _ in steps] == list(range(1, len(steps) + 1))
+            epochs = [epoch for _, epoch in steps]
+            assert epochs == sorted(epochs)
+            self.run.refresh_from_db()
+            assert self.run.last_step == len(steps)
+
+        @invariant()
+        def an_end_is_final(self) -> None:
+            assert self.end in (None, self.run.state)
+            self.end = self.run.state if self.run.state in ENDED else None
+
+        @invariant()
+        def numbers_are_given_once(self) -> None:
+            seqs = list(self.run.events.values_list("seq", flat=True))
+            assert len(seqs) == len(set(seqs))
+            assert max(seqs, default=0) <= self.run.seq
+
+    return CourseOfEvents
+
+
+@pytest.fixture
+def quiet() -> settings:
+    return settings(
+        max_examples=40,
+        stateful_step_count=30,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+def test_history_stays_one_whatever_happens(launch: Launcher, quiet: settings) -> None:
+    run_state_machine_as_test(course_of_events(launch), settings=quiet)
