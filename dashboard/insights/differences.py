@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ class Setting:
 
     @property
     def part(self) -> str:
-        return self.key.split(".")[0]
+        return _part(self.key)
 
     @property
     def cells(self) -> list[tuple[str | None, bool]]:
@@ -43,10 +43,15 @@ def compare_settings(runs: Sequence[Run]) -> list[Setting]:
     ]
 
 
-def _grouped(keys: Iterator[str] | dict[str, None]) -> list[str]:
+def _part(key: str) -> str:
+    head, dot, _ = key.partition(".")
+    return head if dot else "run"
+
+
+def _grouped(keys: Iterable[str]) -> list[str]:
     """Keys of one part together, parts in the order they first appear."""
-    parts = list(dict.fromkeys(key.split(".")[0] for key in keys))
-    return sorted(keys, key=lambda key: parts.index(key.split(".")[0]))
+    parts = list(dict.fromkeys(map(_part, keys)))
+    return sorted(keys, key=lambda key: parts.index(_part(key)))
 
 
 def _settings(run: Run) -> Iterator[tuple[str, str]]:

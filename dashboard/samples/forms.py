@@ -9,7 +9,7 @@ SIGNALS = [
     ("mixed", "◆ mixed: rewards differ, the group teaches"),
     ("all_right", "▲ all right"),
     ("all_wrong", "▼ all wrong"),
-    ("tied", "＝ tied: one value between"),
+    ("tied", "= tied: one value between"),
     ("unscorable", "∅ unscorable: no rule gave a score"),
 ]
 GROUP_SORTS = [

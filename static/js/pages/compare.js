@@ -12,86 +12,86 @@ let figure = JSON.parse(document.getElementById("compare-figure").textContent);
 let newest = 0;
 
 function decorate(axis, colors) {
-	const font = { size: 12, color: colors.title.color };
-	const title = { text: axis.title.text, font, standoff: 8 };
-	return { ...colors.axis, automargin: true, ...axis, title };
+  const font = { size: 12, color: colors.title.color };
+  const title = { text: axis.title.text, font, standoff: 8 };
+  return { ...colors.axis, automargin: true, ...axis, title };
 }
 
 function layOut(layout, read) {
-	const colors = layoutColors(read);
-	return {
-		...layout,
-		autosize: true,
-		margin: { l: 52, r: 12, t: 8, b: 40 },
-		paper_bgcolor: "rgba(0,0,0,0)",
-		plot_bgcolor: "rgba(0,0,0,0)",
-		font: { ...colors.font, family: "inherit", size: 12 },
-		hoverlabel: colors.hoverlabel,
-		xaxis: decorate(layout.xaxis, colors),
-		yaxis: decorate(layout.yaxis, colors),
-	};
+  const colors = layoutColors(read);
+  return {
+    ...layout,
+    autosize: true,
+    margin: { l: 52, r: 12, t: 8, b: 40 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { ...colors.font, family: "inherit", size: 12 },
+    hoverlabel: colors.hoverlabel,
+    xaxis: decorate(layout.xaxis, colors),
+    yaxis: decorate(layout.yaxis, colors),
+  };
 }
 
 function draw() {
-	const points = figure.data.some((trace) => trace.x?.length);
-	plot.classList.toggle("is-empty", !points);
-	status.textContent = points ? "" : `No run here has values of ${metric()} yet.`;
-	const read = readColors();
-	const isFirst = !plot.classList.contains("js-plotly-plot");
-	window.Plotly.react(
-		plot,
-		resolveColors(figure.data, read),
-		layOut(figure.layout, read),
-		CONFIG,
-	);
-	if (isFirst) plot.on("plotly_click", ({ points: [point] }) => openGroups(point));
+  const points = figure.data.some((trace) => trace.x?.length);
+  plot.classList.toggle("is-empty", !points);
+  status.textContent = points ? "" : `No run here has values of ${metric()} yet.`;
+  const read = readColors();
+  const isFirst = !plot.classList.contains("js-plotly-plot");
+  window.Plotly.react(
+    plot,
+    resolveColors(figure.data, read),
+    layOut(figure.layout, read),
+    CONFIG,
+  );
+  if (isFirst) plot.on("plotly_click", ({ points: [point] }) => openGroups(point));
 }
 
 const metric = () => form.elements.metric.value;
 
 // A click on a point opens that run's groups at that step.
 function openGroups(point) {
-	const link = document.querySelector(`[data-run="${point.data.meta?.run}"]`);
-	const step = point.customdata;
-	if (link && step !== undefined)
-		location.assign(`${link.pathname}groups/?step=${step}`);
+  const link = document.querySelector(`[data-run="${point.data.meta?.run}"]`);
+  const step = point.customdata;
+  if (link && step !== undefined)
+    location.assign(`${link.pathname}groups/?step=${step}`);
 }
 
 async function load() {
-	const turn = ++newest;
-	const query = new URLSearchParams(new FormData(form));
-	history.replaceState(null, "", `?${query}${location.hash}`);
-	try {
-		const response = await fetch(`${plot.dataset.source}?${query}`);
-		if (!response.ok) throw new Error(`the server answered ${response.status}`);
-		const answer = await response.json();
-		// The slider moves faster than answers come; only the newest is drawn.
-		if (turn !== newest) return;
-		figure = answer;
-		draw();
-	} catch (error) {
-		if (turn === newest)
-			status.textContent = `The curves could not be read (${error.message}). Reload the page to try again.`;
-	}
+  const turn = ++newest;
+  const query = new URLSearchParams(new FormData(form));
+  history.replaceState(null, "", `?${query}${location.hash}`);
+  try {
+    const response = await fetch(`${plot.dataset.source}?${query}`);
+    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    const answer = await response.json();
+    // The slider moves faster than answers come; only the newest is drawn.
+    if (turn !== newest) return;
+    figure = answer;
+    draw();
+  } catch (error) {
+    if (turn === newest)
+      status.textContent = `The curves could not be read (${error.message}). Reload the page to try again.`;
+  }
 }
 
 let waiting;
 form.addEventListener("input", (event) => {
-	if (event.target.name === "smooth") output.textContent = event.target.value;
-	clearTimeout(waiting);
-	waiting = setTimeout(load, 150);
+  if (event.target.name === "smooth") output.textContent = event.target.value;
+  clearTimeout(waiting);
+  waiting = setTimeout(load, 150);
 });
 form.addEventListener("submit", (event) => {
-	event.preventDefault();
-	load();
+  event.preventDefault();
+  load();
 });
 form.querySelector("[data-without-script]").hidden = true;
 
 document.querySelector("[data-curve-actions]").addEventListener("click", (event) => {
-	const kind = event.target.dataset.download;
-	const name = `compare-${metric().replaceAll("/", "-")}`;
-	if (kind === "png") savePng(plot, { name, title: metric() });
-	if (kind === "csv") saveText(`${name}.csv`, asCsv(figure.data));
+  const kind = event.target.dataset.download;
+  const name = `compare-${metric().replaceAll("/", "-")}`;
+  if (kind === "png") savePng(plot, { name, title: metric() });
+  if (kind === "csv") saveText(`${name}.csv`, asCsv(figure.data));
 });
 document.addEventListener("themechange", draw);
 draw();

@@ -8,11 +8,11 @@ const slider = form?.querySelector("[data-step-slider]");
 const number = form?.querySelector("[name=step]");
 
 if (slider) {
-	slider.disabled = false;
-	slider.addEventListener("input", () => {
-		number.value = slider.value;
-	});
-	slider.addEventListener("change", () => form.requestSubmit());
+  slider.disabled = false;
+  slider.addEventListener("input", () => {
+    number.value = slider.value;
+  });
+  slider.addEventListener("change", () => form.requestSubmit());
 }
 
 // run.js tells of each frame of the stream; the page only offers the newer step, so
@@ -20,8 +20,8 @@ if (slider) {
 const newer = document.querySelector("[data-newer]");
 
 document.addEventListener("runframe", (event) => {
-	const step = Math.max(0, ...(event.detail.steps ?? []).map((row) => row.step));
-	if (!newer || step <= Number(newer.dataset.newestStep)) return;
-	newer.querySelector("[data-newer-step]").textContent = step;
-	newer.hidden = false;
+  const step = Math.max(0, ...(event.detail.steps ?? []).map((row) => row.step));
+  if (!newer || step <= Number(newer.dataset.newestStep)) return;
+  newer.querySelector("[data-newer-step]").textContent = step;
+  newer.hidden = false;
 });

@@ -127,6 +127,8 @@ def make_group(
 
 
 def _std(rewards: list[float]) -> float:
+    if min(rewards) == max(rewards):
+        return 0.0
     mean = sum(rewards) / len(rewards)
     squares = sum((r - mean) ** 2 for r in rewards)
     return float((squares / max(1, len(rewards) - 1)) ** 0.5)
