@@ -26,7 +26,7 @@ REFUSED_TASKS = {
 TASKS = tuple(
     """
     ab acre advanced_geometry aiw arc_1d arc_agi base_conversion basic_arithmetic bf
-    binary_alternation  boxnet caesar_cipher calendar_arithmetic
+    binary_alternation boxnet caesar_cipher calendar_arithmetic
     chain_sum circuit_logic codeio coin_flip color_cube_rotation complex_arithmetic
     count_bits count_primes course_schedule cryptarithm decimal_arithmetic
     decimal_chain_sum dice emoji_mystery family_relationships figlet_font

@@ -1,0 +1,163 @@
+"""The starter's warm-up: a tiny language model taught by examples."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from trainer.starter.countdown import (
+    HIT,
+    MISS,
+    Problem,
+    prompt_for,
+    searching_text,
+)
+
+NOT_TRAINED = -100  # torch's mark for a target that does not count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teaching:
+    """What the warm-up teaches, and for how long.
+
+    A try is right with `hit_rate` and a miss is the last try with `give_up_rate`: low
+    enough that rewards have something to raise, high enough that groups differ.
+    """
+
+    num_steps: int = 800
+    batch_size: int = 32
+    learning_rate: float = 3e-3
+    hit_rate: float = 0.1
+    give_up_rate: float = 0.7
+    max_tries: int = 6
+    # Whether a plan hits is one token in twelve and decides the answer.
+    mark_weight: float = 5.0
+
+
+Report = Callable[[int, float], None]  # steps done, loss
+
+
+def build_model(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """A Llama of 3 layers, width 128, 0.6 million parameters, freshly drawn.
+
+    Not a Qwen2, although equal in size: AutoTokenizer forces that model type's own
+    tokenizer class, whose rules lose this tokenizer's spaces.
+    """
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=128,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            intermediate_size=384,
+            tie_word_embeddings=True,
+            max_position_embeddings=512,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+
+
+def teach(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    problems: Sequence[Problem],
+    *,
+    teaching: Teaching,
+    seed: int,
+    report: Report,
+) -> list[float]:
+    """Supervised training on searching texts; returns the loss of each step.
+
+    The loss is the weighted mean cross-entropy (nats) of completion tokens. AdamW,
+    its learning rate falling linearly to 0 after a short rise.
+    """
+    weights = torch.ones(len(tokenizer))
+    weights[tokenizer.convert_tokens_to_ids([HIT, MISS])] = teaching.mark_weight
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=teaching.learning_rate, betas=(0.9, 0.98)
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: _rate(step, teaching.num_steps)
+    )
+    losses = []
+    model.train()
+    batches = _batches(tokenizer, problems, teaching, random.Random(seed))
+    for step in range(1, teaching.num_steps + 1):
+        ids, targets = next(batches)
+        logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
+        loss = functional.cross_entropy(
+            logits.flatten(0, 1),
+            targets[:, 1:].flatten(),
+            weight=weights,
+            ignore_index=NOT_TRAINED,
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        report(step, losses[-1])
+    model.eval()
+    return losses
+
+
+def _rate(step: int, num_steps: int) -> float:
+    rise = max(1, min(50, num_steps // 10))
+    return min((step + 1) / rise, (num_steps - step) / num_steps)
+
+
+def _batches(
+    tokenizer: PreTrainedTokenizerBase,
+    problems: Sequence[Problem],
+    teaching: Teaching,
+    chance: random.Random,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Token ids and targets [B, T], padded on the right; prompts are not trained."""
+    assert isinstance(tokenizer.pad_token_id, int)
+    while True:
+        pairs = [
+            _example(tokenizer, chance.choice(problems), teaching, chance)
+            for _ in range(teaching.batch_size)
+        ]
+        length = max(len(ids) for ids, _ in pairs)
+        ids = torch.full((len(pairs), length), tokenizer.pad_token_id)
+        targets = torch.full((len(pairs), length), NOT_TRAINED)
+        for row, (example, prompt_length) in enumerate(pairs):
+            ids[row, : len(example)] = torch.tensor(example)
+            targets[row, prompt_length : len(example)] = ids[
+                row, prompt_length : len(example)
+            ]
+        yield ids, targets
+
+
+def _example(
+    tokenizer: PreTrainedTokenizerBase,
+    problem: Problem,
+    teaching: Teaching,
+    chance: random.Random,
+) -> tuple[list[int], int]:
+    """Token ids of prompt, completion and end; and the prompt's length."""
+    prompt = tokenizer.encode(prompt_for(problem, chance))
+    text = searching_text(
+        problem,
+        chance,
+        hit_rate=teaching.hit_rate,
+        give_up_rate=teaching.give_up_rate,
+        max_tries=teaching.max_tries,
+    )
+    assert isinstance(tokenizer.eos_token_id, int)
+    return prompt + tokenizer.encode(text) + [tokenizer.eos_token_id], len(prompt)
