@@ -3,45 +3,55 @@
 const VARIABLE = /^var\((--[\w-]+)\)$/;
 
 export function readColors(root = document.documentElement) {
-	const style = getComputedStyle(root);
-	return (name) => style.getPropertyValue(name).trim();
+  const style = getComputedStyle(root);
+  return (name) => style.getPropertyValue(name).trim();
 }
 
 export function resolveColors(value, read) {
-	if (typeof value === "string") {
-		const match = VARIABLE.exec(value);
-		return match ? read(match[1]) : value;
-	}
-	if (Array.isArray(value)) return value.map((item) => resolveColors(item, read));
-	if (value === null || typeof value !== "object") return value;
-	return Object.fromEntries(
-		Object.entries(value).map(([key, item]) => [key, resolveColors(item, read)]),
-	);
+  if (typeof value === "string") {
+    const match = VARIABLE.exec(value);
+    return match ? read(match[1]) : value;
+  }
+  if (Array.isArray(value)) return value.map((item) => resolveColors(item, read));
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, item]) => [key, resolveColors(item, read)]),
+  );
 }
 
 // "#0b62c4" or "#fff" and 0.2 -> "rgba(11, 98, 196, 0.2)"
 export function withAlpha(color, alpha) {
-	const short = /^#([\da-f])([\da-f])([\da-f])$/i.exec(color);
-	const hex = short ? `#${short.slice(1).map((c) => c + c).join("")}` : color;
-	if (!/^#[\da-f]{6}$/i.test(hex)) return color;
-	const parts = [1, 3, 5].map((i) => Number.parseInt(hex.slice(i, i + 2), 16));
-	return `rgba(${parts.join(", ")}, ${alpha})`;
+  const short = /^#([\da-f])([\da-f])([\da-f])$/i.exec(color);
+  const hex = short
+    ? `#${short
+        .slice(1)
+        .map((c) => c + c)
+        .join("")}`
+    : color;
+  if (!/^#[\da-f]{6}$/i.test(hex)) return color;
+  const parts = [1, 3, 5].map((i) => Number.parseInt(hex.slice(i, i + 2), 16));
+  return `rgba(${parts.join(", ")}, ${alpha})`;
 }
 
 export function layoutColors(read) {
-	const [text, quiet, grid, line, surface] = ["text", "quiet", "grid", "line", "surface"]
-		.map((name) => read(`--cohort-${name}`));
-	const axis = {
-		gridcolor: grid,
-		linecolor: line,
-		zerolinecolor: line,
-		tickfont: { color: quiet },
-		spikecolor: quiet,
-	};
-	return {
-		font: { color: text },
-		hoverlabel: { bgcolor: surface, bordercolor: line, font: { color: text } },
-		axis,
-		title: { color: quiet },
-	};
+  const [text, quiet, grid, line, surface] = [
+    "text",
+    "quiet",
+    "grid",
+    "line",
+    "surface",
+  ].map((name) => read(`--cohort-${name}`));
+  const axis = {
+    gridcolor: grid,
+    linecolor: line,
+    zerolinecolor: line,
+    tickfont: { color: quiet },
+    spikecolor: quiet,
+  };
+  return {
+    font: { color: text },
+    hoverlabel: { bgcolor: surface, bordercolor: line, font: { color: text } },
+    axis,
+    title: { color: quiet },
+  };
 }

@@ -1,89 +1,89 @@
 // A run's series as the page holds them. A step seen twice is kept once.
 
 export class RunStore {
-	constructor() {
-		this.#clear();
-	}
+  constructor() {
+    this.#clear();
+  }
 
-	#clear() {
-		this.curves = new Map(); // metric -> { steps, values }, by rising step
-		this.clock = { steps: [], times: [] }; // seconds since 1970
-		this.evaluations = new Map(); // metric -> { steps, values }
-		this.events = [];
-		this.isThinned = false;
-		this.numLive = 0; // steps that came one by one since the snapshot
-	}
+  #clear() {
+    this.curves = new Map(); // metric -> { steps, values }, by rising step
+    this.clock = { steps: [], times: [] }; // seconds since 1970
+    this.evaluations = new Map(); // metric -> { steps, values }
+    this.events = [];
+    this.isThinned = false;
+    this.numLive = 0; // steps that came one by one since the snapshot
+  }
 
-	// Every metric's name, those of the training steps first.
-	names() {
-		return [...this.curves.keys(), ...this.evaluations.keys()];
-	}
+  // Every metric's name, those of the training steps first.
+  names() {
+    return [...this.curves.keys(), ...this.evaluations.keys()];
+  }
 
-	get(metric) {
-		return this.curves.get(metric) ?? this.evaluations.get(metric);
-	}
+  get(metric) {
+    return this.curves.get(metric) ?? this.evaluations.get(metric);
+  }
 
-	apply(frame) {
-		if (frame.type === "snapshot") this.#replace(frame);
-		for (const step of frame.steps) this.#putStep(step);
-		for (const { step, metrics } of frame.evaluations)
-			this.#putAll(this.evaluations, step, metrics);
-		this.events.push(...frame.events);
-	}
+  apply(frame) {
+    if (frame.type === "snapshot") this.#replace(frame);
+    for (const step of frame.steps) this.#putStep(step);
+    for (const { step, metrics } of frame.evaluations)
+      this.#putAll(this.evaluations, step, metrics);
+    this.events.push(...frame.events);
+  }
 
-	#replace({ curves }) {
-		this.#clear();
-		this.clock = curves.clock;
-		this.isThinned = curves.is_thinned;
-		for (const [metric, { steps, values }] of Object.entries(curves.names))
-			this.curves.set(metric, { steps: steps ?? [...this.clock.steps], values });
-	}
+  #replace({ curves }) {
+    this.#clear();
+    this.clock = curves.clock;
+    this.isThinned = curves.is_thinned;
+    for (const [metric, { steps, values }] of Object.entries(curves.names))
+      this.curves.set(metric, { steps: steps ?? [...this.clock.steps], values });
+  }
 
-	#putStep({ step, time, values }) {
-		this.numLive += 1;
-		put(this.clock.steps, this.clock.times, step, time);
-		this.#putAll(this.curves, step, values);
-	}
+  #putStep({ step, time, values }) {
+    this.numLive += 1;
+    put(this.clock.steps, this.clock.times, step, time);
+    this.#putAll(this.curves, step, values);
+  }
 
-	#putAll(curves, step, values) {
-		for (const [metric, value] of Object.entries(values)) {
-			if (!curves.has(metric)) curves.set(metric, { steps: [], values: [] });
-			const curve = curves.get(metric);
-			put(curve.steps, curve.values, step, value);
-		}
-	}
+  #putAll(curves, step, values) {
+    for (const [metric, value] of Object.entries(values)) {
+      if (!curves.has(metric)) curves.set(metric, { steps: [], values: [] });
+      const curve = curves.get(metric);
+      put(curve.steps, curve.values, step, value);
+    }
+  }
 
-	// When a step ended; between two known steps, on the line between them.
-	timeOf(step) {
-		const { steps, times } = this.clock;
-		const right = place(steps, step);
-		if (steps[right] === step || right === 0) return times[right];
-		if (right === steps.length) return times[right - 1];
-		const share = (step - steps[right - 1]) / (steps[right] - steps[right - 1]);
-		return times[right - 1] + share * (times[right] - times[right - 1]);
-	}
+  // When a step ended; between two known steps, on the line between them.
+  timeOf(step) {
+    const { steps, times } = this.clock;
+    const right = place(steps, step);
+    if (steps[right] === step || right === 0) return times[right];
+    if (right === steps.length) return times[right - 1];
+    const share = (step - steps[right - 1]) / (steps[right] - steps[right - 1]);
+    return times[right - 1] + share * (times[right] - times[right - 1]);
+  }
 }
 
 function put(steps, values, step, value) {
-	const at = place(steps, step);
-	if (steps[at] === step) values[at] = value;
-	else if (at === steps.length) {
-		steps.push(step);
-		values.push(value);
-	} else {
-		steps.splice(at, 0, step);
-		values.splice(at, 0, value);
-	}
+  const at = place(steps, step);
+  if (steps[at] === step) values[at] = value;
+  else if (at === steps.length) {
+    steps.push(step);
+    values.push(value);
+  } else {
+    steps.splice(at, 0, step);
+    values.splice(at, 0, value);
+  }
 }
 
 // The first index whose step is not below `step`; new steps come last, so look there.
 export function place(steps, step) {
-	if (!steps.length || steps.at(-1) < step) return steps.length;
-	let [low, high] = [0, steps.length - 1];
-	while (low < high) {
-		const middle = (low + high) >> 1;
-		if (steps[middle] < step) low = middle + 1;
-		else high = middle;
-	}
-	return low;
+  if (!steps.length || steps.at(-1) < step) return steps.length;
+  let [low, high] = [0, steps.length - 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (steps[middle] < step) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }

@@ -8,167 +8,166 @@ const SILENCE = 40_000;
 const REFUSED = new Set([4401, 4403, 4404]);
 
 export class RunStream {
-	#socket = null;
-	#timers = {};
-	#failures = 0;
-	#isPolling = false;
-	#stopped = false;
+  #socket = null;
+  #timers = {};
+  #failures = 0;
+  #isPolling = false;
+  #stopped = false;
 
-	constructor({ socketUrl, httpUrl, after = 0, epoch = null, env, ...handlers }) {
-		this.socketUrl = socketUrl;
-		this.httpUrl = httpUrl;
-		this.seq = after;
-		this.epoch = after > 0 ? epoch : null;
-		this.env = env;
-		this.onFrame = handlers.onFrame;
-		this.onLink = handlers.onLink ?? (() => {});
-	}
+  constructor({ socketUrl, httpUrl, after = 0, epoch = null, env, ...handlers }) {
+    this.socketUrl = socketUrl;
+    this.httpUrl = httpUrl;
+    this.seq = after;
+    this.epoch = after > 0 ? epoch : null;
+    this.env = env;
+    this.onFrame = handlers.onFrame;
+    this.onLink = handlers.onLink ?? (() => {});
+  }
 
-	start() {
-		this.#stopped = false;
-		this.#connect();
-	}
+  start() {
+    this.#stopped = false;
+    this.#connect();
+  }
 
-	stop() {
-		this.#stopped = true;
-		for (const timer of Object.values(this.#timers))
-			this.env.clearTimeout(timer);
-		this.#drop();
-	}
+  stop() {
+    this.#stopped = true;
+    for (const timer of Object.values(this.#timers)) this.env.clearTimeout(timer);
+    this.#drop();
+  }
 
-	// The network is back, or the page is looked at again: do not wait any longer.
-	retryNow() {
-		if (this.#stopped || this.#socket) return;
-		this.#connect();
-	}
+  // The network is back, or the page is looked at again: do not wait any longer.
+  retryNow() {
+    if (this.#stopped || this.#socket) return;
+    this.#connect();
+  }
 
-	// Ask for everything again, as a snapshot.
-	resync() {
-		this.seq = 0;
-		this.epoch = null;
-		this.#ask();
-	}
+  // Ask for everything again, as a snapshot.
+  resync() {
+    this.seq = 0;
+    this.epoch = null;
+    this.#ask();
+  }
 
-	#query() {
-		const epoch = this.epoch === null ? "" : `&epoch=${this.epoch}`;
-		return `?after=${this.seq}${epoch}`;
-	}
+  #query() {
+    const epoch = this.epoch === null ? "" : `&epoch=${this.epoch}`;
+    return `?after=${this.seq}${epoch}`;
+  }
 
-	#connect() {
-		this.env.clearTimeout(this.#timers.retry);
-		this.#link("connecting");
-		const socket = new this.env.WebSocket(this.socketUrl + this.#query());
-		this.#socket = socket;
-		socket.onopen = () => {
-			this.#failures = 0;
-			this.env.clearTimeout(this.#timers.poll);
-			this.#link("catching-up");
-			this.#listen();
-		};
-		socket.onmessage = ({ data }) => {
-			this.#listen();
-			this.#take(JSON.parse(data));
-		};
-		socket.onclose = ({ code }) => {
-			if (this.#socket === socket) this.#lose(code);
-		};
-	}
+  #connect() {
+    this.env.clearTimeout(this.#timers.retry);
+    this.#link("connecting");
+    const socket = new this.env.WebSocket(this.socketUrl + this.#query());
+    this.#socket = socket;
+    socket.onopen = () => {
+      this.#failures = 0;
+      this.env.clearTimeout(this.#timers.poll);
+      this.#link("catching-up");
+      this.#listen();
+    };
+    socket.onmessage = ({ data }) => {
+      this.#listen();
+      this.#take(JSON.parse(data));
+    };
+    socket.onclose = ({ code }) => {
+      if (this.#socket === socket) this.#lose(code);
+    };
+  }
 
-	// A connection may die without a word; the server pings every 15 s.
-	#listen() {
-		this.env.clearTimeout(this.#timers.silence);
-		this.#timers.silence = this.env.setTimeout(() => {
-			this.#drop();
-			this.#lose(1006);
-		}, SILENCE);
-	}
+  // A connection may die without a word; the server pings every 15 s.
+  #listen() {
+    this.env.clearTimeout(this.#timers.silence);
+    this.#timers.silence = this.env.setTimeout(() => {
+      this.#drop();
+      this.#lose(1006);
+    }, SILENCE);
+  }
 
-	#drop() {
-		const socket = this.#socket;
-		this.#socket = null;
-		socket?.close();
-	}
+  #drop() {
+    const socket = this.#socket;
+    this.#socket = null;
+    socket?.close();
+  }
 
-	#lose(code) {
-		this.#socket = null;
-		this.env.clearTimeout(this.#timers.silence);
-		if (this.#stopped) return;
-		if (REFUSED.has(code)) {
-			this.#refuse();
-			return;
-		}
-		const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this.#failures);
-		const jittered = wait * (0.5 + this.env.random() / 2);
-		this.#failures += 1;
-		this.#link("offline", { retryIn: jittered });
-		this.#timers.retry = this.env.setTimeout(() => this.#connect(), jittered);
-		if (!this.#isPolling) this.#poll();
-	}
+  #lose(code) {
+    this.#socket = null;
+    this.env.clearTimeout(this.#timers.silence);
+    if (this.#stopped) return;
+    if (REFUSED.has(code)) {
+      this.#refuse();
+      return;
+    }
+    const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this.#failures);
+    const jittered = wait * (0.5 + this.env.random() / 2);
+    this.#failures += 1;
+    this.#link("offline", { retryIn: jittered });
+    this.#timers.retry = this.env.setTimeout(() => this.#connect(), jittered);
+    if (!this.#isPolling) this.#poll();
+  }
 
-	#refuse() {
-		this.stop();
-		this.#link("refused");
-	}
+  #refuse() {
+    this.stop();
+    this.#link("refused");
+  }
 
-	// While there is no socket the same frames come over HTTP.
-	async #poll() {
-		this.#isPolling = true;
-		const reached = await this.#fetch().catch(() => false);
-		this.#isPolling = false;
-		if (this.#stopped || this.#socket?.readyState === 1) return;
-		if (reached) this.#link("polling");
-		this.env.clearTimeout(this.#timers.poll);
-		this.#timers.poll = this.env.setTimeout(() => {
-			if (!this.#isPolling) this.#poll();
-		}, POLL_EVERY);
-	}
+  // While there is no socket the same frames come over HTTP.
+  async #poll() {
+    this.#isPolling = true;
+    const reached = await this.#fetch().catch(() => false);
+    this.#isPolling = false;
+    if (this.#stopped || this.#socket?.readyState === 1) return;
+    if (reached) this.#link("polling");
+    this.env.clearTimeout(this.#timers.poll);
+    this.#timers.poll = this.env.setTimeout(() => {
+      if (!this.#isPolling) this.#poll();
+    }, POLL_EVERY);
+  }
 
-	async #fetch() {
-		const answer = await this.env.fetch(this.httpUrl + this.#query(), {
-			headers: { Accept: "application/json" },
-		});
-		// Signed out: the address leads to the sign-in page.
-		if (answer.redirected || [401, 403, 404].includes(answer.status)) {
-			this.#refuse();
-			return false;
-		}
-		if (!answer.ok) return false;
-		this.#take(await answer.json());
-		return true;
-	}
+  async #fetch() {
+    const answer = await this.env.fetch(this.httpUrl + this.#query(), {
+      headers: { Accept: "application/json" },
+    });
+    // Signed out: the address leads to the sign-in page.
+    if (answer.redirected || [401, 403, 404].includes(answer.status)) {
+      this.#refuse();
+      return false;
+    }
+    if (!answer.ok) return false;
+    this.#take(await answer.json());
+    return true;
+  }
 
-	#take(frame) {
-		if (frame.type === "ping") {
-			if (frame.seq > this.seq) this.#ask();
-			else this.#link("live");
-			return;
-		}
-		if (frame.type === "batch" && !this.#follows(frame)) return;
-		this.seq = frame.seq;
-		this.epoch = frame.epoch;
-		if (this.#socket?.readyState === 1) this.#link("live");
-		this.onFrame(frame);
-	}
+  #take(frame) {
+    if (frame.type === "ping") {
+      if (frame.seq > this.seq) this.#ask();
+      else this.#link("live");
+      return;
+    }
+    if (frame.type === "batch" && !this.#follows(frame)) return;
+    this.seq = frame.seq;
+    this.epoch = frame.epoch;
+    if (this.#socket?.readyState === 1) this.#link("live");
+    this.onFrame(frame);
+  }
 
-	#follows(batch) {
-		const isGap = batch.after > this.seq;
-		const isOther = this.epoch !== null && batch.epoch !== this.epoch;
-		if (isGap || isOther) {
-			this.#ask();
-			return false;
-		}
-		// An empty batch at the same number still says how the run stands.
-		return batch.seq > this.seq || (batch.seq === this.seq && !this.#socket);
-	}
+  #follows(batch) {
+    const isGap = batch.after > this.seq;
+    const isOther = this.epoch !== null && batch.epoch !== this.epoch;
+    if (isGap || isOther) {
+      this.#ask();
+      return false;
+    }
+    // An empty batch at the same number still says how the run stands.
+    return batch.seq > this.seq || (batch.seq === this.seq && !this.#socket);
+  }
 
-	#ask() {
-		if (this.#socket?.readyState !== 1) return; // the next connection asks
-		this.#link("catching-up");
-		const { seq, epoch } = this;
-		this.#socket.send(JSON.stringify({ type: "after", seq, epoch }));
-	}
+  #ask() {
+    if (this.#socket?.readyState !== 1) return; // the next connection asks
+    this.#link("catching-up");
+    const { seq, epoch } = this;
+    this.#socket.send(JSON.stringify({ type: "after", seq, epoch }));
+  }
 
-	#link(name, detail = {}) {
-		this.onLink({ name, ...detail });
-	}
+  #link(name, detail = {}) {
+    this.onLink({ name, ...detail });
+  }
 }

@@ -16,22 +16,22 @@ if (query.get("x") === "time") axis.value = "time";
 const view = { smoothing: Number(slider.value), x: axis.value };
 
 const board = new Board({
-	root,
-	figures: JSON.parse(document.getElementById("figures").textContent),
-	store,
-	view,
-	onPoint: (step) => location.assign(`${root.dataset.groups}?step=${step}`),
+  root,
+  figures: JSON.parse(document.getElementById("figures").textContent),
+  store,
+  view,
+  onPoint: (step) => location.assign(`${root.dataset.groups}?step=${step}`),
 });
 
 function changeView() {
-	view.smoothing = Number(slider.value);
-	view.x = axis.value;
-	document.querySelector("[data-smoothing-value]").textContent = slider.value;
-	const url = new URL(location.href);
-	url.searchParams.set("smooth", slider.value);
-	url.searchParams.set("x", axis.value);
-	history.replaceState(history.state, "", url);
-	board.refresh();
+  view.smoothing = Number(slider.value);
+  view.x = axis.value;
+  document.querySelector("[data-smoothing-value]").textContent = slider.value;
+  const url = new URL(location.href);
+  url.searchParams.set("smooth", slider.value);
+  url.searchParams.set("x", axis.value);
+  history.replaceState(history.state, "", url);
+  board.refresh();
 }
 
 slider.addEventListener("input", changeView);
@@ -39,33 +39,37 @@ axis.addEventListener("change", changeView);
 document.querySelector("[data-smoothing-value]").textContent = slider.value;
 
 function addRow(name) {
-	const row = document.createElement("tr");
-	row.dataset.metric = name;
-	const head = document.createElement("th");
-	head.scope = "row";
-	head.className = "mono";
-	head.textContent = name;
-	row.append(head);
-	for (const part of ["last", "lowest", "highest"]) {
-		const cell = document.createElement("td");
-		cell.className = "number";
-		cell.dataset[part] = "";
-		row.append(cell);
-	}
-	rows.append(row);
-	return row;
+  const row = document.createElement("tr");
+  row.dataset.metric = name;
+  const head = document.createElement("th");
+  head.scope = "row";
+  head.className = "mono";
+  head.textContent = name;
+  row.append(head);
+  for (const part of ["last", "lowest", "highest"]) {
+    const cell = document.createElement("td");
+    cell.className = "number";
+    cell.dataset[part] = "";
+    row.append(cell);
+  }
+  rows.append(row);
+  return row;
 }
 
 function showValues() {
-	const known = new Map([...rows.children].map((row) => [row.dataset.metric, row]));
-	for (const name of store.names()) {
-		const { values } = store.get(name);
-		const row = known.get(name) ?? addRow(name);
-		row.querySelector("[data-last]").textContent = sig4(values.at(-1));
-		row.querySelector("[data-lowest]").textContent = sig4(values.reduce((a, b) => Math.min(a, b)));
-		row.querySelector("[data-highest]").textContent = sig4(values.reduce((a, b) => Math.max(a, b)));
-	}
-	document.querySelector("[data-values-empty]").hidden = rows.children.length > 0;
+  const known = new Map([...rows.children].map((row) => [row.dataset.metric, row]));
+  for (const name of store.names()) {
+    const { values } = store.get(name);
+    const row = known.get(name) ?? addRow(name);
+    row.querySelector("[data-last]").textContent = sig4(values.at(-1));
+    row.querySelector("[data-lowest]").textContent = sig4(
+      values.reduce((a, b) => Math.min(a, b)),
+    );
+    row.querySelector("[data-highest]").textContent = sig4(
+      values.reduce((a, b) => Math.max(a, b)),
+    );
+  }
+  document.querySelector("[data-values-empty]").hidden = rows.children.length > 0;
 }
 
 if (store.names().length) showValues();
@@ -73,11 +77,14 @@ if (store.names().length) showValues();
 // The table is read, not watched: once a second is enough.
 let isTableDue = false;
 document.addEventListener("runframe", () => {
-	board.refresh();
-	if (isTableDue) return;
-	isTableDue = true;
-	setTimeout(() => {
-		isTableDue = false;
-		showValues();
-	}, store.numLive ? 1_000 : 0);
+  board.refresh();
+  if (isTableDue) return;
+  isTableDue = true;
+  setTimeout(
+    () => {
+      isTableDue = false;
+      showValues();
+    },
+    store.numLive ? 1_000 : 0,
+  );
 });

@@ -43,7 +43,7 @@ class Story:
         self.run = run
         self.line = 0
         self.step = 0
-        self.random = random.Random(7)  # noqa: S311 - not a secret
+        self.random = random.Random(7)
 
     def start(self) -> None:
         self._tell(

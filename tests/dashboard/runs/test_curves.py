@@ -47,8 +47,8 @@ def test_a_short_history_comes_whole(run: Run) -> None:
 
 @pytest.mark.parametrize("num_steps", [31, 100, 997, 1_000, 1_001])
 def test_a_thinned_history_equals_the_slow_version(run: Run, num_steps: int) -> None:
-    values = [random.choice([None, random.random()]) for _ in range(num_steps)]  # noqa: S311
-    other = [random.random() for _ in range(num_steps)]  # noqa: S311
+    values = [random.choice([None, random.random()]) for _ in range(num_steps)]
+    other = [random.random() for _ in range(num_steps)]
     make_steps(run, {"first": other, "holey": values})
 
     curves = read_curves(run, ["holey", "first"], max_points=30)
@@ -79,9 +79,7 @@ def test_only_the_current_history_is_drawn(run: Run) -> None:
     old = Step.objects.get(run=run, step=3)
     old.superseded_by = 2
     old.save()
-    Step.objects.create(
-        run=run, step=3, epoch=2, seq=9, time=old.time, values=[0.9]
-    )
+    Step.objects.create(run=run, step=3, epoch=2, seq=9, time=old.time, values=[0.9])
 
     assert read_curves(run, ["reward/mean"])["reward/mean"].values == [0.1, 0.2, 0.9]
 

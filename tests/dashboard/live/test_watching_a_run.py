@@ -1,0 +1,234 @@
+"""A page hears all that happens to its run, once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from channels.layers import get_channel_layer
+
+from dashboard.accounts.models import Team, User
+from dashboard.live import consumer
+from dashboard.live.publish import group_name
+from dashboard.runs.models import Run
+from tests.dashboard.live.watching import in_thread, watch
+from tests.dashboard.runs.stories import Story, queue_run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return queue_run(team)
+
+
+@pytest.fixture
+def story(run: Run) -> Story:
+    story = Story(run)
+    story.start()
+    return story
+
+
+async def test_a_new_page_gets_everything_then_what_follows(
+    alice: User, story: Story
+) -> None:
+    await in_thread(story.take_steps)(3)
+
+    async with watch(story.run.id, alice) as viewer:
+        first = await viewer.next_frame()
+        await in_thread(story.take_steps)(1)
+        second = await viewer.next_frame()
+
+    assert first["type"] == "snapshot"
+    assert first["curves"]["clock"]["steps"] == [1, 2, 3]
+    assert first["run"]["state"] == "running"
+    assert second["type"] == "batch"
+    assert second["after"] == first["seq"]
+    assert [step["step"] for step in second["steps"]] == [4]
+    assert "reward/mean" in second["steps"][0]["values"]
+
+
+async def test_a_page_that_has_something_gets_only_the_rest(
+    alice: User, story: Story
+) -> None:
+    await in_thread(story.take_steps)(5)
+    run = await Run.objects.aget(id=story.run.id)
+
+    query = f"?after={run.seq - 2}&epoch={run.epoch}"
+    async with watch(run.id, alice, query) as viewer:
+        frame = await viewer.next_frame()
+
+    assert frame["type"] == "batch"
+    assert [step["step"] for step in frame["steps"]] == [4, 5]
+
+
+async def test_a_page_that_has_everything_hears_so_at_once(
+    alice: User, story: Story
+) -> None:
+    run = await Run.objects.aget(id=story.run.id)
+
+    async with watch(run.id, alice, f"?after={run.seq}&epoch={run.epoch}") as viewer:
+        message = await viewer.next(timeout=1)
+
+    assert message == {"type": "ping", "seq": run.seq}
+
+
+async def test_what_happens_between_joining_and_reading_is_not_lost(
+    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join = consumer.StreamConsumer._join
+
+    async def join_late(self: consumer.StreamConsumer) -> None:
+        await join(self)
+        await in_thread(story.take_steps)(1)
+
+    monkeypatch.setattr(consumer.StreamConsumer, "_join", join_late)
+
+    async with watch(story.run.id, alice) as viewer:
+        frame = await viewer.next_frame()
+
+    assert frame["curves"]["clock"]["steps"] == [1]
+
+
+async def test_the_doorbell_wakes_a_page_before_it_polls(
+    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "POLL_SECONDS", 30.0)
+
+    async with watch(story.run.id, alice) as viewer:
+        await viewer.next_frame()
+        await asyncio.sleep(0.5)
+        await in_thread(story.take_steps)(1)
+        frame = await viewer.next_frame()
+
+    assert [step["step"] for step in frame["steps"]] == [1]
+
+
+async def test_a_lost_doorbell_is_made_up_for_by_polling(
+    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watch(story.run.id, alice) as viewer:
+        await viewer.next_frame()
+        monkeypatch.setattr("dashboard.live.publish._silent_until", float("inf"))
+        await in_thread(story.take_steps)(1)
+        frame = await viewer.next_frame()
+
+    assert [step["step"] for step in frame["steps"]] == [1]
+
+
+async def test_many_events_come_in_few_frames(alice: User, story: Story) -> None:
+    async with watch(story.run.id, alice) as viewer:
+        first = await viewer.next_frame()
+        start = time.monotonic()
+        await in_thread(story.take_steps)(40)
+        frames = await viewer.until_seq(first["seq"] + 40)
+        seconds = time.monotonic() - start
+
+    steps = [step["step"] for frame in frames for step in frame["steps"]]
+    assert steps == list(range(1, 41))
+    assert len(frames) <= 2 + seconds / consumer.FRAME_SECONDS
+
+
+async def test_a_gap_is_filled_when_the_page_asks(alice: User, story: Story) -> None:
+    await in_thread(story.take_steps)(4)
+
+    async with watch(story.run.id, alice) as viewer:
+        snapshot = await viewer.next_frame()
+        await viewer.ask(after=snapshot["seq"] - 3, epoch=snapshot["epoch"])
+        frame = await viewer.next_frame()
+
+    assert frame["type"] == "batch"
+    assert [step["step"] for step in frame["steps"]] == [2, 3, 4]
+
+
+async def test_another_epoch_brings_a_snapshot(alice: User, story: Story) -> None:
+    await in_thread(story.take_steps)(2)
+    seq = (await Run.objects.aget(id=story.run.id)).seq
+
+    async with watch(story.run.id, alice, f"?after={seq}&epoch=7") as viewer:
+        frame = await viewer.next_frame()
+
+    assert frame["type"] == "snapshot"
+    assert frame["epoch"] == 1
+
+
+async def test_a_resumed_run_rewinds_the_open_page(alice: User, story: Story) -> None:
+    await in_thread(story.take_steps)(4)
+
+    async with watch(story.run.id, alice) as viewer:
+        first = await viewer.next_frame()
+        await in_thread(resume_after)(story.run, step=2)
+        frame = await viewer.next_frame()
+        while frame["type"] != "snapshot":
+            frame = await viewer.next_frame()
+
+    assert first["curves"]["clock"]["steps"] == [1, 2, 3, 4]
+    assert frame["epoch"] == 2
+    assert frame["curves"]["clock"]["steps"] == [1, 2]
+
+
+def resume_after(run: Run, *, step: int) -> None:
+    """As a second claim leaves it: the later steps superseded, the epoch raised."""
+    run.refresh_from_db()
+    run.steps.filter(step__gt=step).update(superseded_by=2)
+    Run.objects.filter(id=run.id).update(epoch=2, seq=run.seq + 1, last_step=step)
+
+
+async def test_far_behind_brings_a_snapshot_not_thousands_of_rows(
+    alice: User, story: Story
+) -> None:
+    await Run.objects.filter(id=story.run.id).aupdate(seq=100_000)
+
+    async with watch(story.run.id, alice, "?after=3&epoch=1") as viewer:
+        frame = await viewer.next_frame()
+
+    assert frame["type"] == "snapshot"
+
+
+async def test_a_change_of_state_reaches_the_page(alice: User, story: Story) -> None:
+    async with watch(story.run.id, alice) as viewer:
+        await viewer.next_frame()
+        await in_thread(story.end)("failed", fail_reason="The model is not there.")
+        frame = await viewer.next_frame()
+
+    assert frame["run"]["state"] == "failed"
+    assert frame["run"]["fail_reason"] == "The model is not there."
+    assert frame["run"]["has_ended"] is True
+
+
+async def test_two_viewers_see_the_same(alice: User, bob: User, story: Story) -> None:
+    async with (
+        watch(story.run.id, alice) as one,
+        watch(story.run.id, bob) as other,
+    ):
+        await one.next_frame()
+        await other.next_frame()
+        await in_thread(story.take_steps)(1)
+
+        assert await one.next_frame() == await other.next_frame()
+
+
+async def test_a_forged_ring_sends_nothing(alice: User, story: Story) -> None:
+    layer = get_channel_layer()
+    assert layer is not None
+
+    async with watch(story.run.id, alice) as viewer:
+        await viewer.next_frame()
+        message = {"type": "run.wake", "run": story.run.id, "seq": 10**9}
+        await layer.group_send(group_name(story.run.id), message)
+
+        assert await viewer.is_quiet_for(0.5)
+
+
+@pytest.mark.slow
+async def test_a_page_idle_for_12_seconds_still_hears(
+    alice: User, story: Story
+) -> None:
+    async with watch(story.run.id, alice) as viewer:
+        await viewer.next_frame()
+        await asyncio.sleep(12)
+        await in_thread(story.take_steps)(1)
+        frame = await viewer.next_frame()
+
+    assert [step["step"] for step in frame["steps"]] == [1]

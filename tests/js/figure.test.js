@@ -1,0 +1,97 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { asCsv } from "../../static/js/charts/download.js";
+import { fillFigure, hasPoints } from "../../static/js/charts/figure.js";
+import { withAlpha } from "../../static/js/charts/theme.js";
+import { RunStore } from "../../static/js/live/store.js";
+
+const read = (name) => ({ "--cohort-series-1": "#0b62c4" })[name] ?? "#123456";
+const layout = {
+  title: { text: "loss" },
+  xaxis: {},
+  yaxis: { title: { text: "loss" } },
+};
+const line = {
+  type: "scatter",
+  name: "loss",
+  line: { width: 2, color: "var(--cohort-series-1)" },
+  meta: { terms: [["loss", 1]], smooth: true },
+};
+
+function fill(traces, { smoothing = 0, x = "step" } = {}) {
+  const store = new RunStore();
+  const rows = [1, 2, 3].map((step) => ({
+    step,
+    time: 1000 + 300 * step,
+    values: { loss: step, "eval/b": 1, "eval/a": 2 },
+  }));
+  store.apply({ type: "batch", steps: rows, evaluations: [], events: [] });
+  const view = { smoothing, x };
+  return fillFigure({ data: traces, layout }, { store, view, read, revision: 4 });
+}
+
+test("colours of the theme take the place of variables", () => {
+  const { data } = fill([line]);
+
+  assert.equal(data[0].line.color, "#0b62c4");
+  assert.deepEqual(data[0].y, [1, 2, 3]);
+});
+
+test("a smoothed line has its raw one behind it, out of legend and hover", () => {
+  const { data } = fill([line], { smoothing: 0.5 });
+
+  assert.equal(data.length, 2);
+  assert.deepEqual(data[0].y, [1, 2, 3]);
+  assert.equal(data[0].showlegend, false);
+  assert.notDeepEqual(data[1].y, [1, 2, 3]);
+});
+
+test("over time the points lie where their steps ended", () => {
+  const { data, layout: drawn } = fill([line], { x: "time" });
+
+  assert.deepEqual(data[0].x, [0, 5, 10]);
+  assert.equal(drawn.xaxis.title.text, "minutes since the first step");
+});
+
+test("zoom is kept while values arrive and given up with the axis", () => {
+  assert.equal(fill([line]).layout.uirevision, fill([line]).layout.uirevision);
+  assert.notEqual(
+    fill([line]).layout.uirevision,
+    fill([line], { x: "time" }).layout.uirevision,
+  );
+});
+
+test("a family of metrics becomes one line each", () => {
+  const each = { type: "scatter", line: {}, meta: { each: "^eval/", smooth: false } };
+
+  const { data } = fill([each]);
+
+  assert.deepEqual(
+    data.map((trace) => trace.name),
+    ["eval/a", "eval/b"],
+  );
+});
+
+test("a chart whose metrics are not there has no points", () => {
+  assert.equal(
+    hasPoints(fill([{ ...line, meta: { terms: [["kl", 1]] } }]).data),
+    false,
+  );
+  assert.equal(hasPoints(fill([line]).data), true);
+});
+
+test("a colour is made transparent", () => {
+  assert.equal(withAlpha("#0b62c4", 0.2), "rgba(11, 98, 196, 0.2)");
+  assert.equal(withAlpha("#fff", 1), "rgba(255, 255, 255, 1)");
+});
+
+test("a chart's CSV has a row a step and leaves raw lines out", () => {
+  const { data } = fill([line, { ...line, name: 'a "b", c' }], { smoothing: 0.5 });
+
+  const rows = asCsv(data).trim().split("\n");
+
+  assert.equal(rows[0], 'step,loss,"a ""b"", c"');
+  assert.equal(rows.length, 4);
+  assert.equal(rows[1], "1,1,1");
+});
