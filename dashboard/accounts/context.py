@@ -43,7 +43,13 @@ def _memberships(request: HttpRequest) -> list[Membership]:
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
+    memberships = SimpleLazyObject(lambda: _memberships(request))
     return {
         "nav": _section(request),
-        "memberships": SimpleLazyObject(lambda: _memberships(request)),
+        "memberships": memberships,
+        # A page without a team of its own, such as a 404, shows the reader's first;
+        # what a view passes as team goes before this.
+        "team": SimpleLazyObject(
+            lambda: next((place.team for place in memberships), None)
+        ),
     }

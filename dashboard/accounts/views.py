@@ -37,14 +37,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @login_not_required
 @require_safe
 def show_help(request: HttpRequest) -> HttpResponse:
-    return render(request, "accounts/help.html", {"team": _some_team(request)})
-
-
-def _some_team(request: HttpRequest) -> Team | None:
-    """A team whose navigation a page without a team of its own can show."""
-    if not request.user.is_authenticated:
-        return None
-    return Team.objects.filter(members=request.user.pk).order_by("name").first()
+    return render(request, "accounts/help.html")
 
 
 @login_not_required

@@ -32,7 +32,7 @@ MAIN = (
     "checkpoint.every_steps",
     "seed",
 )
-PART_TITLES = {"optim": "Optimizer", "distributed": "Processes and threads"}
+PART_TITLES = {"optim": "Optimizer"}
 LONG_TEXTS = frozenset({"data.system_prompt", "data.prompt_template"})
 
 
@@ -53,6 +53,11 @@ class ConfigField:
     @property
     def html_id(self) -> str:
         return "field-" + self.path.replace(".", "-")
+
+    @property
+    def shown_unit(self) -> str:
+        """Left out where the title says it already: Prompts per step."""
+        return "" if self.unit in self.title.lower() else self.unit
 
     @property
     def is_long(self) -> bool:

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from dashboard.accounts.models import User
+from dashboard.accounts.services import create_sign_in_link
+
+pytestmark = pytest.mark.browser
+
+
+def test_opening_the_link_is_enough_to_sign_in(
+    alice: User, open_browser: Callable[[User | None], BrowserContext]
+) -> None:
+    token = create_sign_in_link(alice)
+    page = open_browser(None).new_page()
+
+    page.goto(f"/sign-in/{token}/")
+
+    expect(page).to_have_url("/alpha/runs/")
+
+
+def test_the_theme_is_chosen_once_for_all_pages(page: Page) -> None:
+    page.emulate_media(color_scheme="light")
+    page.goto("/alpha/runs/")
+    html = page.locator("html")
+    expect(html).to_have_attribute("data-bs-theme", "light")
+
+    page.locator("summary.menu-button").click()
+    page.get_by_label("Dark").check()
+
+    expect(html).to_have_attribute("data-bs-theme", "dark")
+    page.goto("/help/")
+    expect(html).to_have_attribute("data-bs-theme", "dark")
+
+
+def test_keys_open_the_shortcuts_and_close_what_is_open(page: Page) -> None:
+    page.goto("/alpha/runs/")
+
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+
+    page.locator("summary.menu-button").click()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Sign out")).to_be_hidden()
+    expect(page.locator("summary.menu-button")).to_be_focused()
+
+
+def test_the_first_tab_stop_skips_to_the_content(page: Page) -> None:
+    page.goto("/help/")
+
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+
+    expect(page.locator("#content")).to_be_focused()
