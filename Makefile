@@ -50,11 +50,11 @@ format: setup-tests ## Put the code into the form that `make check` expects
 test: ## Run the tests (browser tests included, slow ones not)
 	@$(INSTALL) --tests --browser
 	$(if $(JS_TESTS),node --test $(JS_TESTS))
-	$(PYTEST)
+	$(PYTEST) $(ARGS)
 
 test-slow: ## Run the tests that take minutes
 	@$(INSTALL) --tests --browser
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow $(ARGS)
 
 bench: setup-tests ## Measure, into tests/bench
 	$(PYTEST) -m load

@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,8 +51,23 @@ class Terminal:
         raise AssertionError(f"no link after {seconds} s:\n{self.text()}")
 
     def stop(self, sig: signal.Signals = signal.SIGINT) -> int:
-        self.process.send_signal(sig)
+        if self.process.poll() is None:
+            self.process.send_signal(sig)
         return self.process.wait(30)
+
+
+@pytest.fixture
+def start(data: Path, port: int) -> Iterator[Callable[..., Terminal]]:
+    """Start `up` on the test's folder; whatever happens, it is stopped."""
+    terminals: list[Terminal] = []
+
+    def start_up(*options: str) -> Terminal:
+        terminals.append(Terminal(data, port, *options))
+        return terminals[-1]
+
+    yield start_up
+    for terminal in terminals:
+        terminal.stop()
 
 
 @pytest.fixture
@@ -99,14 +114,12 @@ def sign_in(link: str) -> str:
 
 
 def test_it_starts_prints_a_link_that_signs_in_and_stops_leaving_nothing(
-    data: Path, port: int
+    start: Callable[..., Terminal], data: Path, port: int
 ) -> None:
-    terminal = Terminal(data, port, "--no-starter")
-    try:
-        link = terminal.wait_for_link()
-        landed = sign_in(link)
-    finally:
-        returncode = terminal.stop()
+    terminal = start("--no-starter")
+
+    landed = sign_in(terminal.wait_for_link())
+    returncode = terminal.stop()
 
     assert landed.startswith(f"http://127.0.0.1:{port}/")
     assert "/sign-in/" not in landed
@@ -114,27 +127,27 @@ def test_it_starts_prints_a_link_that_signs_in_and_stops_leaving_nothing(
     assert processes_of(data) == []
 
 
-def test_a_second_start_on_the_same_folder_is_refused(data: Path, port: int) -> None:
-    first = Terminal(data, port, "--no-starter")
-    try:
-        first.wait_for_link()
-        second = Terminal(data, port, "--no-starter")
+def test_a_second_start_on_the_same_folder_is_refused(
+    start: Callable[..., Terminal],
+) -> None:
+    first = start("--no-starter")
+    first.wait_for_link()
 
-        assert second.process.wait(30) == 1
-        assert "already runs on" in second.text()
-        assert "Traceback" not in second.text()
-        assert first.process.poll() is None
-    finally:
-        first.stop()
+    second = start("--no-starter")
+
+    assert second.process.wait(30) == 1
+    assert "already runs on" in second.text()
+    assert "Traceback" not in second.text()
+    assert first.process.poll() is None
 
 
 def test_a_port_in_use_is_told_before_anything_is_started(
-    data: Path, port: int
+    start: Callable[..., Terminal], data: Path, port: int
 ) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        terminal = Terminal(data, port)
+        terminal = start()
 
         assert terminal.process.wait(30) == 1
 
@@ -144,61 +157,57 @@ def test_a_port_in_use_is_told_before_anything_is_started(
 
 
 @pytest.mark.slow
-def test_a_second_start_is_quick_and_finds_everything(data: Path, port: int) -> None:
-    first = Terminal(data, port, "--no-starter")
+def test_a_second_start_is_quick_and_finds_everything(
+    start: Callable[..., Terminal],
+) -> None:
+    first = start("--no-starter")
     sign_in(first.wait_for_link())
     first.stop(signal.SIGTERM)
 
     began = time.monotonic()
-    second = Terminal(data, port, "--no-starter")
-    try:
-        landed = sign_in(second.wait_for_link())
-        took = time.monotonic() - began
-    finally:
-        second.stop()
+    second = start("--no-starter")
+    landed = sign_in(second.wait_for_link())
 
-    assert took < 15
+    assert time.monotonic() - began < 15
     assert "/sign-in/" not in landed
 
 
 @pytest.mark.slow
 def test_a_killed_start_leaves_no_process_and_no_obstacle(
-    data: Path, port: int
+    start: Callable[..., Terminal], data: Path
 ) -> None:
-    first = Terminal(data, port, "--no-starter")
+    first = start("--no-starter")
     first.wait_for_link()
-
     first.process.kill()
     first.process.wait()
-    second = Terminal(data, port, "--no-starter")
-    try:
-        second.wait_for_link()
-    finally:
-        second.stop()
+
+    second = start("--no-starter")
+    second.wait_for_link()
+    second.stop()
 
     assert processes_of(data) == []
 
 
 @pytest.mark.slow
-def test_what_is_killed_is_started_again(data: Path, port: int) -> None:
-    terminal = Terminal(data, port, "--no-starter")
-    try:
-        terminal.wait_for_link()
-        postmaster = int((data / "postgres/postmaster.pid").read_text().split()[0])
-        os.kill(postmaster, signal.SIGKILL)
-        deadline = time.monotonic() + 60
-        while not _is_ready(port):
-            assert time.monotonic() < deadline, terminal.text()
-            time.sleep(0.2)
-    finally:
-        terminal.stop()
+def test_what_is_killed_is_started_again(
+    start: Callable[..., Terminal], data: Path, port: int
+) -> None:
+    terminal = start("--no-starter")
+    terminal.wait_for_link()
+    postmaster = int((data / "postgres/postmaster.pid").read_text().split()[0])
+
+    os.kill(postmaster, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while "ended (SIGKILL)" not in terminal.text() or not is_ready(port):
+        assert time.monotonic() < deadline, terminal.text()
+        time.sleep(0.2)
+    terminal.stop()
 
     assert "database ended (SIGKILL)" in terminal.text()
     assert processes_of(data) == []
 
 
-def _is_ready(port: int) -> bool:
-    time.sleep(0.5)  # the kill takes effect
+def is_ready(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=20):
             return True
