@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+
+
+def test_a_missing_page_says_so_and_keeps_the_navigation(
+    alice_client: Client, team: Team
+) -> None:
+    response = alice_client.get(f"/{team.slug}/runs/999999/")
+
+    assert response.status_code == 404
+    assert "There is nothing here" in response.text
+    assert f'href="/{team.slug}/datasets/"' in response.text
+
+
+def test_a_strangers_team_and_no_team_look_the_same(
+    charlie_client: Client, team: Team
+) -> None:
+    def told(slug: str) -> str:
+        page = charlie_client.get(f"/{slug}/runs/").text
+        return page[page.index("<main") :].replace(slug, "")
+
+    assert told(team.slug) == told("nobody")
+
+
+def test_an_address_that_is_markup_is_shown_as_text(alice_client: Client) -> None:
+    page = alice_client.get("/x/<script>alert(1)</script>/y").text
+
+    assert "<script>alert" not in page
+
+
+def test_our_own_mistake_is_admitted_without_its_details(
+    alice_client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("dashboard.runs.views.list.list_runs", fail)
+    alice_client.raise_request_exception = False
+
+    response = alice_client.get(f"/{team.slug}/runs/")
+
+    assert response.status_code == 500
+    assert "Cohort made a mistake" in response.text
+    assert "secret detail" not in response.text
+
+
+def test_an_unknown_host_is_told_which_setting_to_change(db: None) -> None:
+    response = Client(headers={"host": "evil.example"}).get("/sign-in/")
+
+    assert response.status_code == 400
+    assert "COHORT_ALLOWED_HOSTS" in response.text
+
+
+def test_a_form_without_its_token_is_refused_with_the_remedy(db: None) -> None:
+    client = Client(enforce_csrf_checks=True)
+
+    response = client.post("/sign-in/", {"username": "a", "password": "b"})
+
+    assert response.status_code == 403
+    assert "reload the page" in response.text

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Run
+from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def runs(team: Team, alice: User) -> list[Run]:
+    dataset, recipe = make_dataset(team), make_recipe(team)
+    names = ("amber-otter", "brave-lynx", "calm-wren")
+    return [
+        make_run(team, name, dataset=dataset, recipe=recipe, owner=alice)
+        for name in names
+    ]
+
+
+def test_ticked_runs_are_compared_in_the_order_shown(
+    page: Page, runs: list[Run]
+) -> None:
+    page.goto("/alpha/runs/")
+    compare = page.get_by_role("button", name="Compare selected")
+    expect(compare).to_be_disabled()
+
+    page.get_by_label("Select amber-otter").check()
+    page.get_by_label("Select calm-wren").check()
+    compare.click()
+
+    expect(page).to_have_url(f"/alpha/compare?runs={runs[2].pk},{runs[0].pk}")
+
+
+def test_rows_change_while_the_page_is_open_and_keep_their_ticks(
+    page: Page, runs: list[Run]
+) -> None:
+    page.goto("/alpha/runs/")
+    page.get_by_label("Select amber-otter").check()
+
+    Run.objects.filter(pk=runs[0].pk).update(state="stopped", last_step=7)
+    make_run(
+        runs[0].team,
+        "deft-heron",
+        dataset=runs[0].dataset_version,
+        recipe=runs[0].recipe_version,
+    )
+
+    row = page.locator(f"tr[data-run='{runs[0].pk}']")
+    expect(row.locator(".state")).to_have_text("stopped", timeout=10_000)
+    expect(row.get_by_text("7 of 100")).to_be_visible()
+    expect(page.get_by_label("Select amber-otter")).to_be_checked()
+    expect(page.get_by_text("1 new run: show it")).to_be_visible()
+
+
+def test_a_filter_applies_at_once_and_leaves_a_short_address(
+    page: Page, runs: list[Run]
+) -> None:
+    page.goto("/alpha/runs/")
+
+    page.get_by_label("State").select_option("failed")
+
+    expect(page).to_have_url("/alpha/runs/?state=failed")
+    expect(page.get_by_text("No run fits these filters")).to_be_visible()
+
+
+def test_slash_goes_to_the_search(page: Page, runs: list[Run]) -> None:
+    page.goto("/alpha/runs/")
+
+    page.keyboard.press("/")
+
+    expect(page.get_by_label("Search")).to_be_focused()
+    expect(page.get_by_label("Search")).to_have_value("")
