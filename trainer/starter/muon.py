@@ -41,7 +41,7 @@ def orthogonalise(matrix: torch.Tensor) -> torch.Tensor:
     Newton-Schulz: X ← aX + (bA + cA²)X with A = XXᵀ, five times; singular values end
     between about 0.7 and 1.2.
     """
-    x = matrix / (matrix.norm() + 1e-7)
+    x: torch.Tensor = matrix / (matrix.norm() + 1e-7)
     is_tall = x.shape[0] > x.shape[1]
     if is_tall:
         x = x.T
