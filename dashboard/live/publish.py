@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import threading
 import time
 
-from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 from django.db import transaction
 from redis.exceptions import RedisError
@@ -14,9 +15,12 @@ from redis.exceptions import RedisError
 logger = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 1.0
-# While Redis is away every ring would cost its timeout; pages poll meanwhile.
+# While Redis is away every ring would wait for nothing; pages poll meanwhile.
 PAUSE_SECONDS = 5.0
 _silent_until = 0.0
+
+_starting = threading.Lock()
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
 
 
 def group_name(run_id: int) -> str:
@@ -28,24 +32,34 @@ def ring_on_commit(run_id: int, seq: int) -> None:
     transaction.on_commit(lambda: ring(run_id, seq), robust=True)
 
 
-def ring(run_id: int, seq: int) -> bool:
-    """Ring now; False when the bell was not heard, which costs a page 2 s at most."""
+def ring(run_id: int, seq: int) -> None:
+    """Ring without waiting; a ring that nobody hears costs a page 2 s at most."""
+    asyncio.run_coroutine_threadsafe(_ring(run_id, seq), _bell_loop())
+
+
+def _bell_loop() -> asyncio.AbstractEventLoop:
+    """A loop on a thread of its own, so that ingest never waits for Redis.
+
+    One a process: a forked child has no threads but the one that forked.
+    """
+    with _starting:
+        if os.getpid() not in _loops:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="bell", daemon=True).start()
+        return _loops[os.getpid()]
+
+
+async def _ring(run_id: int, seq: int) -> None:
     global _silent_until
     if time.monotonic() < _silent_until:
-        return False
-    try:
-        async_to_sync(_send)(run_id, seq)
-    except (RedisError, OSError, TimeoutError) as error:
-        _silent_until = time.monotonic() + PAUSE_SECONDS
-        logger.warning("Could not ring for run %s: %s", run_id, error)
-        return False
-    return True
-
-
-async def _send(run_id: int, seq: int) -> None:
+        return
     layer = get_channel_layer()
     assert layer is not None, "CHANNEL_LAYERS names no default layer"
     message = {"type": "run.wake", "run": run_id, "seq": seq}
-    await asyncio.wait_for(
-        layer.group_send(group_name(run_id), message), TIMEOUT_SECONDS
-    )
+    try:
+        await asyncio.wait_for(
+            layer.group_send(group_name(run_id), message), TIMEOUT_SECONDS
+        )
+    except (RedisError, OSError, TimeoutError) as error:
+        _silent_until = time.monotonic() + PAUSE_SECONDS
+        logger.warning("Could not ring for run %s: %s", run_id, error)

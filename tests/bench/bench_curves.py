@@ -1,4 +1,4 @@
-"""How long a long run's curves take: `pytest -m load tests/bench/bench_curves.py -s`."""
+"""A long run's curves, timed: `pytest -m load tests/bench/bench_curves.py -s`."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ async def test_a_page_that_has_everything_hears_so_at_once(
     run = await Run.objects.aget(id=story.run.id)
 
     async with watch(run.id, alice, f"?after={run.seq}&epoch={run.epoch}") as viewer:
-        message = await viewer.next(timeout=1)
+        message = await viewer.next(seconds=1)
 
     assert message == {"type": "ping", "seq": run.seq}
 

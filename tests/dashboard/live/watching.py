@@ -55,16 +55,16 @@ class Viewer:
     async def ask(self, *, after: int, epoch: int) -> None:
         await self.say(json.dumps({"type": "after", "seq": after, "epoch": epoch}))
 
-    async def next(self, timeout: float = 5) -> dict[str, Any]:
-        output = await self.app.receive_output(timeout)
+    async def next(self, seconds: float = 5) -> dict[str, Any]:
+        output = await self.app.receive_output(seconds)
         assert output["type"] == "websocket.send", output
         message: dict[str, Any] = json.loads(output["text"])
         return message
 
-    async def next_frame(self, timeout: float = 5) -> dict[str, Any]:
+    async def next_frame(self) -> dict[str, Any]:
         """The next message that is not a ping."""
         while True:
-            message = await self.next(timeout)
+            message = await self.next()
             if message["type"] != "ping":
                 return message
 
