@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from dataclasses import dataclass
@@ -11,6 +10,10 @@ from typing import Any
 
 from django.conf import settings
 
+TITLES = {
+    "countdown": "Countdown starter (0.6 M)",
+    "smollm2": "SmolLM2-135M-Instruct",
+}
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
@@ -37,20 +40,25 @@ class StarterModel:
 
 
 def starter_models() -> list[StarterModel]:
-    found = []
-    for model in sorted((settings.COHORT_DATA / "starter").glob("*/model")):
-        # Written last of all, so a model that is still being made is not offered.
-        note = model.parent / "starter.json"
-        if note.is_file() and (model / "config.json").is_file():
-            found.append(_starter(model.parent, note))
-    return found
+    folders = sorted((settings.COHORT_DATA / "starter").glob("*/"))
+    return [
+        StarterModel(key=folder.name, title=_title(folder.name), folder=folder)
+        for folder in folders
+        if _is_complete(folder)
+    ]
 
 
-def _starter(folder: Path, note: Path) -> StarterModel:
-    about = json.loads(note.read_text(encoding="utf-8"))
-    title = about.get("title") if isinstance(about, dict) else None
-    words = folder.name.replace("-", " ").replace("_", " ").capitalize()
-    return StarterModel(key=folder.name, title=str(title or words), folder=folder)
+def _is_complete(folder: Path) -> bool:
+    if not (folder / "model" / "config.json").is_file():
+        return False
+    # A warm-up writes starter.json last of all; a pretrained model appears whole,
+    # and alone.
+    names = {path.name for path in folder.iterdir()}
+    return "starter.json" in names or names == {"model"}
+
+
+def _title(key: str) -> str:
+    return TITLES.get(key) or key.replace("-", " ").replace("_", " ").capitalize()
 
 
 def label_model(path: str) -> str:

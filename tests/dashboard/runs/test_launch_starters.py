@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 from html import unescape
 from pathlib import Path
@@ -33,7 +32,7 @@ def starter(settings: Any, tmp_path: Path) -> Path:
     (folder / "model").mkdir(parents=True)
     (folder / "model" / "config.json").write_text("{}")
     (folder / "run.toml").write_text(RUN_TOML)
-    (folder / "starter.json").write_text(json.dumps({"title": "Tiny Countdown"}))
+    (folder / "starter.json").write_text("{}")
     return folder
 
 
@@ -46,7 +45,10 @@ def test_starter_models_are_offered_by_their_title(
 ) -> None:
     page = _page(alice_client, team)
 
-    assert f'<option value="{starter}/model" selected>Tiny Countdown</option>' in page
+    assert (
+        f'<option value="{starter}/model" selected>Countdown starter (0.6 M)</option>'
+        in page
+    )
 
 
 def test_a_starter_that_is_still_being_made_is_not_offered(
@@ -54,7 +56,19 @@ def test_a_starter_that_is_still_being_made_is_not_offered(
 ) -> None:
     (starter / "starter.json").unlink()
 
-    assert "Tiny Countdown" not in _page(alice_client, team)
+    assert "Countdown starter (0.6 M)" not in _page(alice_client, team)
+
+
+def test_a_pretrained_model_needs_no_note_of_its_making(
+    alice_client: Client, team: Team, starter: Path
+) -> None:
+    model = starter.parent / "smollm2" / "model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+
+    page = _page(alice_client, team)
+
+    assert f'<option value="{model}">SmolLM2-135M-Instruct</option>' in page
 
 
 def test_settings_that_suit_the_starter_are_one_click_away(
@@ -86,5 +100,5 @@ def test_a_run_of_a_starter_bears_its_title(
     alice_client.post(f"/{team.slug}/runs/new", form)
 
     run = Run.objects.get()
-    assert run.model_label == "Tiny Countdown"
+    assert run.model_label == "Countdown starter (0.6 M)"
     assert run.config["model"]["path"] == f"{starter}/model"
