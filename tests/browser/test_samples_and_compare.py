@@ -12,6 +12,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
+from tests.browser.waiting import wait_until
 from tests.dashboard.samples.factories import make_group, make_run, make_steps
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -122,7 +123,7 @@ def test_a_change_of_metric_redraws_and_is_kept_in_the_address(
 
     expect(page).to_have_url(re.compile(r"metric=loss"))
     drawn = "[...document.querySelector('.js-plotly-plot').data.at(-1).y]"
-    page.wait_for_function(f"JSON.stringify({drawn}) === '[1,2]'")
+    wait_until(page, f"JSON.stringify({drawn}) === '[1,2]'")
     page.reload()
     expect(page.get_by_label("Metric")).to_have_value("loss")
 

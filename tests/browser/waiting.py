@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import time
+
+from playwright.sync_api import Page
+
+
+def wait_until(page: Page, expression: str, *, seconds: float = 30) -> None:
+    """Until the expression is true in the page.
+
+    Playwright's own wait_for_function evaluates text inside the page, which the
+    content security policy forbids.
+    """
+    deadline = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, f"Not within {seconds:g} s: {expression}"
+        page.wait_for_timeout(50)
