@@ -1,4 +1,4 @@
-"""The child that runs a task's own code: `python -m dashboard.datasets.generator_process`.
+"""The child that runs a task's own code.
 
 Options are whatever a person typed, so a task may run for ever or fill the memory;
 here the kernel ends it. A JSON object on stdin says what is asked. On stdout comes a
@@ -42,7 +42,8 @@ def _describe() -> Iterator[dict[str, Any]]:
 
 
 def _summary(dataset: type) -> str:
-    first = (inspect.getdoc(dataset) or "").strip().split("\n\n")[0]
+    # Its own words only: inspect.getdoc would take those of the base class.
+    first = inspect.cleandoc(dataset.__doc__ or "").split("\n\n")[0]
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
     return plain.removesuffix(".")
 

@@ -59,6 +59,14 @@ class DatasetVersion(models.Model):
     def __str__(self) -> str:
         return f"{self.dataset} v{self.number}"
 
+    @property
+    def origin(self) -> str:
+        """Where the rows came from, in words."""
+        source = self.source
+        if source.get("kind") == "generator":
+            return f"task {source.get('task')}, seed {source.get('seed')}"
+        return str(source.get("filename") or source.get("kind") or "unknown")
+
 
 class DatasetRow(models.Model):
     version = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="rows")

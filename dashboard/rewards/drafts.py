@@ -54,7 +54,8 @@ class RuleDraft:
     @classmethod
     def of(cls, spec: RuleSpec) -> RuleDraft:
         texts = as_texts(spec.kind, spec.params)
-        return cls(spec.kind, spec.name, f"{spec.weight:g}", texts)
+        # Not :g, which would round the weight.
+        return cls(spec.kind, spec.name, str(spec.weight).removesuffix(".0"), texts)
 
     @property
     def rule(self) -> Rule[Any]:
@@ -139,7 +140,7 @@ class RecipeDraft:
     errors: list[str] = field(default_factory=list)
     recipe: Recipe | None = None
     json_text: str = ""
-    typed_json: str = ""  # what could not be read
+    typed_json: str | None = None  # what could not be read
     json_errors: list[str] = field(default_factory=list)
 
     @classmethod
@@ -163,9 +164,9 @@ class RecipeDraft:
         specs = [rule.spec for rule in self.rules if rule.spec and not rule.errors]
         if len(specs) == len(self.rules):
             self._join(specs)
-        self.json_text = self.typed_json or (
-            write_json(self.recipe) if self.recipe else ""
-        )
+        self.json_text = write_json(self.recipe) if self.recipe else ""
+        if self.typed_json is not None:
+            self.json_text = self.typed_json
         return self.recipe
 
     def _join(self, specs: list[RuleSpec]) -> None:

@@ -34,11 +34,11 @@ class ParamField:
     def bounds(self) -> str:
         """The bounds in words; a choice and a switch show theirs."""
         if self.minimum is not None and self.maximum is not None:
-            return f"{self.minimum:g} to {self.maximum:g}"
+            return f"{self.minimum:,} to {self.maximum:,}"
         if self.minimum is not None:
-            return f"{self.minimum:g} or more"
+            return f"{self.minimum:,} or more"
         if self.maximum is not None:
-            return f"{self.maximum:g} or less"
+            return f"{self.maximum:,} or less"
         return ""
 
 

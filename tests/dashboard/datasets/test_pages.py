@@ -1,0 +1,142 @@
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.models import Dataset, DatasetVersion, Upload
+from dashboard.datasets.queries import list_datasets
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from tests.dashboard.datasets.test_upload import upload
+
+
+def make(team: Team, user: User | None, **changes: Any) -> DatasetVersion:
+    rows = [
+        Row(prompt=f"What is {i}% of <b>200</b>?", answer=str(2 * i), columns={"i": i})
+        for i in range(45)
+    ]
+    given = {"name": "Shares", "rows": rows, "mapping": {"columns": ["i"]}, **changes}
+    return create_dataset_version(team=team, source={}, user=user, **given)
+
+
+@pytest.fixture
+def version(team: Team, alice: User) -> DatasetVersion:
+    return make(team, alice)
+
+
+def test_an_empty_list_offers_to_upload(alice_client: Client):
+    page = alice_client.get("/alpha/datasets/").content.decode()
+
+    assert "No datasets yet" in page
+
+
+def test_the_list_costs_the_same_queries_for_any_number(
+    team: Team, alice: User, django_assert_num_queries: Any
+):
+    for number in range(5):
+        make(team, alice, name=f"Dataset {number}")
+
+    with django_assert_num_queries(2):
+        listed = list_datasets(team)
+        assert [dataset.newest[0].num_rows for dataset in listed] == [45] * 5
+        assert [dataset.num_runs for dataset in listed] == [0] * 5
+
+
+def test_rows_are_paged_with_their_number(
+    alice_client: Client, version: DatasetVersion
+):
+    url = f"/alpha/datasets/{version.dataset_id}/"
+
+    assert "1–20 of 45 rows" in alice_client.get(url).content.decode()
+    assert "41–45 of 45 rows" in alice_client.get(url, {"page": 3}).content.decode()
+    assert "41–45 of 45 rows" in alice_client.get(url, {"page": 99}).content.decode()
+    assert "1–20 of 45 rows" in alice_client.get(url, {"page": "x"}).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("44%", 1), ("WHAT", 45), ("%", 45), ("_", 0), ("88", 1), ("\x00", 45), ("'", 0)],
+)
+def test_rows_are_searched_as_plain_text(
+    alice_client: Client, version: DatasetVersion, text: str, count: int
+):
+    page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/", {"q": text})
+
+    assert page.context["page"].paginator.count == count
+
+
+def test_what_rows_hold_is_inert(alice_client: Client, version: DatasetVersion):
+    page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/").content.decode()
+
+    assert "<b>200" not in page
+    assert "&lt;b&gt;200" in page
+
+
+def test_an_older_version_has_an_address(
+    alice_client: Client, team: Team, version: DatasetVersion
+):
+    make(team, None, rows=[Row(prompt="new")], dataset=version.dataset)
+    url = f"/alpha/datasets/{version.dataset_id}/"
+
+    assert alice_client.get(url).context["version"].number == 2
+    assert alice_client.get(url, {"version": 1}).context["version"] == version
+    assert alice_client.get(url, {"version": 3}).status_code == 404
+    assert alice_client.get(url, {"version": "\x00"}).status_code == 404
+
+
+PATHS = ["", "upload", "upload?dataset={id}", "generate", "{id}/", "uploads/{upload}"]
+
+
+@pytest.fixture
+def addresses(alice_client: Client, version: DatasetVersion) -> dict[str, int]:
+    upload(alice_client)
+    return {"id": version.dataset_id, "upload": Upload.objects.get().pk}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_stranger_finds_nothing(
+    charlie_client: Client, addresses: dict[str, int], path: str
+):
+    url = "/alpha/datasets/" + path.format(**addresses)
+
+    assert charlie_client.get(url).status_code == 404
+    assert charlie_client.post(url).status_code in (404, 405)
+
+
+@pytest.mark.parametrize("path", ["{id}/", "uploads/{upload}", "upload?dataset={id}"])
+def test_a_stranger_finds_nothing_under_a_team_of_their_own(
+    charlie_client: Client, addresses: dict[str, int], path: str
+):
+    url = "/other/datasets/" + path.format(**addresses)
+
+    assert charlie_client.get(url).status_code == 404
+    assert charlie_client.post(url).status_code in (404, 405)
+
+
+@pytest.mark.parametrize("path", ["upload", "upload?dataset={id}", "uploads/{upload}"])
+def test_a_viewer_may_look_but_not_change(
+    bob_client: Client, addresses: dict[str, int], path: str
+):
+    url = "/alpha/datasets/" + path.format(**addresses)
+
+    assert bob_client.get(url).status_code == 200
+    assert bob_client.post(url).status_code == 403
+    assert Dataset.objects.count() == 1
+    assert Upload.objects.count() == 1
+
+
+@pytest.mark.parametrize("wanted", ["x", "-1", "1e9", "9" * 30, "9" * 18, "٣"])
+def test_a_dataset_that_is_no_number_is_not_found(alice_client: Client, wanted: str):
+    answer = alice_client.get("/alpha/datasets/upload", {"dataset": wanted})
+
+    assert answer.status_code == 404
+
+
+def test_signed_out_people_are_asked_to_sign_in(
+    client: Client, version: DatasetVersion
+):
+    answer = client.get(f"/alpha/datasets/{version.dataset_id}/")
+
+    assert answer.status_code == 302
+    assert "/sign-in/" in answer["Location"]

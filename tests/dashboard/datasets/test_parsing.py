@@ -1,0 +1,152 @@
+"""What good files say arrives as it was written."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dashboard.datasets.parsing.formats import read_records
+from dashboard.datasets.parsing.records import Record
+
+
+def read(folder: Path, file_format: str, content: bytes) -> list[Any]:
+    path = folder / "upload"
+    path.write_bytes(content)
+    return list(read_records(file_format, path))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("final", [True, False])
+def test_jsonl_lines_may_end_in_any_of_three_ways(
+    tmp_path: Path, end: str, final: bool
+):
+    text = '{"a": 1}' + end + '{"a": 2}' + (end if final else "")
+
+    assert read(tmp_path, "jsonl", text.encode()) == [
+        Record(1, {"a": 1}),
+        Record(2, {"a": 2}),
+    ]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("final", [True, False])
+def test_csv_lines_may_end_in_any_of_three_ways(tmp_path: Path, end: str, final: bool):
+    text = "a,b" + end + "1,2" + end + "3,4" + (end if final else "")
+
+    assert read(tmp_path, "csv", text.encode()) == [
+        Record(2, {"a": "1", "b": "2"}),
+        Record(3, {"a": "3", "b": "4"}),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("file_format", ["jsonl", "csv"])
+def test_marked_encodings_are_read(tmp_path: Path, encoding: str, file_format: str):
+    text = '{"é": "日本"}\n' if file_format == "jsonl" else "é\n日本\n"
+
+    (record,) = read(tmp_path, file_format, text.encode(encoding))
+
+    assert record.values == {"é": "日本"}
+
+
+@pytest.mark.parametrize("char", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c"])
+def test_no_other_character_ends_a_line(tmp_path: Path, char: str):
+    csv = read(tmp_path, "csv", f"a\nx{char}y\nz\n".encode())
+
+    assert [record.values["a"] for record in csv] == [f"x{char}y", "z"]
+
+
+@pytest.mark.parametrize("char", ["\u2028", "\u2029", "\x85"])
+def test_no_other_character_ends_a_json_line(tmp_path: Path, char: str):
+    jsonl = read(tmp_path, "jsonl", f'{{"a": "x{char}y"}}\n'.encode())
+
+    assert jsonl == [Record(1, {"a": f"x{char}y"})]
+
+
+def test_blank_lines_are_skipped_but_counted(tmp_path: Path):
+    content = b'\n{"a": 1}\n  \n\n{"a": 2}\n'
+
+    assert [record.line for record in read(tmp_path, "jsonl", content)] == [2, 5]
+
+
+def test_a_refused_line_does_not_hide_the_others(tmp_path: Path):
+    parsed = read(tmp_path, "jsonl", b'{"a": 1}\nx\n{"a": 2}\n[]\n{"a": 3}\n')
+
+    assert [type(item).__name__ for item in parsed] == [
+        "Record",
+        "Refusal",
+        "Record",
+        "Refusal",
+        "Record",
+    ]
+    assert [item.line for item in parsed] == [1, 2, 3, 4, 5]
+
+
+def test_a_line_that_is_too_long_does_not_shift_the_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dashboard.datasets.parsing.lines.MAX_LINE_CHARS", 20)
+    content = b'{"a": 1}\n' + b"x" * 95 + b'\n{"a": 2}\n'
+
+    parsed = read(tmp_path, "jsonl", content)
+
+    assert [item.line for item in parsed] == [1, 2, 3]
+    assert parsed[2] == Record(3, {"a": 2})
+
+
+def test_quoted_csv_fields_keep_breaks_quotes_and_commas(tmp_path: Path):
+    content = 'q,a\n"one\r\ntwo, ""three""",4\nfive,6\n'
+
+    assert read(tmp_path, "csv", content.encode()) == [
+        Record(2, {"q": 'one\r\ntwo, "three"', "a": "4"}),
+        Record(4, {"q": "five", "a": "6"}),
+    ]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_the_separator_is_the_one_of_the_header(tmp_path: Path, separator: str):
+    content = f"a{separator}b\n1{separator}2\n"
+
+    (record,) = read(tmp_path, "csv", content.encode())
+
+    assert record.values == {"a": "1", "b": "2"}
+
+
+def test_a_csv_field_may_be_longer_than_python_allows_by_itself(tmp_path: Path):
+    (record,) = read(tmp_path, "csv", b"a\n" + b"x" * 200_000 + b"\n")
+
+    assert len(record.values["a"]) == 200_000
+
+
+def test_parquet_keeps_types_and_nesting(tmp_path: Path):
+    rows = [
+        {"q": "a", "n": 3, "x": 0.5, "l": [1, 2], "m": {"role": "user"}, "z": None},
+        {"q": "b", "n": None, "x": 1.0, "l": [], "m": {"role": "tool"}, "z": None},
+    ]
+    path = tmp_path / "upload"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+    assert list(read_records("parquet", path)) == [
+        Record(1, rows[0]),
+        Record(2, rows[1]),
+    ]
+
+
+def test_a_repetitive_parquet_file_of_modest_size_is_no_bomb(tmp_path: Path):
+    path = tmp_path / "upload"
+    pq.write_table(pa.table({"prompt": ["What is 2 + 2?"] * 50_000}), path)
+
+    assert sum(isinstance(r, Record) for r in read_records("parquet", path)) == 50_000
+
+
+def test_rows_past_the_limit_are_refused_without_reading_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dashboard.datasets.parsing.records.MAX_ROWS", 3)
+
+    parsed = read(tmp_path, "jsonl", b'{"a": 1}\n' * 10)
+
+    assert len(parsed) == 4
+    assert "3 rows at most" in parsed[3].problem

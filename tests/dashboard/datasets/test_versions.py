@@ -1,0 +1,183 @@
+"""A version holds what it was given, for ever."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connection
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.datasets.freeze import write_rows
+from dashboard.datasets.models import Dataset, DatasetVersion
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from tests.dashboard.datasets.test_parsing_properties import JSON, NAMES, TEXT
+
+ROWS = [
+    Row(prompt="2+2?", answer="4", columns={"level": 1, "numbers": [2, 2]}),
+    Row(prompt=[{"role": "user", "content": "Say é"}], columns={"x": None}),
+    Row(prompt="\u202e RTL \u2028", answer="", columns={"big": 1e300, "z": -0.0}),
+]
+CHAT = st.lists(
+    st.fixed_dictionaries({"role": st.just("user"), "content": TEXT}), min_size=1
+)
+
+
+def create(team: Team, rows: list[Row], **changes: Any) -> DatasetVersion:
+    given = {"name": "Sums", "mapping": {}, "source": {}, "user": None, **changes}
+    return create_dataset_version(team=team, rows=rows, **given)
+
+
+def test_rows_are_kept_in_order_with_all_they_carry(team: Team):
+    version = create(team, ROWS)
+
+    assert version.num_rows == 3
+    stored = [row.as_row() for row in version.rows.order_by("position")]
+    assert stored[:2] == ROWS[:2]
+    # 1e300 is stored as the whole number it is.
+    assert stored[2].canonical() == ROWS[2].canonical()
+
+
+def test_the_hash_is_that_of_the_frozen_file(team: Team, tmp_path: Path):
+    version = create(team, ROWS)
+    path = tmp_path / "rows.jsonl"
+
+    write_rows(version, path)
+
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == version.content_sha256
+    lines = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+    assert lines[0] == {
+        "prompt": "2+2?",
+        "answer": "4",
+        "columns": {"level": 1, "numbers": [2, 2]},
+    }
+    assert lines[1]["prompt"] == [{"role": "user", "content": "Say é"}]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    rows=st.lists(
+        st.builds(
+            Row,
+            prompt=TEXT | CHAT,
+            answer=st.none() | TEXT,
+            columns=st.dictionaries(NAMES, JSON, max_size=3),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_any_rows_freeze_to_the_hash_they_came_with(
+    team: Team, tmp_path: Path, rows: list[Row]
+):
+    Dataset.objects.all().delete()
+    version = create(team, rows)
+
+    # It raises when the stored rows hash to anything else.
+    write_rows(version, tmp_path / "rows.jsonl")
+
+
+def test_a_version_changed_behind_our_back_is_not_frozen(team: Team, tmp_path: Path):
+    version = create(team, ROWS)
+    version.rows.filter(position=0).update(answer="5")
+
+    with pytest.raises(ValueError, match="Import it again"):
+        write_rows(version, tmp_path / "rows.jsonl")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_content_is_the_next_version(team: Team):
+    first = create(team, ROWS)
+
+    second = create(team, ROWS[:2], dataset=first.dataset)
+
+    assert (first.number, second.number) == (1, 2)
+    assert first.rows.count() == 3
+    assert second.rows.count() == 2
+
+
+def test_the_same_content_is_the_same_version(team: Team):
+    first = create(team, ROWS)
+
+    again = create(team, list(ROWS), dataset=first.dataset)
+
+    assert again == first
+    assert DatasetVersion.objects.count() == 1
+    assert AuditEntry.objects.filter(verb="dataset.version_created").count() == 1
+
+
+def test_content_of_an_older_version_is_a_new_one(team: Team):
+    first = create(team, ROWS)
+    create(team, ROWS[:1], dataset=first.dataset)
+
+    assert create(team, ROWS, dataset=first.dataset).number == 3
+
+
+def test_a_name_is_taken_once_in_a_team(team: Team):
+    create(team, ROWS)
+
+    with pytest.raises(ValueError, match="already has a dataset named"):
+        create(team, ROWS)
+
+    other = Team.objects.create(slug="beta", name="Beta")
+    assert create(other, ROWS).number == 1
+
+
+def test_no_rows_make_no_dataset(team: Team):
+    with pytest.raises(ValueError, match="0 rows"):
+        create(team, [])
+
+    assert Dataset.objects.count() == 0
+
+
+def test_rows_that_fail_midway_leave_nothing(team: Team):
+    def rows():
+        yield from ROWS
+        raise RuntimeError("the disk is gone")
+
+    with pytest.raises(RuntimeError):
+        create(team, rows())
+
+    assert Dataset.objects.count() == 0
+
+
+def test_it_is_written_down_who_made_it(team: Team, alice: User):
+    version = create(team, ROWS, user=alice)
+
+    entry = AuditEntry.objects.get(verb="dataset.version_created")
+    assert entry.actor == alice
+    assert entry.object_id == version.pk
+    assert entry.detail["num_rows"] == 3
+
+
+def test_the_database_refuses_a_number_twice(team: Team):
+    version = create(team, ROWS)
+
+    with pytest.raises(IntegrityError):
+        version.dataset.versions.create(number=1, num_rows=1, mapping={})
+
+
+def test_a_hundred_thousand_rows_are_stored_in_reasonable_time(team: Team):
+    rows = (
+        Row(prompt=f"What is {i} + {i}?", answer=str(2 * i)) for i in range(100_000)
+    )
+
+    version = create(team, rows)
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*), max(position) FROM datasets_datasetrow"
+            " WHERE version_id = %s",
+            [version.pk],
+        )
+        assert cursor.fetchone() == (100_000, 99_999)

@@ -1,0 +1,20 @@
+"""A form as the editor would post it."""
+
+from __future__ import annotations
+
+from dashboard.rewards.params import as_texts
+
+
+def fields(*rules: tuple[str, dict[str, str]], **others: str) -> dict[str, str]:
+    """(kind, changed fields by their name without prefix) for each rule, in order."""
+    data = dict(others)
+    for number, (kind, changes) in enumerate(rules):
+        prefix = f"rules-{number}-"
+        texts = {
+            f"params-{name}": text
+            for name, text in as_texts(kind, {}).items()
+            if text  # an empty switch is not sent
+        }
+        given = {"kind": kind, "name": f"{kind}", "weight": "1", **texts, **changes}
+        data |= {f"{prefix}{name}": text for name, text in given.items()}
+    return data

@@ -1,0 +1,275 @@
+"""Composing a recipe: with fields, with buttons, as JSON."""
+
+import json
+
+import pytest
+from django.test import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dashboard.accounts.models import Team
+from dashboard.rewards.drafts import RecipeDraft, read_recipe, write_json
+from dashboard.rewards.models import RecipeVersion, RewardRecipe
+from dashboard.rewards.params import param_fields
+from dashboard.rewards.services import save_recipe_version
+from tests.dashboard.rewards.editor import fields
+from trainer.rewards.rules import RULES
+from trainer.rewards.spec import Recipe
+
+NEW = "/alpha/rewards/new"
+TWO = (("numeric_answer", {}), ("format_tags", {"weight": "0.2"}))
+
+
+def test_a_new_page_starts_with_a_recipe_that_works(alice_client: Client):
+    page = alice_client.get(NEW)
+
+    assert page.context["draft"].recipe is not None
+    assert "1 × answer is numerically right" in page.content.decode()
+
+
+def test_saving_makes_a_version_of_exactly_these_rules(alice_client: Client):
+    data = fields(
+        ("numeric_answer", {"params-tolerance": "0.01", "params-source": "boxed"}),
+        ("format_tags", {"weight": "-0.25", "name": "shape"}),
+        action="save",
+        name="Sums",
+        description="For sums.",
+    )
+
+    answer = alice_client.post(NEW, data)
+
+    version = RecipeVersion.objects.get()
+    assert answer["Location"] == f"/alpha/rewards/{version.recipe_id}/"
+    assert version.recipe.description == "For sums."
+    first, second = version.spec["rules"]
+    assert first["params"]["tolerance"] == 0.01
+    assert first["params"]["source"] == "boxed"
+    assert (second["name"], second["weight"]) == ("shape", -0.25)
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_every_rule_can_be_added_and_saved(alice_client: Client, kind: str):
+    params = {
+        f"params-{name}": str(value)
+        for name, value in RULES[kind].example_pass.params.items()
+    }
+    added = alice_client.post(NEW, fields(action="add", add_kind=kind))
+    assert added.status_code == 200
+    assert RULES[kind].title in added.content.decode()
+
+    answer = alice_client.post(NEW, fields((kind, params), action="save", name="x"))
+
+    assert answer.status_code == 302, answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (("length", {"weight": "x"}), "unable to parse string as a number; got 'x'"),
+        (("length", {"weight": ""}), "as a number; got ''"),
+        (("length", {"weight": "nan"}), "finite number"),
+        (("length", {"weight": "2000"}), "less than or equal to 1000; got '2000'"),
+        (("length", {"name": "No Spaces"}), "Must match"),
+        (("length", {"params-minimum": "-1"}), "greater than or equal to 0; got '-1'"),
+        (("length", {"params-minimum": "5000"}), "The minimum 5000 is above"),
+        (("length", {"params-unit": "bytes"}), "Choose one of the list"),
+        (("regex", {"params-pattern": "(", "name": "regex"}), "("),
+        (("regex", {}), "at least 1 character"),
+        (("reasoning_gym", {}), "Choose one of the list"),
+        (("numeric_answer", {"params-tolerance": "1e999"}), "finite"),
+    ],
+)
+def test_a_wrong_field_is_answered_beside_it_and_nothing_saved(
+    alice_client: Client, rule: tuple[str, dict[str, str]], said: str
+):
+    answer = alice_client.post(NEW, fields(rule, action="save", name="x"))
+
+    assert answer.status_code == 422
+    (draft,) = answer.context["draft"].rules
+    errors = [error for errors in draft.errors.values() for error in errors]
+    assert len(errors) == 1, errors
+    assert said in errors[0]
+    assert "field-error" in answer.content.decode()
+    assert RewardRecipe.objects.count() == 0
+
+
+def test_rules_of_one_name_are_refused(alice_client: Client):
+    data = fields(("length", {}), ("length", {}), action="save", name="x")
+
+    answer = alice_client.post(NEW, data)
+
+    assert answer.status_code == 422
+    assert "Two rules are named" in answer.content.decode()
+
+
+def test_no_rules_are_refused(alice_client: Client):
+    answer = alice_client.post(NEW, {"action": "save", "name": "x"})
+
+    assert answer.status_code == 422
+    assert "at least one rule" in answer.content.decode()
+
+
+@pytest.mark.parametrize("name", ["", "Taken", "x" * 81])
+def test_a_name_is_needed_and_free(alice_client: Client, team: Team, name: str):
+    recipe = Recipe.model_validate({"rules": [{"name": "a", "kind": "length"}]})
+    save_recipe_version(team=team, name="Taken", recipe=recipe, user=None)
+
+    answer = alice_client.post(NEW, fields(*TWO, action="save", name=name))
+
+    assert answer.status_code == 422
+    assert answer.context["form"].errors["name"]
+
+
+@pytest.mark.parametrize(
+    ("action", "names"),
+    [
+        ("up:1", ["b", "a", "c"]),
+        ("down:1", ["a", "c", "b"]),
+        ("up:0", ["a", "b", "c"]),
+        ("down:2", ["a", "b", "c"]),
+        ("remove:1", ["a", "c"]),
+        ("remove:9", ["a", "b", "c"]),
+        ("up:x", ["a", "b", "c"]),
+        ("up:" + "9" * 5_000, ["a", "b", "c"]),
+        ("add:length", ["a", "b", "c", "length"]),
+        ("add:nothing", ["a", "b", "c"]),
+        ("nonsense", ["a", "b", "c"]),
+    ],
+)
+def test_buttons_change_the_rules_and_keep_what_was_typed(
+    alice_client: Client, action: str, names: list[str]
+):
+    data = fields(*[("length", {"name": n, "weight": "7"}) for n in "abc"])
+
+    answer = alice_client.post(NEW, {**data, "action": action, "name": "typed"})
+
+    rules = answer.context["draft"].rules
+    assert [rule.name for rule in rules] == names
+    assert {rule.weight for rule in rules if len(rule.name) == 1} == {"7"}
+    assert 'value="typed"' in answer.content.decode()
+    assert RewardRecipe.objects.count() == 0
+
+
+def test_a_second_rule_of_a_kind_gets_a_name_of_its_own(alice_client: Client):
+    data = fields(("length", {}), action="add", add_kind="length")
+
+    answer = alice_client.post(NEW, data)
+
+    assert [r.name for r in answer.context["draft"].rules] == ["length", "length_2"]
+
+
+def test_fields_become_json(alice_client: Client):
+    data = fields(("length", {"params-maximum": "12"}))
+
+    page = alice_client.post("/alpha/rewards/check", data)
+
+    tree = json.loads(page.context["draft"].json_text)
+    assert tree["rules"][0]["params"]["maximum"] == 12
+    assert 'hx-swap-oob="true"' in page.content.decode()
+
+
+def test_json_becomes_fields(alice_client: Client):
+    tree = {"rules": [{"name": "short", "kind": "length", "params": {"maximum": 9}}]}
+
+    answer = alice_client.post(
+        NEW, fields(*TWO, action="read_json", json=json.dumps(tree))
+    )
+
+    (rule,) = answer.context["draft"].rules
+    assert (rule.name, rule.texts["maximum"]) == ("short", "9")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "This is not JSON"),
+        ("[]", "got []"),
+        ("", "This is not JSON"),
+        ("[" * 100_000, "too deep"),
+        ('{"rules": []}', "at least one rule"),
+        ('{"rules": [{"name": "a", "kind": "eval"}]}', 'no rule of kind "eval"'),
+        ('{"rules": [{"name": "a", "kind": "length", "weight": NaN}]}', "finite"),
+        ('{"rules": [{"name": "A", "kind": "length"}]}', "rules.0.name"),
+        (
+            '{"rules": [{"name": "a", "kind": "length", "params": {"mx": 1}}]}',
+            "no such parameter",
+        ),
+        ('{"rules": [{"name": "a", "kind": "length", "code": "1"}]}', "code"),
+    ],
+)
+def test_json_that_is_no_recipe_is_answered_and_the_fields_stay(
+    alice_client: Client, text: str, said: str
+):
+    answer = alice_client.post(NEW, fields(*TWO, action="read_json", json=text))
+
+    draft = answer.context["draft"]
+    assert said in "\n".join(draft.json_errors)
+    assert len(draft.rules) == 2
+    assert draft.json_text == text
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_a_recipe_survives_fields_and_json(kind: str):
+    params = dict(RULES[kind].example_pass.params)
+    rule = {"name": "x", "kind": kind, "weight": 0.123456789, "params": params}
+    recipe = Recipe.model_validate({"rules": [rule]})
+
+    draft = RecipeDraft.of(recipe)
+
+    assert draft.validate() == recipe
+    assert read_recipe(write_json(recipe)) == recipe
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_every_parameter_has_help_and_its_default_is_shown(kind: str):
+    for field in param_fields(kind):
+        assert field.help
+        assert field.kind != "json", f"{field.name} has no input of its own"
+
+
+def test_an_edited_recipe_is_its_next_version(alice_client: Client, team: Team):
+    alice_client.post(NEW, fields(*TWO, action="save", name="Sums"))
+    recipe = RewardRecipe.objects.get()
+    url = f"/alpha/rewards/{recipe.pk}/edit"
+    assert alice_client.get(url).context["draft"].rules[1].weight == "0.2"
+
+    alice_client.post(url, fields(*TWO, ("length", {}), action="save"))
+
+    assert [v.number for v in recipe.versions.order_by("number")] == [1, 2]
+
+
+def test_saving_without_a_change_says_so(alice_client: Client):
+    alice_client.post(NEW, fields(*TWO, action="save", name="Sums"))
+    recipe = RewardRecipe.objects.get()
+
+    answer = alice_client.post(
+        f"/alpha/rewards/{recipe.pk}/edit", fields(*TWO, action="save"), follow=True
+    )
+
+    assert "no new version was made" in answer.content.decode()
+    assert recipe.versions.count() == 1
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    changes=st.dictionaries(
+        st.sampled_from(
+            ["kind", "name", "weight", "params-pattern", "params-match", "params-x"]
+        ),
+        st.text(max_size=30),
+    ),
+    action=st.sampled_from(["save", "add", "up:0", "remove:0", "read_json", "try"])
+    | st.text(max_size=12),
+    name=st.text(max_size=20),
+    text=st.text(max_size=40),
+)
+def test_whatever_is_posted_is_answered(
+    alice_client: Client, changes: dict[str, str], action: str, name: str, text: str
+):
+    data = fields(("regex", changes), action=action, name=name, json=text)
+
+    assert alice_client.post(NEW, data).status_code in (200, 302, 422)

@@ -1,0 +1,54 @@
+import pytest
+
+from dashboard.rewards.sentences import recipe_sentence
+from trainer.rewards.rules import RULES
+from trainer.rewards.spec import Recipe
+
+
+def sentence(*rules: tuple[str, float, dict[str, object]]) -> str:
+    specs = [
+        {"name": f"rule_{number}", "kind": kind, "weight": weight, "params": params}
+        for number, (kind, weight, params) in enumerate(rules)
+    ]
+    return recipe_sentence(Recipe.model_validate({"rules": specs}))
+
+
+def test_weights_and_rules_read_as_a_sum():
+    text = sentence(("numeric_answer", 1, {}), ("format_tags", 0.2, {}))
+
+    assert text == "1 × answer is numerically right + 0.2 × uses think and answer tags"
+
+
+def test_a_negative_weight_is_taken_away():
+    text = sentence(
+        ("exact_answer", 2, {}),
+        ("length", -0.5, {"minimum": 10, "maximum": 2_000, "unit": "words"}),
+    )
+
+    assert text == "2 × answer is exactly right − 0.5 × is 10 to 2,000 words long"
+
+
+def test_a_first_negative_weight_keeps_its_sign():
+    assert sentence(("exact_answer", -1, {})) == "− 1 × answer is exactly right"
+
+
+@pytest.mark.parametrize(
+    ("match", "said"), [("contains", "contains"), ("whole", "is"), ("absent", "avoids")]
+)
+def test_a_pattern_is_quoted_braces_and_all(match: str, said: str):
+    text = sentence(("regex", 1, {"pattern": "a{2}", "match": match}))
+
+    assert text == f"1 × {said} /a{{2}}/"
+
+
+def test_one_tag_is_one_tag():
+    text = sentence(("format_tags", 1, {"think_tag": "", "answer_tag": "final"}))
+
+    assert text == "1 × uses final tag"
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_every_rule_can_be_said(kind: str):
+    params = RULES[kind].example_pass.params
+
+    assert sentence((kind, 1, dict(params))).startswith("1 × ")

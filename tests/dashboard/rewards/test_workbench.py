@@ -1,0 +1,224 @@
+"""Trying a recipe shows what training would score."""
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.rewards.models import RewardRecipe
+from dashboard.rewards.workbench import as_sample, split_completions, try_recipe
+from tests.dashboard.rewards.editor import fields
+from trainer.rewards.scoring import score_completion
+from trainer.rewards.spec import Recipe
+
+TRY = "/alpha/rewards/try"
+RULES = (
+    ("numeric_answer", {}),
+    ("format_tags", {"weight": "0.5"}),
+    ("length", {"weight": "-0.25", "params-maximum": "40"}),
+)
+COMPLETIONS = [
+    "<think>two twos</think><answer>4</answer>",
+    "4",
+    "four, surely, and I say so at some length",
+    "<think>\U0001f600 é </think>\n<answer>٤</answer>",
+]
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    rows = [
+        Row(prompt=f"{i}+{i}?", answer=str(2 * i), columns={"target": i})
+        for i in range(12)
+    ]
+    return create_dataset_version(
+        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+    )
+
+
+def data(version: DatasetVersion, **others: str) -> dict[str, str]:
+    shown = {"try-version": str(version.pk), "try-offset": "0", "try-seed": ""}
+    return fields(*RULES, **{**shown, **others})
+
+
+def test_scores_equal_those_of_the_engine(
+    alice_client: Client, version: DatasetVersion
+):
+    answer = alice_client.post(
+        TRY, data(version, **{"completion-2": "\n---\n".join(COMPLETIONS)})
+    )
+
+    bench = answer.context["benches"][2]
+    recipe = answer.context["draft"].recipe
+    expected = [score_completion(recipe, as_sample(bench.row, c)) for c in COMPLETIONS]
+    assert [one.score for one in bench.tried] == expected
+    assert [one.completion for one in bench.tried] == COMPLETIONS
+    assert bench.tried[0].score.total == 1.25
+    assert ">1.25<" in answer.content.decode()
+
+
+def test_advantages_compare_within_the_row(
+    alice_client: Client, version: DatasetVersion
+):
+    answer = alice_client.post(
+        TRY, data(version, **{"completion-2": "4\n---\nno", "completion-3": "6"})
+    )
+
+    two, one = answer.context["benches"][2:4]
+    # Totals 0.75 and -0.25: mean 0.25, standard deviation 0.7071.
+    assert two.tried[0].advantage == pytest.approx(0.5 / (0.5**0.5 + 1e-4))
+    assert two.tried[1].advantage == pytest.approx(-0.5 / (0.5**0.5 + 1e-4))
+    assert one.tried[0].advantage is None
+
+
+def test_trying_stores_nothing(alice_client: Client, version: DatasetVersion):
+    alice_client.post(TRY, data(version, **{"completion-0": "0"}))
+
+    assert RewardRecipe.objects.count() == 0
+
+
+def test_a_viewer_may_try(bob_client: Client, version: DatasetVersion):
+    answer = bob_client.post(TRY, data(version, **{"completion-0": "0"}))
+
+    assert answer.context["benches"][0].tried[0].score.rules["numeric_answer"] == 1
+
+
+def test_a_stranger_may_not(
+    charlie_client: Client, alice_client: Client, version: DatasetVersion
+):
+    assert charlie_client.post(TRY, data(version)).status_code == 404
+
+    answer = charlie_client.post("/other/rewards/try", data(version))
+
+    assert "0+0?" not in answer.content.decode()
+
+
+def test_rows_start_where_one_asks(alice_client: Client, version: DatasetVersion):
+    def positions(**others: str) -> list[int]:
+        answer = alice_client.post(TRY, data(version, **others))
+        return [bench.row.position for bench in answer.context["benches"]]
+
+    assert positions() == [0, 1, 2, 3, 4]
+    assert positions(**{"try-offset": "9"}) == [9, 10, 11]
+    assert positions(**{"try-offset": "99"}) == []
+    drawn = positions(**{"try-seed": "7"})
+    assert drawn == positions(**{"try-seed": "7"})
+    assert len(set(drawn)) == 5
+    assert drawn != [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("try-offset", "-1"),
+        ("try-offset", "x"),
+        ("try-seed", "1.5"),
+        ("try-version", "0"),
+    ],
+)
+def test_a_wrong_choice_of_rows_is_answered(
+    alice_client: Client, version: DatasetVersion, field: str, text: str
+):
+    answer = alice_client.post(TRY, data(version, **{field: text}))
+
+    assert answer.status_code == 200
+    assert "field-error" in answer.content.decode()
+
+
+def test_a_rule_that_lacks_its_column_warns(
+    alice_client: Client, version: DatasetVersion
+):
+    shown = {"try-version": str(version.pk), "try-offset": "0"}
+
+    answer = alice_client.post(TRY, fields(("countdown", {}), **shown))
+
+    page = answer.content.decode()
+    assert "cannot judge some of these rows" in page
+    assert "no column &quot;numbers&quot;" in page
+
+
+def test_an_error_stands_in_its_cell_and_is_no_zero(
+    alice_client: Client, version: DatasetVersion
+):
+    rules = [*RULES, ("countdown", {})]
+    shown = {"try-version": str(version.pk), "try-offset": "0", "completion-1": "2"}
+
+    answer = alice_client.post(TRY, fields(*rules, **shown))
+
+    (one,) = answer.context["benches"][1].tried
+    assert one.score.rules["countdown"] is None
+    assert "cell-error" in answer.content.decode()
+
+
+def test_a_recipe_that_is_not_complete_scores_nothing(
+    alice_client: Client, version: DatasetVersion
+):
+    shown = {"try-version": str(version.pk), "try-offset": "0", "completion-1": "2"}
+
+    answer = alice_client.post(TRY, fields(("length", {"weight": "x"}), **shown))
+
+    page = answer.content.decode()
+    assert "not complete yet" in page
+    assert answer.context["benches"][1].text == "2"
+    assert answer.context["benches"][1].tried == []
+
+
+def test_a_completion_that_is_too_long_is_answered(
+    alice_client: Client, version: DatasetVersion
+):
+    answer = alice_client.post(TRY, data(version, **{"completion-0": "x" * 50_001}))
+
+    assert "50,001 characters; 50,000 can be tried" in answer.content.decode()
+
+
+def test_too_many_completions_are_answered(
+    alice_client: Client, version: DatasetVersion
+):
+    answer = alice_client.post(TRY, data(version, **{"completion-0": "x\n---\n" * 65}))
+
+    assert "more than 64 completions" in answer.content.decode()
+
+
+def test_when_the_time_is_over_the_rest_is_left(
+    version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dashboard.rewards.workbench.MAX_SECONDS", -1.0)
+    recipe = Recipe.model_validate({"rules": [{"name": "a", "kind": "length"}]})
+
+    (bench,) = try_recipe(recipe, list(version.rows.all()[:1]), {0: "a\n---\nb"})
+
+    assert [one.score for one in bench.tried] == [None, None]
+
+
+def test_what_is_pasted_is_inert(alice_client: Client, version: DatasetVersion):
+    pasted = "</textarea><script>alert(1)</script>"
+
+    answer = alice_client.post(TRY, data(version, **{"completion-0": pasted}))
+
+    assert "<script>alert" not in answer.content.decode()
+
+
+def test_without_a_dataset_the_workbench_says_so(alice_client: Client):
+    page = alice_client.get("/alpha/rewards/new").content.decode()
+
+    assert "no dataset to try it on yet" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "completions"),
+    [
+        ("", []),
+        ("  \n ", []),
+        ("a", ["a"]),
+        ("a\n\nb", ["a\n\nb"]),
+        ("a\n---\nb", ["a", "b"]),
+        ("a\r\n---\r\nb\r\n", ["a", "b"]),
+        ("a\n---  \n\n---\nb", ["a", "b"]),
+        ("a --- b\n----\nc", ["a --- b\n----\nc"]),
+        ("\na\n---\n b ", ["a", " b "]),
+    ],
+)
+def test_three_dashes_part_completions(text: str, completions: list[str]):
+    assert split_completions(text) == completions
