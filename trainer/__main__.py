@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -19,6 +20,10 @@ COMMANDS = {
 
 def main(arguments: Sequence[str]) -> int:
     """Dispatch to a command; each module has `add_arguments` and `main`."""
+    # torch's threads wait for one another by spinning. On cores shared with a web
+    # server or a browser that made a step of a small model 40 times slower. OpenMP
+    # reads this when torch is loaded, so it is set before that.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     lines = "\n".join(f"  {name:<12} {help}" for name, (_, help) in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="python -m trainer",

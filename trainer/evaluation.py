@@ -45,10 +45,7 @@ def evaluate(
     measured = evaluation_metrics(
         groups, highest=highest, read_answer=answer_reader(recipe)
     )
-    return {
-        f"eval/{name}/{metric}": value
-        for metric, value in measured.items()
-    }
+    return {f"eval/{name}/{metric}": value for metric, value in measured.items()}
 
 
 def evaluation_metrics(

@@ -85,6 +85,7 @@ def load_policy(
     """
     source = config.path if path is None else path
     revision = config.revision if path is None else None
+    _check_folder(source)
     tokenizer = load_tokenizer(tokenizer_path or source, revision=revision)
     device = pick_device(config)
     model = _load_model(source, revision=revision, dtype=pick_dtype(config, device))
@@ -101,9 +102,7 @@ def load_policy(
     return policy
 
 
-def _load_model(
-    source: str, *, revision: str | None, dtype: torch.dtype
-) -> PreTrainedModel:
+def _check_folder(source: str) -> None:
     folder = Path(source)
     looks_like_folder = folder.is_absolute() or source.startswith(".")
     if looks_like_folder and not folder.is_dir():
@@ -116,6 +115,11 @@ def _load_model(
             f"The folder {source} holds no model (no config.json). Set model.path to "
             "a folder that save_pretrained wrote."
         )
+
+
+def _load_model(
+    source: str, *, revision: str | None, dtype: torch.dtype
+) -> PreTrainedModel:
     try:
         model = AutoModelForCausalLM.from_pretrained(
             source, revision=revision or "main", dtype=dtype, use_safetensors=True

@@ -22,9 +22,7 @@ def test_values_and_gradients_at_a_worked_point(
 ) -> None:
     logprob = torch.tensor([-1.2], dtype=torch.float64, requires_grad=True)
 
-    found = kl_estimate(
-        logprob, torch.tensor([-1.0], dtype=torch.float64), estimator
-    )
+    found = kl_estimate(logprob, torch.tensor([-1.0], dtype=torch.float64), estimator)
     found.sum().backward()
 
     assert found.item() == pytest.approx(value, abs=5e-9)

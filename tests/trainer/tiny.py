@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from trainer.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 CHARACTERS = "abcdefgh0123456789+-*/=()<> .,:>!?\n"
@@ -54,10 +60,12 @@ def write_rows(path: Path, count: int = 24) -> Path:
     return path
 
 
-def config_tree(model: Path, rows: Path, **parts: dict[str, Any]) -> dict[str, Any]:
+def config_tree(
+    model_path: Path, rows: Path, /, **parts: dict[str, Any]
+) -> dict[str, Any]:
     """A run of a few quick steps; keyword arguments change its parts."""
     tree: dict[str, dict[str, Any]] = {
-        "model": {"path": str(model)},
+        "model": {"path": str(model_path)},
         "data": {"rows": str(rows), "num_eval_rows": 4},
         "rollout": {"prompts_per_step": 4, "group_size": 4, "max_new_tokens": 12},
         "reward": {
@@ -88,26 +96,31 @@ def write_config(folder: Path, tree: dict[str, Any]) -> Path:
     return path
 
 
-def trainer_command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "trainer", *(str(each) for each in arguments)]
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stderr: str
 
 
-def run_trainer(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        trainer_command(*arguments),
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def run_trainer(*arguments: object) -> Done:
+    """Run a command in this process: loading torch anew takes many times longer."""
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+    num_threads = torch.get_num_threads()
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            code = main([str(each) for each in arguments])
+    finally:
+        torch.set_num_threads(num_threads)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return Done(code, errors.getvalue())
 
 
 def start_trainer(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     environment = options.pop("env", {})
     return subprocess.Popen(
-        trainer_command(*arguments),
+        [sys.executable, "-m", "trainer", *(str(each) for each in arguments)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
         stdout=subprocess.PIPE,

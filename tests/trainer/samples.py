@@ -1,0 +1,37 @@
+"""Made-up batches for tests."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+
+from trainer.batch import Batch, MicroBatch, TrainingSample, set_advantages
+from trainer.policy import Policy
+
+
+def make_batch(num_samples: int, *, seed: int = 0) -> Batch:
+    rng = random.Random(seed)
+
+    def ids(low: int, high: int) -> tuple[int, ...]:
+        return tuple(rng.randrange(2, 30) for _ in range(rng.randint(low, high)))
+
+    samples = []
+    for _ in range(num_samples):
+        completion = ids(1, 9)
+        samples.append(
+            TrainingSample(
+                prompt_ids=ids(1, 12),
+                completion_ids=completion,
+                sampling_logprobs=tuple(-rng.random() for _ in completion),
+            )
+        )
+    return Batch(tuple(samples))
+
+
+def cut(batch: Batch, policy: Policy, *, max_tokens: int) -> list[MicroBatch]:
+    """Micro-batches with advantages that depend on the sample alone."""
+    micro_batches = batch.micro_batches(max_tokens=max_tokens, device=policy.device)
+    count = len(batch.samples)
+    set_advantages(micro_batches, torch.linspace(-1, 1, count).double()[None])
+    return micro_batches

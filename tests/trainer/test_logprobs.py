@@ -1,0 +1,83 @@
+"""Chunked log-probs equal the plain computation, value and gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trainer import logprobs as module
+from trainer.logprobs import token_logprobs
+
+
+def plain(
+    hidden: torch.Tensor,
+    head: torch.nn.Linear,
+    targets: torch.Tensor,
+    temperature: float,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    every = (head(hidden) * scale / temperature).log_softmax(-1)
+    chosen = every.gather(1, targets[:, None]).squeeze(1)
+    return chosen, -(every.exp() * every).sum(-1)
+
+
+@pytest.fixture(params=["kept", "computed again"])
+def _in_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_LOGITS", 33)  # 3 tokens of 11
+    monkeypatch.setattr(module, "_MAX_KEPT", 10**6 if request.param == "kept" else 0)
+
+
+@pytest.mark.usefixtures("_in_chunks")
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("uses_entropy", [False, True])
+def test_values_and_gradients_equal_the_plain_ones(
+    *, with_bias: bool, uses_entropy: bool
+) -> None:
+    torch.manual_seed(0)
+    targets = torch.randint(0, 11, (7,))
+    weights = torch.randn(7)
+    found = []
+    for compute in (plain, None):
+        torch.manual_seed(1)
+        head = torch.nn.Linear(5, 11, bias=with_bias)
+        hidden = torch.randn(7, 5, requires_grad=True)
+        if compute is None:
+            logprob, entropy = token_logprobs(
+                hidden, head, targets, temperature=0.7, logit_scale=1.3
+            )
+        else:
+            logprob, entropy = compute(hidden, head, targets, 0.7, 1.3)
+        loss = (logprob * weights).sum()
+        if uses_entropy:
+            loss = loss + (entropy * weights.flip(0)).sum()
+        loss.backward()
+        found.append([logprob, entropy, hidden.grad, head.weight.grad, head.bias])
+        if with_bias:
+            found[-1].append(head.bias.grad)
+
+    for mine, expected in zip(found[1], found[0], strict=True):
+        if expected is not None:
+            assert torch.allclose(mine, expected, atol=1e-5)
+
+
+def test_an_impossible_token_leaves_the_entropy_finite() -> None:
+    head = torch.nn.Linear(1, 3, bias=False)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[0.0], [0.0], [-1e30]]))
+
+    _, entropy = token_logprobs(
+        torch.ones(1, 1), head, torch.tensor([0]), temperature=1.0
+    )
+
+    assert entropy.item() == pytest.approx(0.6931, abs=1e-4)
+
+
+def test_no_tokens_give_no_logprobs() -> None:
+    logprob, entropy = token_logprobs(
+        torch.zeros(0, 4),
+        torch.nn.Linear(4, 9),
+        torch.zeros(0, dtype=torch.long),
+        temperature=1.0,
+    )
+
+    assert logprob.shape == entropy.shape == (0,)

@@ -1,0 +1,366 @@
+"""The loss, against hand-computed cases, a slow version and properties."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from trainer.config import LossConfig
+from trainer.losses import BatchTotals, objective, policy_loss
+
+
+def one_token(ratio: float, advantage: float, **options: Any) -> tuple[float, float]:
+    """Loss of a single token and its gradient with respect to the log-prob."""
+    logprob = torch.tensor([[math.log(ratio) - 1]], dtype=torch.float64)
+    logprob.requires_grad_()
+
+    loss, _ = policy_loss(
+        logprob,
+        torch.tensor([[-1.0]], dtype=torch.float64),
+        torch.tensor([advantage]),
+        torch.ones(1, 1),
+        LossConfig(**options),
+    )
+    loss.backward()
+    assert logprob.grad is not None
+    return loss.item(), logprob.grad.item()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "gradient"),
+    [
+        (1.1, 1.0, -1.1, -1.1),  # inside the bounds: -r A
+        (1.5, 1.0, -1.2, 0.0),  # above, improving: clipped
+        (1.5, -1.0, 1.5, 1.5),  # above, getting worse: not clipped
+        (0.5, 1.0, -0.5, -0.5),
+        (0.5, -1.0, 0.8, 0.0),
+    ],
+)
+def test_the_clipped_surrogate(
+    ratio: float, advantage: float, loss: float, gradient: float
+) -> None:
+    assert one_token(ratio, advantage) == pytest.approx((loss, gradient), abs=1e-6)
+
+
+def test_the_upper_bound_may_be_higher_than_the_lower() -> None:
+    loss, _ = one_token(1.5, 1.0, clip_high=0.28)
+
+    assert loss == pytest.approx(-1.28)
+
+
+def test_dual_clip_bounds_the_loss_of_a_bad_token() -> None:
+    assert one_token(9.0, -2.0, dual_clip=3.0) == pytest.approx((6.0, 0.0))
+    assert one_token(9.0, 2.0, dual_clip=3.0)[0] == pytest.approx(-2.4)
+
+
+def test_reinforce_is_minus_advantage_times_logprob() -> None:
+    loss, gradient = one_token(1.5, 2.0, surrogate="reinforce")
+
+    assert loss == pytest.approx(-2 * (math.log(1.5) - 1))
+    assert gradient == pytest.approx(-2.0)
+
+
+def test_cispo_keeps_the_gradient_of_a_clipped_token() -> None:
+    loss, gradient = one_token(1.5, 2.0, surrogate="cispo")
+
+    assert loss == pytest.approx(-1.2 * 2 * (math.log(1.5) - 1))
+    assert gradient == pytest.approx(-1.2 * 2)
+
+
+def test_gspo_clips_by_the_ratio_of_the_sequence() -> None:
+    logprobs = torch.tensor([[0.3, 0.1, 9.0]], dtype=torch.float64)
+    mask = torch.tensor([[1, 1, 0]])
+
+    loss, metrics = policy_loss(
+        logprobs,
+        torch.zeros(1, 3, dtype=torch.float64),
+        torch.tensor([1.0]),
+        mask,
+        LossConfig(surrogate="gspo", clip_high=10.0),
+    )
+
+    assert loss.item() == pytest.approx(-math.exp(0.2))
+    assert metrics["ratio/max"] == pytest.approx(math.exp(0.2))
+
+
+# Three tokens of advantage +1 and one of -1; ratios on both sides of the bounds.
+LOGPROBS = torch.log(torch.tensor([[0.7, 1.1, 1.6], [0.6, 5.0, 5.0]])).double()
+MASK = torch.tensor([[1, 1, 1], [1, 0, 0]])
+ADVANTAGES = torch.tensor([1.0, -1.0])
+# -0.7, -1.1, -1.2 and, clipped from below, +0.8
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"),
+    [
+        ("token_mean", (-3.0 + 0.8) / 4),
+        ("sequence_mean_token_mean", (-1.0 + 0.8) / 2),
+        ("sequence_mean_token_sum", (-3.0 + 0.8) / 2),
+        ("constant", (-3.0 + 0.8) / (2 * 10)),
+    ],
+)
+def test_aggregations(aggregation: Any, expected: float) -> None:
+    config = LossConfig(aggregation=aggregation, constant_length=10)
+
+    loss, _ = policy_loss(
+        LOGPROBS, torch.zeros(2, 3).double(), ADVANTAGES, MASK, config
+    )
+
+    assert loss.item() == pytest.approx(expected)
+
+
+def test_aggregation_can_turn_the_sign_of_the_loss() -> None:
+    ratios = torch.log(torch.tensor([[1.0, 1.0, 1.0], [1.2, 1.0, 1.0]])).double()
+    old = torch.zeros(2, 3).double()
+
+    by_token, _ = policy_loss(
+        ratios, old, ADVANTAGES, MASK, LossConfig(aggregation="token_mean")
+    )
+    by_sequence, _ = policy_loss(
+        ratios,
+        old,
+        ADVANTAGES,
+        MASK,
+        LossConfig(aggregation="sequence_mean_token_mean"),
+    )
+
+    assert by_token.item() == pytest.approx((-3 + 1.2) / 4)
+    assert by_sequence.item() == pytest.approx((-1 + 1.2) / 2)
+
+
+def test_a_constant_divisor_must_be_given() -> None:
+    with pytest.raises(ValueError, match="constant_length"):
+        policy_loss(
+            LOGPROBS, LOGPROBS, ADVANTAGES, MASK, LossConfig(aggregation="constant")
+        )
+
+
+def slow_loss(
+    logprobs: list[list[float]],
+    old: list[list[float]],
+    reference: list[list[float]],
+    advantages: list[float],
+    lengths: list[int],
+    kl_coef: float,
+) -> float:
+    """Token-mean GRPO with k3, token by token."""
+    total, count = 0.0, 0
+    for row, length in enumerate(lengths):
+        for t in range(length):
+            ratio = math.exp(logprobs[row][t] - old[row][t])
+            clipped = min(max(ratio, 0.8), 1.2)
+            gain = min(ratio * advantages[row], clipped * advantages[row])
+            gap = reference[row][t] - logprobs[row][t]
+            total += -gain + kl_coef * (math.exp(gap) - gap - 1)
+            count += 1
+    return total / count
+
+
+def test_it_equals_a_slow_version() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logprobs, old, reference = (
+        -torch.rand(5, 7, generator=generator, dtype=torch.float64) for _ in range(3)
+    )
+    advantages = torch.randn(5, generator=generator, dtype=torch.float64)
+    lengths = [7, 1, 4, 6, 2]
+    mask = (torch.arange(7)[None] < torch.tensor(lengths)[:, None]).long()
+
+    loss, metrics = policy_loss(
+        logprobs, old, advantages, mask, LossConfig(kl_coef=0.3), reference
+    )
+
+    expected = slow_loss(
+        logprobs.tolist(),
+        old.tolist(),
+        reference.tolist(),
+        advantages.tolist(),
+        lengths,
+        0.3,
+    )
+    assert loss.item() == pytest.approx(expected)
+    assert metrics["loss"] == pytest.approx(expected)
+
+
+def test_at_ratio_one_the_gradient_is_that_of_reinforce() -> None:
+    advantages = torch.tensor([0.7, -1.3])
+    gradients = []
+    for surrogate in ("clip", "reinforce", "cispo"):
+        logprobs = -torch.rand(2, 3, generator=torch.Generator().manual_seed(1))
+        logprobs.requires_grad_()
+        loss, _ = policy_loss(
+            logprobs,
+            logprobs.detach(),
+            advantages,
+            MASK,
+            LossConfig(surrogate=surrogate),  # type: ignore[arg-type]
+        )
+        loss.backward()
+        gradients.append(logprobs.grad)
+
+    assert torch.allclose(gradients[0], gradients[1])
+    assert torch.allclose(gradients[0], gradients[2])
+
+
+@pytest.mark.parametrize("surrogate", ["clip", "reinforce", "gspo", "cispo"])
+@pytest.mark.parametrize(
+    "aggregation",
+    [
+        "token_mean",
+        "sequence_mean_token_mean",
+        "sequence_mean_token_sum",
+        "constant",
+    ],
+)
+def test_parts_of_a_batch_add_up_to_the_batch(surrogate: Any, aggregation: Any) -> None:
+    config = LossConfig(
+        surrogate=surrogate, aggregation=aggregation, constant_length=5, kl_coef=0.1
+    )
+    generator = torch.Generator().manual_seed(2)
+    logprobs, old, reference = (
+        -torch.rand(4, 5, generator=generator, dtype=torch.float64) for _ in range(3)
+    )
+    advantages = torch.randn(4, generator=generator, dtype=torch.float64)
+    mask = (torch.arange(5)[None] < torch.tensor([5, 1, 3, 4])[:, None]).long()
+    totals = BatchTotals(num_tokens=13, num_sequences=4)
+
+    whole, _ = policy_loss(logprobs, old, advantages, mask, config, reference)
+    parts = [
+        objective(
+            logprobs[rows],
+            old[rows],
+            advantages[rows],
+            mask[rows],
+            config,
+            reference[rows],
+            totals=totals,
+        )[0]
+        for rows in (slice(0, 1), slice(1, 4))
+    ]
+
+    assert (parts[0] + parts[1]).item() == pytest.approx(whole.item())
+
+
+def test_what_padding_holds_does_not_matter() -> None:
+    padded = LOGPROBS.clone()
+    padded[1, 1:] = -math.inf
+    padded.requires_grad_()
+
+    loss, _ = policy_loss(
+        padded,
+        torch.zeros(2, 3).double(),
+        ADVANTAGES,
+        MASK,
+        LossConfig(kl_coef=0.1),
+        torch.full((2, 3), -1.0).double(),
+    )
+    loss.backward()
+
+    assert loss.isfinite()
+    assert padded.grad is not None
+    assert padded.grad.isfinite().all()
+
+
+def test_token_advantages_weigh_each_token() -> None:
+    advantages = torch.tensor([[1.0, 0.0, 0.0], [-1.0, 7.0, 7.0]])
+
+    loss, _ = policy_loss(
+        torch.zeros(2, 3), torch.zeros(2, 3), advantages, MASK, LossConfig()
+    )
+
+    assert loss.item() == pytest.approx(0.0)
+
+
+def test_clip_shares_count_tokens_that_lost_their_gradient() -> None:
+    _, metrics = policy_loss(
+        LOGPROBS, torch.zeros(2, 3).double(), ADVANTAGES, MASK, LossConfig()
+    )
+
+    assert metrics["clip/frac_high"] == 0.25
+    assert metrics["clip/frac_low"] == 0.25
+    assert metrics["ratio/max"] == pytest.approx(1.6)
+
+
+def corrected(kind: str) -> tuple[float, dict[str, float]]:
+    """Loss of tokens with importance weights 2, 4 and (second sequence) 0.5."""
+    old = torch.zeros(2, 2).double()
+    sampling = -torch.log(torch.tensor([[2.0, 4.0], [0.5, 9.0]])).double()
+    loss, metrics = policy_loss(
+        old,
+        old,
+        torch.tensor([1.0, 1.0]),
+        torch.tensor([[1, 1], [1, 0]]),
+        LossConfig(importance_correction=kind),  # type: ignore[arg-type]
+        sampling_logprobs=sampling,
+    )
+    return -loss.item() * 3, metrics
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights"),
+    [
+        ("token_truncate", 2 + 3 + 0.5),
+        ("token_mask", 2 + 0 + 0.5),
+        ("sequence_truncate", 3 + 3 + 0.5),
+        ("sequence_mask", 0 + 0 + 0.5),
+    ],
+)
+def test_importance_correction(kind: str, weights: float) -> None:
+    total, _ = corrected(kind)
+
+    assert total == pytest.approx(weights)
+
+
+def test_masked_tokens_are_counted() -> None:
+    _, metrics = corrected("sequence_mask")
+
+    assert metrics["importance/frac_masked"] == pytest.approx(2 / 3)
+
+
+def test_the_entropy_bonus_lowers_the_loss() -> None:
+    loss, _ = policy_loss(
+        torch.zeros(1, 2),
+        torch.zeros(1, 2),
+        torch.tensor([0.0]),
+        torch.ones(1, 2),
+        LossConfig(entropy_coef=0.5),
+        entropy=torch.tensor([[1.0, 3.0]]),
+    )
+
+    assert loss.item() == pytest.approx(-1.0)
+
+
+def test_kl_in_the_reward_is_left_out_of_the_loss() -> None:
+    loss, metrics = policy_loss(
+        torch.zeros(1, 2),
+        torch.zeros(1, 2),
+        torch.tensor([0.0]),
+        torch.ones(1, 2),
+        LossConfig(kl_coef=0.5, kl_in="reward"),
+        torch.ones(1, 2),
+    )
+
+    assert loss.item() == 0.0
+    assert metrics["kl/mean"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"kl_coef": 0.1}, "reference"),
+        ({"entropy_coef": 0.1}, "entropy"),
+        ({"importance_correction": "token_mask"}, "log-probs of sampling"),
+    ],
+)
+def test_what_a_setting_needs_must_be_given(
+    options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ValueError, match=named):
+        policy_loss(LOGPROBS, LOGPROBS, ADVANTAGES, MASK, LossConfig(**options))
+
+
+def test_shapes_that_do_not_fit_are_named() -> None:
+    with pytest.raises(ValueError, match=r"\[2, 3\], \[2, 3\], \[2, 3\] and \[3\]"):
+        policy_loss(LOGPROBS, LOGPROBS, torch.zeros(3), MASK, LossConfig())

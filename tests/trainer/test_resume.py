@@ -1,0 +1,220 @@
+"""A resumed run equals one that was never interrupted, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.tiny import (
+    config_tree,
+    only,
+    read_events,
+    run_trainer,
+    start_trainer,
+    write_config,
+)
+
+# What a clock measures differs; all else must not.
+CLOCK = ("time/", "tokens_per_second")
+
+
+def untimed(event: dict[str, Any]) -> dict[str, Any]:
+    kept = {k: v for k, v in event.items() if k not in ("line", "epoch", "time")}
+    if "metrics" in kept:
+        kept["metrics"] = {
+            k: v for k, v in kept["metrics"].items() if not k.startswith(CLOCK)
+        }
+    return kept
+
+
+def story(*logs: Path, after: int = 0) -> list[dict[str, Any]]:
+    kinds = ("group_scored", "step_finished", "evaluated")
+    events = [event for log in logs for event in read_events(log)]
+    return [
+        untimed(event)
+        for event in events
+        if event["type"] in kinds and event["step"] > after
+    ]
+
+
+@pytest.fixture(scope="module")
+def config(
+    tmp_path_factory: pytest.TempPathFactory, model_folder: Path, rows_path: Path
+) -> Path:
+    tree = config_tree(
+        model_folder,
+        rows_path,
+        loss={"kl_coef": 0.05},
+        optim={"num_steps": 6, "schedule": "cosine", "warmup_steps": 1},
+    )
+    return write_config(tmp_path_factory.mktemp("resume"), tree)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(config: Path) -> Path:
+    out = config.parent / "undisturbed"
+    done = run_trainer("run", config, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def wait_for(path: Path, text: str) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        if path.exists() and text in path.read_text():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{path} never said {text}")
+
+
+def assert_same_end(out: Path, undisturbed: Path, *, epoch: int) -> None:
+    mine = out / "checkpoints" / f"step-000006-epoch-{epoch}"
+    theirs = undisturbed / "checkpoints" / "step-000006-epoch-1"
+    for name in ("model/model.safetensors", "optimizer.safetensors"):
+        assert (mine / name).read_bytes() == (theirs / name).read_bytes()
+
+
+def test_the_same_run_twice_is_the_same(config: Path, undisturbed: Path) -> None:
+    out = config.parent / "again"
+
+    run_trainer("run", config, "--out", out)
+
+    assert_same_end(out, undisturbed, epoch=1)
+    assert story(out / "events.jsonl") == story(undisturbed / "events.jsonl")
+
+
+def test_killed_and_resumed_it_ends_as_if_nothing_had_happened(
+    config: Path, undisturbed: Path
+) -> None:
+    out = config.parent / "killed"
+    child = start_trainer("run", config, "--out", out)
+    wait_for(out / "events.jsonl", '"checkpoint_saved"')
+    wait_for(out / "events.jsonl", '"step":3,"type":"step_finished"')
+    child.kill()
+    child.communicate()
+
+    done = run_trainer("run", config, "--out", out, "--resume")
+
+    assert done.returncode == 0, done.stderr
+    events = read_events(out / "events.jsonl")
+    assert events[0]["type"] == "run_resumed"
+    resumed = events[0]["step"]
+    assert resumed >= 2
+    assert {event["epoch"] for event in events} == {2}
+    assert_same_end(out, undisturbed, epoch=2)
+    assert story(out / "events.jsonl") == story(
+        undisturbed / "events.jsonl", after=resumed
+    )
+
+
+def test_what_a_killed_run_logged_up_to_its_checkpoint_is_kept(
+    config: Path, undisturbed: Path
+) -> None:
+    out = config.parent / "killed"
+    resumed = read_events(out / "events.jsonl")[0]["step"]
+
+    old = [e for e in story(out / "events-1.jsonl") if e["step"] <= resumed]
+
+    whole = story(undisturbed / "events.jsonl")
+    assert old == [event for event in whole if event["step"] <= resumed]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_saves_and_goes_on_where_it_was(
+    config: Path, undisturbed: Path, number: signal.Signals
+) -> None:
+    out = config.parent / f"stopped-{number.name}"
+
+    def stop() -> None:
+        wait_for(out / "events.jsonl", '"step":1,"type":"step_finished"')
+        os.kill(os.getpid(), number)
+
+    waiting = threading.Thread(target=stop)
+    waiting.start()
+    stopped = run_trainer("run", config, "--out", out)
+    waiting.join()
+
+    events = read_events(out / "events.jsonl")
+    assert stopped.returncode == 3
+    assert events[-1]["type"] == "run_stopped"
+    last_step = max(event["step"] for event in only(events, "step_finished"))
+    assert last_step < 6
+    assert events[-1]["checkpoint"] == f"step-{last_step:06d}-epoch-1"
+
+    resume_from = out / "checkpoints" / events[-1]["checkpoint"]
+    done = run_trainer(
+        "run",
+        config,
+        "--out",
+        config.parent / f"resumed-{number.name}",
+        "--checkpoints",
+        out / "checkpoints",
+        "--resume-from",
+        resume_from,
+        "--epoch",
+        7,
+    )
+    assert done.returncode == 0, done.stderr
+    assert_same_end(out, undisturbed, epoch=7)
+
+
+def test_a_damaged_checkpoint_is_passed_over(config: Path, undisturbed: Path) -> None:
+    out = config.parent / "damaged"
+    out.mkdir()
+    checkpoints = undisturbed / "checkpoints"
+    copied = out / "checkpoints"
+    for name in ("step-000004-epoch-1", "step-000006-epoch-1"):
+        _copy(checkpoints / name, copied / name)
+    weights = copied / "step-000006-epoch-1" / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+
+    done = run_trainer("run", config, "--out", out, "--resume")
+
+    assert done.returncode == 0, done.stderr
+    assert read_events(out / "events.jsonl")[0]["step"] == 4
+    assert_same_end(out, undisturbed, epoch=1)
+
+
+def test_a_named_checkpoint_that_is_damaged_is_refused(
+    config: Path, tmp_path: Path
+) -> None:
+    done = run_trainer(
+        "run", config, "--out", tmp_path, "--resume-from", tmp_path / "step-1"
+    )
+
+    assert done.returncode == 2
+    assert "is no checkpoint" in done.stderr
+
+
+def test_it_ends_when_its_supervisor_is_gone(config: Path) -> None:
+    read_end, write_end = os.pipe()
+    out = config.parent / "orphan"
+    child = start_trainer(
+        "run",
+        config,
+        "--out",
+        out,
+        env={"COHORT_PARENT_PIPE": str(read_end)},
+        pass_fds=(read_end,),
+    )
+    os.close(read_end)
+    wait_for(out / "events.jsonl", '"run_started"')
+
+    os.close(write_end)
+    child.communicate(timeout=30)
+
+    assert child.returncode == 75
+
+
+def _copy(source: Path, target: Path) -> None:
+    for path in source.rglob("*"):
+        if path.is_file():
+            copy = target / path.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())

@@ -1,0 +1,203 @@
+"""Sampling: shared prefills, rows that leave, seeds and log-probs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainer.tiny import write_model
+from trainer.batch import Batch, TrainingSample
+from trainer.config import DataConfig, ModelConfig
+from trainer.groups import Completion
+from trainer.policy import Policy, load_policy
+from trainer.prompts import Prompt, PromptRenderer, Row
+from trainer.rollout import transformers_engine
+from trainer.rollout.engine import Request
+from trainer.rollout.transformers_engine import TransformersEngine, draw_tokens
+from trainer.seeding import derive, uniforms
+
+TEXTS = ["1+1=", "a", "(12 - 3) * 7 = ?\n", "12345678901234567890=", "b>c"]
+
+
+def prompts_of(policy: Policy) -> list[Prompt]:
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+    return [
+        renderer.render(Row(index=n, prompt=text, answer=None, columns={}))
+        for n, text in enumerate(TEXTS)
+    ]
+
+
+def requests_of(policy: Policy, group_size: int) -> list[Request]:
+    return [
+        Request(
+            prompt=prompt,
+            seeds=tuple(1000 * prompt.index + k for k in range(group_size)),
+        )
+        for prompt in prompts_of(policy)
+    ]
+
+
+def sample(
+    policy: Policy, requests: list[Request], **options: Any
+) -> list[tuple[Completion, ...]]:
+    settings = {"max_new_tokens": 30, "temperature": 1.0} | options
+    rows = settings.pop("max_batch_rows", 512)
+    engine = TransformersEngine(policy, max_batch_rows=rows)
+    return engine.sample(requests, **settings)
+
+
+def ids_of(groups: list[tuple[Completion, ...]]) -> list[list[tuple[int, ...]]]:
+    return [[completion.token_ids for completion in group] for group in groups]
+
+
+def test_greedy_decoding_equals_transformers(policy: Policy) -> None:
+    requests = requests_of(policy, 1)
+
+    found = sample(policy, requests, temperature=0)
+
+    for request, (completion,) in zip(requests, found, strict=True):
+        ids = torch.tensor([request.prompt.token_ids])
+        expected = policy.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=30,
+            do_sample=False,
+        )
+        assert list(completion.token_ids) == expected[0, ids.shape[1] :].tolist()
+
+
+def test_logprobs_equal_the_trainers(policy: Policy) -> None:
+    requests = requests_of(policy, 6)
+
+    groups = sample(policy, requests, temperature=0.7)
+
+    samples = [
+        TrainingSample(
+            prompt_ids=request.prompt.token_ids,
+            completion_ids=completion.token_ids,
+            sampling_logprobs=completion.logprobs,
+        )
+        for request, group in zip(requests, groups, strict=True)
+        for completion in group
+    ]
+    for micro in Batch(tuple(samples)).micro_batches(
+        max_tokens=200, device=policy.device
+    ):
+        with torch.no_grad():
+            logprobs, _ = policy.logprobs(micro, temperature=0.7)
+        assert torch.allclose(logprobs, micro.sampling_logprobs, atol=2e-5)
+
+
+def test_a_completion_follows_from_its_seed_alone(policy: Policy) -> None:
+    requests = requests_of(policy, 6)
+
+    together = ids_of(sample(policy, requests))
+
+    assert together == ids_of(sample(policy, requests))
+    assert together == ids_of(sample(policy, requests, max_batch_rows=4))
+    alone = [ids_of(sample(policy, [request]))[0] for request in requests]
+    assert together == alone
+    assert len({ids for group in together for ids in group}) > 20
+
+
+def test_a_prompt_is_prefilled_once_for_its_group(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefilled: list[int] = []
+    original = TransformersEngine._prefill_part
+
+    def counting(self: Any, ids: torch.Tensor, mask: torch.Tensor) -> Any:
+        prefilled.append(len(ids))
+        return original(self, ids, mask)
+
+    monkeypatch.setattr(TransformersEngine, "_prefill_part", counting)
+
+    sample(policy, requests_of(policy, 6))
+
+    assert sum(prefilled) == len(TEXTS)
+
+
+def test_a_prefill_in_parts_gives_the_same_completions(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = requests_of(policy, 3)
+    whole = ids_of(sample(policy, requests))
+
+    monkeypatch.setattr(transformers_engine, "_PREFILL_TOKENS", 40)
+
+    assert ids_of(sample(policy, requests)) == whole
+
+
+def test_completions_outgrow_the_caches_first_block(policy: Policy) -> None:
+    policy.eos_ids = (len(policy.tokenizer) + 5,)  # never ends
+
+    groups = sample(policy, requests_of(policy, 2), max_new_tokens=150)
+
+    assert {c.num_tokens for group in groups for c in group} == {150}
+    assert {c.end_reason for group in groups for c in group} == {"length"}
+
+
+def test_a_completion_ends_with_its_end_token(policy: Policy) -> None:
+    groups = sample(policy, requests_of(policy, 20), max_new_tokens=40)
+
+    ended = [c for group in groups for c in group if c.end_reason == "stop"]
+    assert ended
+    for completion in ended:
+        assert completion.token_ids[-1] in policy.eos_ids
+        assert not set(completion.token_ids[:-1]) & set(policy.eos_ids)
+        assert "<eos>" not in completion.text
+        written = policy.tokenizer.encode(completion.text, add_special_tokens=False)
+        assert written == list(completion.token_ids[:-1])
+
+
+def test_models_with_a_window_sample_as_transformers_do(tmp_path: Path) -> None:
+    folder = write_model(
+        tmp_path / "window",
+        use_sliding_window=True,
+        sliding_window=8,
+        max_window_layers=1,
+    )
+    policy = load_policy(ModelConfig(path=str(folder), device="cpu"))
+    requests = requests_of(policy, 1)
+
+    found = sample(policy, requests, temperature=0)
+
+    for request, (completion,) in zip(requests, found, strict=True):
+        ids = torch.tensor([request.prompt.token_ids])
+        expected = policy.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=30,
+            do_sample=False,
+        )
+        assert list(completion.token_ids) == expected[0, ids.shape[1] :].tolist()
+
+
+def test_tokens_are_drawn_with_their_probabilities() -> None:
+    logits = torch.tensor([0.5, -1.0, 2.0, 0.0, -torch.inf])
+    seeds = [derive(0, place) for place in range(4000)]
+    drawn = torch.from_numpy(uniforms(seeds, first=3, count=1)[:, 0])
+
+    chosen, logprobs = draw_tokens(logits.expand(4000, 5), drawn, temperature=2.0)
+
+    probs = (logits / 2).softmax(0)
+    counts = Counter(chosen.tolist())
+    for token in range(5):
+        spread = (4000 * probs[token] * (1 - probs[token])).sqrt().item()
+        assert abs(counts[token] - 4000 * probs[token].item()) <= 4 * spread
+    assert torch.allclose(logprobs, probs.log()[chosen])
+
+
+def test_random_numbers_are_even_and_follow_from_seed_and_place() -> None:
+    values = uniforms(range(200), first=0, count=100)
+
+    assert values.min() >= 0
+    assert values.max() < 1
+    counts = np.histogram(values, bins=10, range=(0, 1))[0]
+    assert (abs(counts - 2000) < 4 * 2000**0.5).all()
+    assert np.array_equal(uniforms([7], first=40, count=5)[0], values[7, 40:45])
