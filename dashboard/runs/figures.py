@@ -7,6 +7,7 @@ expression), one trace each. Colours are CSS variables, so a chart follows the t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -92,7 +93,7 @@ def _signal() -> list[Chart]:
     shares = [
         _share("▲ all right", "right", [[right, 1]]),
         _share("◆ mixed", "mixed", [[constant, -1]], constant=1),
-        _share("＝ tied", "tied", [[constant, 1], [right, -1], [wrong, -1]]),
+        _share("= tied", "tied", [[constant, 1], [right, -1], [wrong, -1]]),
         _share("▼ all wrong", "wrong", [[wrong, 1]]),
     ]
     return [
@@ -109,13 +110,16 @@ def _signal() -> list[Chart]:
 
 
 def _policy(has_reference: bool) -> list[Chart]:
-    kl = [_line("kl/mean", color=1), _line("kl/p99", color=4), _line("kl/max", color=2)]
+    tail = [_line("kl/p99", color=4), _line("kl/max", color=2)]
     clip = [_line("clip/frac_low", color=2), _line("clip/frac_high", color=1)]
     ratio = [_line("ratio/mean", color=1), _line("ratio/max", color=2)]
+    kl = [
+        _chart("kl/mean", "Distance to the reference", y="nats per token"),
+        _chart("kl/p99, kl/max", "The farthest tokens", tail, y="nats per token"),
+    ]
+    without = Chart(id="kl", title="kl/mean", about=NO_REFERENCE, figure=None)
     return [
-        _chart("kl/…", "Distance to the reference", kl, y="nats per token")
-        if has_reference
-        else Chart(id="kl", title="kl/mean", about=NO_REFERENCE, figure=None),
+        *(kl if has_reference else [without]),
         _chart("advantage/abs_mean", "Size of the advantages", y="advantage"),
         _chart("entropy", "Of the policy's next token", y="nats per token"),
         _chart("clip/frac_…", "Tokens whose ratio is clipped", clip, y="share"),
@@ -153,17 +157,18 @@ def _chart(
     y_axis: dict[str, Any] | None = None,
 ) -> Chart:
     figure = go.Figure(data=list(traces) or [_line(title, color=1)])
+    data = [trace for trace in figure.data if trace.showlegend is not False]
     figure.update_layout(
         template=go.layout.Template(),  # an empty one: the page has its own colours
         title={"text": title},
         xaxis={"title": {"text": "step"}},
-        yaxis={"title": {"text": y}, **(y_axis or {})},
+        yaxis={"title": {"text": y}, "exponentformat": "e", **(y_axis or {})},
         hovermode="x unified",
-        showlegend=len(figure.data) > 1,
+        showlegend=len(data) > 1 or data[0].name is None,
     )
     tree: dict[str, Any] = figure.to_plotly_json()
     del tree["layout"]["template"]
-    identity = title.replace("/", "-").replace("<", "").replace(">", "").strip("-…_")
+    identity = re.sub(r"\W+", "-", title).strip("-_")
     return Chart(id=identity, title=title, about=about, figure=tree)
 
 
@@ -213,5 +218,5 @@ def _layer(
         line={"width": 0.5, "color": f"var(--cohort-{color})"},
         fillcolor=f"var(--cohort-{color})",
         hovertemplate=_hover(unit),
-        meta={"terms": terms, "constant": constant, "smooth": False, "alpha": 0.75},
+        meta={"terms": terms, "constant": constant, "smooth": True, "alpha": 0.75},
     )

@@ -63,9 +63,10 @@ def _isoformat(moment: datetime | None) -> str | None:
 def _seconds_left(run: Run) -> float | None:
     """Steps still to come, each as long as the last one; evaluations come on top."""
     seconds = run.summary.get("last", {}).get("time/step")
-    if run.state in RESTING or not seconds or not run.last_step:
+    num_left = run.num_steps - run.last_step
+    if run.state in RESTING or not seconds or num_left <= 0:
         return None
-    return float(seconds) * max(0, run.num_steps - run.last_step)
+    return float(seconds) * num_left
 
 
 def _notice(run: Run) -> str:

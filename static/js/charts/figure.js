@@ -60,7 +60,8 @@ function draw(trace, { steps, values }, { axis, view, read }) {
   const x = steps.map(axis.place);
   const colored = color(trace, read);
   const line = { ...colored, x, y: smooth(values, weight), customdata: steps };
-  const hasRaw = weight > 0 && trace.line?.width > 0;
+  // Behind a band's edges and a stack's layers a raw line would say nothing.
+  const hasRaw = weight > 0 && trace.line?.width > 0 && !trace.stackgroup;
   return hasRaw ? [faint(colored, x, values), line] : [line];
 }
 
@@ -103,7 +104,10 @@ function layOut(layout, { axis, view, read, revision }) {
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { ...colors.font, family: "inherit", size: 12 },
     hoverlabel: colors.hoverlabel,
-    legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", font: { size: 11 } },
+    legend: {
+      orientation: "h",
+      traceorder: "normal",
+      entrywidth: 0, x: 0, y: 1, yanchor: "bottom", font: { size: 11 } },
     xaxis: {
       ...decorate(layout.xaxis, axis.title),
       unifiedhovertitle: { text: axis.unit ? `%{x:.3~f} ${axis.unit}` : "step %{x}" },

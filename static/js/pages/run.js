@@ -10,7 +10,7 @@ const QUEUE_LOOK_EVERY = 10_000;
 const MAX_LIVE_STEPS = 3_000; // then a fresh, thinned snapshot is lighter
 
 export const store = new RunStore();
-let hasEnded = false;
+let hasEnded = "ended" in root.dataset;
 let isQueued = false;
 let countdown = null;
 

@@ -1,0 +1,233 @@
+"""A run's overview, config and checkpoints; stopping it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.runs.figures import NO_REFERENCE
+from dashboard.runs.models import Run, RunState
+from tests.dashboard.runs.stories import Story, queue_run
+from tests.dashboard.samples.factories import make_config, make_run
+from trainer.config import RunConfig
+
+RULES = [
+    {
+        "name": "answer",
+        "kind": "exact_answer",
+        "weight": 0.1,
+        "params": {},
+    }
+]
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return queue_run(team)
+
+
+def page(client: Client, run: Run, tab: str = "") -> str:
+    response = client.get(f"/alpha/runs/{run.id}/{tab}")
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+@pytest.mark.parametrize("tab", ["", "config/", "checkpoints/"])
+def test_every_tab_names_the_run_and_its_state(
+    alice_client: Client, run: Run, tab: str
+) -> None:
+    html = page(alice_client, run, tab)
+
+    assert run.name in html
+    assert 'data-state="queued"' in html
+
+
+ADDRESSES = [
+    "", "config/", "checkpoints/", "stream.json", "curves.json?metrics=loss",
+    "config.toml",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_stranger_finds_nothing(
+    charlie_client: Client, run: Run, address: str
+) -> None:
+    own = charlie_client.get(f"/other/runs/{run.id}/{address}")
+    theirs = charlie_client.get(f"/alpha/runs/{run.id}/{address}")
+
+    assert (own.status_code, theirs.status_code) == (404, 404)
+
+
+def figures(html: str) -> dict[str, Any]:
+    start = html.index('<script id="figures"')
+    text = html[html.index(">", start) + 1 : html.index("</script>", start)]
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_each_rule_of_the_recipe_has_a_line(alice_client: Client, run: Run) -> None:
+    traces = figures(page(alice_client, run))["reward-rule-mean"]["data"]
+
+    assert [trace["name"] for trace in traces] == ["answer", "format"]
+    assert traces[0]["meta"]["terms"] == [["reward/answer/mean", 1]]
+
+
+def test_shares_of_groups_add_up_to_all(alice_client: Client, run: Run) -> None:
+    traces = figures(page(alice_client, run))["group-frac"]["data"]
+    metrics = {"zero_std": 0.7, "all_max": 0.4, "all_min": 0.2}
+
+    shares = [
+        trace["meta"]["constant"]
+        + sum(metrics[m.removeprefix("group/frac_")] * f for m, f in terms(trace))
+        for trace in traces
+    ]
+
+    assert shares == pytest.approx([0.4, 0.3, 0.1, 0.2])
+
+
+def terms(trace: dict[str, Any]) -> list[tuple[str, float]]:
+    return [tuple(term) for term in trace["meta"]["terms"]]
+
+
+def test_kl_is_drawn_only_where_it_is_measured(
+    alice_client: Client, team: Team
+) -> None:
+    without = queue_run(team)
+    with_kl = queue_run(team, config=make_config(loss={"kl_coef": 0.01}))
+
+    assert NO_REFERENCE in page(alice_client, without)
+    assert "kl-mean" in figures(page(alice_client, with_kl))
+    assert "kl-mean" not in figures(page(alice_client, without))
+
+
+def test_last_values_are_there_without_any_script(
+    alice_client: Client, run: Run
+) -> None:
+    story = Story(run)
+    story.start()
+    story.take_steps(2, **{"reward/mean": 0.8125})
+
+    assert "0.8125" in page(alice_client, run)
+
+
+def test_the_overview_takes_few_queries(
+    alice_client: Client, run: Run, django_assert_max_num_queries: Any
+) -> None:
+    # Session, user, membership, run, place in the queue, memberships.
+    with django_assert_max_num_queries(6):
+        page(alice_client, run)
+
+
+def test_what_differs_from_the_defaults_is_marked(
+    alice_client: Client, team: Team
+) -> None:
+    config = make_config(optim={"learning_rate": 3e-5})
+    html = page(alice_client, queue_run(team, config=config), "config/")
+
+    rows = html.split("<tr")
+    changed = [row for row in rows if row.startswith(' class="config-changed"')]
+    assert any("learning_rate" in row and "3e-05" in row for row in changed)
+    assert not any("beta1" in row for row in changed)
+
+
+@pytest.mark.parametrize("suffix", ["toml", "json"])
+def test_the_downloaded_config_is_the_snapshot(
+    alice_client: Client, team: Team, suffix: str
+) -> None:
+    awkward = {"prompt_template": 'a "quoted"\n{prompt} \\ 😀 \x7f', "rows": "r.jsonl"}
+    config = make_config(RULES, data=awkward)
+    run = make_run(team, config=config)
+
+    text = page(alice_client, run, f"config.{suffix}")
+
+    tree = tomllib.loads(text) if suffix == "toml" else json.loads(text)
+    assert RunConfig.model_validate(tree) == RunConfig.model_validate(config)
+
+
+def test_checkpoints_say_step_size_and_hash(alice_client: Client, run: Run) -> None:
+    story = Story(run)
+    story.start()
+    story.take_steps(1)
+    story.save_checkpoint()
+
+    html = page(alice_client, run, "checkpoints/")
+
+    assert "step-000001-epoch-1" in html
+    assert "4.2 MB" in html
+    assert "ab" * 32 in html
+
+
+def test_stopping_a_queued_run_ends_it(alice_client: Client, run: Run) -> None:
+    response = alice_client.post(f"/alpha/runs/{run.id}/stop")
+
+    run.refresh_from_db()
+    assert response.status_code == 302
+    assert run.state == RunState.STOPPED
+
+
+def test_stopping_a_running_run_asks_its_worker(alice_client: Client, run: Run) -> None:
+    Story(run).start()
+
+    alice_client.post(f"/alpha/runs/{run.id}/stop")
+
+    run.refresh_from_db()
+    assert run.state == RunState.STOPPING
+
+
+def test_a_viewer_may_not_stop(bob_client: Client, run: Run) -> None:
+    html = page(bob_client, run)
+    response = bob_client.post(f"/alpha/runs/{run.id}/stop")
+
+    run.refresh_from_db()
+    assert response.status_code == 403
+    assert run.state == RunState.QUEUED
+    assert "Stop the run" not in html
+
+
+def test_looking_at_the_stop_address_stops_nothing(
+    alice_client: Client, run: Run
+) -> None:
+    assert alice_client.get(f"/alpha/runs/{run.id}/stop").status_code == 405
+
+
+def test_a_failed_run_says_why_and_leads_to_its_logs(
+    alice_client: Client, team: Team
+) -> None:
+    run = make_run(team, state="failed", fail_reason="No such model: gpt-9.")
+
+    html = page(alice_client, run)
+
+    assert "No such model: gpt-9." in html
+    assert f"/alpha/runs/{run.id}/logs/" in html
+
+
+@pytest.mark.parametrize(
+    "query", ["", "?metrics=", "?metrics=loss&first_step=x", "?metrics=a&max_points=-1"]
+)
+def test_a_bad_look_at_curves_is_answered(
+    alice_client: Client, run: Run, query: str
+) -> None:
+    response = alice_client.get(f"/alpha/runs/{run.id}/curves.json{query}")
+
+    assert response.status_code == 400
+    assert response.json()["error"]
+
+
+def test_curves_are_served_for_a_range_of_steps(alice_client: Client, run: Run) -> None:
+    story = Story(run)
+    story.start()
+    story.take_steps(6)
+
+    answer = alice_client.get(
+        f"/alpha/runs/{run.id}/curves.json",
+        {"metrics": "loss,never", "first_step": 2, "last_step": 4},
+    ).json()
+
+    assert answer["curves"]["loss"]["steps"] == [2, 3, 4]
+    assert answer["curves"]["never"]["steps"] == []
+    assert answer["is_thinned"] is False

@@ -1,0 +1,138 @@
+"""The stream over HTTP: the same frames, the same answer however often one asks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run, RunState
+from tests.dashboard.runs.stories import Story, queue_run
+
+
+@pytest.fixture
+def story(team: Team) -> Story:
+    story = Story(queue_run(team))
+    story.start()
+    story.score_group()
+    story.take_steps(3)
+    story.evaluate()
+    return story
+
+
+def ask(client: Client, run: Run, **query: Any) -> dict[str, Any]:
+    response = client.get(f"/alpha/runs/{run.id}/stream.json", query)
+    assert response.status_code == 200, response.content
+    frame: dict[str, Any] = response.json()
+    return frame
+
+
+def test_asking_twice_gives_the_same(alice_client: Client, story: Story) -> None:
+    first = ask(alice_client, story.run, after=3, epoch=1)
+
+    assert ask(alice_client, story.run, after=3, epoch=1) == first
+
+
+def test_parts_asked_one_after_another_make_the_whole(
+    alice_client: Client, story: Story
+) -> None:
+    head = ask(alice_client, story.run)["seq"]
+
+    steps = []
+    for after in range(1, head):
+        frame = ask(alice_client, story.run, after=after, epoch=1)
+        steps.append([step["step"] for step in frame["steps"]])
+
+    assert steps[0] == [1, 2, 3]
+    assert steps[-1] == []
+    assert all(later in (earlier, earlier[1:]) for earlier, later in pairwise(steps))
+
+
+def test_groups_and_their_completions_are_not_pushed(
+    alice_client: Client, story: Story
+) -> None:
+    frame = ask(alice_client, story.run)
+
+    assert [event["type"] for event in frame["events"]] == ["run_started"]
+    assert "completion 0" not in str(frame)
+
+
+def test_a_snapshot_has_curves_evaluations_and_state(
+    alice_client: Client, story: Story
+) -> None:
+    frame = ask(alice_client, story.run)
+
+    assert frame["type"] == "snapshot"
+    assert frame["run"]["last_step"] == 3
+    assert frame["curves"]["clock"]["steps"] == [1, 2, 3]
+    assert len(frame["curves"]["names"]["reward/mean"]["values"]) == 3
+    assert frame["evaluations"][0]["step"] == 3
+
+
+def test_a_page_that_names_no_epoch_is_judged_by_what_it_had(
+    alice_client: Client, story: Story
+) -> None:
+    assert ask(alice_client, story.run, after=4)["type"] == "batch"
+
+    Run.objects.filter(id=story.run.id).update(epoch=2)
+
+    assert ask(alice_client, story.run, after=4)["type"] == "snapshot"
+
+
+def test_nothing_new_is_an_empty_batch(alice_client: Client, story: Story) -> None:
+    head = ask(alice_client, story.run)["seq"]
+
+    frame = ask(alice_client, story.run, after=head, epoch=1)
+
+    assert (frame["type"], frame["steps"], frame["seq"]) == ("batch", [], head)
+
+
+@pytest.mark.parametrize("query", [{"after": "x"}, {"after": "-1"}, {"epoch": "1e3"}])
+def test_a_position_that_is_not_a_number_is_named(
+    alice_client: Client, story: Story, query: dict[str, str]
+) -> None:
+    response = alice_client.get(f"/alpha/runs/{story.run.id}/stream.json", query)
+
+    assert response.status_code == 400
+    assert repr(next(iter(query.values()))) in response.json()["error"]
+
+
+def test_a_batch_takes_the_same_few_queries_however_much_it_holds(
+    alice_client: Client, story: Story, django_assert_num_queries: Any
+) -> None:
+    story.take_steps(20)
+
+    # Session, user, membership, run; then steps, evaluations, events.
+    with django_assert_num_queries(7):
+        ask(alice_client, story.run, after=2, epoch=1)
+
+
+def test_a_queued_run_says_what_it_waits_for(alice_client: Client, team: Team) -> None:
+    queue_run(team)
+    second = queue_run(team)
+
+    notice = ask(alice_client, second)["run"]["notice"]
+
+    assert notice == "Waits for a free training worker; 1 run is before it."
+
+
+def test_a_run_queued_again_says_that_its_worker_was_lost(
+    alice_client: Client, team: Team
+) -> None:
+    run = queue_run(team, attempt=1)
+
+    assert "worker was lost" in ask(alice_client, run)["run"]["notice"]
+
+
+def test_time_left_is_told_while_steps_are_to_come(
+    alice_client: Client, story: Story
+) -> None:
+    story.take_steps(1, **{"time/step": 2.0})
+
+    left = ask(alice_client, story.run)["run"]["seconds_left"]
+    story.end(RunState.LOST)
+
+    assert left == 2.0 * (story.run.num_steps - 4)
