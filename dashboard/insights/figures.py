@@ -27,11 +27,11 @@ def overlay(
 ) -> dict[str, Any]:
     """One line per run; under a smoothed line, the measured one, faint."""
     drawn = list(zip(runs, series, strict=True))
-    raw = [_raw(s, marks[run.pk]) for run, s in drawn if smoothing > 0]
-    lines = [
-        _line(run, s, marks[run.pk], is_baseline=run is runs[0]) for run, s in drawn
-    ]
-    figure = go.Figure(data=raw + lines)
+    faint = drawn if smoothing > 0 else []
+    figure = go.Figure(
+        data=[_raw(marks[run.pk]) for run, _ in faint]
+        + [_line(run, s, marks[run.pk], bold=run is runs[0]) for run, s in drawn]
+    )
     figure.update_layout(
         template=go.layout.Template(),  # an empty one: the page has its own colours
         xaxis={"title": {"text": AXES[axis]}},
@@ -43,32 +43,36 @@ def overlay(
     )
     tree: dict[str, Any] = figure.to_plotly_json()
     del tree["layout"]["template"]
+    values = [s.values for _, s in faint] + [s.smoothed for _, s in drawn]
+    _fill(tree["data"], [s for _, s in faint + drawn], values)
     return tree
 
 
-def _line(run: Run, series: Series, mark: Mark, *, is_baseline: bool) -> go.Scatter:
+def _fill(
+    traces: list[dict[str, Any]], series: list[Series], values: list[list[float]]
+) -> None:
+    """Points go in last: Plotly would check and copy each of ten thousand."""
+    for trace, one, y in zip(traces, series, values, strict=True):
+        # Six digits are more than a screen shows, and half of what is sent.
+        trace |= {"x": one.x, "y": [float(f"{v:.6g}") for v in y]}
+        if "meta" in trace:
+            trace["customdata"] = one.steps
+
+
+def _line(run: Run, series: Series, mark: Mark, *, bold: bool) -> go.Scatter:
     few = len(series.x) < 30
     return go.Scatter(
         name=run.name,
-        x=series.x,
-        y=series.smoothed,
         mode="lines+markers" if few else "lines",
-        line={
-            "color": _colour(mark),
-            "width": 3 if is_baseline else 2,
-            "dash": mark.dash,
-        },
+        line={"color": _colour(mark), "width": 3 if bold else 2, "dash": mark.dash},
         marker={"size": 5, "color": _colour(mark)},
         hovertemplate="%{y:.4~g}",
-        customdata=series.steps,
         meta={"run": run.pk},
     )
 
 
-def _raw(series: Series, mark: Mark) -> go.Scatter:
+def _raw(mark: Mark) -> go.Scatter:
     return go.Scatter(
-        x=series.x,
-        y=series.values,
         mode="lines",
         line={"color": _colour(mark), "width": 1},
         opacity=0.28,

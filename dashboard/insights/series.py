@@ -64,8 +64,8 @@ def _place(run: Run, steps: Sequence[int], clock: Clock, axis: str) -> list[floa
     if axis == "samples":
         rollout = run.config.get("rollout", {})
         each = int(rollout["prompts_per_step"]) * int(rollout["group_size"])
-        return [float(step * each) for step in steps]
-    return [float(step) for step in steps]
+        return [step * each for step in steps]
+    return list(steps)
 
 
 def interpolate(clock: Clock, step: int) -> float:
