@@ -5,12 +5,12 @@ const count = document.querySelector("[data-task-count]");
 const tasks = [...document.querySelectorAll("[data-task]")];
 
 function narrow() {
-	const wanted = filter.value.trim().toLowerCase();
-	for (const task of tasks) {
-		task.hidden = !task.textContent.toLowerCase().includes(wanted);
-	}
-	const shown = tasks.filter((task) => !task.hidden).length;
-	count.textContent = `${shown} of ${tasks.length}`;
+  const wanted = filter.value.trim().toLowerCase();
+  for (const task of tasks) {
+    task.hidden = !task.textContent.toLowerCase().includes(wanted);
+  }
+  const shown = tasks.filter((task) => !task.hidden).length;
+  count.textContent = `${shown} of ${tasks.length}`;
 }
 
 filter?.addEventListener("input", narrow);

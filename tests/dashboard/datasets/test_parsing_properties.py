@@ -33,14 +33,12 @@ JSON = st.recursive(
     max_leaves=8,
 )
 ROWS = st.lists(st.dictionaries(NAMES, JSON, min_size=1, max_size=4), min_size=1)
-FRAGMENTS = st.lists(
-    st.sampled_from(
-        [b'{"prompt": ', b'"a"', b"}", b"[", b"]", b",", b":", b"\n", b"\r", b'"', b"1"]
-        + [b"\\u0000", b"\\ud800", b"NaN", b"1e999", b"\xff", b"\x00", b";", b"\t"]
-        + [b"\xef\xbb\xbf", b"\xff\xfe", b"prompt,answer\n", "é\u2028".encode()]
-    ),
-    max_size=25,
-).map(b"".join)
+SYNTAX = [bytes([byte]) for byte in b'{}[],:;"1 \n\r\t\x00\xff']
+WORDS = [b'{"prompt": ', b'"a"', b"prompt,answer\n", "é\u2028".encode()]
+TRAPS = [b"\\u0000", b"\\ud800", b"NaN", b"1e999", b"\xef\xbb\xbf", b"\xff\xfe"]
+FRAGMENTS = st.lists(st.sampled_from([*SYNTAX, *WORDS, *TRAPS]), max_size=25).map(
+    b"".join
+)
 
 
 def parse(file_format: str, content: bytes) -> list[Any]:

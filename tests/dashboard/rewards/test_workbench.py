@@ -55,8 +55,9 @@ def test_scores_equal_those_of_the_engine(
     expected = [score_completion(recipe, as_sample(bench.row, c)) for c in COMPLETIONS]
     assert [one.score for one in bench.tried] == expected
     assert [one.completion for one in bench.tried] == COMPLETIONS
-    assert bench.tried[0].score.total == 1.25
-    assert ">1.25<" in answer.content.decode()
+    # 1 × right + 0.5 × in tags − 0.25 × 0, since it has 41 characters.
+    assert bench.tried[0].score.total == 1.5
+    assert "<strong>1.5</strong>" in answer.content.decode()
 
 
 def test_advantages_compare_within_the_row(

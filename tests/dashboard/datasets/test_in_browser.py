@@ -1,0 +1,196 @@
+"""A file from the desktop to a dataset and a recipe tried on it, in a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.models import DatasetVersion
+from dashboard.rewards.models import RecipeVersion
+
+pytestmark = pytest.mark.browser
+
+AXE = Path(__file__).parents[3] / "node_modules/axe-core/axe.min.js"
+ROWS = [
+    {"question": f"What is {i} + {i}?", "answer": 2 * i, "level": i % 3}
+    for i in range(30)
+]
+
+
+@pytest.fixture
+def quiet_page(page: Page) -> Iterator[Page]:
+    """A page on which the console stays silent; Chromium notes every 422 there."""
+    said: list[str] = []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on(
+        "console",
+        lambda m: (
+            said.append(m.text)
+            if m.type in ("error", "warning") and "422" not in m.text
+            else None
+        ),
+    )
+    yield page
+    assert said == []
+
+
+def drop(page: Page, name: str, content: str) -> None:
+    transfer = page.evaluate_handle(
+        """([name, content]) => {
+            const data = new DataTransfer();
+            data.items.add(new File([content], name));
+            return data;
+        }""",
+        [name, content],
+    )
+    page.dispatch_event("[data-drop-zone]", "drop", {"dataTransfer": transfer})
+
+
+def as_lines(rows: list[dict[str, object]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def upload(page: Page, rows: list[dict[str, object]]) -> None:
+    page.goto("/alpha/datasets/upload")
+    drop(page, "sums.jsonl", as_lines(rows))
+    page.get_by_role("button", name="Upload and look at the columns").click()
+    page.wait_for_url("**/uploads/*")
+
+
+def test_a_dropped_file_becomes_a_dataset(team: Team, quiet_page: Page):
+    page = quiet_page
+    upload(page, ROWS)
+    page.get_by_label("Answer", exact=True).select_option("level")
+    expect(page.locator("#mapped tbody tr").nth(1).locator("td").nth(1)).to_have_text(
+        "1"
+    )
+    page.get_by_label("Answer", exact=True).select_option("answer")
+
+    page.get_by_role("button", name="Import").click()
+
+    expect(page.get_by_text("Imported 30 rows as version 1.")).to_be_visible()
+    page.get_by_label("Search prompts and answers").fill("What is 7 ")
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_text("1–1 of 1 rows")).to_be_visible()
+    assert DatasetVersion.objects.get().num_rows == 30
+
+
+def test_a_file_that_cannot_be_read_is_answered_on_the_spot(
+    team: Team, quiet_page: Page
+):
+    page = quiet_page
+    page.goto("/alpha/datasets/upload")
+    drop(page, "sums.jsonl", "{not json}\n")
+    page.get_by_role("button", name="Upload and look at the columns").click()
+
+    expect(page.get_by_text("1 refused row")).to_be_visible()
+
+    # The page still works: the next file goes through.
+    drop(page, "sums.jsonl", as_lines(ROWS))
+    page.get_by_role("button", name="Upload and look at the columns").click()
+    page.wait_for_url("**/uploads/*")
+
+
+def test_a_file_that_is_too_large_is_not_even_sent(team: Team, quiet_page: Page):
+    page = quiet_page
+    page.goto("/alpha/datasets/upload")
+    page.eval_on_selector("input[type=file]", "field => field.dataset.maxBytes = 10")
+
+    drop(page, "sums.jsonl", "x" * 11)
+
+    expect(page.get_by_text("are allowed. Split it")).to_be_visible()
+    expect(
+        page.get_by_role("button", name="Upload and look at the columns")
+    ).to_be_disabled()
+
+
+def test_a_recipe_is_composed_tried_and_saved(
+    team: Team, alice: User, quiet_page: Page
+):
+    page = quiet_page
+    upload(page, ROWS)
+    page.get_by_role("button", name="Import").click()
+    page.wait_for_url("**/datasets/*/")
+    page.goto("/alpha/rewards/new")
+
+    page.get_by_label("Add a rule").select_option("length")
+    page.get_by_role("button", name="Add", exact=True).click()
+    weight = page.locator("#rules-2-weight")
+    weight.fill("5000")
+    weight.press("Tab")
+    expect(page.locator("#rules-2-weight_error")).to_contain_text("got '5000'")
+    expect(page.locator("#rules-2-name")).to_be_focused()
+    weight.fill("-0.5")
+    weight.press("Tab")
+    expect(page.locator(".recipe-line")).to_contain_text("− 0.5 × is 0 to 1,000")
+
+    page.get_by_role("button", name="Remove format_tags").click()
+    expect(page.locator(".rule")).to_have_count(2)
+    page.get_by_text("JSON", exact=True).click()
+    recipe = page.get_by_label("The recipe as JSON")
+    recipe.fill(recipe.input_value().replace('"weight": -0.5', '"weight": -0.25'))
+    page.get_by_role("button", name="Take the rules").click()
+    expect(page.locator("#rules-1-weight")).to_have_value("-0.25")
+
+    page.get_by_label("Completions of row 3").fill("It is 6.\n---\nIt is 7.")
+    page.get_by_role("button", name="Score").click()
+    scores = page.get_by_role("region", name="Scores of row 3").locator("tbody tr")
+    expect(scores.nth(0).locator("strong")).to_have_text("0.75")
+    expect(scores.nth(1).locator("strong")).to_have_text("-0.25")
+
+    page.get_by_label("Name", exact=True).first.fill("Sums")
+    page.get_by_role("button", name="Save", exact=True).last.click()
+    expect(page.get_by_text("Saved as version 1.")).to_be_visible()
+    kinds = [rule["kind"] for rule in RecipeVersion.objects.get().spec["rules"]]
+    assert kinds == ["numeric_answer", "length"]
+
+
+PAGES = ["datasets/", "datasets/upload", "datasets/generate", "rewards/", "rewards/new"]
+
+
+def test_every_page_is_accessible_in_both_themes_and_widths(
+    team: Team, alice: User, page: Page
+):
+    upload(page, [*ROWS, {"question": "", "answer": 1}])
+    page.get_by_role("button", name="Import").click()
+    expect(page.get_by_text("1 refused row")).to_be_visible()
+    found = look(page)
+    upload(page, ROWS)
+    found += look(page)
+    page.get_by_role("button", name="Import").click()
+    page.wait_for_url("**/datasets/*/")
+    found += look(page)
+    for path in PAGES:
+        page.goto(f"/alpha/{path}")
+        found += look(page)
+    page.get_by_label("Name", exact=True).first.fill("Sums")
+    page.get_by_role("button", name="Save", exact=True).last.click()
+    page.wait_for_url("**/rewards/*/")
+    found += look(page)
+
+    assert found == []
+
+
+def look(page: Page) -> list[str]:
+    """What axe finds, and whether the page itself scrolls sideways."""
+    found = []
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        for theme in ("light", "dark"):
+            page.evaluate("t => document.documentElement.dataset.bsTheme = t", theme)
+            page.wait_for_timeout(200)  # colours fade from one theme to the other
+            page.evaluate(AXE.read_text())
+            violations = page.evaluate(
+                "axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))"
+            )
+            over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            where = f"{page.url} {width} {theme}"
+            found += [f"{where}: {violation}" for violation in violations]
+            found += [f"{where}: {over} px too wide"] if over > 0 else []
+    page.set_viewport_size({"width": 1440, "height": 900})
+    return found
