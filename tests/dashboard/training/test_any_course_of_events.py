@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from django.db.models.functions import Now
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -56,18 +56,28 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
     class CourseOfEvents(RuleBasedStateMachine):
         def __init__(self) -> None:
             super().__init__()
+            self.launch()
+
+        def launch(self) -> None:
             self.run = launch()
             self.directory = run_directory(self.run.id)
             self.lives: list[Life] = []
             self.end: str | None = None
+            self.claim()
+
+        @precondition(lambda self: self.end)
+        @rule()
+        def launch_another(self) -> None:
+            self.launch()
 
         def owns(self, life: Life) -> bool:
             self.run.refresh_from_db()
             return life.claim.epoch == self.run.epoch and self.run.state in HELD
 
         def pick(self, data: st.DataObject) -> Life:
-            return data.draw(st.sampled_from(self.lives))
+            return data.draw(st.sampled_from(self.lives[::-1]))
 
+        @precondition(lambda self: self.run.state == RunState.QUEUED)
         @rule()
         def claim(self) -> None:
             Run.objects.filter(id=self.run.id).update(not_before=None)
@@ -85,14 +95,15 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             self.lives.append(Life(claim, step, LogBuilder(epoch=claim.epoch)))
 
         @precondition(lambda self: self.lives)
-        @rule(data=st.data(), saves=st.booleans())
-        def train(self, data: st.DataObject, saves: bool) -> None:
+        @rule(data=st.data(), saves=st.lists(st.booleans(), min_size=1, max_size=4))
+        def train(self, data: st.DataObject, saves: list[bool]) -> None:
             life = self.pick(data)
-            life.step += 1
-            life.log.stepped(life.step, num_groups=1)
-            if saves:
-                save(self.directory, life.step, epoch=life.claim.epoch)
-                life.log.saved(life.step)
+            for does_save in saves:
+                life.step += 1
+                life.log.stepped(life.step, num_groups=1)
+                if does_save:
+                    save(self.directory, life.step, epoch=life.claim.epoch)
+                    life.log.saved(life.step)
             life.log.write(life.follower.path)
 
         @precondition(lambda self: self.lives)
@@ -125,20 +136,22 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             else:
                 assert owned
 
+        @precondition(lambda self: self.run.state in HELD)
         @rule()
         def lose_worker(self) -> None:
             held = Run.objects.filter(id=self.run.id, lease_until__isnull=False)
             held.update(lease_until=Now() - timedelta(seconds=1), attempt=0)
             reap(grace=timedelta(0))
 
-        @rule()
-        def stop(self) -> None:
-            request_stop(run=self.run, user=None)
+        @rule(is_meant=st.integers(0, 9).map(lambda n: n == 9))
+        def stop(self, is_meant: bool) -> None:
+            if is_meant:  # seldom, as little can happen afterwards
+                request_stop(run=self.run, user=None)
 
         @precondition(lambda self: self.lives)
         @rule(
             data=st.data(),
-            status=st.sampled_from([0, 1, 3, -9, -11]),
+            status=st.sampled_from([-9, 3, -11, 75, 1, 0]),
             was_released=st.booleans(),
         )
         def trainer_ends(
@@ -195,6 +208,7 @@ def quiet() -> settings:
         max_examples=40,
         stateful_step_count=30,
         deadline=None,
+        phases=[Phase.generate],  # to shrink a failure takes minutes of SQL
         suppress_health_check=[HealthCheck.too_slow],
     )
 
