@@ -126,7 +126,8 @@ def _policy(has_reference: bool) -> list[Chart]:
         _chart("ratio/…", "New over old probability", ratio, y="ratio"),
         _chart("grad_norm", "Before clipping", y="norm"),
         _chart("loss", "Of the update", y="loss"),
-        _chart("lr", "Learning rate", y="learning rate"),
+        # A schedule has no noise to smooth away.
+        _chart("lr", "As scheduled", [_line("lr", color=1, smooth=False)], y="rate"),
     ]
 
 
@@ -176,13 +177,15 @@ def _hover(unit: str) -> str:
     return "%{y:.4~g}" + unit
 
 
-def _line(metric: str, *, name: str | None = None, color: int) -> go.Scatter:
+def _line(
+    metric: str, *, name: str | None = None, color: int, smooth: bool = True
+) -> go.Scatter:
     return go.Scatter(
         name=name or metric,
         mode="lines",
         line={"color": f"var(--cohort-series-{(color - 1) % 10 + 1})", "width": 2},
         hovertemplate=_hover(""),
-        meta={"terms": [[metric, 1]], "smooth": True},
+        meta={"terms": [[metric, 1]], "smooth": smooth},
     )
 
 

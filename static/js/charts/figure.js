@@ -107,7 +107,12 @@ function layOut(layout, { axis, view, read, revision }) {
     legend: {
       orientation: "h",
       traceorder: "normal",
-      entrywidth: 0, x: 0, y: 1, yanchor: "bottom", font: { size: 11 } },
+      entrywidth: 0,
+      x: 0,
+      y: 1,
+      yanchor: "bottom",
+      font: { size: 11 },
+    },
     xaxis: {
       ...decorate(layout.xaxis, axis.title),
       unifiedhovertitle: { text: axis.unit ? `%{x:.3~f} ${axis.unit}` : "step %{x}" },

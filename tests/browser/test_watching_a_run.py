@@ -1,0 +1,122 @@
+"""A run's page in a real browser, while the run goes on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team
+from tests.dashboard.runs.stories import Story, queue_run
+
+pytestmark = pytest.mark.browser
+AXE = Path("node_modules/axe-core/axe.min.js")
+REWARD = '[data-chart="reward-mean"]'
+POINTS = f"document.querySelector('{REWARD}').data?.at(-1).x.length"
+
+
+@pytest.fixture
+def story(team: Team) -> Story:
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(5)
+    return story
+
+
+@pytest.fixture
+def problems(page: Page) -> list[str]:
+    """What the browser complained of, the content security policy included."""
+    found: list[str] = []
+    page.on("console", lambda m: found.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda error: found.append(str(error)))
+    return found
+
+
+def open_run(page: Page, story: Story, query: str = "") -> None:
+    page.goto(f"/alpha/runs/{story.run.id}/{query}")
+    expect(page.locator("[data-run-link]")).to_have_text("live", timeout=15_000)
+    wait_for_points(page, story.step)
+
+
+def wait_for_points(page: Page, number: int) -> None:
+    # Playwright's own wait_for_function needs eval, which the page's policy refuses.
+    deadline = time.monotonic() + 15
+    while page.evaluate(POINTS) != number:
+        assert time.monotonic() < deadline, f"{page.evaluate(POINTS)} points"
+        page.wait_for_timeout(50)
+
+
+def test_steps_reach_the_charts_without_a_reload(
+    page: Page, story: Story, problems: list[str]
+) -> None:
+    open_run(page, story)
+    story.take_steps(3, **{"reward/mean": 0.625})
+
+    expect(page.locator("[data-run-step]")).to_have_text("8")
+    wait_for_points(page, 8)
+    row = page.locator('[data-metric="reward/mean"] [data-last]')
+    expect(row).to_have_text("0.625")
+    assert problems == []
+
+
+def test_a_reload_shows_the_same(page: Page, story: Story) -> None:
+    open_run(page, story, "?smooth=0&x=step")
+    values = f"document.querySelector('{REWARD}').data.at(-1).y"
+    story.take_steps(4)
+    wait_for_points(page, 9)
+    before = page.evaluate(values)
+
+    page.reload()
+    wait_for_points(page, 9)
+
+    assert page.evaluate(values) == before
+
+
+def test_where_sockets_are_blocked_the_page_asks_over_http(
+    page: Page, story: Story
+) -> None:
+    page.route_web_socket("**/ws/**", lambda socket: socket.close())
+    page.goto(f"/alpha/runs/{story.run.id}/")
+    wait_for_points(page, 5)
+
+    story.take_steps(2)
+
+    wait_for_points(page, 7)
+    expect(page.locator("[data-run-link]")).to_contain_text("retrying in")
+
+
+def test_smoothing_and_axis_are_in_the_address(page: Page, story: Story) -> None:
+    open_run(page, story)
+
+    page.get_by_label("Smoothing").fill("0.3")
+    page.get_by_label("X axis").select_option("time")
+
+    assert page.url.endswith("?smooth=0.3&x=time")
+    page.reload()
+    expect(page.get_by_label("Smoothing")).to_have_value("0.3")
+
+
+def test_a_click_on_a_point_leads_to_the_groups_of_its_step(
+    page: Page, story: Story
+) -> None:
+    open_run(page, story)
+    plot = page.locator(f"{REWARD} .nsewdrag").first
+    box = plot.bounding_box()
+    assert box is not None
+
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.up()
+
+    page.wait_for_url("**/groups/?step=3")
+
+
+def test_the_page_has_no_accessibility_findings(page: Page, story: Story) -> None:
+    open_run(page, story)
+
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run().then(r => r.violations.map(v => v.id))")
+
+    assert found == []
