@@ -59,20 +59,27 @@ class EventLog:
 
 def newest_epoch(folder: Path) -> int:
     """The number of the last life whose log is in a folder; 0 when there is none."""
-    older = [
-        int(match[1])
-        for path in folder.glob("events-*.jsonl")
-        if (match := re.fullmatch(r"events-(\d+)\.jsonl", path.name))
-    ]
-    return max([0, *older, *_epochs(folder / NAME)])
+    return max([0, *_archived(folder), *_epochs(folder / NAME)])
 
 
 def archive_log(folder: Path) -> None:
     """Put an older life's log aside under its number."""
     path = folder / NAME
-    if path.exists():
-        epoch = max([1, *_epochs(path)])
-        path.rename(folder / f"events-{epoch}.jsonl")
+    if not path.exists():
+        return
+    taken = _archived(folder)
+    epoch = max([1, *_epochs(path)])
+    if epoch in taken:  # a log cut within its first line does not tell its number
+        epoch = max(taken) + 1
+    path.rename(folder / f"events-{epoch}.jsonl")
+
+
+def _archived(folder: Path) -> list[int]:
+    return [
+        int(match[1])
+        for path in folder.glob("events-*.jsonl")
+        if (match := re.fullmatch(r"events-(\d+)\.jsonl", path.name))
+    ]
 
 
 def _epochs(path: Path) -> list[int]:

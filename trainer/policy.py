@@ -95,7 +95,7 @@ def load_policy(
         # their order of summation by it; own memory gives every run the same bits.
         parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.activation_checkpointing_enable({"use_reentrant": False})
         model.train()  # checkpointing works only in this mode; dropout is off anyway
     policy = Policy(model, tokenizer)
     policy.check_split()

@@ -1,0 +1,71 @@
+"""The command line, and what it does without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from tests.trainer.tiny import ROOT
+from trainer.__main__ import COMMANDS, main
+from trainer.presets.preset import load_preset, preset_names
+
+
+def test_config_events_and_presets_load_no_torch() -> None:
+    program = (
+        "import sys, trainer.config, trainer.events, trainer.rewards.scoring\n"
+        "from trainer.__main__ import main\n"
+        "main(['presets'])\n"
+        "assert 'torch' not in sys.modules, 'torch was loaded'\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--help"])
+
+    assert exit_.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in COMMANDS)
+
+
+def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["fly"])
+
+    assert exit_.value.code == 2
+    assert "invalid choice: 'fly'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_shows_its_effective_configuration(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", name]) == 0
+
+    shown = tomllib.loads(capsys.readouterr().out)
+    effective = load_preset(name).effective()
+    assert shown == {
+        part: {key: value for key, value in values.items() if value is not None}
+        for part, values in effective.items()
+    }
+
+
+def test_an_unknown_preset_names_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["show", "none"]) == 2
+
+    assert "trl" in capsys.readouterr().err

@@ -1,0 +1,71 @@
+"""The event log: numbered, whole, never overwritten."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from trainer.events import RunFinished, StepFinished, parse_event
+from trainer.log import EventLog, archive_log, newest_epoch
+
+
+def test_nothing_is_written_before_a_flush(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path, epoch=3) as log:
+        log.add(StepFinished, step=1, metrics={"a": 1.0})
+        assert path.read_bytes() == b""
+        log.flush()
+        assert parse_event(path.read_bytes()).epoch == 3
+
+
+def test_leaving_writes_what_waits(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path, epoch=1) as log:
+        log.add(StepFinished, step=1, metrics={})
+        log.add(RunFinished, step=1)
+
+    events = [parse_event(line) for line in path.read_bytes().splitlines()]
+    assert [event.line for event in events] == [1, 2]
+
+
+def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path, epoch=1) as log:
+        log.add(StepFinished, step=1, metrics={"a": math.nan, "b": -math.inf})
+
+    assert b'"metrics":{"a":null,"b":null}' in path.read_bytes()
+
+
+def test_a_log_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text("old")
+
+    with pytest.raises(FileExistsError):
+        EventLog(path, epoch=1)
+
+
+def test_lives_are_archived_under_their_number(tmp_path: Path) -> None:
+    for epoch in (1, 4):
+        assert newest_epoch(tmp_path) == (0 if epoch == 1 else 1)
+        with EventLog(tmp_path / "events.jsonl", epoch=epoch) as log:
+            log.add(RunFinished, step=0)
+        archive_log(tmp_path)
+
+    assert newest_epoch(tmp_path) == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "events-1.jsonl",
+        "events-4.jsonl",
+    ]
+
+
+def test_logs_that_were_cut_in_their_first_line_are_all_kept(tmp_path: Path) -> None:
+    for _ in range(2):
+        (tmp_path / "events.jsonl").write_bytes(b'{"line":1,"epo')
+        archive_log(tmp_path)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "events-1.jsonl",
+        "events-2.jsonl",
+    ]

@@ -1,0 +1,173 @@
+"""The schedule, clipping, masters and updates that must not happen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.samples import cut, make_batch
+from trainer.config import ModelConfig, OptimConfig, RunConfig
+from trainer.optimization import Optimizer, UpdateResult, learning_rate, update
+from trainer.policy import Policy, load_policy
+
+
+def rates(**options: Any) -> list[float]:
+    config = OptimConfig(learning_rate=1.0, num_steps=10, **options)
+    return [learning_rate(step, config) for step in range(1, 11)]
+
+
+def test_the_rate_is_constant_by_default() -> None:
+    assert rates() == [1.0] * 10
+
+
+def test_warm_up_rises_to_the_peak_just_after_it() -> None:
+    assert rates(warmup_steps=3)[:5] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_schedule_ends_at_its_final_share(schedule: Any) -> None:
+    found = rates(schedule=schedule, warmup_steps=1, final_lr_fraction=0.1)
+
+    assert found[1] == 1.0
+    assert found[-1] == pytest.approx(0.1)
+    assert found[1:] == sorted(found[1:], reverse=True)
+
+
+def test_halfway_linear_and_cosine_agree() -> None:
+    config = {"learning_rate": 1.0, "num_steps": 11}
+
+    for schedule in ("linear", "cosine"):
+        rate = learning_rate(6, OptimConfig(schedule=schedule, **config))
+        assert rate == pytest.approx(0.5)
+
+
+def run_config(**optim: Any) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "model": {"path": "-"},
+            "data": {"rows": "-"},
+            "reward": {"recipe": {"rules": [{"name": "a", "kind": "length"}]}},
+            "optim": optim,
+        }
+    )
+
+
+def one_update(
+    policy: Policy, config: RunConfig, optimizer: Optimizer, *, rate: float = 1e-2
+) -> UpdateResult:
+    batch = make_batch(6)
+    return update(
+        policy,
+        optimizer,
+        cut(batch, policy, max_tokens=60),
+        totals=batch.totals,
+        config=config,
+        learning_rate=rate,
+    )
+
+
+def weights(policy: Policy) -> torch.Tensor:
+    parameters = policy.model.parameters()
+    return torch.cat([p.detach().float().flatten() for p in parameters])
+
+
+def test_an_update_lowers_the_loss(policy: Policy) -> None:
+    config = run_config()
+    optimizer = Optimizer(policy, config.optim)
+    batch = make_batch(6)
+    micro_batches = cut(batch, policy, max_tokens=60)
+
+    losses = [
+        update(
+            policy,
+            optimizer,
+            micro_batches,
+            totals=batch.totals,
+            config=config,
+            learning_rate=1e-3,
+        ).loss
+        for _ in range(3)
+    ]
+
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_the_norm_before_clipping_is_told(policy: Policy, model_folder: Path) -> None:
+    other = load_policy(ModelConfig(path=str(model_folder), device="cpu"))
+    free, clipped = run_config(max_grad_norm=None), run_config(max_grad_norm=1e-3)
+
+    first = one_update(policy, free, Optimizer(policy, free.optim))
+    second = one_update(other, clipped, Optimizer(other, clipped.optim))
+
+    assert first.grad_norm == second.grad_norm > 1e-3
+
+
+def test_a_loss_that_is_no_number_leaves_the_weights(policy: Policy) -> None:
+    config = run_config()
+    optimizer = Optimizer(policy, config.optim)
+    before = weights(policy)
+    batch = make_batch(6)
+    micro_batches = cut(batch, policy, max_tokens=60)
+    micro_batches[0].advantages[:] = torch.nan
+
+    result = update(
+        policy,
+        optimizer,
+        micro_batches,
+        totals=batch.totals,
+        config=config,
+        learning_rate=1e-2,
+    )
+
+    assert result.is_skipped
+    assert torch.equal(weights(policy), before)
+    assert not one_update(policy, config, optimizer).is_skipped
+
+
+def test_bfloat16_weights_follow_a_float32_master(model_folder: Path) -> None:
+    model = ModelConfig(path=str(model_folder), device="cpu", dtype="bfloat16")
+    policy, config = load_policy(model), run_config()
+    optimizer = Optimizer(policy, config.optim)
+    before = weights(policy)
+
+    for _ in range(40):
+        one_update(policy, config, optimizer, rate=2e-5)
+
+    moved = (weights(policy) - before).abs()
+    # each step alone is far below what bfloat16 can tell apart at these weights
+    assert moved.max() > 4e-4
+
+
+def test_a_restored_optimizer_goes_on_alike(model_folder: Path) -> None:
+    for dtype in ("float32", "bfloat16"):
+        model = ModelConfig(path=str(model_folder), device="cpu", dtype=dtype)
+        policy, config = load_policy(model), run_config()
+        optimizer = Optimizer(policy, config.optim)
+        one_update(policy, config, optimizer)
+        other = load_policy(model)
+        other.model.load_state_dict(policy.model.state_dict())
+        restored = Optimizer(other, config.optim)
+        restored.load_state({k: v.clone() for k, v in optimizer.state().items()})
+
+        one_update(policy, config, optimizer)
+        one_update(other, config, restored)
+
+        assert torch.equal(weights(policy), weights(other))
+
+
+def test_recomputing_activations_changes_nothing(
+    policy: Policy, model_folder: Path
+) -> None:
+    config = run_config()
+    lean = load_policy(
+        ModelConfig(path=str(model_folder), device="cpu", gradient_checkpointing=True)
+    )
+
+    plain_result = one_update(policy, config, Optimizer(policy, config.optim))
+    lean_result = one_update(lean, config, Optimizer(lean, config.optim))
+
+    assert lean_result.grad_norm == pytest.approx(plain_result.grad_norm, rel=1e-5)
+    assert torch.allclose(weights(lean), weights(policy), atol=1e-5)

@@ -1,0 +1,170 @@
+"""Rows, prompts and their order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.tiny import CHARACTERS
+from trainer.config import DataConfig
+from trainer.policy import Policy
+from trainer.prompts import (
+    DataOrder,
+    PromptRenderer,
+    Row,
+    fill_template,
+    read_rows,
+    split_rows,
+)
+
+TEMPLATE = (
+    "{% for m in messages %}<{{ m['role'][0] }}>{{ m['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}<a>{% endif %}"
+)
+
+
+def row(prompt: Any = "1+1=", index: int = 0, **columns: Any) -> Row:
+    return Row(index=index, prompt=prompt, answer=None, columns=columns)
+
+
+def rendered(policy: Policy, each: Row, **options: Any) -> str:
+    config = DataConfig(rows="-", **options)
+    prompt = PromptRenderer(policy.tokenizer, config).render(each)
+    assert policy.tokenizer.decode(prompt.token_ids) == prompt.text
+    return prompt.text
+
+
+def test_encoding_round_trips(policy: Policy) -> None:
+    ids = policy.tokenizer.encode(CHARACTERS)
+
+    assert policy.tokenizer.decode(ids) == CHARACTERS
+
+
+def test_text_is_taken_as_it_is(policy: Policy) -> None:
+    assert rendered(policy, row("1 + 1 =\n")) == "1 + 1 =\n"
+
+
+def test_the_completion_is_made_to_continue_a_prefix(policy: Policy) -> None:
+    assert rendered(policy, row("a"), completion_prefix="<b>") == "a<b>"
+
+
+def test_a_chat_template_is_used_where_there_is_one(policy: Policy) -> None:
+    policy.tokenizer.chat_template = TEMPLATE
+    config = DataConfig(rows="-", chat_template="auto")
+
+    text = PromptRenderer(policy.tokenizer, config).render(row("ab")).text
+
+    assert text == "<u>ab<a>"
+
+
+def test_messages_are_kept(policy: Policy) -> None:
+    policy.tokenizer.chat_template = TEMPLATE.replace("['role'][0]", "['role']")
+    messages = ({"role": "a", "content": "1"}, {"role": "b", "content": "2"})
+
+    assert rendered(policy, row(messages)) == "<a>1<b>2<a>"
+
+
+def test_a_chat_template_can_be_switched_off(policy: Policy) -> None:
+    policy.tokenizer.chat_template = TEMPLATE
+
+    text = rendered(policy, row("ab"), system_prompt="c", chat_template="none")
+
+    assert text == "c\nab"
+
+
+def test_a_template_names_prompt_and_columns() -> None:
+    text = fill_template('{prompt} of {numbers} {"a": 1}', row("x", numbers=[1, 2]))
+
+    assert text == 'x of [1, 2] {"a": 1}'
+
+
+def test_a_template_that_names_an_unknown_column_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\{target\}, which row 0 .* has not"):
+        fill_template("{target}", row("x", numbers=[1]))
+
+
+@pytest.mark.parametrize("prompt", ["12345", ""])
+def test_a_prompt_that_does_not_fit_names_row_and_tokens(
+    policy: Policy, prompt: str
+) -> None:
+    renderer = PromptRenderer(
+        policy.tokenizer, DataConfig(rows="-", max_prompt_tokens=4)
+    )
+
+    with pytest.raises(ValueError, match=f"row 7 .* has {len(prompt)} tokens; 1 to 4"):
+        renderer.render(row(prompt, index=7))
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "has no prompt"),
+        ('{"answer": "1"}', "has no prompt"),
+        ('{"prompt": 3}', "must be text or a list of messages"),
+        ('{"prompt": ""}', "must be text or a list of messages"),
+        ('{"prompt": [{"role": "user"}]}', "must be text or a list of messages"),
+        ('{"prompt": "a", "answer": 3}', "must be text or null"),
+        ('{"prompt": "a", "columns": [1]}', "columns an object"),
+        ("", "is not JSON"),
+    ],
+)
+def test_a_bad_row_is_named_by_its_line(
+    tmp_path: Path, line: str, complaint: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "a"}\n' + line + '\n{"prompt": "b"}\n')
+
+    with pytest.raises(ValueError, match=rf"rows.jsonl, line 2.*{complaint}"):
+        read_rows(path)
+
+
+def test_rows_are_numbered_from_zero(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"prompt": "a\u2028b", "answer": None}) + "\n" * 3)
+
+    (only,) = read_rows(path)
+
+    assert (only.index, only.prompt, only.columns) == (0, "a\u2028b", {})
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xff\xfe"])
+def test_an_unreadable_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content)
+
+    with pytest.raises(ValueError, match=r"rows\.jsonl"):
+        read_rows(path)
+
+
+def test_the_seed_draws_the_held_out_rows() -> None:
+    rows = [row(index=n) for n in range(50)]
+
+    train, held_out = split_rows(rows, num_eval_rows=10, seed=1)
+
+    assert len(held_out) == 10
+    assert sorted(r.index for r in train + held_out) == list(range(50))
+    assert split_rows(rows, num_eval_rows=10, seed=1) == (train, held_out)
+    assert split_rows(rows, num_eval_rows=10, seed=2)[1] != held_out
+
+
+def test_each_pass_is_a_permutation_without_its_remainder() -> None:
+    order = DataOrder(num_rows=11, prompts_per_step=3, seed=5)
+
+    passes = [
+        [place for step in range(first, first + 3) for place in order.places(step)]
+        for first in (1, 4, 7)
+    ]
+
+    for each in passes:
+        assert len(set(each)) == 9
+        assert set(each) <= set(range(11))
+    assert len({tuple(each) for each in passes}) == 3
+
+
+def test_more_prompts_a_step_than_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="takes 5 distinct prompts, but there are 4"):
+        DataOrder(num_rows=4, prompts_per_step=5, seed=0)

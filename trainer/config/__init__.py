@@ -1,0 +1,37 @@
+"""What a run is told to do: one frozen, typed tree, refused early.
+
+The web half imports this module, so it imports no torch. Every field has a default
+(but for the model, the rows and the rules), a bound, a line of help and, where it is
+a quantity, a unit; the launch form is made from exactly these.
+"""
+
+from trainer.config.course import (
+    CheckpointConfig,
+    DistributedConfig,
+    EvaluationConfig,
+    LoggingConfig,
+    OptimConfig,
+)
+from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
+from trainer.config.part import Part
+from trainer.config.run import RunConfig, load_config, read_config
+from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
+
+__all__ = [
+    "AdvantageConfig",
+    "CheckpointConfig",
+    "DataConfig",
+    "DistributedConfig",
+    "EvaluationConfig",
+    "LoggingConfig",
+    "LossConfig",
+    "ModelConfig",
+    "OptimConfig",
+    "Part",
+    "ReferenceConfig",
+    "RewardConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "load_config",
+    "read_config",
+]

@@ -1,0 +1,139 @@
+"""The course of a run: updates, evaluations, checkpoints, logging."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainer.config.part import Part, unit
+
+
+class OptimConfig(Part):
+    """Optimizer, schedule and how a batch is cut."""
+
+    num_steps: int = Field(
+        100,
+        ge=1,
+        le=10_000_000,
+        title="Steps",
+        description="Steps of the run; each samples, scores and updates once.",
+        json_schema_extra=unit("steps"),
+    )
+    learning_rate: float = Field(
+        1e-6, gt=0, le=1, description="Peak learning rate of AdamW."
+    )
+    beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's first moment decay.")
+    beta2: float = Field(0.999, ge=0, lt=1, description="AdamW's second moment decay.")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="AdamW's weight decay.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="Shape of the learning rate after warm-up."
+    )
+    warmup_steps: int = Field(
+        0,
+        ge=0,
+        title="Warm-up",
+        description="The learning rate rises from 0 over these steps.",
+        json_schema_extra=unit("steps"),
+    )
+    final_lr_fraction: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        title="Final learning rate",
+        description="Learning rate at the last step as a share of the peak.",
+    )
+    max_grad_norm: float | None = Field(
+        1.0,
+        gt=0,
+        title="Largest gradient norm",
+        description="The gradient is scaled down to this norm; empty: never.",
+    )
+    updates_per_batch: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Passes over each batch of completions (mu).",
+        json_schema_extra=unit("updates"),
+    )
+    micro_batch_tokens: int = Field(
+        8_192,
+        ge=16,
+        le=16_777_216,
+        description="Tokens, padding included, that go through the model at once; "
+        "it changes memory and speed, not the result.",
+        json_schema_extra=unit("tokens"),
+    )
+
+
+class EvaluationConfig(Part):
+    """Held-out evaluation during the run."""
+
+    every_steps: int = Field(
+        20,
+        ge=0,
+        title="Evaluate every",
+        description="Evaluate every so many steps, before the first and after the "
+        "last; 0: never.",
+        json_schema_extra=unit("steps"),
+    )
+    samples_per_prompt: int = Field(
+        1,
+        ge=1,
+        le=1_024,
+        json_schema_extra=unit("completions"),
+        title="Samples per held-out prompt",
+        description="Completions sampled for each held-out prompt.",
+    )
+    temperature: float = Field(
+        1.0,
+        ge=0,
+        le=5,
+        title="Evaluation temperature",
+        description="Sampling temperature; 0: the likeliest token.",
+    )
+
+
+class CheckpointConfig(Part):
+    """When the run is saved."""
+
+    every_steps: int = Field(
+        20,
+        ge=0,
+        title="Checkpoint every",
+        description="Save every so many steps; 0: only at the end and on stop.",
+        json_schema_extra=unit("steps"),
+    )
+    keep_last: int = Field(
+        2,
+        ge=1,
+        le=1_000,
+        title="Checkpoints kept",
+        description="Older checkpoints are deleted.",
+        json_schema_extra=unit("checkpoints"),
+    )
+
+
+class LoggingConfig(Part):
+    """What the event log carries."""
+
+    groups_every_steps: int = Field(
+        1,
+        ge=1,
+        title="Keep groups every",
+        description="Groups with all their completions are kept every so many steps.",
+        json_schema_extra=unit("steps"),
+    )
+
+
+class DistributedConfig(Part):
+    """Processes and threads."""
+
+    num_threads: int | None = Field(
+        None,
+        ge=1,
+        le=1_024,
+        title="Threads",
+        description="CPU threads of the trainer; empty: as many as there are cores.",
+        json_schema_extra=unit("threads"),
+    )
