@@ -16,7 +16,7 @@ from dashboard.local.processes import Service
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 STEADY_SECONDS = 60.0  # after this long, a crash counts as the first again
-PATIENCE_SECONDS = 12.0
+PATIENCE_SECONDS = 14.0  # a run in training finishes its step and saves
 
 
 @dataclass(slots=True)
