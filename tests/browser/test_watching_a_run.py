@@ -84,7 +84,7 @@ def test_where_sockets_are_blocked_the_page_asks_over_http(
     story.take_steps(2)
 
     wait_for_points(page, 7)
-    expect(page.locator("[data-run-link]")).to_contain_text("retrying in")
+    expect(page.locator("[data-run-link]")).to_have_text("live, every 4 s")
 
 
 def test_smoothing_and_axis_are_in_the_address(page: Page, story: Story) -> None:

@@ -144,12 +144,13 @@ test("it reconnects with back-off from where it was", () => {
   assert.match(world.sockets.at(-1).url, /\?after=5&epoch=1$/);
 });
 
-test("an opened socket begins the back-off anew", () => {
+test("a socket that says something begins the back-off anew", () => {
   const world = makeWorld();
   world.sockets[0].lose();
   world.sockets[0].lose();
   world.timers.find((t) => t.wait === 500).call();
   world.sockets.at(-1).open();
+  world.sockets.at(-1).hear({ type: "ping", seq: 0 });
 
   world.sockets.at(-1).lose();
 

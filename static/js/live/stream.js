@@ -13,6 +13,7 @@ export class RunStream {
   #failures = 0;
   #isPolling = false;
   #stopped = false;
+  #isReached = false; // the last poll was answered
 
   constructor({ socketUrl, httpUrl, after = 0, epoch = null, env, ...handlers }) {
     this.socketUrl = socketUrl;
@@ -55,16 +56,19 @@ export class RunStream {
 
   #connect() {
     this.env.clearTimeout(this.#timers.retry);
-    this.#link("connecting");
+    // Polling goes on meanwhile, and says so; a flickering state helps nobody.
+    if (!this.#isReached) this.#link("connecting");
     const socket = new this.env.WebSocket(this.socketUrl + this.#query());
     this.#socket = socket;
     socket.onopen = () => {
-      this.#failures = 0;
       this.env.clearTimeout(this.#timers.poll);
       this.#link("catching-up");
       this.#listen();
     };
     socket.onmessage = ({ data }) => {
+      // Only now: some proxies open a socket just to close it.
+      this.#failures = 0;
+      this.#isReached = false;
       this.#listen();
       this.#take(JSON.parse(data));
     };
@@ -99,7 +103,7 @@ export class RunStream {
     const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this.#failures);
     const jittered = wait * (0.5 + this.env.random() / 2);
     this.#failures += 1;
-    this.#link("offline", { retryIn: jittered });
+    if (!this.#isReached) this.#link("offline", { retryIn: jittered });
     this.#timers.retry = this.env.setTimeout(() => this.#connect(), jittered);
     if (!this.#isPolling) this.#poll();
   }
@@ -112,10 +116,10 @@ export class RunStream {
   // While there is no socket the same frames come over HTTP.
   async #poll() {
     this.#isPolling = true;
-    const reached = await this.#fetch().catch(() => false);
+    this.#isReached = await this.#fetch().catch(() => false);
     this.#isPolling = false;
     if (this.#stopped || this.#socket?.readyState === 1) return;
-    if (reached) this.#link("polling");
+    if (this.#isReached) this.#link("polling");
     this.env.clearTimeout(this.#timers.poll);
     this.#timers.poll = this.env.setTimeout(() => {
       if (!this.#isPolling) this.#poll();
