@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from dashboard.accounts.models import User
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.services import request_stop, ring_workers
+from dashboard.training.models import Worker as TrainingWorker
 from dashboard.training.reaper import reap
 from tests.faults.tiny import NUM_STEPS, untimed
 from tests.faults.workers import Worker, is_alive, trainer_pid, wait_for
@@ -110,6 +111,27 @@ def test_a_killed_workers_run_is_resumed_by_another(
 
     assert run.worker.startswith("two@")
     assert_whole(run, undisturbed)
+
+
+def test_a_worker_started_again_goes_on_with_the_run_it_left(
+    launch_tiny: Callable[..., Run],
+    start_worker: Callable[[str], Worker],
+    undisturbed: Series,
+) -> None:
+    worker = start_worker("one")
+    run = launch_tiny()
+    wait_for(reaches(run, 50), what="step 50")
+
+    worker.kill()
+    start_worker("one")
+    # At once, though its lease has most of a minute to run.
+    wait_for(is_in(run, RunState.QUEUED), what="the run to be queued", seconds=40)
+    end_rest(run)
+    wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
+
+    assert run.epoch == 2
+    assert_whole(run, undisturbed)
+    assert TrainingWorker.objects.get().name == run.worker
 
 
 def test_a_worker_told_to_shut_down_hands_its_run_to_another(

@@ -205,7 +205,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
 @pytest.fixture
 def quiet() -> settings:
     return settings(
-        max_examples=40,
+        max_examples=25,
         stateful_step_count=30,
         deadline=None,
         phases=[Phase.generate],  # to shrink a failure takes minutes of SQL

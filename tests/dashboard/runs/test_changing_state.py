@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.runs.models import ENDED, Run, RunState
+from dashboard.runs.services import request_stop
+from dashboard.runs.state import TRANSITIONS, transition
+from tests.dashboard.training.factories import Launcher
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(team: Team, alice: User) -> Run:
+    return Launcher(team, alice)()
+
+
+def test_every_state_has_its_transitions() -> None:
+    assert set(TRANSITIONS) == set(RunState)
+
+
+def test_every_state_can_come_to_an_end() -> None:
+    for state in set(RunState) - set(ENDED):
+        reached, waiting = {state}, [state]
+        while waiting:
+            new = TRANSITIONS[waiting.pop()] - reached
+            reached |= new
+            waiting += new
+        assert reached & set(ENDED), state
+
+
+def test_an_end_is_final() -> None:
+    assert [TRANSITIONS[RunState(state)] for state in ENDED] == [frozenset()] * 3
+
+
+def test_a_launched_run_waits_and_is_in_the_audit_log(run: Run, alice: User) -> None:
+    entry = AuditEntry.objects.get(verb="run.launched")
+
+    assert run.state == RunState.QUEUED
+    assert (entry.actor, entry.object_id) == (alice, run.id)
+
+
+def test_a_run_is_moved_once(run: Run) -> None:
+    move = {"sources": [RunState.QUEUED], "target": RunState.STOPPED}
+
+    assert transition(run.id, **move)
+    assert not transition(run.id, **move)
+    assert AuditEntry.objects.filter(verb="run.stopped").count() == 1
+
+
+def test_a_change_of_state_takes_a_number_of_the_stream(run: Run) -> None:
+    transition(run.id, sources=[RunState.QUEUED], target=RunState.FAILED)
+
+    assert Run.objects.get(id=run.id).seq == run.seq + 1
+
+
+def test_a_transition_that_is_not_in_the_table_is_a_mistake_of_ours(run: Run) -> None:
+    with pytest.raises(AssertionError, match="No transition"):
+        transition(run.id, sources=[RunState.QUEUED], target=RunState.FINISHED)
+
+
+def test_a_queued_run_is_stopped_at_once(run: Run, alice: User) -> None:
+    assert request_stop(run=run, user=alice)
+
+    run.refresh_from_db()
+    assert run.state == RunState.STOPPED
+    assert run.finished_at is not None
+    assert AuditEntry.objects.get(verb="run.stop_requested").actor == alice
+
+
+def test_stopping_an_ended_run_changes_nothing(run: Run, alice: User) -> None:
+    request_stop(run=run, user=alice)
+
+    assert not request_stop(run=run, user=alice)

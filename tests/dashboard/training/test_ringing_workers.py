@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from celery import Celery
+from django.conf import settings
+
+from dashboard.runs.models import Run
+from dashboard.training.dispatch import QUEUE, count_waiting, dispatch
+from tests.dashboard.training.factories import Launcher
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:
+        yield app
+        with app.connection_for_write() as broker:
+            broker.default_channel.client.delete(QUEUE)
+
+
+def test_every_startable_run_rings_once(app: Celery, launch: Launcher) -> None:
+    launch(name="a")
+    launch(name="b")
+    ended = launch(name="c")
+    Run.objects.filter(id=ended.id).update(state="stopped")
+
+    assert dispatch(app) == 2
+    assert count_waiting(app) == 2
+
+
+def test_while_no_worker_listens_messages_do_not_pile_up(
+    app: Celery, launch: Launcher
+) -> None:
+    launch()
+
+    for _ in range(5):
+        dispatch(app)
+
+    assert count_waiting(app) == 1
+
+
+def test_what_redis_lost_is_rung_again(app: Celery, launch: Launcher) -> None:
+    launch()
+    dispatch(app)
+    with app.connection_for_write() as broker:
+        broker.default_channel.client.flushdb()
+
+    dispatch(app)
+
+    assert count_waiting(app) == 1
+
+
+def test_nothing_queued_is_nothing_rung(app: Celery) -> None:
+    assert dispatch(app) == 0
