@@ -215,7 +215,9 @@ class Checkpoint(models.Model):
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(fields=["run", "name"], name="checkpoint_name_free"),
+            models.UniqueConstraint(
+                fields=["run", "name"], name="checkpoint_name_free"
+            ),
         ]
 
     def __str__(self) -> str:
