@@ -32,7 +32,6 @@ class Ending:
     step: int  # the last one its log speaks of
     log_lines: Sequence[str]  # the end of what it printed
     was_released: bool  # the worker shut down and asked it to stop
-    was_killed: bool  # by us, because it did not stop in time
 
     @property
     def outcome(self) -> str:

@@ -252,7 +252,6 @@ class Life:
             step=self._step,
             log_lines=read_tail(self._files.trainer_log, max_lines=50).lines,
             was_released=self._was_released,
-            was_killed=self._was_killed,
         )
         self._journal.write(f"The trainer ended: {ending.outcome}.")
         self._insist(lambda: conclude(self._claim, ending))

@@ -169,7 +169,6 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
                 step=life.step,
                 log_lines=[],
                 was_released=was_released,
-                was_killed=False,
             )
             try:
                 conclude(life.claim, ending)
