@@ -22,11 +22,18 @@ def explain(error: BaseException) -> str:
             "The machine has no memory left. Lower optim.micro_batch_tokens or "
             "rollout.max_batch_rows, or choose a smaller model."
         )
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if _is_disk_full(error):
+        place = getattr(error, "filename", None) or "the run"
         return (
-            f"No space is left on the disk of {error.filename or 'the run'}. Free some "
-            "and resume from the last checkpoint."
+            f"No space is left on the disk of {place}. Free some and resume from the "
+            "last checkpoint."
         )
     if isinstance(error, ValueError):
         return str(error)
     return f"{type(error).__name__}: {first_line(error)}"
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    # safetensors tells it in the text of an error of its own
+    says_so = "No space left on device" in str(error)
+    return says_so or getattr(error, "errno", None) == errno.ENOSPC

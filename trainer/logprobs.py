@@ -55,7 +55,10 @@ class _TokenLogProbs(torch.autograd.Function):
         hidden, weight, bias, targets, entropy, *kept = ctx.saved_tensors
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         d_hidden = torch.empty_like(hidden) if needs_hidden else None
-        d_weight = torch.zeros_like(weight) if needs_weight else None
+        # float32: in bfloat16 the sum over many chunks would drown the small ones
+        d_weight = (
+            torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
+        )
         d_bias = torch.zeros_like(bias) if bias is not None and needs_bias else None
         for number, place in enumerate(_chunks(hidden.shape[0], weight.shape[0])):
             logprobs = (
@@ -74,10 +77,21 @@ class _TokenLogProbs(torch.autograd.Function):
             if d_hidden is not None:
                 torch.mm(d_logits, weight, out=d_hidden[place])
             if d_weight is not None:
-                d_weight.addmm_(d_logits.T, hidden[place])
+                _add_product(d_weight, d_logits, hidden[place])
             if d_bias is not None:
                 d_bias += d_logits.sum(dim=0)
+        if d_weight is not None:
+            d_weight = d_weight.to(weight.dtype)
         return d_hidden, d_weight, d_bias, None, None
+
+
+def _add_product(
+    total: torch.Tensor, d_logits: torch.Tensor, hidden: torch.Tensor
+) -> None:
+    if total.dtype == hidden.dtype:
+        total.addmm_(d_logits.T, hidden)  # without a copy as large as the weight
+    else:
+        total += d_logits.T @ hidden
 
 
 def _chunks(num_tokens: int, vocabulary: int) -> list[slice]:

@@ -72,7 +72,7 @@ class Optimizer:
 
     def step(self, *, learning_rate: float) -> float | None:
         """Apply the gradients; their norm before clipping, None if it is not finite."""
-        self._raise_gradients()
+        self.collect()
         gradients = [p.grad for p in self._masters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         value = norm.item()
@@ -92,10 +92,13 @@ class Optimizer:
         for parameter in (*self._parameters, *self._masters):
             parameter.grad = None
 
-    def _raise_gradients(self) -> None:
+    def collect(self) -> None:
+        """Add what a backward pass left to the masters' gradients, in float32."""
         for parameter, master in self._mastered():
-            if parameter.grad is not None:
-                master.grad, parameter.grad = parameter.grad.float(), None
+            if parameter.grad is None:
+                continue
+            gradient, parameter.grad = parameter.grad.float(), None
+            master.grad = gradient if master.grad is None else master.grad + gradient
 
     def _lower_weights(self) -> None:
         with torch.no_grad():
@@ -169,6 +172,7 @@ def update(
             totals=totals,
         )
         loss.backward()
+        optimizer.collect()
         losses.append(loss.detach())
         parts.append(statistics)
     total = torch.stack(losses).double().sum().item()
