@@ -67,3 +67,12 @@ def _start_redis(config: pytest.Config, folder: Path) -> None:
     server.start()
     config.add_cleanup(server.stop)
     os.environ["REDIS_URL"] = f"unix://{server.socket}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests come last, faults before them.
+
+    Playwright keeps an event loop running in the main thread for the rest of the
+    session, and asyncio tests need to start their own.
+    """
+    items.sort(key=lambda item: ("browser" in item.keywords, "faults" in item.keywords))
