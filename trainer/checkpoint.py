@@ -115,21 +115,37 @@ def restore_optimizer(path: Path, optimizer: Optimizer) -> None:
     optimizer.load_state(tensors)
 
 
-def prune_checkpoints(folder: Path, *, keep_last: int) -> None:
-    """Delete all but the furthest checkpoints, and what a killed save left."""
-    for path in _checkpoints(folder)[:-keep_last]:
+def prune_checkpoints(folder: Path, *, keep_last: int, step: int, epoch: int) -> None:
+    """Delete all but the last `keep_last` checkpoints up to this step and epoch.
+
+    A life that was given up for lost may still be saving here. It must not delete
+    what its successor saves, nor what it saves itself count as the successor's last:
+    whatever is of a newer epoch, or further than `step`, is left alone. The unfinished
+    folders of killed saves go as well.
+    """
+    own = [
+        path
+        for path in _checkpoints(folder)
+        if _place(path) <= (step, epoch) and _place(path)[1] <= epoch
+    ]
+    for path in own[:-keep_last]:
         _remove(path)
-    for path in folder.glob(".step-*"):
-        _remove(path)
+    for path in folder.glob(".step-*.unfinished"):
+        if _place(path)[1] <= epoch:
+            _remove(path)
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    found = [
-        (int(match[1]), int(match[2]), path)
-        for path in folder.glob("step-*")
-        if (match := _NAME.fullmatch(path.name))
-    ]
-    return [path for _, _, path in sorted(found)]
+    """From the nearest to the furthest; of equal steps the older life's first."""
+    named = [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)]
+    return sorted(named, key=_place)
+
+
+def _place(path: Path) -> tuple[int, int]:
+    """The step and the epoch that a checkpoint's folder is named for."""
+    match = _NAME.search(path.name)
+    assert match is not None, path
+    return int(match[1]), int(match[2])
 
 
 def _files(folder: Path) -> Iterator[Path]:

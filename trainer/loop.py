@@ -194,7 +194,9 @@ def run_evaluation(training: Training, *, step: int) -> None:
         metrics=metrics,
     )
     training.log.flush()
-    say(f"held out after step {step}: reward {_shown(metrics['eval/heldout/mean'])}")
+    say(
+        f"held out after step {step}: reward {_shown(metrics[f'eval/{HELD_OUT}/mean'])}"
+    )
 
 
 def write_checkpoint(training: Training, *, step: int) -> str:
@@ -215,7 +217,10 @@ def write_checkpoint(training: Training, *, step: int) -> str:
     )
     training.log.flush()
     prune_checkpoints(
-        training.checkpoints, keep_last=training.config.checkpoint.keep_last
+        training.checkpoints,
+        keep_last=training.config.checkpoint.keep_last,
+        step=step,
+        epoch=training.epoch,
     )
     say(f"saved {saved.name}")
     return saved.name

@@ -1,0 +1,66 @@
+"""Which checkpoints are deleted when another has been saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainer.checkpoint import prune_checkpoints
+
+
+def _save(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).mkdir()
+
+
+def _left(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_last_ones_are_kept(tmp_path: Path) -> None:
+    _save(tmp_path, "step-000010-epoch-1", "step-000020-epoch-1", "step-000030-epoch-2")
+
+    prune_checkpoints(tmp_path, keep_last=2, step=30, epoch=2)
+
+    assert _left(tmp_path) == {"step-000020-epoch-1", "step-000030-epoch-2"}
+
+
+def test_steps_are_ordered_as_numbers(tmp_path: Path) -> None:
+    _save(tmp_path, "step-999999-epoch-1", "step-1000000-epoch-1")
+
+    prune_checkpoints(tmp_path, keep_last=1, step=1_000_000, epoch=1)
+
+    assert _left(tmp_path) == {"step-1000000-epoch-1"}
+
+
+def test_a_life_given_up_for_lost_deletes_nothing_of_its_successor(
+    tmp_path: Path,
+) -> None:
+    _save(tmp_path, "step-000040-epoch-2", "step-000050-epoch-2", "step-000060-epoch-1")
+    _save(tmp_path, ".step-000055-epoch-2.unfinished")
+
+    prune_checkpoints(tmp_path, keep_last=1, step=60, epoch=1)
+
+    assert _left(tmp_path) == {
+        "step-000040-epoch-2",
+        "step-000050-epoch-2",
+        "step-000060-epoch-1",
+        ".step-000055-epoch-2.unfinished",
+    }
+
+
+def test_what_a_lost_life_saved_further_on_does_not_push_out_our_own(
+    tmp_path: Path,
+) -> None:
+    _save(tmp_path, "step-000050-epoch-2", "step-000060-epoch-1")
+
+    prune_checkpoints(tmp_path, keep_last=1, step=50, epoch=2)
+
+    assert "step-000050-epoch-2" in _left(tmp_path)
+
+
+def test_what_a_killed_save_left_is_deleted(tmp_path: Path) -> None:
+    _save(tmp_path, ".step-000020-epoch-1.unfinished", "step-000010-epoch-1")
+
+    prune_checkpoints(tmp_path, keep_last=1, step=30, epoch=2)
+
+    assert _left(tmp_path) == {"step-000010-epoch-1"}
