@@ -12,7 +12,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
-MAX_NUMBER = 12
+MAX_NUMBER = 15
 MAX_TARGET = 30
 HIT, MISS = ".", "!"
 
