@@ -18,6 +18,8 @@ import plotly.graph_objects as go
 from trainer.config import RunConfig
 
 NO_REFERENCE = "No reference model: KL is not measured (the KL weight is 0)."
+# Lengths and shares of cut completions are no scores, and stand in the table below.
+SCORES = r"^eval/[^/]+/(mean|(pass|maj)@\d+)$"
 PHASES = ("generate", "score", "logprobs", "update", "sync")
 
 
@@ -81,7 +83,7 @@ def _evaluation(is_evaluated: bool) -> Chart:
         mode="lines+markers",
         marker={"size": 5},
         hovertemplate=_hover(""),
-        meta={"each": "^eval/", "smooth": False},
+        meta={"each": SCORES, "smooth": False},
     )
     return _chart("eval/…", "Held-out prompts", [each], y="score")
 
@@ -93,7 +95,7 @@ def _signal() -> list[Chart]:
     shares = [
         _share("▲ all right", "right", [[right, 1]]),
         _share("◆ mixed", "mixed", [[constant, -1]], constant=1),
-        _share("= tied", "tied", [[constant, 1], [right, -1], [wrong, -1]]),
+        _share("= tied, unscorable", "tied", [[constant, 1], [right, -1], [wrong, -1]]),
         _share("▼ all wrong", "wrong", [[wrong, 1]]),
     ]
     return [
