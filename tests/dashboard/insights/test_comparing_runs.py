@@ -44,11 +44,11 @@ def make_evaluation(run: Run, step: int, mean: float, **fields: Any) -> None:
     Evaluation.objects.create(
         run=run,
         step=step,
-        name="held_out",
+        name="heldout",
         epoch=1,
         seq=1000 + step,
         time=datetime(2026, 3, 1, tzinfo=UTC),
-        metrics={"eval/held_out/mean": mean},
+        metrics={"eval/heldout/mean": mean},
         **fields,
     )
 
@@ -146,7 +146,7 @@ def test_held_out_scores_are_drawn_and_superseded_ones_are_not(
     make_evaluation(first, 20, 0.4, superseded_by=2)
     make_evaluation(first, 20, 0.3)
 
-    query = f"?runs={first.pk}&metric=eval/held_out/mean&smooth=0"
+    query = f"?runs={first.pk}&metric=eval/heldout/mean&smooth=0"
     html = get(alice_client, query)
 
     assert lines(html)["first"]["x"] == [0, 20]

@@ -89,12 +89,12 @@ class Story:
         share = self._learned()
         self._tell(
             Evaluated,
-            name="held_out",
+            name="heldout",
             num_prompts=64,
             samples_per_prompt=1,
             metrics={
-                "eval/held_out/mean": 0.1 + 0.8 * share,
-                "eval/held_out/pass@1": 0.05 + 0.75 * share,
+                "eval/heldout/mean": 0.1 + 0.8 * share,
+                "eval/heldout/pass@1": 0.05 + 0.75 * share,
                 **metrics,
             },
         )

@@ -120,17 +120,17 @@ def test_numbers_that_are_not_finite_are_stored_as_none(claim: Claim) -> None:
     log.add(
         Evaluated,
         step=1,
-        name="held_out",
+        name="heldout",
         num_prompts=1,
         samples_per_prompt=1,
-        metrics={"eval/held_out/mean": float("nan")},
+        metrics={"eval/heldout/mean": float("nan")},
     )
 
     ingest(claim, log.events)
 
     run = Run.objects.get(id=claim.run_id)
     assert run.steps.get().values == [None, None, 1.0]
-    assert run.evaluations.get().metrics == {"eval/held_out/mean": None}
+    assert run.evaluations.get().metrics == {"eval/heldout/mean": None}
     assert run.summary["last"]["loss"] is None
 
 
