@@ -26,7 +26,8 @@ function fill(traces, { smoothing = 0, x = "step" } = {}) {
     time: 1000 + 300 * step,
     values: { loss: step, "eval/b": 1, "eval/a": 2 },
   }));
-  store.apply({ type: "batch", steps: rows, evaluations: [], events: [] });
+  const run = { last_step: rows.at(-1).step };
+  store.apply({ type: "batch", run, steps: rows, evaluations: [], events: [] });
   const view = { smoothing, x };
   return fillFigure({ data: traces, layout }, { store, view, read, revision: 4 });
 }

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { place, RunStore } from "../../static/js/live/store.js";
 
-const NOTHING = { steps: [], evaluations: [], events: [] };
+const NOTHING = { run: { last_step: 999 }, steps: [], evaluations: [], events: [] };
 
 function snapshot(steps, names, evaluations = []) {
   const clock = { steps, times: steps.map((step) => 1000 + step * 10) };
@@ -100,4 +100,19 @@ test("place finds the first index that is not below", () => {
     [[1, 3, 5], 5, 2],
   ])
     assert.equal(place(steps, step), expected);
+});
+
+test("a run that goes back to its checkpoint takes its steps along", () => {
+  const store = new RunStore();
+  const evaluations = [
+    { step: 2, metrics: { "eval/heldout/mean": 0.1 } },
+    { step: 4, metrics: { "eval/heldout/mean": 0.4 } },
+  ];
+  store.apply(snapshot([1, 2, 3, 4], { loss: { values: [5, 4, 3, 2] } }, evaluations));
+
+  store.apply({ ...batch(), run: { last_step: 2 } });
+
+  assert.deepEqual(store.get("loss"), { steps: [1, 2], values: [5, 4] });
+  assert.deepEqual(store.get("eval/heldout/mean"), { steps: [2], values: [0.1] });
+  assert.deepEqual(store.clock.steps, [1, 2]);
 });

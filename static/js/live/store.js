@@ -29,6 +29,17 @@ export class RunStore {
     for (const { step, metrics } of frame.evaluations)
       this.#putAll(this.evaluations, step, metrics);
     this.events.push(...frame.events);
+    this.#forgetAfter(frame.run.last_step);
+  }
+
+  // A resume goes back to its checkpoint: the steps past it are history no longer.
+  #forgetAfter(step) {
+    cut(this.clock.steps, this.clock.times, step);
+    for (const { steps, values } of [
+      ...this.curves.values(),
+      ...this.evaluations.values(),
+    ])
+      cut(steps, values, step);
   }
 
   #replace({ curves }) {
@@ -74,6 +85,11 @@ function put(steps, values, step, value) {
     steps.splice(at, 0, step);
     values.splice(at, 0, value);
   }
+}
+
+function cut(steps, values, last) {
+  if (!(steps.at(-1) > last)) return;
+  steps.length = values.length = place(steps, last + 1);
 }
 
 // The first index whose step is not below `step`; new steps come last, so look there.
