@@ -47,17 +47,18 @@ format: setup-tests ## Put the code into the form that `make check` expects
 	git ls-files -z 'templates/*.html' | xargs -0 -r $(BIN)/djade --target-version 5.2
 	node_modules/.bin/biome check --write
 
-test: ## Run the tests (browser tests included, slow ones not)
+test: ## Run the tests, browser tests included; slow ones and faults are in test-slow
 	@$(INSTALL) --tests --browser
 	$(if $(JS_TESTS),node --test $(JS_TESTS))
 	$(PYTEST) $(ARGS)
 
-test-slow: ## Run the tests that take minutes
+test-slow: ## Run what takes minutes: faults, full starts, learning
 	@$(INSTALL) --tests --browser
-	$(PYTEST) -m slow $(ARGS)
+	$(PYTEST) -m "slow or faults" $(ARGS)
 
-bench: setup-tests ## Measure, into tests/bench
-	$(PYTEST) -m load
+bench: setup-tests ## Measure ingest and curves, and print what was seen
+	$(BIN)/python tests/bench/bench_ingest.py 10
+	$(PYTEST) -m load -s tests/bench/bench_curves.py
 
 demo: setup ## Start with fresh throw-away data
 	@COHORT_DATA="$$(mktemp -d)" $(BIN)/python manage.py up
