@@ -93,7 +93,6 @@ def read_snapshot(run: Run) -> Frame:
                 if curve.steps
             },
             "clock": asdict(history.clock),
-            "is_thinned": history.is_thinned,
         },
     )
 

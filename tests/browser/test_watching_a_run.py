@@ -61,6 +61,21 @@ def test_steps_reach_the_charts_without_a_reload(
     assert problems == []
 
 
+def test_the_trainers_warnings_show_up_while_one_looks(
+    page: Page, story: Story
+) -> None:
+    story.warn("truncated", "Most completions are cut.", value=0.75, threshold=0.5)
+    open_run(page, story)
+    story.warn("kl", "The policy has left the reference.")
+
+    expect(page.locator("[data-warnings] p")).to_have_text(
+        [
+            "Step 5: The policy has left the reference.",
+            "Step 5: Most completions are cut. (0.75, more than 0.5)",
+        ]
+    )
+
+
 def test_a_reload_shows_the_same(page: Page, story: Story) -> None:
     open_run(page, story, "?smooth=0&x=step")
     values = f"document.querySelector('{REWARD}').data.at(-1).y"

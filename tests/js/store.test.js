@@ -7,7 +7,7 @@ const NOTHING = { run: { last_step: 999 }, steps: [], evaluations: [], events: [
 
 function snapshot(steps, names, evaluations = []) {
   const clock = { steps, times: steps.map((step) => 1000 + step * 10) };
-  const curves = { clock, names, is_thinned: false };
+  const curves = { clock, names };
   return { ...NOTHING, type: "snapshot", curves, evaluations };
 }
 

@@ -10,7 +10,7 @@ export class RunStore {
     this.clock = { steps: [], times: [] }; // seconds since 1970
     this.evaluations = new Map(); // metric -> { steps, values }
     this.events = [];
-    this.isThinned = false;
+    this.lastStep = 0;
     this.numLive = 0; // steps that came one by one since the snapshot
   }
 
@@ -29,7 +29,8 @@ export class RunStore {
     for (const { step, metrics } of frame.evaluations)
       this.#putAll(this.evaluations, step, metrics);
     this.events.push(...frame.events);
-    this.#forgetAfter(frame.run.last_step);
+    this.lastStep = frame.run.last_step;
+    this.#forgetAfter(this.lastStep);
   }
 
   // A resume goes back to its checkpoint: the steps past it are history no longer.
@@ -45,7 +46,6 @@ export class RunStore {
   #replace({ curves }) {
     this.#clear();
     this.clock = curves.clock;
-    this.isThinned = curves.is_thinned;
     for (const [metric, { steps, values }] of Object.entries(curves.names))
       this.curves.set(metric, { steps: steps ?? [...this.clock.steps], values });
   }

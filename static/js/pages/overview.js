@@ -2,12 +2,14 @@
 
 import { Board } from "../charts/board.js";
 import { sig4 } from "../live/numbers.js";
+import { describeWarning, listWarnings } from "../live/warnings.js";
 import { store } from "./run.js";
 
 const root = document.querySelector("[data-charts]");
 const slider = document.querySelector("[data-smoothing]");
 const axis = document.querySelector("[data-x-axis]");
 const rows = document.querySelector("[data-values]");
+const warnings = document.querySelector("[data-warnings]");
 
 // What is shown is in the address, so a link shows the same.
 const query = new URLSearchParams(location.search);
@@ -72,12 +74,28 @@ function showValues() {
   document.querySelector("[data-values-empty]").hidden = rows.children.length > 0;
 }
 
+function showWarnings() {
+  const texts = listWarnings(store.events, store.lastStep).map(describeWarning);
+  // Unchanged text is not announced again.
+  if (texts.join() === [...warnings.children].map((p) => p.textContent).join()) return;
+  warnings.replaceChildren(
+    ...texts.map((text) => {
+      const paragraph = document.createElement("p");
+      paragraph.className = "notice notice-warning";
+      paragraph.textContent = text;
+      return paragraph;
+    }),
+  );
+}
+
 if (store.names().length) showValues();
+showWarnings();
 
 // The table is read, not watched: once a second is enough.
 let isTableDue = false;
 document.addEventListener("runframe", () => {
   board.refresh();
+  showWarnings();
   if (isTableDue) return;
   isTableDue = true;
   setTimeout(

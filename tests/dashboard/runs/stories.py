@@ -23,6 +23,7 @@ from trainer.events import (
     RunStarted,
     ScoredCompletion,
     StepFinished,
+    Warned,
 )
 
 
@@ -102,6 +103,9 @@ class Story:
     def save_checkpoint(self) -> None:
         name = f"step-{self.step:06d}-epoch-{self.claim.epoch}"
         self._tell(CheckpointSaved, name=name, sha256="ab" * 32, num_bytes=4_200_000)
+
+    def warn(self, code: str, message: str, **fields: float) -> None:
+        self._tell(Warned, code=code, message=message, **fields)
 
     def end(self, state: RunState, **fields: Any) -> None:
         run = Run.objects.get(id=self.run.id)
