@@ -18,11 +18,11 @@ from dashboard.runs.config_fields import (
     read_tree,
     write_texts,
 )
+from dashboard.runs.directory import ROWS
 from dashboard.runs.model_choices import StarterModel, check_model, label_model
 from dashboard.runs.models import Run
 from trainer.config import RunConfig
 
-FROZEN_ROWS = "rows.jsonl"  # beside run.json in the run's directory
 LONGEST_NAME = Run._meta.get_field("name").max_length or 80
 
 
@@ -165,7 +165,7 @@ class LaunchForm:
         tree = read_tree(self.texts)
         # What is not chosen yet is said by _check_choices; the rest is still checked.
         tree["model"]["path"] = self.model_path or "not chosen"
-        tree["data"]["rows"] = FROZEN_ROWS
+        tree["data"]["rows"] = ROWS
         tree["reward"] = {"recipe": recipe.spec if recipe else {}}
         return tree
 

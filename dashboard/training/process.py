@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from dashboard.environment import ROOT
-from dashboard.training.rundir import RunDirectory
+from dashboard.runs.directory import RunDirectory
 
 # The trainer has no business with our servers, nor a model's code with our keys.
 WITHHELD = ("DATABASE_URL", "REDIS_URL", "COHORT_SECRET_KEY")

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from django.db import DatabaseError, InterfaceError, OperationalError
 
+from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run, RunState
 from dashboard.training.ending import Ending, conclude
 from dashboard.training.follow import LogFollower
+from dashboard.training.freeze import freeze
 from dashboard.training.ingest import ingest
 from dashboard.training.journal import Journal
 from dashboard.training.lease import RENEW_SECONDS, Claim, Fenced, read_state, renew
@@ -20,7 +22,6 @@ from dashboard.training.lives import fail, lose_life
 from dashboard.training.outage import Patience
 from dashboard.training.process import TrainerProcess, trainer_command
 from dashboard.training.reading import read_events
-from dashboard.training.rundir import RunDirectory, freeze, run_directory
 from dashboard.training.tail import read_tail
 from dashboard.training.takeover import CannotResume, take_over
 from trainer.events import Event, RunFailed, RunFinished, RunStopped

@@ -13,6 +13,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from dashboard.live.publish import ring_on_commit
+from dashboard.runs.directory import RunDirectory
 from dashboard.runs.models import Checkpoint, Epoch, Evaluation, Run, Step
 from dashboard.samples.models import Group
 from dashboard.training.checkpoints import (
@@ -27,7 +28,6 @@ from dashboard.training.journal import Journal
 from dashboard.training.lease import HOLDING, Claim, Fenced
 from dashboard.training.progress import BEST_OF, Progress
 from dashboard.training.reading import read_events
-from dashboard.training.rundir import RunDirectory
 
 HISTORY: tuple[type[models.Model], ...] = (Step, Evaluation, Group, Checkpoint)
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
+from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.training.models import Worker
-from dashboard.training.rundir import run_directory
 from dashboard.training.tail import read_tail
 from dashboard.training.workers import GONE_AFTER, describe_workers
 
@@ -19,6 +20,7 @@ LINES = (200, 1_000, 5_000)
 SOURCES = {"trainer": "Trainer", "supervisor": "Worker"}
 
 
+@require_safe
 def workers(request: HttpRequest, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     recent = Worker.objects.filter(last_seen__gt=timezone.now() - timedelta(days=7))
@@ -31,6 +33,7 @@ def workers(request: HttpRequest, team: str) -> HttpResponse:
     return render(request, "training/workers.html", context)
 
 
+@require_safe
 def run_logs(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
@@ -53,6 +56,7 @@ def run_logs(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     return render(request, "training/logs.html", context)
 
 
+@require_safe
 def download_log(request: HttpRequest, team: str, run_id: int) -> FileResponse:
     run = get_run(get_team(request, team), run_id)
     numbers = list(run.epochs.order_by("number").values_list("number", flat=True))

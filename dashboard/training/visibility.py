@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
 from dashboard.training.checkpoints import list_checkpoints
 from dashboard.training.models import Worker
-from dashboard.training.rundir import run_directory
 
 logger = logging.getLogger(__name__)
 

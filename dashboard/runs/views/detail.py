@@ -3,7 +3,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
@@ -11,6 +10,7 @@ from django.views.decorators.http import require_GET
 from dashboard.accounts.access import get_team
 from dashboard.live.messages import parse_position
 from dashboard.runs.curves import MAX_POINTS, POINTS_PER_BUCKET, read_history
+from dashboard.runs.directory import run_directory
 from dashboard.runs.figures import overview_sections
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -57,7 +57,7 @@ def _config(run: Run) -> dict[str, Any]:
 
 
 def _checkpoints(run: Run) -> dict[str, Any]:
-    folder = settings.COHORT_DATA / "runs" / str(run.id) / "checkpoints"
+    folder = run_directory(run.id).checkpoints
     saved = run.checkpoints.order_by("-step", "-epoch")
     return {
         "folder": folder,

@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from dashboard.runs.directory import run_directory
 from dashboard.runs.models import ENDED, HELD, Run, RunState
 from dashboard.runs.services import request_stop
 from dashboard.training.ending import Ending, conclude
@@ -26,7 +27,6 @@ from dashboard.training.journal import Journal
 from dashboard.training.lease import Claim, Fenced, claim_run, renew
 from dashboard.training.reading import read_events
 from dashboard.training.reaper import reap
-from dashboard.training.rundir import run_directory
 from dashboard.training.takeover import take_over
 from tests.dashboard.training.checkpoints import save
 from tests.dashboard.training.factories import Launcher

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.training.models import Worker
-from dashboard.training.rundir import run_directory
 from dashboard.training.visibility import note_unseen, sees_files
 from dashboard.training.workers import register
 

@@ -4,9 +4,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from dashboard.runs.directory import EpochDirectory, run_directory
 from dashboard.runs.models import Run
 from dashboard.training.lease import claim_run
-from dashboard.training.rundir import EpochDirectory, run_directory
 
 pytestmark = pytest.mark.django_db
 

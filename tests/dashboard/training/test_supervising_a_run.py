@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from dashboard.accounts.models import AuditEntry, User
+from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.services import request_stop
 from dashboard.training.lease import claim_run
-from dashboard.training.rundir import RunDirectory, run_directory
 from dashboard.training.supervise import Timing, supervise
 
 pytestmark = pytest.mark.django_db

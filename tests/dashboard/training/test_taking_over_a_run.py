@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from dashboard.training.ingest import ingest
 from dashboard.training.journal import Journal
 from dashboard.training.lease import Claim, claim_run
-from dashboard.training.rundir import RunDirectory, run_directory
 from dashboard.training.takeover import CannotResume, take_over
 from tests.dashboard.training.checkpoints import save
 from tests.dashboard.training.logs import LogBuilder, metrics_of

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
 
-from dashboard.datasets.freeze import write_rows
-from dashboard.runs.models import Run
+ROWS = "rows.jsonl"  # the dataset version as it was at launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class RunDirectory:
 
     @property
     def rows(self) -> Path:
-        return self.path / "rows.jsonl"
+        return self.path / ROWS
 
     @property
     def checkpoints(self) -> Path:
@@ -61,29 +58,3 @@ class RunDirectory:
 
 def run_directory(run_id: int) -> RunDirectory:
     return RunDirectory(Path(settings.COHORT_DATA) / "runs" / str(run_id))
-
-
-def freeze(run: Run) -> RunDirectory:
-    """Write run.json and rows.jsonl, once; run.json comes last and means complete."""
-    directory = run_directory(run.id)
-    if directory.config.exists():
-        return directory
-    directory.checkpoints.mkdir(parents=True, exist_ok=True)
-    write_rows(run.dataset_version, directory.rows)
-    config = {**run.config, "data": {**run.config["data"], "rows": "rows.jsonl"}}
-    _write_durably(directory.config, json.dumps(config, indent=2, allow_nan=False))
-    return directory
-
-
-def _write_durably(path: Path, text: str) -> None:
-    draft = path.with_name(path.name + ".tmp")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

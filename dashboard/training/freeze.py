@@ -1,0 +1,37 @@
+"""Writing down what a run was launched with, for its trainer to read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from dashboard.datasets.freeze import write_rows
+from dashboard.runs.directory import RunDirectory, run_directory
+from dashboard.runs.models import Run
+
+
+def freeze(run: Run) -> RunDirectory:
+    """Write run.json and rows.jsonl, once; run.json comes last and means complete."""
+    directory = run_directory(run.id)
+    if directory.config.exists():
+        return directory
+    directory.checkpoints.mkdir(parents=True, exist_ok=True)
+    write_rows(run.dataset_version, directory.rows)
+    config = {**run.config, "data": {**run.config["data"], "rows": directory.rows.name}}
+    _write_durably(directory.config, json.dumps(config, indent=2, allow_nan=False))
+    return directory
+
+
+def _write_durably(path: Path, text: str) -> None:
+    draft = path.with_name(path.name + ".tmp")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
