@@ -42,7 +42,7 @@ class StarterModel:
 def starter_models() -> list[StarterModel]:
     folders = sorted((settings.COHORT_DATA / "starter").glob("*/"))
     return [
-        StarterModel(key=folder.name, title=_title(folder.name), folder=folder)
+        StarterModel(key=folder.name, title=title_of(folder.name), folder=folder)
         for folder in folders
         if _is_complete(folder)
     ]
@@ -57,7 +57,8 @@ def _is_complete(folder: Path) -> bool:
     return "starter.json" in names or names == {"model"}
 
 
-def _title(key: str) -> str:
+def title_of(key: str) -> str:
+    """What a starter model is called, by its folder's name."""
     return TITLES.get(key) or key.replace("-", " ").replace("_", " ").capitalize()
 
 

@@ -23,6 +23,8 @@ from dashboard.datasets.services import create_dataset_version
 from dashboard.environment import ROOT
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.services import save_recipe_version
+from dashboard.runs.directory import ROWS
+from dashboard.runs.model_choices import title_of
 from dashboard.runs.models import Run
 from dashboard.runs.services import launch_run
 from trainer.config import RunConfig, load_config
@@ -31,7 +33,6 @@ from trainer.rewards.spec import Recipe
 NAME = "Countdown starter"
 RECIPE_NAME = "Countdown"
 RUN_NAME = "first-run"
-MODEL_LABEL = "Countdown starter (0.6 M)"
 Show = Callable[[str, int, int], None]  # phase, done, total
 
 
@@ -98,7 +99,7 @@ def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
         return None
     config = load_config(folder / "run.toml")
     model = config.model.model_copy(update={"path": str(folder / "model")})
-    data = config.data.model_copy(update={"rows": "rows.jsonl"})
+    data = config.data.model_copy(update={"rows": ROWS})
     recipe = _recipe_version(team, user, folder)
     return launch_run(
         team=team,
@@ -113,7 +114,7 @@ def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
         ),
         dataset_version=_dataset_version(team, user, folder),
         recipe_version=recipe,
-        model_label=MODEL_LABEL,
+        model_label=title_of(folder.name),
     )
 
 
