@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
 from dashboard.runs.queries import get_run
@@ -9,6 +10,7 @@ from dashboard.samples.completions import MAX_FOUND, read_page
 from dashboard.samples.forms import CompletionFilterForm
 
 
+@require_safe
 def completions(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)

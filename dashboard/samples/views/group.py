@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
 from dashboard.runs.queries import get_run
@@ -11,6 +12,7 @@ from dashboard.samples.recipes import rule_weights
 from dashboard.samples.visits import get_group, neighbours_in_step, read_visits
 
 
+@require_safe
 def group(
     request: HttpRequest, team: str, run_id: int, step: int, prompt: int
 ) -> HttpResponse:

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
 from dashboard.runs.models import Run
@@ -19,6 +20,7 @@ from dashboard.samples.groups import (
 from dashboard.samples.steps import StepPlace, find_place
 
 
+@require_safe
 def groups(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
