@@ -57,3 +57,12 @@ def test_case_can_be_ignored():
 def test_a_point_matches_a_line_break_when_the_pattern_says_so():
     assert score("regex", "a\nb", pattern="a.b") == 0.0
     assert score("regex", "a\nb", pattern="(?s)a.b") == 1.0
+
+
+@pytest.mark.parametrize("kind", ["regex", "format_tags"])
+def test_a_pattern_that_would_take_minutes_is_refused(kind):
+    slow = "(?:a?){999}" * 80
+    name = "pattern" if kind == "regex" else "answer_pattern"
+
+    with pytest.raises(ValueError, match="159,844 instructions"):
+        score(kind, "a" * 50_000, **{name: slow})
