@@ -154,6 +154,8 @@ def _environment() -> dict[str, str]:
     return {
         "PATH": os.environ.get("PATH", ""),
         "PYTHONPATH": str(ROOT),
+        # Not from the working directory, where anyone on this machine may put files.
+        "PYTHONSAFEPATH": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         # reasoning-gym imports matplotlib, which keeps a font cache between starts.
         "MPLCONFIGDIR": f"{tempfile.gettempdir()}/cohort-generator-{os.getuid()}",

@@ -153,6 +153,8 @@ def _environment() -> dict[str, str]:
     scratch = str(Path(tempfile.gettempdir()) / f"cohort-judge-{os.getuid()}")
     return kept | {
         "PYTHONPATH": str(_ROOT),
+        # Not from the working directory, where anyone on this machine may put files.
+        "PYTHONSAFEPATH": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         # reasoning-gym imports matplotlib, which keeps a font cache between starts.
         "MPLCONFIGDIR": scratch,
