@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,9 +155,6 @@ class PromptRenderer:
             config.chat_template == "auto"
             and getattr(tokenizer, "chat_template", None) is not None
         )
-
-    def render_all(self, rows: Iterable[Row]) -> Iterator[Prompt]:
-        return (self.render(row) for row in rows)
 
     def render(self, row: Row) -> Prompt:
         """The prompt of a row; ValueError when it is empty or too long."""

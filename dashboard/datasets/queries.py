@@ -40,10 +40,6 @@ def get_dataset(team: Team, dataset_id: int) -> Dataset:
     return get_object_or_404(team.datasets.select_related("created_by"), pk=dataset_id)
 
 
-def get_version(team: Team, version_id: int) -> DatasetVersion:
-    return get_object_or_404(list_versions(team), pk=version_id)
-
-
 def get_upload(team: Team, upload_id: int) -> Upload:
     return get_object_or_404(team.uploads.select_related("dataset"), pk=upload_id)
 

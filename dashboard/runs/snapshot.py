@@ -53,10 +53,6 @@ def compare_with_defaults(config: RunConfig) -> list[Part]:
     ]
 
 
-def _whole(name: str, part: BaseModel) -> Part:
-    return _part(name, part, list(type(part).model_fields))
-
-
 def _is_part(value: object) -> bool:
     return isinstance(value, BaseModel)
 

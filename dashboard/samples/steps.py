@@ -18,10 +18,6 @@ class StepPlace:
     previous: int | None
     next: int | None
 
-    @property
-    def is_newest(self) -> bool:
-        return self.step == self.last
-
 
 def find_place(run: Run, wanted: int | None) -> StepPlace | None:
     """The wanted step, or the nearest with groups; None: the newest. Two queries."""
