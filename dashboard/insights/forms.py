@@ -5,14 +5,14 @@ from typing import Any, ClassVar, Self
 from django import forms
 from django.http import QueryDict
 
-from dashboard.insights.metrics import DEFAULT
+from dashboard.runs.models import REWARD
 
 
 class CompareForm(forms.Form):
     """What is shown, held in the address. A bad value gives way to its default."""
 
     defaults: ClassVar[dict[str, Any]] = {
-        "metric": DEFAULT,
+        "metric": REWARD,
         "x": "step",
         "smooth": 0.6,
         "y": "linear",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.models import REWARD, Evaluation, Run
 
-DEFAULT = "reward/mean"
 TITLES = {
     "reward": "Reward",
     "group": "Signal within groups",
@@ -26,7 +25,7 @@ def list_metrics(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """Names by group, of all the runs together. One query."""
     names = {name for run in runs for name in run.metric_names} | _evaluated(runs)
     groups: dict[str, list[str]] = {}
-    for name in sorted(names, key=lambda name: (name != DEFAULT, name)):
+    for name in sorted(names, key=lambda name: (name != REWARD, name)):
         groups.setdefault(_title(name), []).append(name)
     return sorted(groups.items(), key=lambda group: _rank(group[0]))
 

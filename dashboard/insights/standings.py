@@ -11,8 +11,6 @@ from django.db.models.functions import Cast
 
 from dashboard.runs.models import Evaluation, Run
 
-REWARD = "reward/mean"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
@@ -37,18 +35,13 @@ class Column:
 def compare_standings(runs: Sequence[Run]) -> list[Column]:
     """Last and best reward, then each held-out set's. 1 query, and 1 per set."""
     columns = [
-        _column(f"{which.title()} reward", [_summary(run, which) for run in runs])
-        for which in ("last", "best")
+        _column("Last reward", [run.reward("last") for run in runs]),
+        _column("Best reward", [run.reward("best") for run in runs]),
     ]
     latest = list(_latest_evaluations(runs))
     for name in sorted({evaluation.name for evaluation in latest}):
         columns += _held_out(runs, name, latest)
     return columns
-
-
-def _summary(run: Run, which: str) -> float | None:
-    value = run.summary.get(which, {}).get(REWARD)
-    return None if value is None else float(value)
 
 
 def _latest_evaluations(runs: Sequence[Run]) -> QuerySet[Evaluation]:

@@ -14,10 +14,9 @@ from django.db.models.functions import Cast, Coalesce, Lower, Now
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import ENDED, Run, RunState
+from dashboard.runs.models import ENDED, REWARD, Run, RunState
 
 ACTIVE = "active"  # every state that has not ended
-REWARD = "reward/mean"
 
 
 def _summary(part: str) -> Expression:
@@ -164,11 +163,6 @@ def read_facets(team: Team) -> Facets:
         models=sorted(models),
         datasets=sorted(datasets.items(), key=lambda item: item[1]),
     )
-
-
-def reward_of(run: Run, part: str) -> float | None:
-    value: float | None = run.summary.get(part, {}).get(REWARD)
-    return value
 
 
 def elapsed(run: Run) -> timedelta | None:

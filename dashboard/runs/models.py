@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -25,6 +25,7 @@ class RunState(models.TextChoices):
     LOST = "lost"
 
 
+REWARD = "reward/mean"  # what a run is judged by at a glance
 ENDED = (RunState.FINISHED, RunState.STOPPED, RunState.FAILED)
 HELD = (RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING)
 
@@ -102,6 +103,10 @@ class Run(models.Model):
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED
+
+    def reward(self, which: Literal["last", "best"]) -> float | None:
+        value: float | None = self.summary.get(which, {}).get(REWARD)
+        return value
 
 
 class Epoch(models.Model):

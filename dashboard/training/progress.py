@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dashboard.runs.models import REWARD
 from trainer.events import Evaluated, Event, StepFinished
 
-BEST_OF = "reward/mean"
 NAME_LENGTH = 120
 
 
@@ -34,7 +34,7 @@ class Progress:
     def observe(self, event: Event) -> None:
         if isinstance(event, StepFinished):
             self.last_step = max(self.last_step, event.step)
-            self._note_best(event.metrics.get(BEST_OF), event.step)
+            self._note_best(event.metrics.get(REWARD), event.step)
         if isinstance(event, StepFinished | Evaluated):
             self.summary["last"].update(finite(event.metrics))
             self.is_changed = True
@@ -59,11 +59,11 @@ class Progress:
         return place
 
     def _note_best(self, value: float | None, step: int) -> None:
-        best = self.summary["best"].get(BEST_OF)
+        best = self.summary["best"].get(REWARD)
         if value is None or not math.isfinite(value):
             return
         if best is None or value > best:
-            self.summary["best"] = {BEST_OF: value, "step": step}
+            self.summary["best"] = {REWARD: value, "step": step}
 
 
 def finite(metrics: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from dashboard.live.publish import ring_on_commit
 from dashboard.runs.directory import RunDirectory
-from dashboard.runs.models import Checkpoint, Epoch, Evaluation, Run, Step
+from dashboard.runs.models import REWARD, Checkpoint, Epoch, Evaluation, Run, Step
 from dashboard.samples.models import Group
 from dashboard.training.checkpoints import (
     NAME,
@@ -26,7 +26,7 @@ from dashboard.training.follow import LogFollower
 from dashboard.training.ingest import ingest, write_progress
 from dashboard.training.journal import Journal
 from dashboard.training.lease import HOLDING, Claim, Fenced
-from dashboard.training.progress import BEST_OF, Progress
+from dashboard.training.progress import Progress
 from dashboard.training.reading import read_events
 
 HISTORY: tuple[type[models.Model], ...] = (Step, Evaluation, Group, Checkpoint)
@@ -194,12 +194,12 @@ def _last_values(run: Run) -> dict[str, Any]:
 
 
 def _best(run: Run) -> dict[str, Any]:
-    if BEST_OF not in run.metric_names:
+    if REWARD not in run.metric_names:
         return {}
-    place = run.metric_names.index(BEST_OF)
+    place = run.metric_names.index(REWARD)
     current = run.steps.filter(superseded_by__isnull=True)
     # Django counts array places from 0 as Python does.
     ranked = current.filter(**{f"values__{place}__isnull": False})
     best = ranked.order_by(f"-values__{place}", "step")
     row = best.values_list(f"values__{place}", "step").first()
-    return {BEST_OF: row[0], "step": row[1]} if row else {}
+    return {REWARD: row[0], "step": row[1]} if row else {}

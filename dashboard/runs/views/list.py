@@ -16,7 +16,6 @@ from dashboard.runs.listing import (
     elapsed,
     list_runs,
     read_facets,
-    reward_of,
 )
 from dashboard.runs.models import Run, RunState
 
@@ -59,8 +58,8 @@ def _row(run: Run) -> dict[str, Any]:
             "state": run.state,
             "step": run.last_step,
             "progress": f"{run.last_step:,} of {run.num_steps:,}",
-            "last": sig4(reward_of(run, "last")),
-            "best": sig4(reward_of(run, "best")),
+            "last": sig4(run.reward("last")),
+            "best": sig4(run.reward("best")),
             "duration": duration(elapsed(run)),
         },
     }
