@@ -15,7 +15,8 @@ from dashboard.runs.progress import describe_progress
 MAX_BEHIND = 2_000
 MAX_EVALUATIONS = 1_000
 MAX_EVENTS = 200
-KEPT_ELSEWHERE = ("step_finished", "group_scored", "evaluated")
+# Sent as steps and evaluations, or, as groups are, not at all.
+NOT_SENT = ("step_finished", "group_scored", "evaluated")
 
 
 def read_run(run_id: int) -> Run:
@@ -54,7 +55,7 @@ def read_batch(run: Run, after: int) -> Frame:
     """
     new = {"run": run, "seq__gt": after, "seq__lte": run.seq}
     current = {**new, "superseded_by__isnull": True}
-    events = RunEvent.objects.filter(**new).exclude(type__in=KEPT_ELSEWHERE)
+    events = RunEvent.objects.filter(**new).exclude(type__in=NOT_SENT)
     return Frame(
         type="batch",
         after=after,
@@ -113,7 +114,7 @@ def _read_evaluations(run: Run) -> list[dict[str, Any]]:
 
 
 def _read_last_events(run: Run) -> list[dict[str, Any]]:
-    events = RunEvent.objects.filter(run=run).exclude(type__in=KEPT_ELSEWHERE)
+    events = RunEvent.objects.filter(run=run).exclude(type__in=NOT_SENT)
     newest = list(events.order_by("-seq")[:MAX_EVENTS])
     return [_describe_event(e) for e in reversed(newest)]
 

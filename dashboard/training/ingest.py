@@ -39,7 +39,7 @@ from trainer.events import (
 )
 
 # What is stored elsewhere is not stored in RunEvent.body again.
-KEPT_ELSEWHERE = (StepFinished, GroupScored)
+WITHOUT_BODY = (StepFinished, GroupScored)
 PLACE_FIELDS = {"type", "line", "epoch", "time", "step"}
 
 
@@ -133,7 +133,7 @@ def _copy_events(run_id: int, placed: Iterable[Placed]) -> None:
 
 
 def _body(event: Event) -> str:
-    if isinstance(event, KEPT_ELSEWHERE):
+    if isinstance(event, WITHOUT_BODY):
         return "{}"
     # Through pydantic's JSON, where a number that is not finite is null.
     tree: dict[str, Any] = json.loads(event.model_dump_json(exclude=PLACE_FIELDS))
