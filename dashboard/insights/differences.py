@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.runs.models import Run
+from dashboard.runs.snapshot import write_setting
 from trainer.config import RunConfig
 
 # The frozen copy inside the run's folder: the dataset's row says what is in it.
@@ -76,8 +77,8 @@ def _whole_config(config: dict[str, Any]) -> dict[str, Any]:
 
 def _rule_settings(rule: dict[str, Any]) -> Iterator[tuple[str, str]]:
     prefix = f"rules.{rule['name']}"
-    yield f"{prefix}.kind", _write(rule.get("kind"))
-    yield f"{prefix}.weight", _write(rule.get("weight", 1.0))
+    yield f"{prefix}.kind", write_setting(rule.get("kind"))
+    yield f"{prefix}.weight", write_setting(rule.get("weight", 1.0))
     for key, value in _flatten(rule.get("params") or {}):
         yield f"{prefix}.{key}", value
 
@@ -88,13 +89,4 @@ def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
         if isinstance(value, dict):
             yield from _flatten(value, f"{key}.")
         elif key not in LEFT_OUT:
-            yield key, _write(value)
-
-
-def _write(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    # 1 and 1.0 are the same setting.
-    if isinstance(value, float):
-        return f"{value:.12g}"
-    return json.dumps(value, ensure_ascii=False)
+            yield key, write_setting(value)

@@ -86,14 +86,14 @@ class ConfigField:
             return ""
         if isinstance(value, bool):
             return "on" if value else ""
-        return _short(value) if isinstance(value, float) else str(value)
+        return write_number(value) if isinstance(value, float) else str(value)
 
 
 def _unix_lines(text: str) -> str:
     return text.replace("\r\n", "\n")  # what browsers send from a text area
 
 
-def _short(number: float) -> str:
+def write_number(number: float) -> str:
     """1e-06 as 1e-6, 1.0 as 1; every digit is kept."""
     if number.is_integer() and abs(number) < 1e15:
         return str(int(number))

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from dashboard.runs.config_fields import write_number
 from trainer.config import RunConfig
 
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -71,22 +72,29 @@ def _setting(name: str, field: FieldInfo, value: object) -> Setting:
     extra = field.json_schema_extra
     return Setting(
         name=name,
-        value=_write(value),
-        default=None if must_be_given else _write(field.default),
+        value=write_setting(value),
+        default=None if must_be_given else write_setting(field.default),
         differs=must_be_given or value != field.default,
         unit=str(extra.get("unit", "")) if isinstance(extra, dict) else "",
         help=field.description or "",
     )
 
 
-def _write(value: object) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, BaseModel):
-        return json.dumps(value.model_dump(mode="json"), indent=2, ensure_ascii=False)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
+def write_setting(value: object) -> str:
+    """A value of the tree, as pages show it."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return write_number(value)
+        case BaseModel():
+            tree = value.model_dump(mode="json")
+            return json.dumps(tree, indent=2, ensure_ascii=False)
+        case list() | dict():
+            return json.dumps(value, ensure_ascii=False)
+    return str(value)
 
 
 def write_json(config: RunConfig) -> str:

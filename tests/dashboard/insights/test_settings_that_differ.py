@@ -44,6 +44,19 @@ def test_only_the_settings_that_differ_are_left(base: Run) -> None:
     }
 
 
+def test_values_are_written_as_on_the_config_page(base: Run) -> None:
+    config = make_config(
+        optim={"learning_rate": 2e-6, "max_grad_norm": None},
+        model={"path": "m", "gradient_checkpointing": True},
+    )
+
+    found = differing(base, like(base, config=config))
+
+    assert found["optim.learning_rate"][1] == "2e-6"
+    assert found["optim.max_grad_norm"] == ["1", "none"]
+    assert found["model.gradient_checkpointing"] == ["no", "yes"]
+
+
 def test_a_default_left_out_equals_the_default_written(base: Run) -> None:
     config = make_config()
     del config["optim"]
@@ -75,7 +88,7 @@ def test_recipes_are_compared_rule_by_rule_whatever_their_order(base: Run) -> No
 def test_a_configuration_of_an_older_version_is_still_compared(base: Run) -> None:
     config = {**make_config(), "gone": {"option": True}}
 
-    assert differing(base, like(base, config=config)) == {"gone.option": [None, "true"]}
+    assert differing(base, like(base, config=config)) == {"gone.option": [None, "yes"]}
 
 
 def test_the_page_shows_those_that_differ_and_all_on_demand(

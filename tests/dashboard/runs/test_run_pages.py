@@ -131,7 +131,7 @@ def test_what_differs_from_the_defaults_is_marked(
 
     rows = html.split("<tr")
     changed = [row for row in rows if row.startswith(' class="config-changed"')]
-    assert any("learning_rate" in row and "3e-05" in row for row in changed)
+    assert any("learning_rate" in row and "3e-5" in row for row in changed)
     assert not any("beta1" in row for row in changed)
 
 
