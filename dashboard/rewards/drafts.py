@@ -18,9 +18,7 @@ from dashboard.rewards.params import (
 )
 from trainer.rewards.rule import Rule
 from trainer.rewards.rules import RULES
-from trainer.rewards.spec import Recipe, RuleSpec
-
-MAX_RULES = 40
+from trainer.rewards.spec import MAX_RULES, Recipe, RuleSpec
 
 
 @dataclass(slots=True)

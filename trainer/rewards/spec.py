@@ -16,6 +16,8 @@ from pydantic import (
 from trainer.rewards.rule import Params
 from trainer.rewards.rules import RULES
 
+MAX_RULES = 40
+
 
 class RuleSpec(BaseModel):
     """One rule of a recipe.
@@ -49,6 +51,12 @@ class RuleSpec(BaseModel):
         except ValidationError as error:
             raise ValueError(_explain(self, error)) from error
         filled = params.model_dump(mode="json")
+        holding = [n for n, v in filled.items() if isinstance(v, str) and "\x00" in v]
+        if holding:
+            raise ValueError(
+                f'Rule "{self.name}", parameter {holding[0]}: it holds a NUL '
+                "character, which cannot be stored. Remove it."
+            )
         # The model is frozen; this is still its making.
         object.__setattr__(self, "params", filled)
         return self
@@ -64,7 +72,7 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    rules: tuple[RuleSpec, ...]
+    rules: tuple[RuleSpec, ...] = Field(max_length=MAX_RULES)
 
     @model_validator(mode="after")
     def _rules_make_a_reward(self) -> Self:

@@ -145,3 +145,14 @@ def test_no_total_when_no_rule_could_score():
     recipe = Recipe(rules=(RuleSpec(name="number", kind="numeric_answer"),))
 
     assert score_completion(recipe, Sample("?", "42", None)).total is None
+
+
+def test_more_rules_than_anyone_reads_are_refused():
+    with pytest.raises(ValidationError, match="at most 40 items"):
+        Recipe.model_validate({"rules": [SHORT] * 100_000})
+
+
+def test_a_nul_character_which_no_database_keeps_is_refused():
+    rule = {"name": "it", "kind": "numeric_answer", "params": {"marker": "#\x00"}}
+
+    assert 'Rule "it", parameter marker: it holds a NUL' in complaint(rule)
