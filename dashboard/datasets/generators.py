@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -44,12 +45,21 @@ class Option:
         try:
             if isinstance(self.default, bool):
                 return {"true": True, "false": False}[text.strip().lower()]
-            return type(self.default)(text)
+            return self._kept(type(self.default)(text))
         except (KeyError, ValueError):
             kind = {bool: "true or false", int: "a whole number", float: "a number"}
+            kind[str] = "a text without NUL"
             raise ValueError(
                 f"{self.name} must be {kind[type(self.default)]}; got {text[:60]!r}."
             ) from None
+
+    @staticmethod
+    def _kept(value: int | float | str) -> int | float | str:
+        """The value; ValueError when no database keeps it."""
+        is_finite = not isinstance(value, float) or math.isfinite(value)
+        if not is_finite or (isinstance(value, str) and "\x00" in value):
+            raise ValueError(value)
+        return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,11 @@ def test_an_option_is_read_as_its_default_is(default: object, text: str, value: 
 
 
 @pytest.mark.parametrize(
-    ("default", "text"), [(1, "1.5"), (1, ""), (0.5, "half"), (True, "yes")]
+    ("default", "text"),
+    [
+        *((1, "1.5"), (1, ""), (0.5, "half"), (True, "yes")),
+        *((0.5, "nan"), (0.5, "1e400"), ("a", "a\x00")),
+    ],
 )
 def test_an_option_of_another_type_is_refused(default: object, text: str):
     with pytest.raises(ValueError, match=r"x must be .*; got"):
