@@ -42,6 +42,12 @@ def test_it_never_leads_to_another_site(
     assert _sign_in(client, next=next_url) == (302, "/")
 
 
+def test_a_word_that_is_no_address_is_gone_to_all_the_same(
+    with_password: User, client: Client
+) -> None:
+    assert _sign_in(client, next="nowhere") == (302, "nowhere")
+
+
 def test_a_wrong_password_is_told_and_keeps_the_username(
     with_password: User, client: Client
 ) -> None:
