@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -171,6 +172,7 @@ class LaunchForm:
 
     def _check_choices(self) -> None:
         problems = self.problems
+        self._check_characters()
         if not self.name:
             problems.add("name", "The run needs a name.")
         if len(self.name) > LONGEST_NAME:
@@ -182,6 +184,18 @@ class LaunchForm:
             problems.add("dataset", "Choose a dataset: its prompts are trained on.")
         if self.recipe_version is None:
             problems.beside["recipe"] = ["Choose a reward: it scores the completions."]
+
+    def _check_characters(self) -> None:
+        """PostgreSQL keeps no NUL, and a name is one line of a file's header too."""
+        if any(unicodedata.category(mark) == "Cc" for mark in self.name):
+            self.problems.add(
+                "name",
+                f"The name {self.name[:80]!r} holds a line break or another control "
+                "character. Remove it.",
+            )
+        for control, text in {"model_other": self.model_path, **self.texts}.items():
+            if "\x00" in text:
+                self.problems.add(control, "This holds a NUL character. Remove it.")
 
     def _check_rows(self, config: RunConfig, dataset: DatasetVersion) -> None:
         """The engine refuses these as well, but only once a worker is busy with it."""

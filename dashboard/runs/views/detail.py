@@ -5,6 +5,7 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
@@ -78,11 +79,14 @@ def config_file(
     if suffix not in WRITERS:
         raise Http404("A config is written as toml or json.")
     text = WRITERS[suffix](RunConfig.model_validate(run_.config))
-    name = f"{run_.name}-{run_.id}.{suffix}".replace('"', "")
+    name = f"{run_.name}-{run_.id}.{suffix}"
     return HttpResponse(
         text,
         content_type="text/plain; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        headers={
+            "Content-Disposition": content_disposition_header(True, name)
+            or "attachment"
+        },
     )
 
 

@@ -337,3 +337,27 @@ def test_rows_with_the_columns_a_rule_needs_raise_no_warning(
     )
 
     assert status == 302
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "a\x00b", "tab\there"])
+def test_a_name_is_one_line_of_text(
+    alice_client: Client, team: Team, filled: dict[str, Any], name: str
+) -> None:
+    status, page = _post(alice_client, team, {**filled, "name": name})
+
+    assert status == 422
+    assert "control character" in page
+    assert not Run.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "field", ["model_other", "data.system_prompt", "data.completion_prefix"]
+)
+def test_a_nul_character_is_answered(
+    alice_client: Client, team: Team, filled: dict[str, Any], field: str
+) -> None:
+    status, page = _post(alice_client, team, {**filled, field: "/a\x00b"})
+
+    assert status == 422
+    assert "holds a NUL character" in page
+    assert not Run.objects.exists()
