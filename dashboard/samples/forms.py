@@ -121,6 +121,6 @@ class CompletionFilterForm(FilterForm):
         if first is not None and last is not None and first > last:
             self.add_error(
                 high,
-                f"No {noun} is at least {first:g} and at most {last:g}. "
+                f"No {noun} is at least {first} and at most {last}. "
                 "Swap the two, or leave one empty.",
             )

@@ -1,0 +1,81 @@
+"""Numbers that are none, or beyond all bounds, are answered at every address."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+from django.utils.http import urlencode
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from tests.dashboard.samples.factories import make_group, make_run
+
+pytestmark = pytest.mark.django_db
+
+VALUES = ("1e99", "nan", "inf", "-1", "0x10", "\u0661", "a\x00b", "9" * 20, "9" * 5_000)
+# Beneath the team: an address, and its parameters that are read as numbers or words.
+READS = {
+    "runs/": "page owner dataset q state model sort",
+    "runs/live.json": "ids owner",
+    "runs/new": "clone dataset recipe preset",
+    "runs/{run}/groups/": "step page signal sort",
+    "runs/{run}/groups/1/0/": "sort",
+    "runs/{run}/completions/": "page text first_step min_reward prompt end sort",
+    "runs/{run}/stream.json": "after epoch",
+    "runs/{run}/curves.json": "metrics max_points first_step last_step",
+    "runs/{run}/logs/": "epoch lines source",
+    "runs/{run}/logs/download": "epoch source",
+    "compare": "runs metric x smooth y settings q prompt step",
+    "compare/figure.json": "runs metric smooth",
+    "datasets/{dataset}/": "page version q",
+    "datasets/upload": "dataset",
+    "rewards/{recipe}/": "version",
+    "rewards/{recipe}/edit": "version",
+}
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    run = make_run(team)
+    make_group(run, step=1, prompt_index=0)
+    return run
+
+
+def _fill(address: str, run: Run) -> str:
+    return address.format(
+        run=run.pk,
+        dataset=run.dataset_version.dataset_id,
+        recipe=run.recipe_version.recipe_id,
+    )
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value[:20]))
+def test_an_odd_parameter_is_answered(
+    alice_client: Client, run: Run, value: str
+) -> None:
+    for address, names in READS.items():
+        for name in names.split():
+            url = f"/alpha/{_fill(address, run)}?{urlencode({name: value})}"
+            own_run = f"&runs={run.pk}" if name != "runs" else ""
+
+            status = alice_client.get(url + own_run).status_code
+
+            assert status in (200, 400, 404), (url[:80], status)
+
+
+@pytest.mark.parametrize("number", ["9" * 20, "9" * 5_000, "-1", "1e3"])
+def test_a_thing_of_an_odd_number_is_not_found(
+    alice_client: Client, team: Team, number: str
+) -> None:
+    for address in ("runs/{}/", "runs/{}/groups/", "datasets/{}/", "rewards/{}/"):
+        url = f"/alpha/{address.format(number)}"
+
+        assert alice_client.get(url).status_code == 404, url[:80]
+
+
+def test_ends_of_a_range_too_long_to_be_floats_are_told(
+    alice_client: Client, run: Run
+) -> None:
+    url = f"/alpha/runs/{run.pk}/completions/?first_step={'9' * 400}&last_step=1"
+
+    assert "Swap the two" in alice_client.get(url).text
