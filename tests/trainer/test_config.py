@@ -39,6 +39,13 @@ def tree(**parts: Any) -> dict[str, Any]:
             "must not be negative",
         ),
         (
+            {
+                "loss": {"kl_in": "reward", "kl_coef": 0.1},
+                "advantage": {"credit": "ones"},
+            },
+            "never looks at rewards",
+        ),
+        (
             {"loss": {"kl_coef": 0.1}, "reference": {"kind": "none"}},
             "needs a reference model",
         ),

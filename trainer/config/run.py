@@ -63,6 +63,7 @@ class RunConfig(Part):
 
     def _unsupported(self) -> Iterator[str]:
         """Settings that a run's loop cannot honour."""
+        penalised = self.loss.kl_in == "reward" and self.loss.kl_coef > 0
         if self.advantage.credit == "process":
             yield (
                 'advantage.credit = "process" needs a reward for each reasoning step, '
@@ -74,18 +75,18 @@ class RunConfig(Part):
                 "vocabulary, but only those of sampled tokens are kept. Use "
                 '"k3".'
             )
-        if (
-            self.loss.kl_in == "reward"
-            and self.loss.kl_coef > 0
-            and self.advantage.combine == "normalize_then_sum"
-        ):
+        if penalised and self.advantage.combine == "normalize_then_sum":
             yield (
                 'loss.kl_in = "reward" takes the KL off the summed reward, but '
                 'advantage.combine = "normalize_then_sum" never sums rewards. Use '
                 '"sum_then_normalize", or kl_in = "loss".'
             )
+        if self.advantage.credit == "ones" and penalised:
+            yield (
+                'loss.kl_in = "reward" has no effect with advantage.credit = "ones", '
+                'which never looks at rewards. Use kl_in = "loss".'
+            )
         lowest = recipe_bounds(self.reward.recipe)[0]
-        penalised = self.loss.kl_in == "reward" and self.loss.kl_coef > 0
         if self.advantage.scale == "mean" and (lowest < 0 or penalised):
             yield (
                 'advantage.scale = "mean" divides by the group\'s mean reward, which '
