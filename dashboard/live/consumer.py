@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.core.exceptions import TooManyFieldsSent
 from django.db import DatabaseError, InterfaceError
 from django.http import QueryDict
 from redis.exceptions import RedisError
@@ -55,7 +56,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         try:
             query = QueryDict(self.scope["query_string"])
             self._position = parse_position(query)
-        except ValueError:
+        except (ValueError, TooManyFieldsSent):
             await self.close(BAD_MESSAGE)
             return
         refusal = await self.find_refusal()
@@ -94,7 +95,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             if text_data is None or len(text_data) > MAX_MESSAGE_CHARS:
                 raise ValueError("Too long, or not text.")
             self._position = parse_request(text_data)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter: JSON nested too deep
             await self.close(BAD_MESSAGE)
             return
         self._bell.set()

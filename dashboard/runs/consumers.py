@@ -3,8 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 from channels.db import database_sync_to_async
+from django.contrib.auth import HASH_SESSION_KEY
+from django.utils.crypto import constant_time_compare
 
-from dashboard.accounts.models import Membership
+from dashboard.accounts.models import User
 from dashboard.live.consumer import StreamConsumer
 from dashboard.live.messages import NOT_FOUND, NOT_SIGNED_IN, Position
 from dashboard.live.publish import group_name
@@ -35,8 +37,12 @@ class RunConsumer(StreamConsumer):
 
 
 def _may_watch(user_id: int, session: Any, run_id: int) -> bool:
-    """Signing out deletes the session, which ends its sockets too."""
-    member = Membership.objects.filter(
-        user_id=user_id, user__is_active=True, team__runs=run_id
+    """Signing out deletes the session, a new password outdates it: both end sockets."""
+    member = User.objects.filter(
+        id=user_id, is_active=True, memberships__team__runs=run_id
+    ).first()
+    if member is None or not session.exists(session.session_key):
+        return False
+    return constant_time_compare(
+        session.get(HASH_SESSION_KEY, ""), member.get_session_auth_hash()
     )
-    return bool(session.exists(session.session_key)) and member.exists()

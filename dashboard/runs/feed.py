@@ -25,6 +25,8 @@ from dashboard.runs.stream import (
 
 # Viewers that poll within the same second share one look at the run's row.
 FRESH_SECONDS = 1.0
+# Honest viewers stand at a handful of places; others could ask for thousands.
+MAX_ENCODED = 32
 Encoded = tuple[Position, str]
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -53,6 +55,8 @@ class Feed:
             if position == Position(run.seq, run.epoch):
                 return None
             if position not in self._encoded:
+                if len(self._encoded) == MAX_ENCODED:
+                    self._encoded.clear()
                 self._encoded[position] = await self._encode_after(run, position)
             return self._encoded[position]
 

@@ -6,6 +6,8 @@ import pytest
 
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.live import consumer
+from dashboard.live.messages import Position
+from dashboard.runs.feed import MAX_ENCODED, feed_of
 from dashboard.runs.models import Run
 from tests.dashboard.live.watching import in_thread, refusal, watch
 from tests.dashboard.runs.stories import queue_run
@@ -39,14 +41,31 @@ async def test_another_sites_page_is_refused(alice: User, run: Run) -> None:
     assert await refusal(run.id, alice, origin="http://evil.example") is None
 
 
-@pytest.mark.parametrize("query", ["?after=x", "?after=-1", "?after=1&epoch=1.5"])
+@pytest.mark.parametrize(
+    "origin", ["http://localhost:8888", "null", "", "http://[", "http://localhost.evil"]
+)
+async def test_another_programs_page_on_this_machine_is_refused(
+    alice: User, run: Run, origin: str
+) -> None:
+    assert await refusal(run.id, alice, origin=origin) is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("?after=x", "?after=-1", "?after=1&epoch=1.5"),
+        *("?after=" + "9" * 5_000, "?" + "a&" * 2_000),
+    ],
+)
 async def test_an_address_that_means_nothing_is_refused(
     alice: User, run: Run, query: str
 ) -> None:
     assert await refusal(run.id, alice, query) == 4400
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"type": "x"}', "9" * 5_000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[" * 999, "[]", '{"type": "x"}', "9" * 5_000]
+)
 async def test_a_message_that_means_nothing_ends_the_socket(
     alice: User, run: Run, text: str
 ) -> None:
@@ -68,3 +87,33 @@ async def test_leaving_the_team_ends_the_socket(
         await in_thread(Membership.objects.filter(user=alice).delete)()
 
         assert await viewer.until_closed() == 4403
+
+
+async def test_a_new_password_ends_the_sockets_of_old_sessions(
+    alice: User, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr(consumer, "POLL_SECONDS", 0.1)
+
+    async with watch(run.id, alice) as viewer:
+        await viewer.next_frame()
+        alice.set_password("another long secret")
+        await in_thread(alice.save)()
+
+        assert await viewer.until_closed() == 4403
+
+
+async def test_a_run_of_a_number_beyond_all_bounds_is_refused(alice: User) -> None:
+    assert await refusal(10**30, alice) == 4404
+
+
+async def test_what_was_asked_for_is_not_kept_without_bound(
+    alice: User, run: Run
+) -> None:
+    async with watch(run.id, alice) as viewer:
+        await viewer.next_frame()
+        feed = feed_of(run.id)
+        for epoch in range(100):
+            await feed.read_after(Position(seq=7, epoch=epoch), None)
+
+        assert len(feed._encoded) <= MAX_ENCODED
