@@ -6,6 +6,7 @@ Colours are CSS variables, as in the run's own figures, so a chart follows the t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
@@ -35,7 +36,7 @@ def overlay(
     figure.update_layout(
         template=go.layout.Template(),  # an empty one: the page has its own colours
         xaxis={"title": {"text": AXES[axis]}},
-        yaxis={"title": {"text": metric}, "type": "log" if log_y else "linear"},
+        yaxis={"title": {"text": _plain(metric)}, "type": "log" if log_y else "linear"},
         hovermode="x unified" if axis == "step" else "closest",
         showlegend=False,  # the table above is the legend, with links
         # Zoom outlives a change of smoothing, not one of what is measured.
@@ -62,7 +63,7 @@ def _fill(
 def _line(run: Run, series: Series, mark: Mark, *, bold: bool) -> go.Scatter:
     few = len(series.x) < 30
     return go.Scatter(
-        name=run.name,
+        name=_plain(run.name),
         mode="lines+markers" if few else "lines",
         line={"color": _colour(mark), "width": 3 if bold else 2, "dash": mark.dash},
         marker={"size": 5, "color": _colour(mark)},
@@ -79,6 +80,11 @@ def _raw(mark: Mark) -> go.Scatter:
         hoverinfo="skip",
         showlegend=False,
     )
+
+
+def _plain(text: str) -> str:
+    """Plotly reads labels as a kind of HTML, links and line breaks included."""
+    return escape(text, quote=False)
 
 
 def _colour(mark: Mark) -> str:

@@ -96,3 +96,33 @@ test("a chart's CSV has a row a step and leaves raw lines out", () => {
   assert.equal(rows.length, 4);
   assert.equal(rows[1], "1,1,1");
 });
+
+test("no cell of a file is a formula, and names are as they were", () => {
+  const named = (name, y) => ({ name, y: [y], customdata: [1] });
+  const csv = asCsv([
+    named("=HYPERLINK(1)", -1),
+    named("a &lt;b&gt; &amp;lt;", 2),
+    named("@x", 3),
+    named("+1\r", 4),
+  ]);
+
+  assert.equal(csv.split("\n")[0], "step,'=HYPERLINK(1),a <b> &lt;,'@x,\"'+1\r\"");
+  assert.equal(csv.split("\n")[1], "1,-1,2,3,4");
+});
+
+test("a metric's name is no markup", () => {
+  const each = { ...line, name: undefined, meta: { each: "^eval/" } };
+  const store = new RunStore();
+  const values = { "eval/<a href='https://evil.example'>": 1 };
+  const rows = [{ step: 1, time: 1, values }];
+  const run = { last_step: 1 };
+  store.apply({ type: "batch", run, steps: rows, evaluations: [], events: [] });
+  const view = { smoothing: 0, x: "step" };
+
+  const { data } = fillFigure(
+    { data: [each], layout },
+    { store, view, read, revision: 1 },
+  );
+
+  assert.equal(data[0].name, "eval/&lt;a href='https://evil.example'>");
+});

@@ -44,14 +44,24 @@ export function asCsv(data) {
     });
   });
   const steps = [...rows.keys()].sort((a, b) => a - b);
-  const head = ["step", ...lines.map((trace) => trace.name)];
+  const head = ["step", ...lines.map((trace) => plain(trace.name))];
   return [head, ...steps.map((step) => [step, ...rows.get(step)])]
     .map((row) => row.map(quote).join(","))
     .join("\n")
     .concat("\n");
 }
 
+// Names come escaped, as Plotly reads labels as a kind of HTML.
+function plain(name) {
+  return name
+    .replaceAll("&lt;", "<")
+    .replaceAll("&gt;", ">")
+    .replaceAll("&amp;", "&");
+}
+
+// A spreadsheet runs a text that begins like a formula; a quote before it prevents that.
 function quote(cell) {
-  const text = String(cell);
-  return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  const isFormula = typeof cell === "string" && /^[=+\-@\t\r]/.test(cell);
+  const text = isFormula ? `'${cell}` : String(cell);
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

@@ -1,7 +1,7 @@
 // Fills a figure that came from Python with the run's values.
 
 import { alignSteps, combine, smooth, timeUnit } from "./series.js";
-import { layoutColors, resolveColors, withAlpha } from "./theme.js";
+import { resolveColors, styleLayout, withAlpha } from "./theme.js";
 
 const RAW_OPACITY = 0.25;
 const NUM_SERIES_COLORS = 10;
@@ -36,7 +36,8 @@ function expand(trace, store) {
     const color = `var(--cohort-series-${(i % NUM_SERIES_COLORS) + 1})`;
     return {
       ...trace,
-      name,
+      // Plotly reads labels as a kind of HTML.
+      name: name.replaceAll("&", "&amp;").replaceAll("<", "&lt;"),
       line: { ...trace.line, color },
       meta: { ...trace.meta, terms: [[name, 1]] },
     };
@@ -86,24 +87,18 @@ function color(trace, read) {
 }
 
 function layOut(layout, { axis, view, read, revision }) {
-  const colors = layoutColors(read);
-  const small = { size: 11, color: colors.title.color };
-  const decorate = (own, title) => ({
+  const decorate = (own, colors) => ({
     ...colors.axis,
     automargin: true,
     ...own,
-    title: { text: title, font: small, standoff: 6 },
+    title: { ...own.title, font: { size: 11, color: colors.title.color }, standoff: 6 },
     tickfont: { ...colors.axis.tickfont, size: 11 },
   });
+  const styled = styleLayout(layout, read, decorate);
   return {
-    ...layout,
+    ...styled,
     title: undefined, // the card bears it
-    autosize: true,
     margin: { l: 48, r: 12, t: 8, b: 36 },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: { ...colors.font, family: "inherit", size: 12 },
-    hoverlabel: colors.hoverlabel,
     legend: {
       orientation: "h",
       traceorder: "normal",
@@ -114,10 +109,10 @@ function layOut(layout, { axis, view, read, revision }) {
       font: { size: 11 },
     },
     xaxis: {
-      ...decorate(layout.xaxis, axis.title),
+      ...styled.xaxis,
+      title: { ...styled.xaxis.title, text: axis.title },
       unifiedhovertitle: { text: axis.unit ? `%{x:.3~f} ${axis.unit}` : "step %{x}" },
     },
-    yaxis: decorate(layout.yaxis, layout.yaxis.title.text),
     uirevision: view.x, // zoom stays until the axis means something else
     datarevision: revision,
   };

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils.http import urlencode
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Evaluation, Run
@@ -293,3 +294,16 @@ def test_ten_runs_cost_few_queries(
     # Two per run for its curve, and ten for the rest of the page.
     with django_assert_max_num_queries(30):
         get(alice_client, "?runs=" + ",".join(str(r.pk) for r in runs))
+
+
+def test_no_name_is_markup_in_a_chart(alice_client: Client, team: Team) -> None:
+    link = "<a href='https://evil.example'>click</a>"
+    run = make_run(team, link)
+    query = urlencode({"runs": run.pk, "metric": link})
+
+    html = get(alice_client, f"?{query}")
+
+    assert link not in html
+    drawn = figure(html)
+    assert drawn["layout"]["yaxis"]["title"]["text"].startswith("&lt;a href")
+    assert drawn["data"][-1]["name"].startswith("&lt;a href")
