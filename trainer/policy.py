@@ -122,7 +122,11 @@ def _load_model(
 ) -> PreTrainedModel:
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            source, revision=revision or "main", dtype=dtype, use_safetensors=True
+            source,
+            revision=revision or "main",
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,  # else a person at a terminal is asked
         )
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(

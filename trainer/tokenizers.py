@@ -40,7 +40,9 @@ def load_tokenizer(
     else:
         return fast
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
+        tokenizer = AutoTokenizer.from_pretrained(
+            path, revision=revision, trust_remote_code=False
+        )
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
             f"The tokenizer of {path} cannot be loaded: {first_line(error)}"

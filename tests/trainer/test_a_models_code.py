@@ -1,0 +1,46 @@
+"""A folder or a hub repository may carry code; it is never run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from trainer.policy import _load_model
+from trainer.tokenizers import load_tokenizer
+
+PLANTED = "open({trace!r}, 'w')\n"
+CONFIG = {
+    "model_type": "unheard-of",
+    "auto_map": {
+        "AutoConfig": "code.Config",
+        "AutoModelForCausalLM": "code.Model",
+        "AutoTokenizer": ["code.Tokenizer", None],
+    },
+}
+
+
+@pytest.fixture
+def trace(tmp_path, monkeypatch):
+    # Somebody at a terminal who would say yes to anything.
+    monkeypatch.setattr("builtins.input", lambda question: "y")
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    trace = tmp_path / "was-run"
+    (tmp_path / "code.py").write_text(PLANTED.format(trace=str(trace)))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(CONFIG))
+    return trace
+
+
+def test_a_models_own_code_is_not_run(trace):
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        _load_model(str(trace.parent), revision=None, dtype=None)
+
+    assert not trace.exists()
+
+
+def test_a_tokenizers_own_code_is_not_run(trace):
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load_tokenizer(str(trace.parent))
+
+    assert not trace.exists()
