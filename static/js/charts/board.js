@@ -2,9 +2,7 @@
 
 import { asCsv, savePng, saveText } from "./download.js";
 import { fillFigure, hasPoints } from "./figure.js";
-import { readColors } from "./theme.js";
-
-const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset" };
+import { CONFIG, readColors } from "./theme.js";
 
 export class Board {
   #charts = new Map(); // element -> { figure, isVisible, drawn }

@@ -2,6 +2,9 @@
 
 const VARIABLE = /^var\((--[\w-]+)\)$/;
 
+// What every chart is drawn with.
+export const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset" };
+
 export function readColors(root = document.documentElement) {
   const style = getComputedStyle(root);
   return (name) => style.getPropertyValue(name).trim();
@@ -33,7 +36,22 @@ export function withAlpha(color, alpha) {
   return `rgba(${parts.join(", ")}, ${alpha})`;
 }
 
-export function layoutColors(read) {
+// How every chart looks, whatever it shows; `decorate` makes each axis.
+export function styleLayout(layout, read, decorate) {
+  const colors = layoutColors(read);
+  return {
+    ...layout,
+    autosize: true,
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { ...colors.font, family: "inherit", size: 12 },
+    hoverlabel: colors.hoverlabel,
+    xaxis: decorate(layout.xaxis, colors),
+    yaxis: decorate(layout.yaxis, colors),
+  };
+}
+
+function layoutColors(read) {
   const [text, quiet, grid, line, surface] = [
     "text",
     "quiet",

@@ -1,8 +1,6 @@
 // Overlaid curves: drawn from the page's figure, fetched anew when a control changes.
 import { asCsv, savePng, saveText } from "../charts/download.js";
-import { layoutColors, readColors, resolveColors } from "../charts/theme.js";
-
-const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset" };
+import { CONFIG, readColors, resolveColors, styleLayout } from "../charts/theme.js";
 
 const form = document.querySelector("[data-curve-form]");
 const plot = document.querySelector("[data-curve-plot]");
@@ -18,18 +16,8 @@ function decorate(axis, colors) {
 }
 
 function layOut(layout, read) {
-  const colors = layoutColors(read);
-  return {
-    ...layout,
-    autosize: true,
-    margin: { l: 52, r: 12, t: 8, b: 40 },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: { ...colors.font, family: "inherit", size: 12 },
-    hoverlabel: colors.hoverlabel,
-    xaxis: decorate(layout.xaxis, colors),
-    yaxis: decorate(layout.yaxis, colors),
-  };
+  const margin = { l: 52, r: 12, t: 8, b: 40 };
+  return { ...styleLayout(layout, read, decorate), margin };
 }
 
 function draw() {
