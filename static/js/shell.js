@@ -1,9 +1,6 @@
 // What every page has: menus, theme choice, shortcuts, relative times.
 
-const isTyping = (target) =>
-  target instanceof HTMLElement &&
-  (target.isContentEditable ||
-    ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName));
+import { isPlain, isTyping } from "./keys.js";
 
 function openDialog(id) {
   const dialog = document.getElementById(id);
@@ -33,7 +30,7 @@ function closeMenuByKey() {
 
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") closeMenuByKey();
-  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+  if (!isPlain(event) || isTyping(event.target)) return;
   if (event.key === "/") focusSearch(event);
   if (event.key === "?") openDialog("shortcuts");
 });
@@ -58,7 +55,7 @@ const UNITS = [
   [60, "min"],
 ];
 
-export function ago(milliseconds) {
+function ago(milliseconds) {
   const seconds = Math.max(0, milliseconds / 1000);
   for (const [length, unit] of UNITS) {
     if (seconds >= length) return `${Math.floor(seconds / length)} ${unit} ago`;
