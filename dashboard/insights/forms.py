@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from django import forms
-from django.http import QueryDict
 
 from dashboard.runs.models import REWARD
+from dashboard.samples.forms import FilterForm
 
 
-class CompareForm(forms.Form):
+class CompareForm(FilterForm):
     """What is shown, held in the address. A bad value gives way to its default."""
 
     defaults: ClassVar[dict[str, Any]] = {
@@ -36,13 +36,3 @@ class CompareForm(forms.Form):
     q = forms.CharField(required=False, max_length=200)
     prompt = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
     step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
-
-    @classmethod
-    def read(cls, query: QueryDict) -> Self:
-        form = cls(query)
-        form.is_valid()
-        return form
-
-    def value(self, name: str) -> Any:
-        found = self.cleaned_data.get(name)
-        return self.defaults.get(name) if found in (None, "") else found

@@ -1,17 +1,13 @@
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 from django import forms
 from django.http import QueryDict
 
-SIGNALS = [
-    ("mixed", "◆ mixed: rewards differ, the group teaches"),
-    ("all_right", "▲ all right"),
-    ("all_wrong", "▼ all wrong"),
-    ("tied", "= tied: one value between"),
-    ("unscorable", "∅ unscorable: no rule gave a score"),
-]
+from trainer.events import Signal
+
+SIGNALS = [(signal, signal) for signal in get_args(Signal)]
 GROUP_SORTS = [
     ("prompt", "prompt number"),
     ("-mean", "mean reward, high first"),
@@ -66,7 +62,7 @@ class GroupFilterForm(FilterForm):
     defaults: ClassVar[dict[str, Any]] = {"sort": "prompt", "step": None, "page": 1}
 
     step = forms.IntegerField(required=False, min_value=0)
-    signal = forms.ChoiceField(required=False, choices=[("", "every signal"), *SIGNALS])
+    signal = forms.ChoiceField(required=False, choices=SIGNALS)
     sort = forms.ChoiceField(required=False, choices=GROUP_SORTS)
     page = forms.IntegerField(required=False, min_value=1)
 
