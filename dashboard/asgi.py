@@ -7,6 +7,7 @@ import os
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 
+from dashboard.body_limit import BodyLimit
 from dashboard.database import limit_sessions
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
@@ -23,7 +24,7 @@ from dashboard.runs.routing import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
-        "http": _pages,
+        "http": BodyLimit(_pages),
         "websocket": SameOrigin(
             AllowedHostsOriginValidator(
                 AuthMiddlewareStack(URLRouter(websocket_urlpatterns))

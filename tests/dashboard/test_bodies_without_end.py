@@ -1,0 +1,51 @@
+"""Nobody fills the disk by sending and sending."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.core.asgi import get_asgi_application
+
+from dashboard.asgi import application
+from dashboard.body_limit import MAX_BODY_BYTES, BodyLimit
+from dashboard.datasets.limits import MAX_UPLOAD_BYTES
+
+PART = b"x" * 1_000
+
+
+def post(app: Any, headers: dict[bytes, bytes]) -> ApplicationCommunicator:
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/sign-in/",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), *headers.items()],
+    }
+    return ApplicationCommunicator(app, scope)
+
+
+@pytest.mark.parametrize("length", [b"999999999999", b"9" * 5_000, b"-1", b"x"])
+async def test_a_body_that_says_it_is_too_long_is_not_read(length: bytes) -> None:
+    request = post(application, {b"content-length": length})
+
+    answer = await request.receive_output(timeout=5)
+
+    assert answer["status"] == 413
+
+
+async def test_a_body_that_does_not_say_how_long_it_is_is_cut_off() -> None:
+    request = post(BodyLimit(get_asgi_application(), max_bytes=10_000), {})
+
+    for _ in range(11):
+        await request.send_input(
+            {"type": "http.request", "body": PART, "more_body": True}
+        )
+    await request.wait(timeout=5)
+
+    assert request.output_queue.empty()
+
+
+def test_the_largest_dataset_file_is_let_through() -> None:
+    assert MAX_UPLOAD_BYTES + 2**16 < MAX_BODY_BYTES
