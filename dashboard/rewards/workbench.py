@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion
+from trainer.rewards.judge import limited_to
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score, score_completion
 from trainer.rewards.spec import Recipe
@@ -81,7 +82,8 @@ def try_recipe(
         text = texts.get(row.position, "")
         completions = split_completions(text)
         errors = _refuse(completions, left)
-        tried = [] if errors else [_try(recipe, row, c, deadline) for c in completions]
+        with limited_to(deadline - time.monotonic()):
+            tried = [_try(recipe, row, c, deadline) for c in completions if not errors]
         left -= len(tried)
         _compare(tried)
         benches.append(Bench(row, text, tried, errors))
@@ -131,7 +133,9 @@ def _compare(tried: list[Tried]) -> None:
 def warn_unscorable(recipe: Recipe, rows: list[DatasetRow]) -> dict[str, str]:
     """Rules that these rows cannot be judged by, whatever the completion says."""
     warnings: dict[str, str] = {}
-    for row in rows:
-        for name, error in score_completion(recipe, as_sample(row, "")).errors.items():
-            warnings.setdefault(name, error)
+    with limited_to(MAX_SECONDS):
+        for row in rows:
+            score = score_completion(recipe, as_sample(row, ""))
+            for name, error in score.errors.items():
+                warnings.setdefault(name, error)
     return warnings

@@ -13,11 +13,13 @@ from dashboard.runs.config_fields import MAIN, all_fields, write_texts
 from dashboard.runs.forms import Launch, LaunchForm
 from dashboard.runs.model_choices import StarterModel
 from trainer.config import RunConfig
+from trainer.rewards.judge import limited_to
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe
 
 ROWS_TRIED = 3
+SECONDS_PER_ROW = 10.0
 MANY_PASSES = 20
 
 
@@ -144,7 +146,9 @@ def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[str, ...]:
         answer = row.answer or "1"
         completion = f"<think>\n</think>\n<answer>{answer}</answer>"
         sample = Sample(row.prompt, completion, row.answer, row.columns)
-        for rule, reason in score_completion(recipe, sample).errors.items():
+        with limited_to(SECONDS_PER_ROW):
+            errors = score_completion(recipe, sample).errors
+        for rule, reason in errors.items():
             found.setdefault(rule, f"Rule {rule} cannot score these rows: {reason}")
     return tuple(found.values())
 

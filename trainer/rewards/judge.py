@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import select
 import subprocess
@@ -17,6 +18,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -26,11 +30,30 @@ Library = Literal["math_verify", "reasoning_gym"]
 _START_SECONDS = 120.0
 # The child's own alarm comes first; this is for a machine too busy to deliver it.
 _GRACE_SECONDS = 5.0
+_NO_TIME = "No time was left to check the answer. Try fewer completions at once."
+_deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 class JudgeFailed(Exception):
     """No judgement: the time was up, or the library could not be used."""
+
+
+@contextmanager
+def limited_to(seconds: float) -> Iterator[None]:
+    """No question asked inside begins later, or is given more than what is left.
+
+    A page must answer, and must not keep the judge from everybody else's.
+    """
+    token = _deadline.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def _seconds_left() -> float:
+    return max(0.0, min(_deadline.get() - time.monotonic(), threading.TIMEOUT_MAX))
 
 
 def ask(
@@ -39,17 +62,31 @@ def ask(
     """The library's reply to the question, a JSON object.
 
     JudgeFailed when it takes longer than the timeout, or dies of the question.
-    Any thread may ask; questions to one library wait for one another.
+    Any thread may ask; questions to one library wait for one another. Inside
+    `limited_to`, JudgeFailed also when no time is left.
     """
-    with _locks[library]:
-        judge = _judges.get(library)
-        if judge is None or not judge.is_alive():
-            judge = _start(library)
-        try:
-            return judge.ask(question, timeout_seconds)
-        except JudgeFailed:
-            _judges.pop(library).end()
-            raise
+    if not _locks[library].acquire(timeout=_seconds_left()):
+        raise JudgeFailed(_NO_TIME)
+    try:
+        timeout_seconds = min(timeout_seconds, _seconds_left())
+        if timeout_seconds <= 0:
+            raise JudgeFailed(_NO_TIME)
+        return _ask(library, question, timeout_seconds)
+    finally:
+        _locks[library].release()
+
+
+def _ask(
+    library: Library, question: dict[str, Any], timeout_seconds: float
+) -> dict[str, Any]:
+    judge = _judges.get(library)
+    if judge is None or not judge.is_alive():
+        judge = _start(library)
+    try:
+        return judge.ask(question, timeout_seconds)
+    except JudgeFailed:
+        _judges.pop(library).end()
+        raise
 
 
 def _start(library: Library) -> _Judge:
