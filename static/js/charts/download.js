@@ -53,10 +53,7 @@ export function asCsv(data) {
 
 // Names come escaped, as Plotly reads labels as a kind of HTML.
 function plain(name) {
-  return name
-    .replaceAll("&lt;", "<")
-    .replaceAll("&gt;", ">")
-    .replaceAll("&amp;", "&");
+  return name.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 }
 
 // A spreadsheet runs a text that begins like a formula; a quote before it prevents that.
