@@ -43,11 +43,12 @@ def row(name: str, events: list[dict[str, Any]]) -> str:
         for event in events
         if event["type"] == "evaluated"
     ]
+    last = rewards[-max(5, len(rewards) // 10) :]
     minutes = (events[-1]["time"] - events[0]["time"]) / 60
     return (
         f"| {name} | {len(rewards)} | {minutes:.1f} | {tokens:,} | "
-        f"{fmean(rewards[:5]):.3f} | {fmean(rewards[20:40]):.3f} | "
-        f"{fmean(rewards[-20:]):.3f} | {held_out[0]:.3f} | {held_out[-1]:.3f} |"
+        f"{fmean(rewards[:5]):.3f} | {middle} | {fmean(last):.3f} | "
+        f"{held_out[0]:.3f} | {held_out[-1]:.3f} |"
     )
 
 
