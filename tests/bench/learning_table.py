@@ -43,6 +43,7 @@ def row(name: str, events: list[dict[str, Any]]) -> str:
         for event in events
         if event["type"] == "evaluated"
     ]
+    middle = f"{fmean(rewards[20:40]):.3f}" if len(rewards) >= 40 else "–"
     last = rewards[-max(5, len(rewards) // 10) :]
     minutes = (events[-1]["time"] - events[0]["time"]) / 60
     return (
