@@ -31,12 +31,13 @@ starter-llm: setup ## Add SmolLM2-135M-Instruct, a small real language model
 setup-tests:
 	@$(INSTALL) --tests
 
-check: setup-tests ## Format, lint, types, import rules, templates, scripts, migrations
+check: setup-tests ## Format, lint, types, import rules, templates, scripts, images, migrations
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
 	git ls-files -z 'templates/*.html' | xargs -0 -r $(BIN)/djade --target-version 5.2 --check
 	node_modules/.bin/biome check
+	$(BIN)/hadolint docker/*.Dockerfile
 	$(BIN)/python -W "ignore:Got an error checking" manage.py makemigrations --check --dry-run
 	$(BIN)/python manage.py check --deploy --fail-level WARNING
 	$(BIN)/mypy

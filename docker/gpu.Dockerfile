@@ -18,7 +18,7 @@ ENV COHORT_DATA=/data \
     DJANGO_SETTINGS_MODULE=dashboard.settings \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
-USER cohort
+USER 10001
 VOLUME /data
 HEALTHCHECK --interval=60s --timeout=20s --start-period=60s \
   CMD ["sh", "-c", "celery -A dashboard.celery:app inspect ping -d training@$(hostname)"]

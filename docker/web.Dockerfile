@@ -7,7 +7,9 @@ COPY package.json package-lock.json ./
 RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
 
 FROM python:3.11-slim-bookworm AS packages
-# One package is compiled.
+WORKDIR /build
+# One package is compiled, by whatever compiler the base image's Debian has.
+# hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install -y --no-install-recommends gcc libc6-dev \
  && rm -rf /var/lib/apt/lists/*
@@ -31,7 +33,7 @@ ENV PATH=/venv/bin:$PATH \
     DJANGO_SETTINGS_MODULE=dashboard.settings \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
-USER cohort
+USER 10001
 VOLUME /data
 EXPOSE 8000
 HEALTHCHECK --interval=15s --timeout=5s --start-period=30s \

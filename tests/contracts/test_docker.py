@@ -41,7 +41,7 @@ def test_an_image_runs_as_a_user_of_its_own_and_says_whether_it_is_well(
 ) -> None:
     text = (DOCKER / f"{image}.Dockerfile").read_text()
 
-    assert re.search(r"^USER cohort$", text, re.MULTILINE)
+    assert re.search(r"^USER 10001$", text, re.MULTILINE)
     assert "--uid 10001" in text
     assert "\nHEALTHCHECK " in text
 
