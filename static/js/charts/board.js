@@ -4,6 +4,9 @@ import { asCsv, savePng, saveText } from "./download.js";
 import { fillFigure, hasPoints } from "./figure.js";
 import { CONFIG, readColors } from "./theme.js";
 
+// Safari has no requestIdleCallback.
+const whenIdle = window.requestIdleCallback ?? ((task) => setTimeout(task, 50));
+
 export class Board {
   #charts = new Map(); // element -> { figure, isVisible, drawn }
   #revision = 0;
@@ -47,7 +50,19 @@ export class Board {
       for (const [element, chart] of this.#charts)
         if (chart.isVisible && chart.drawn !== this.#revision)
           this.#draw(element, chart);
+      whenIdle(() => this.#drawNextUnseen());
     });
+  }
+
+  // A chart out of view is drawn once too, so that it is there when it is scrolled to
+  // or printed; from then on it waits until it is seen.
+  #drawNextUnseen() {
+    for (const [element, chart] of this.#charts) {
+      if (isPlot(element) || chart.drawn === this.#revision) continue;
+      this.#draw(element, chart);
+      whenIdle(() => this.#drawNextUnseen());
+      return;
+    }
   }
 
   #fill(chart) {
@@ -63,7 +78,7 @@ export class Board {
     const isFilled = hasPoints(data);
     element.parentElement.querySelector("[data-chart-actions]").hidden = !isFilled;
     if (!isFilled) return;
-    const isFirst = !element.classList.contains("js-plotly-plot");
+    const isFirst = !isPlot(element);
     if (isFirst) element.replaceChildren();
     window.Plotly.react(element, data, layout, CONFIG);
     if (isFirst) element.on("plotly_click", ({ points }) => this.#click(points));
@@ -85,4 +100,8 @@ export class Board {
       savePng(element, { name, title: `${this.name}: ${title}` });
     else saveText(`${name}.csv`, asCsv(this.#fill(chart).data));
   }
+}
+
+function isPlot(element) {
+  return element.classList.contains("js-plotly-plot");
 }
