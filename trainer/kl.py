@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-Estimator = Literal["k1", "abs", "k2", "k3", "full"]
+Estimator = Literal["k1", "abs", "k2", "k3", "full", "k1+", "abs+", "k3+"]
 
 # exp() overflows float32 at 88; a gap of 20 nats already counts as 4.9e8 in k3.
 _MAX_LOG_RATIO = 20.0

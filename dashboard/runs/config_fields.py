@@ -17,7 +17,16 @@ from trainer.config import RunConfig
 Kind = Literal["whole", "number", "switch", "choice", "text"]
 
 # Chosen elsewhere on the form: the model, the dataset and the reward recipe.
-ELSEWHERE = frozenset({"model.path", "data.rows", "reward.recipe"})
+ELSEWHERE = frozenset(
+    {
+        "model.path",
+        "data.rows",
+        "reward.recipe",
+        "reward.step_recipe",
+        "evaluation.sets",
+        "phases",
+    }
+)
 # What people change from run to run, in the order they think about it.
 MAIN = (
     "optim.num_steps",

@@ -22,8 +22,48 @@ def tree(**parts: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("parts", "complaint"),
     [
-        ({"advantage": {"credit": "process"}}, "reasoning step"),
-        ({"loss": {"kl_estimator": "full"}}, "whole vocabulary"),
+        ({"advantage": {"credit": "process"}}, "each reasoning step"),
+        (
+            {"loss": {"kl_estimator": "full", "kl_coef": 0.1, "kl_in": "reward"}},
+            "one number a token",
+        ),
+        (
+            {
+                "loss": {"kl_estimator": "full"},
+                "reference": {"kind": "server", "url": "http://127.0.0.1:1"},
+            },
+            "whole vocabulary",
+        ),
+        ({"loss": {"kl_target": 1.0}}, "a KL weight to start from"),
+        ({"reference": {"kind": "base"}}, "without its adapters"),
+        ({"reference": {"kind": "server"}}, "belong together"),
+        (
+            {
+                "reference": {"reset_every_steps": 5},
+                "model": {"path": "m", "lora_rank": 4},
+            },
+            "cannot be reset or mixed",
+        ),
+        ({"model": {"path": "m", "quantization": "4bit"}}, "cannot be trained"),
+        ({"rollout": {"group_size": 1}}, "nothing to compare with"),
+        ({"optim": {"minibatches": 17}}, "cannot be cut into"),
+        ({"advantage": {"credit": "preference"}}, "gradient coefficient"),
+        (
+            {"rollout": {"top_p": 0.9}, "loss": {"old_logprobs": "sampling"}},
+            "off by that part's mass",
+        ),
+        (
+            {"loss": {"include_prompt": True, "importance_correction": "token_mask"}},
+            "nobody sampled",
+        ),
+        ({"rollout": {"source": "dataset"}}, "nothing to compare"),
+        (
+            {
+                "rollout": {"source": "dataset", "group_size": 2},
+                "advantage": {"credit": "ones"},
+            },
+            "one completion a row",
+        ),
         (
             {
                 "loss": {"kl_in": "reward", "kl_coef": 0.1},
@@ -43,7 +83,7 @@ def tree(**parts: Any) -> dict[str, Any]:
                 "loss": {"kl_in": "reward", "kl_coef": 0.1},
                 "advantage": {"credit": "ones"},
             },
-            "never looks at rewards",
+            "has no effect",
         ),
         (
             {"loss": {"kl_coef": 0.1}, "reference": {"kind": "none"}},
@@ -95,3 +135,60 @@ def test_a_file_that_cannot_be_read_says_so(
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"run\.toml cannot be read"):
         read_config(tmp_path / "run.toml")
+
+
+SFT = {
+    "name": "sft",
+    "num_steps": 2,
+    "changes": {
+        "rollout": {"source": "dataset", "group_size": 1},
+        "advantage": {"credit": "ones"},
+    },
+}
+
+
+def test_phases_follow_one_another_with_their_own_settings() -> None:
+    grpo = {"name": "grpo", "num_steps": 3}
+
+    config = RunConfig.model_validate(
+        tree(optim={"num_steps": 5, "learning_rate": 1e-3}, phases=[SFT, grpo])
+    )
+
+    first, second = config.stages
+    assert (first.name, first.first_step, first.last_step) == ("sft", 1, 2)
+    assert (second.name, second.first_step, second.last_step) == ("grpo", 3, 5)
+    assert first.config.rollout.source == "dataset"
+    assert second.config.rollout.source == "policy"
+    assert first.config.optim.learning_rate == second.config.optim.learning_rate == 1e-3
+
+
+def test_a_run_without_phases_is_one_stage() -> None:
+    config = RunConfig.model_validate(tree(optim={"num_steps": 5}))
+
+    assert [(s.first_step, s.last_step) for s in config.stages] == [(1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("phase", "complaint"),
+    [
+        ({"name": "a", "num_steps": 4}, "have 4 steps together"),
+        ({"name": "a", "num_steps": 5, "changes": {"model": {}}}, "cannot change"),
+        (
+            {"name": "a", "num_steps": 5, "changes": {"optim": {"num_steps": 5}}},
+            "Move it there",
+        ),
+        (
+            {"name": "a", "num_steps": 5, "changes": {"optim": {"warmup_steps": 5}}},
+            'Phase "a".*leaves nothing',
+        ),
+        (
+            {"name": "a", "num_steps": 5, "changes": {"loss": {"clip_lo": 0.1}}},
+            'Phase "a", loss.clip_lo',
+        ),
+    ],
+)
+def test_a_phase_that_does_not_fit_is_refused(
+    phase: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        RunConfig.model_validate(tree(optim={"num_steps": 5}, phases=[phase]))

@@ -14,7 +14,8 @@ from trainer.config.course import (
 )
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
 from trainer.config.part import Part
-from trainer.config.run import RunConfig, load_config, read_config
+from trainer.config.phases import Phase
+from trainer.config.run import RunConfig, Stage, load_config, read_config
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
 
 __all__ = [
@@ -28,10 +29,12 @@ __all__ = [
     "ModelConfig",
     "OptimConfig",
     "Part",
+    "Phase",
     "ReferenceConfig",
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",
+    "Stage",
     "load_config",
     "read_config",
 ]

@@ -20,6 +20,11 @@ class OptimConfig(Part):
         description="Steps of the run; each samples, scores and updates once.",
         json_schema_extra=unit("steps"),
     )
+    optimizer: Literal["adamw", "adamw_8bit"] = Field(
+        "adamw",
+        description="adamw_8bit keeps its moments in 8 bits (bitsandbytes), on a GPU "
+        "only.",
+    )
     learning_rate: float = Field(
         1e-6, gt=0, le=1, description="Peak learning rate of AdamW."
     )
@@ -54,6 +59,30 @@ class OptimConfig(Part):
         ge=1,
         le=64,
         description="Passes over each batch of completions (mu).",
+        json_schema_extra=unit("updates"),
+    )
+    minibatches: int = Field(
+        1,
+        ge=1,
+        le=4_096,
+        description="Parts a batch is cut into by prompts; each pass makes one update "
+        "for each.",
+        json_schema_extra=unit("parts"),
+    )
+    reset_every_steps: int = Field(
+        0,
+        ge=0,
+        title="Reset every",
+        description="AdamW forgets its moments every so many steps; 0: never.",
+        json_schema_extra=unit("steps"),
+    )
+    max_nonfinite: int = Field(
+        3,
+        ge=1,
+        le=1_000,
+        title="Non-finite updates",
+        description="After this many updates in a row whose loss or gradient is not "
+        "finite, the run goes back to its last checkpoint, and the second time fails.",
         json_schema_extra=unit("updates"),
     )
     micro_batch_tokens: int = Field(
@@ -91,6 +120,10 @@ class EvaluationConfig(Part):
         le=5,
         title="Evaluation temperature",
         description="Sampling temperature; 0: the likeliest token.",
+    )
+    sets: dict[str, str] = Field(
+        {},
+        description="Further held-out sets: a name and a JSONL file for each.",
     )
 
 

@@ -30,14 +30,21 @@ class AdvantageConfig(Part):
         title="Epsilon",
         description="Added to the divisor, so that it is never 0.",
     )
-    credit: Literal["outcome", "process", "indicator", "ones"] = Field(
+    credit: Literal["outcome", "process", "indicator", "ones", "preference"] = Field(
         "outcome",
         description="What a token is credited with: its completion's advantage, the "
-        "steps still to come, whether the answer is right, or 1.",
+        "steps still to come, whether the answer is right, 1, or DPO's pull between "
+        "a group's best and worst completion.",
     )
     indicator_threshold: float = Field(
         1.0,
         description="With credit = indicator, a reward of at least this is right.",
+    )
+    preference_beta: float = Field(
+        0.1,
+        gt=0,
+        le=100,
+        description="With credit = preference, DPO's beta (arXiv:2305.18290).",
     )
     combine: Literal["sum_then_normalize", "normalize_then_sum"] = Field(
         "sum_then_normalize",
@@ -47,6 +54,11 @@ class AdvantageConfig(Part):
         "zero",
         description="Advantage of a group with one scored completion: 0, or its "
         "reward as it is.",
+    )
+    whiten: bool = Field(
+        False,
+        description="Normalise the advantages once more over the whole batch, to mean "
+        "0 and standard deviation 1 (the last step of arXiv:2601.05242).",
     )
 
 
@@ -79,10 +91,14 @@ class LossConfig(Part):
         description="Divisor of aggregation = constant; default: max_new_tokens.",
         json_schema_extra=unit("tokens"),
     )
-    kl_estimator: Literal["k1", "abs", "k2", "k3", "full"] = Field(
-        "k3",
-        title="KL estimator",
-        description="How the distance to the reference is estimated.",
+    kl_estimator: Literal["k1", "abs", "k2", "k3", "full", "k1+", "abs+", "k3+"] = (
+        Field(
+            "k3",
+            title="KL estimator",
+            description="How the distance to the reference is estimated. A + takes "
+            "the value of the named estimator and the gradient of k2; full sums over "
+            "the vocabulary.",
+        )
     )
     kl_coef: float = Field(
         0.0,
@@ -96,6 +112,39 @@ class LossConfig(Part):
     )
     kl_clamp: float | None = Field(
         None, gt=0, title="KL clamp", description="Bounds each token's KL value."
+    )
+    kl_target: float | None = Field(
+        None,
+        gt=0,
+        title="KL target",
+        description="The KL weight follows the measured KL to this many nats a "
+        "completion (arXiv:1909.08593); empty: it stays.",
+        json_schema_extra=unit("nats"),
+    )
+    kl_horizon: int = Field(
+        10_000,
+        ge=1,
+        title="KL horizon",
+        description="Completions over which the KL weight adapts.",
+        json_schema_extra=unit("completions"),
+    )
+    old_logprobs: Literal["policy", "sampling"] = Field(
+        "policy",
+        title="Old log-probs",
+        description="What the ratio compares with: the policy before the batch's "
+        "first update, or what the rollout engine reported.",
+    )
+    mask_truncated: bool = Field(
+        False,
+        description="Completions cut at max_new_tokens teach nothing.",
+    )
+    mask_end_token: bool = Field(
+        False,
+        description="The token that ends a completion teaches nothing.",
+    )
+    include_prompt: bool = Field(
+        False,
+        description="The loss covers the tokens of the prompt too, as in rlox's code.",
     )
     importance_correction: (
         Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
@@ -115,9 +164,42 @@ class LossConfig(Part):
 class ReferenceConfig(Part):
     """The model the KL is measured against."""
 
-    kind: Literal["auto", "none", "frozen"] = Field(
+    kind: Literal["auto", "none", "frozen", "base", "server"] = Field(
         "auto",
         title="Reference",
-        description="auto: a frozen copy of the starting model when the KL weight "
-        "is above 0, none otherwise.",
+        description="frozen: a copy of the starting model; base: the model with its "
+        "LoRA adapters switched off; server: another process. auto: frozen or base "
+        "when the KL weight is above 0, none otherwise.",
+    )
+    reset_every_steps: int = Field(
+        0,
+        ge=0,
+        title="Reset every",
+        description="The policy becomes its own reference every so many steps, an "
+        "outer iteration of arXiv:2402.03300; 0: never.",
+        json_schema_extra=unit("steps"),
+    )
+    mix_every_steps: int = Field(
+        0,
+        ge=0,
+        title="Mix every",
+        description="The reference moves towards the policy every so many steps "
+        "(arXiv:2404.09656); 0: never.",
+        json_schema_extra=unit("steps"),
+    )
+    mix_alpha: float = Field(
+        0.6,
+        gt=0,
+        le=1,
+        title="Mixing share",
+        description="Share of the policy in the mixed reference.",
+    )
+    url: str | None = Field(
+        None,
+        title="Server",
+        description="Address of a reference server, such as http://127.0.0.1:8600.",
+    )
+    token_file: str | None = Field(
+        None,
+        description="File with the token that the reference server asks for.",
     )

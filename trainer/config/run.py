@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from trainer.config.agreement import complaints
 from trainer.config.course import (
     CheckpointConfig,
     DistributedConfig,
@@ -19,8 +20,8 @@ from trainer.config.course import (
 )
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
 from trainer.config.part import Part
+from trainer.config.phases import Phase
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
-from trainer.rewards.spec import recipe_bounds
 
 
 class RunConfig(Part):
@@ -44,55 +45,57 @@ class RunConfig(Part):
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
     distributed: DistributedConfig = DistributedConfig()
+    phases: tuple[Phase, ...] = Field(
+        (),
+        max_length=100,
+        description="The run's phases in order; none: the run is one phase.",
+    )
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Self:
-        for complaint in self._unsupported():
+        for complaint in complaints(self):
             raise ValueError(complaint)
-        if self.loss.kl_coef > 0 and self.reference.kind == "none":
-            raise ValueError(
-                f"A KL weight of {self.loss.kl_coef:g} needs a reference model, but "
-                'reference.kind is "none". Set it to "auto", or the weight to 0.'
-            )
-        if self.optim.warmup_steps >= self.optim.num_steps:
-            raise ValueError(
-                f"Warm-up of {self.optim.warmup_steps} steps leaves nothing of a run "
-                f"of {self.optim.num_steps} steps. Make it shorter than the run."
-            )
+        self._check_phases()
         return self
 
-    def _unsupported(self) -> Iterator[str]:
-        """Settings that a run's loop cannot honour."""
-        penalised = self.loss.kl_in == "reward" and self.loss.kl_coef > 0
-        if self.advantage.credit == "process":
-            yield (
-                'advantage.credit = "process" needs a reward for each reasoning step, '
-                'which no rule gives. Use "outcome".'
+    def _check_phases(self) -> None:
+        if not self.phases:
+            return
+        total = sum(phase.num_steps for phase in self.phases)
+        if total != self.optim.num_steps:
+            raise ValueError(
+                f"The phases have {total} steps together, but optim.num_steps is "
+                f"{self.optim.num_steps}. Set it to {total}."
             )
-        if self.loss.kl_estimator == "full":
-            yield (
-                'loss.kl_estimator = "full" needs the probabilities of the whole '
-                "vocabulary, but only those of sampled tokens are kept. Use "
-                '"k3".'
-            )
-        if penalised and self.advantage.combine == "normalize_then_sum":
-            yield (
-                'loss.kl_in = "reward" takes the KL off the summed reward, but '
-                'advantage.combine = "normalize_then_sum" never sums rewards. Use '
-                '"sum_then_normalize", or kl_in = "loss".'
-            )
-        if self.advantage.credit == "ones" and penalised:
-            yield (
-                'loss.kl_in = "reward" has no effect with advantage.credit = "ones", '
-                'which never looks at rewards. Use kl_in = "loss".'
-            )
-        lowest = recipe_bounds(self.reward.recipe)[0]
-        if self.advantage.scale == "mean" and (lowest < 0 or penalised):
-            yield (
-                'advantage.scale = "mean" divides by the group\'s mean reward, which '
-                f"must not be negative; this recipe can give {lowest:g}"
-                f'{" less the KL" if penalised else ""}. Use "group_std".'
-            )
+        for phase in self.phases:
+            try:
+                self._config_of(phase)
+            except ValidationError as error:
+                fault = error.errors()[0]
+                where = ".".join(str(part) for part in fault["loc"])
+                raise ValueError(
+                    f'Phase "{phase.name}"{f", {where}" if where else ""}: '
+                    f"{fault['msg'].removeprefix('Value error, ')}"
+                ) from None
+
+    def _config_of(self, phase: Phase) -> RunConfig:
+        tree = self.model_dump(exclude={"phases"})
+        for part, values in phase.changes.items():
+            tree[part] = {**tree[part], **values}
+        tree["optim"]["num_steps"] = phase.num_steps
+        return RunConfig.model_validate(tree)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The run's phases with the settings of each; a run without is one stage."""
+        if not self.phases:
+            return (Stage(name="", first_step=1, config=self),)
+        stages, first = [], 1
+        for phase in self.phases:
+            config = self._config_of(phase)
+            stages.append(Stage(name=phase.name, first_step=first, config=config))
+            first += phase.num_steps
+        return tuple(stages)
 
     @property
     def loss_of_run(self) -> LossConfig:
@@ -103,6 +106,19 @@ class RunConfig(Part):
     @property
     def completions_per_step(self) -> int:
         return self.rollout.prompts_per_step * self.rollout.group_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A phase of a run as the loop meets it. Steps count from 1 over the whole run."""
+
+    name: str
+    first_step: int
+    config: RunConfig
+
+    @property
+    def last_step(self) -> int:
+        return self.first_step + self.config.optim.num_steps - 1
 
 
 def load_config(path: Path) -> RunConfig:

@@ -35,6 +35,33 @@ class ModelConfig(Part):
         description="Recompute activations in the backward pass: less memory, about "
         "a third more time.",
     )
+    lora_rank: int = Field(
+        0,
+        ge=0,
+        le=1_024,
+        title="LoRA rank",
+        description="Rank of the adapters that are trained in place of the weights "
+        "(arXiv:2106.09685); 0: the weights themselves.",
+    )
+    lora_alpha: float | None = Field(
+        None,
+        gt=0,
+        le=10_000,
+        title="LoRA alpha",
+        description="The adapters are scaled by alpha / rank; empty: twice the rank.",
+    )
+    lora_targets: str = Field(
+        "all-linear",
+        min_length=1,
+        title="LoRA targets",
+        description="Layers that get adapters: all-linear, or endings of their names "
+        "separated by commas, such as q_proj,v_proj.",
+    )
+    quantization: Literal["none", "4bit"] = Field(
+        "none",
+        description="How the weights under the adapters are kept. 4bit: NF4 by "
+        "bitsandbytes, on a GPU only.",
+    )
 
 
 class DataConfig(Part):
@@ -75,6 +102,12 @@ class DataConfig(Part):
         description="A longer prompt is refused before the run starts.",
         json_schema_extra=unit("tokens"),
     )
+    completion_column: str = Field(
+        "completion",
+        min_length=1,
+        description="Column with the text to learn when completions come from the "
+        "dataset.",
+    )
 
 
 class RolloutConfig(Part):
@@ -82,6 +115,12 @@ class RolloutConfig(Part):
 
     engine: Literal["transformers"] = Field(
         "transformers", description="Which program samples the completions."
+    )
+    source: Literal["policy", "start", "dataset"] = Field(
+        "policy",
+        title="Completions from",
+        description="Who writes the completions: the policy as it is now, the model "
+        "it started from (RFT), or the dataset (SFT).",
     )
     prompts_per_step: int = Field(
         16,
@@ -92,7 +131,7 @@ class RolloutConfig(Part):
     )
     group_size: int = Field(
         8,
-        ge=2,
+        ge=1,
         le=1_024,
         description="Completions G of each prompt, compared with one another.",
         json_schema_extra=unit("completions"),
@@ -110,6 +149,37 @@ class RolloutConfig(Part):
         le=5,
         description="Divides the logits, when sampling and in the log-probs alike.",
     )
+    top_p: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        title="Top-p",
+        description="Sample among the likeliest tokens that hold this share of the "
+        "probability; 1: among all.",
+    )
+    top_k: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        title="Top-k",
+        description="Sample among this many likeliest tokens; 0: among all.",
+        json_schema_extra=unit("tokens"),
+    )
+    dynamic_sampling: Literal["off", "drop", "refill"] = Field(
+        "off",
+        description="What happens to groups whose rewards do not differ. drop: they "
+        "leave the batch; refill: further prompts are sampled in their place "
+        "(arXiv:2503.14476).",
+    )
+    max_refills: int = Field(
+        3,
+        ge=1,
+        le=100,
+        title="Refills at most",
+        description="With refill, at most so many further rounds of sampling a step; "
+        "what is missing then stays missing.",
+        json_schema_extra=unit("rounds"),
+    )
     max_batch_rows: int = Field(
         512,
         ge=1,
@@ -124,3 +194,29 @@ class RewardConfig(Part):
     """The recipe that scores a completion."""
 
     recipe: Recipe = Field(description="Weighted rules; their sum is the reward.")
+    overlong_buffer_tokens: int = Field(
+        0,
+        ge=0,
+        le=131_072,
+        title="Overlong buffer",
+        description="A completion that ends within this many tokens of the limit is "
+        "penalised, more the closer it comes (arXiv:2503.14476); 0: never.",
+        json_schema_extra=unit("tokens"),
+    )
+    overlong_penalty: float = Field(
+        1.0,
+        ge=0,
+        le=1_000,
+        description="What a completion at the limit loses of its reward.",
+    )
+    step_recipe: Recipe | None = Field(
+        None,
+        description="Rules that score each reasoning step; needed with advantage."
+        "credit = process.",
+    )
+    step_pattern: str = Field(
+        r"\n+",
+        min_length=1,
+        max_length=200,
+        description="Regular expression (RE2) that ends a reasoning step.",
+    )

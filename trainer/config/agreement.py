@@ -1,0 +1,173 @@
+"""What the parts of a configuration must not ask of one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from trainer.rewards.spec import recipe_bounds
+
+if TYPE_CHECKING:
+    from trainer.config.run import RunConfig
+
+
+def complaints(config: RunConfig) -> Iterator[str]:
+    """One sentence for each disagreement: what is asked for, and what to do."""
+    yield from _schedule(config)
+    yield from _model(config)
+    yield from _reference(config)
+    yield from _kl(config)
+    yield from _credit(config)
+    yield from _sampling(config)
+
+
+def _schedule(config: RunConfig) -> Iterator[str]:
+    optim = config.optim
+    if not config.phases and optim.warmup_steps >= optim.num_steps:
+        yield (
+            f"Warm-up of {optim.warmup_steps} steps leaves nothing of a run of "
+            f"{optim.num_steps} steps. Make it shorter than the run."
+        )
+    if optim.minibatches > config.rollout.prompts_per_step:
+        yield (
+            f"{config.rollout.prompts_per_step} prompts a step cannot be cut into "
+            f"{optim.minibatches} minibatches. Lower optim.minibatches or raise "
+            "rollout.prompts_per_step."
+        )
+
+
+def _model(config: RunConfig) -> Iterator[str]:
+    if config.model.quantization != "none" and config.model.lora_rank == 0:
+        yield (
+            f'model.quantization = "{config.model.quantization}" keeps weights that '
+            "cannot be trained. Set model.lora_rank to train adapters on them."
+        )
+
+
+def _reference(config: RunConfig) -> Iterator[str]:
+    reference, loss = config.reference, config.loss
+    if loss.kl_coef > 0 and reference.kind == "none":
+        yield (
+            f"A KL weight of {loss.kl_coef:g} needs a reference model, but "
+            'reference.kind is "none". Set it to "auto", or the weight to 0.'
+        )
+    if reference.kind == "base" and config.model.lora_rank == 0:
+        yield (
+            'reference.kind = "base" is the model without its adapters, but '
+            'model.lora_rank is 0. Use "frozen", or train adapters.'
+        )
+    if (reference.kind == "server") != (reference.url is not None):
+        yield (
+            'reference.kind = "server" and reference.url belong together. Set both, '
+            "or neither."
+        )
+    moves = reference.reset_every_steps or reference.mix_every_steps
+    is_base = reference.kind == "base" or (
+        reference.kind == "auto" and config.model.lora_rank > 0
+    )
+    if moves and (reference.kind in ("none", "server") or is_base):
+        kind = "base" if is_base else reference.kind
+        yield (
+            f'A reference of kind "{kind}" cannot be reset or mixed. Use "frozen", '
+            "or set reference.reset_every_steps and mix_every_steps to 0."
+        )
+
+
+def _kl(config: RunConfig) -> Iterator[str]:
+    loss, advantage = config.loss, config.advantage
+    penalised = loss.kl_in == "reward" and loss.kl_coef > 0
+    if penalised and (loss.kl_estimator == "full" or loss.kl_estimator[-1] == "+"):
+        yield (
+            f'loss.kl_in = "reward" takes one number a token and no gradient, but '
+            f'loss.kl_estimator is "{loss.kl_estimator}". Use "k1" or "k3".'
+        )
+    if penalised and advantage.combine == "normalize_then_sum":
+        yield (
+            'loss.kl_in = "reward" takes the KL off the summed reward, but '
+            'advantage.combine = "normalize_then_sum" never sums rewards. Use '
+            '"sum_then_normalize", or kl_in = "loss".'
+        )
+    if penalised and advantage.credit in ("ones", "process", "preference"):
+        yield (
+            f'loss.kl_in = "reward" has no effect with advantage.credit = '
+            f'"{advantage.credit}", which does not compare total rewards. Use kl_in = '
+            '"loss".'
+        )
+    if loss.kl_estimator == "full" and config.reference.kind == "server":
+        yield (
+            'loss.kl_estimator = "full" needs the reference\'s probabilities of the '
+            "whole vocabulary, which a server does not send. Use "
+            '"k3", or a reference in this process.'
+        )
+    if loss.kl_target is not None and loss.kl_coef == 0:
+        yield (
+            f"A KL target of {loss.kl_target:g} nats needs a KL weight to start from. "
+            "Set loss.kl_coef above 0, or leave the target empty."
+        )
+    lowest = recipe_bounds(config.reward.recipe)[0]
+    lowered = penalised or config.reward.overlong_buffer_tokens > 0
+    if advantage.scale == "mean" and (lowest < 0 or lowered):
+        yield (
+            'advantage.scale = "mean" divides by the group\'s mean reward, which '
+            f"must not be negative; this recipe can give {lowest:g}"
+            f'{" less a penalty" if lowered else ""}. Use "group_std".'
+        )
+
+
+def _credit(config: RunConfig) -> Iterator[str]:
+    advantage, loss = config.advantage, config.loss
+    if advantage.credit == "process" and config.reward.step_recipe is None:
+        yield (
+            'advantage.credit = "process" needs a reward for each reasoning step. Set '
+            'reward.step_recipe, or use "outcome".'
+        )
+    if advantage.credit == "process" and loss.include_prompt:
+        yield (
+            "loss.include_prompt spreads one advantage over the prompt's tokens, but "
+            'advantage.credit = "process" gives each token its own. Switch one off.'
+        )
+    compares = advantage.credit == "preference" or (
+        advantage.credit == "outcome" and advantage.baseline != "none"
+    )
+    if config.rollout.group_size == 1 and compares:
+        yield (
+            "A group of 1 completion has nothing to compare with. Raise "
+            "rollout.group_size to at least 2."
+        )
+    if advantage.credit == "preference" and loss.surrogate != "reinforce":
+        yield (
+            'advantage.credit = "preference" is DPO\'s own gradient coefficient; with '
+            f'loss.surrogate = "{loss.surrogate}" it would be clipped. Use '
+            '"reinforce".'
+        )
+
+
+def _sampling(config: RunConfig) -> Iterator[str]:
+    rollout, loss = config.rollout, config.loss
+    uses_sampling = loss.old_logprobs == "sampling" or loss.importance_correction
+    if uses_sampling and (rollout.top_p < 1 or rollout.top_k > 0):
+        yield (
+            f"rollout.top_p = {rollout.top_p:g} and top_k = {rollout.top_k} sample "
+            "from a part of the vocabulary, so ratios to the sampling log-probs are "
+            "off by that part's mass. Use top_p = 1 and top_k = 0, or old_logprobs = "
+            '"policy" without importance_correction.'
+        )
+    if uses_sampling and loss.include_prompt:
+        yield (
+            "loss.include_prompt covers tokens that nobody sampled, so they have no "
+            'sampling log-probs. Use old_logprobs = "policy" without '
+            "importance_correction."
+        )
+    if rollout.source != "dataset":
+        return
+    if config.advantage.credit != "ones" or uses_sampling:
+        yield (
+            'rollout.source = "dataset" brings texts that no model sampled, so there '
+            'is nothing to compare. Use advantage.credit = "ones" and old_logprobs = '
+            '"policy".'
+        )
+    if rollout.group_size != 1 or rollout.dynamic_sampling != "off":
+        yield (
+            'rollout.source = "dataset" has one completion a row. Set '
+            'rollout.group_size to 1 and dynamic_sampling to "off".'
+        )
