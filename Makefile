@@ -66,7 +66,7 @@ demo: setup ## Start with fresh throw-away data
 
 screenshots: ## Take the pictures of the README
 	@$(INSTALL) --tests --browser
-	$(BIN)/python -m tests.browser.screenshots
+	$(BIN)/python -m tests.browser.screenshots $(ARGS)
 
 lock: setup-tests ## Choose newer versions within pyproject.toml's bounds
 	$(UV_COMPILE) --extra web --extra local --extra engine -o requirements.lock pyproject.toml
