@@ -52,6 +52,15 @@ class RunResumed(Event):
     versions: dict[str, str]
 
 
+class PhaseStarted(Event):
+    """A phase of a run with several begins; `step` is its first one."""
+
+    type: Literal["phase_started"] = "phase_started"
+    name: str
+    first_step: int = Field(ge=1)
+    last_step: int = Field(ge=1)
+
+
 class ScoredCompletion(BaseModel):
     """One completion of a group, as sampled and scored."""
 
@@ -74,6 +83,7 @@ class GroupScored(Event):
     reward_mean: float | None
     reward_std: float | None  # within the group, ddof as configured
     signal: Signal
+    is_trained: bool = True  # false: dynamic sampling left it out of the batch
     completions: list[ScoredCompletion]
 
 
@@ -123,6 +133,7 @@ class RunFailed(Event):
 AnyEvent = Annotated[
     RunStarted
     | RunResumed
+    | PhaseStarted
     | GroupScored
     | StepFinished
     | Evaluated

@@ -18,8 +18,8 @@ from trainer.metrics import (
     signal_metrics,
     update_metrics,
 )
-from trainer.optimization import UpdateResult
 from trainer.rewards.spec import recipe_bounds
+from trainer.updates import UpdateResult
 
 
 class Journal:
@@ -106,14 +106,14 @@ class Journal:
         metrics: dict[str, float | None],
         updates: Sequence[UpdateResult],
     ) -> None:
-        for alarm, value in self._alarms.check(metrics):
+        for rung in self._alarms.check(metrics):
             self._log.add(
                 Warned,
                 step=step,
-                code=alarm.code,
-                message=alarm.message,
-                value=value,
-                threshold=alarm.threshold,
+                code=rung.alarm.code,
+                message=rung.alarm.message,
+                value=rung.value,
+                threshold=rung.bound,
             )
         if any(result.is_skipped for result in updates):
             self._log.add(

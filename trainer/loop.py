@@ -19,12 +19,13 @@ from trainer.journal import Journal
 from trainer.kl import kl_estimate
 from trainer.log import EventLog
 from trainer.metrics import Stopwatch
-from trainer.optimization import Optimizer, learning_rate, update
+from trainer.optimization import Optimizer, learning_rate
 from trainer.policy import Policy
 from trainer.prompts import DataOrder, Prompt
 from trainer.reference import add_reference_logprobs
 from trainer.rollout.engine import Request, RolloutEngine
 from trainer.seeding import derive
+from trainer.updates import update
 
 HELD_OUT = "heldout"
 

@@ -12,9 +12,9 @@ import torch
 from trainer.advantages import group_std
 from trainer.events import Signal
 from trainer.groups import Group, reward_matrix
-from trainer.optimization import UpdateResult
 from trainer.rewards.spec import Recipe
 from trainer.tokens import TokenStatistics
+from trainer.updates import UpdateResult
 
 
 class Stopwatch:

@@ -1,28 +1,15 @@
-"""Updates of the policy: gradients, clipping, AdamW and its schedule."""
+"""The optimizer: AdamW, its float32 masters, and the learning rate's schedule."""
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 
-from trainer.batch import MicroBatch
-from trainer.config import OptimConfig, RunConfig
-from trainer.losses import BatchTotals, objective
+from trainer.config import OptimConfig
 from trainer.policy import Policy
-from trainer.tokens import TokenStatistics
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateResult:
-    """What one update did. `grad_norm` is the norm before clipping."""
-
-    loss: float
-    grad_norm: float
-    is_skipped: bool  # loss or gradient was not finite, the weights are as before
-    statistics: TokenStatistics
 
 
 def learning_rate(step: int, config: OptimConfig) -> float:
@@ -62,13 +49,7 @@ class Optimizer:
             p if p.dtype == torch.float32 else p.detach().float().requires_grad_()
             for p in self._parameters
         ]
-        self._adamw = torch.optim.AdamW(
-            self._masters,
-            lr=config.learning_rate,
-            betas=(config.beta1, config.beta2),
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
+        self._adamw = _adamw(self._masters, config)
 
     def step(self, *, learning_rate: float) -> float | None:
         """Apply the gradients; their norm before clipping, None if it is not finite."""
@@ -88,7 +69,12 @@ class Optimizer:
         self.clear()
         return value if math.isfinite(value) else None
 
+    def forget(self) -> None:
+        """Drop the moments and the count of steps, as a new optimizer has none."""
+        self._adamw.state.clear()
+
     def clear(self) -> None:
+        """Drop the gradients."""
         for parameter in (*self._parameters, *self._masters):
             parameter.grad = None
 
@@ -112,7 +98,7 @@ class Optimizer:
     def state(self) -> dict[str, torch.Tensor]:
         """All that the next step depends on, as named tensors."""
         tensors = {
-            f"{place}.{name}": value
+            f"{place}.{name}": _as_tensor(name, value)
             for place, values in self._adamw.state_dict()["state"].items()
             for name, value in values.items()
         }
@@ -125,7 +111,7 @@ class Optimizer:
 
     def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
         """Continue from what `state` gave."""
-        state: dict[int, dict[str, torch.Tensor]] = {}
+        state: dict[int, dict[str, torch.Tensor | int]] = {}
         for key, tensor in tensors.items():
             place, name = key.split(".")
             if name == "master":
@@ -133,56 +119,51 @@ class Optimizer:
                     self._masters[int(place)].copy_(tensor)
             else:
                 # own memory, for the same reason as the policy's weights
-                state.setdefault(int(place), {})[name] = tensor.clone()
+                value = tensor.clone()
+                counts = name == "step" and tensor.dtype == torch.int64
+                state.setdefault(int(place), {})[name] = (
+                    int(value.item()) if counts else value
+                )
         groups = self._adamw.state_dict()["param_groups"]
         self._adamw.load_state_dict({"state": state, "param_groups": groups})
         self._lower_weights()
 
 
-def update(
-    policy: Policy,
-    optimizer: Optimizer,
-    micro_batches: Sequence[MicroBatch],
-    *,
-    totals: BatchTotals,
-    config: RunConfig,
-    learning_rate: float,
-) -> UpdateResult:
-    """One gradient step over a batch, added up over its micro-batches.
-
-    In the first update of a batch the policy still is the one the ratio compares with,
-    so its log-probs serve as the old ones: no separate pass is needed for them.
-    """
-    losses, parts = [], []
-    for micro in micro_batches:
-        logprobs, entropy = policy.logprobs(
-            micro, temperature=config.rollout.temperature
+def _adamw(
+    parameters: Sequence[torch.Tensor], config: OptimConfig
+) -> torch.optim.Optimizer:
+    betas = (config.beta1, config.beta2)
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(
+            parameters,
+            lr=config.learning_rate,
+            betas=betas,
+            weight_decay=config.weight_decay,
+            fused=True,
         )
-        if micro.old_logprobs is None:
-            micro.old_logprobs = logprobs.detach()
-        loss, statistics = objective(
-            logprobs,
-            micro.old_logprobs,
-            micro.advantages,
-            micro.mask,
-            config.loss_of_run,
-            micro.reference_logprobs,
-            sampling_logprobs=micro.sampling_logprobs,
-            entropy=entropy,
-            totals=totals,
+    if not all(parameter.is_cuda for parameter in parameters):
+        raise ValueError(
+            'optim.optimizer = "adamw_8bit" keeps its moments in 8 bits by kernels '
+            'that run on a GPU only, but the model is not on one. Use "adamw".'
         )
-        loss.backward()
-        optimizer.collect()
-        losses.append(loss.detach())
-        parts.append(statistics)
-    total = torch.stack(losses).double().sum().item()
-    norm = None
-    if math.isfinite(total):
-        norm = optimizer.step(learning_rate=learning_rate)
-    optimizer.clear()
-    return UpdateResult(
-        loss=total,
-        grad_norm=math.nan if norm is None else norm,
-        is_skipped=norm is None,
-        statistics=TokenStatistics.joined(parts),
+    try:
+        module = importlib.import_module("bitsandbytes.optim")
+    except ImportError as error:
+        raise ValueError(
+            'optim.optimizer = "adamw_8bit" needs the package bitsandbytes, which '
+            f'cannot be loaded here ({error}). Install it, or use "adamw".'
+        ) from None
+    made: torch.optim.Optimizer = module.AdamW8bit(
+        parameters,
+        lr=config.learning_rate,
+        betas=betas,
+        weight_decay=config.weight_decay,
     )
+    return made
+
+
+def _as_tensor(name: str, value: torch.Tensor | int) -> torch.Tensor:
+    """bitsandbytes counts in an int, and its weights share their tables (qmap)."""
+    if isinstance(value, int):
+        return torch.tensor(value)
+    return value.clone() if name.startswith("qmap") else value

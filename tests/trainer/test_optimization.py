@@ -10,8 +10,9 @@ import torch
 
 from tests.trainer.samples import cut, make_batch
 from trainer.config import ModelConfig, OptimConfig, RunConfig
-from trainer.optimization import Optimizer, UpdateResult, learning_rate, update
+from trainer.optimization import Optimizer, learning_rate
 from trainer.policy import Policy, load_policy
+from trainer.updates import UpdateResult, update
 
 
 def rates(**options: Any) -> list[float]:

@@ -13,7 +13,7 @@ from trainer.failures import explain
 
 def codes(board: AlarmBoard, share: float | None) -> list[str]:
     rung = board.check({"group/frac_zero_std": share})
-    return [alarm.code for alarm, _ in rung]
+    return [each.alarm.code for each in rung]
 
 
 def test_an_alarm_rings_when_passed_and_again_only_after_coming_back() -> None:
@@ -25,9 +25,9 @@ def test_an_alarm_rings_when_passed_and_again_only_after_coming_back() -> None:
 
 
 def test_an_alarm_tells_the_value_seen() -> None:
-    ((alarm, value),) = AlarmBoard().check({"completion/frac_truncated": 0.75})
+    (rung,) = AlarmBoard().check({"completion/frac_truncated": 0.75})
 
-    assert (alarm.code, alarm.threshold, value) == ("truncated", 0.5, 0.75)
+    assert (rung.alarm.code, rung.bound, rung.value) == ("truncated", 0.5, 0.75)
 
 
 @pytest.mark.parametrize(
