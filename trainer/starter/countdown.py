@@ -115,3 +115,14 @@ def searching_text(
         if is_hit or number == max_tries or chance.random() < give_up_rate:
             break
     return f"<think>{''.join(tries)}</think><answer>{plan.expression}</answer>"
+
+
+def solving_text(problem: Problem, chance: random.Random, *, max_misses: int) -> str:
+    """A completion that misses at most so often, hits, and answers with the hit."""
+    plans = plans_for(problem.numbers)
+    hit = chance.choice([plan for plan in plans if plan.value == problem.target])
+    misses = [plan for plan in plans if plan.value != problem.target]
+    num_misses = chance.randint(0, min(max_misses, len(misses)))
+    tries = [plan.worked(MISS) for plan in chance.sample(misses, num_misses)]
+    text = "".join([*tries, hit.worked(HIT)])
+    return f"<think>{text}</think><answer>{hit.expression}</answer>"

@@ -21,13 +21,21 @@ from transformers import PreTrainedTokenizerFast
 
 from trainer.config import load_config
 from trainer.seeding import derive, seed_torch
-from trainer.starter.countdown import Problem, all_problems, plans_for, prompt_for
+from trainer.starter.countdown import (
+    Problem,
+    all_problems,
+    plans_for,
+    prompt_for,
+    solving_text,
+)
 from trainer.starter.pretraining import Teaching, build_model, teach
 from trainer.starter.progress import Progress
 from trainer.starter.vocabulary import build_tokenizer
 
 # The rest of the problems become the rows, so the run meets none it was warmed up on.
 _WARMUP_SHARE = 1 / 3
+# A row's demonstration, for supervised steps, fits into the run's 96 tokens.
+_MAX_MISSES = 4
 COMPLETE = "starter.json"
 
 
@@ -97,7 +105,7 @@ def make_starter(
     progress.show("Saving", 0, 1)
     model.save_pretrained(folder / "model")
     _save_tokenizer(tokenizer, folder / "model")
-    _write_rows(folder / "rows.jsonl", rest, chance)
+    _write_rows(folder / "rows.jsonl", rest, seed=seed, chance=chance)
     _write_run(folder, seed=seed)
     facts = {
         "seed": seed,
@@ -132,10 +140,16 @@ def _save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     assert loaded.decode(loaded.encode(text)) == text
 
 
-def _write_rows(path: Path, problems: Sequence[Problem], chance: random.Random) -> None:
+def _write_rows(
+    path: Path, problems: Sequence[Problem], *, seed: int, chance: random.Random
+) -> None:
+    teacher = random.Random(derive(seed, "demonstrations"))
     with path.open("w", encoding="utf-8") as file:
         for problem in problems:
-            file.write(json.dumps(_row(problem, chance)) + "\n")
+            shown = solving_text(problem, teacher, max_misses=_MAX_MISSES)
+            row = _row(problem, chance)
+            row["columns"]["completion"] = shown
+            file.write(json.dumps(row) + "\n")
 
 
 def _row(problem: Problem, chance: random.Random) -> dict[str, Any]:

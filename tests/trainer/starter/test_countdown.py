@@ -17,6 +17,7 @@ from trainer.starter.countdown import (
     plans_for,
     prompt_for,
     searching_text,
+    solving_text,
 )
 
 RECIPE = Recipe.model_validate(
@@ -89,6 +90,19 @@ def test_a_hit_is_rewarded_in_full_and_a_miss_for_its_format():
 
     assert score_completion(RECIPE, Sample("", hit, None, columns)).total == 1.0
     assert score_completion(RECIPE, Sample("", miss, None, columns)).total == 0.1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_solving_text_ends_with_its_only_hit_and_scores_in_full(seed):
+    problem = all_problems()[seed * 31]
+    columns = {"numbers": list(problem.numbers), "target": problem.target}
+
+    text = solving_text(problem, random.Random(seed), max_misses=4)
+
+    assert text.count(".") == 1
+    assert text.count("!") <= 4
+    assert ".</think>" in text
+    assert score_completion(RECIPE, Sample("", text, None, columns)).total == 1.0
 
 
 def test_the_rates_decide_how_long_it_tries():

@@ -76,6 +76,8 @@ def test_every_row_has_a_prompt_a_newcomer_can_read_and_an_answer_that_scores(st
         completion = f"<think></think><answer>{row.answer}</answer>"
         score = score_completion(recipe, Sample("", completion, None, row.columns))
         assert score.total == recipe_bounds(recipe)[1] == 1.0
+        shown = Sample("", row.columns["completion"], None, row.columns)
+        assert score_completion(recipe, shown).total == 1.0
         assert row.prompt.endswith(f"> {row.columns['target']}")
 
 
