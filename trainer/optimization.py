@@ -97,35 +97,29 @@ class Optimizer:
 
     def state(self) -> dict[str, torch.Tensor]:
         """All that the next step depends on, as named tensors."""
-        tensors = {
-            f"{place}.{name}": _as_tensor(name, value)
-            for place, values in self._adamw.state_dict()["state"].items()
-            for name, value in values.items()
-        }
+        tensors = {}
         for place, (p, master) in enumerate(
             zip(self._parameters, self._masters, strict=True)
         ):
+            for name, value in self._adamw.state.get(master, {}).items():
+                tensors[f"{place}.{name}"] = _as_tensor(name, value)
             if p is not master:
                 tensors[f"{place}.master"] = master.detach()
         return tensors
 
     def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
         """Continue from what `state` gave."""
-        state: dict[int, dict[str, torch.Tensor | int]] = {}
+        self.forget()
         for key, tensor in tensors.items():
             place, name = key.split(".")
+            master = self._masters[int(place)]
             if name == "master":
                 with torch.no_grad():
-                    self._masters[int(place)].copy_(tensor)
+                    master.copy_(tensor)
             else:
                 # own memory, for the same reason as the policy's weights
-                value = tensor.clone()
-                counts = name == "step" and tensor.dtype == torch.int64
-                state.setdefault(int(place), {})[name] = (
-                    int(value.item()) if counts else value
-                )
-        groups = self._adamw.state_dict()["param_groups"]
-        self._adamw.load_state_dict({"state": state, "param_groups": groups})
+                value = tensor.clone().to(master.device)
+                self._adamw.state[master][name] = _as_counted(name, value)
         self._lower_weights()
 
 
@@ -167,3 +161,8 @@ def _as_tensor(name: str, value: torch.Tensor | int) -> torch.Tensor:
     if isinstance(value, int):
         return torch.tensor(value)
     return value.clone() if name.startswith("qmap") else value
+
+
+def _as_counted(name: str, value: torch.Tensor) -> torch.Tensor | int:
+    is_count = name == "step" and not value.is_floating_point()
+    return int(value.item()) if is_count else value

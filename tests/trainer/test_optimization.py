@@ -172,3 +172,50 @@ def test_recomputing_activations_changes_nothing(
 
     assert lean_result.grad_norm == pytest.approx(plain_result.grad_norm, rel=1e-5)
     assert torch.allclose(weights(lean), weights(policy), atol=1e-5)
+
+
+def test_an_optimizer_that_forgets_goes_on_like_a_new_one(model_folder: Path) -> None:
+    model = ModelConfig(path=str(model_folder), device="cpu", dtype="bfloat16")
+    policy, config = load_policy(model), run_config()
+    optimizer = Optimizer(policy, config.optim)
+    for _ in range(3):
+        one_update(policy, config, optimizer)
+    other = load_policy(model)
+    other.model.load_state_dict(policy.model.state_dict())
+    fresh = Optimizer(other, config.optim)
+    masters = {k: v for k, v in optimizer.state().items() if k.endswith("master")}
+    fresh.load_state(masters)
+
+    optimizer.forget()
+    one_update(policy, config, optimizer)
+    one_update(other, config, fresh)
+
+    assert torch.equal(weights(policy), weights(other))
+
+
+def test_eight_bit_moments_are_refused_without_a_gpu(policy: Policy) -> None:
+    with pytest.raises(ValueError, match="run on a GPU only"):
+        Optimizer(policy, OptimConfig(optimizer="adamw_8bit"))
+
+
+def test_eight_bit_moments_are_restored_as_they_were(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eight_bit = pytest.importorskip("bitsandbytes.optim").AdamW8bit
+    monkeypatch.setattr(
+        "trainer.optimization._adamw",
+        lambda parameters, _: eight_bit(parameters, min_8bit_size=256),
+    )
+    model = ModelConfig(path=str(model_folder), device="cpu")
+    policy, config = load_policy(model), run_config()
+    optimizer = Optimizer(policy, config.optim)
+    one_update(policy, config, optimizer)
+    other = load_policy(model)
+    other.model.load_state_dict(policy.model.state_dict())
+    restored = Optimizer(other, config.optim)
+    restored.load_state({k: v.clone() for k, v in optimizer.state().items()})
+
+    one_update(policy, config, optimizer)
+    one_update(other, config, restored)
+
+    assert torch.equal(weights(policy), weights(other))
