@@ -69,7 +69,7 @@ ALARMS = (
         metric="kl/max",
         threshold=20.0,
         message="A token's KL to the reference is very large: the policy has left the "
-        "reference there. Lower the learning rate or raise the KL weight.",
+        "reference there. Lower optim.learning_rate or raise loss.kl_coef.",
     ),
     Alarm(
         code="kl_tail",
