@@ -22,7 +22,7 @@ from trainer.metrics import Stopwatch
 from trainer.optimization import Optimizer, learning_rate
 from trainer.policy import Policy
 from trainer.prompts import DataOrder, Prompt
-from trainer.reference import add_reference_logprobs
+from trainer.reference import Reference
 from trainer.rollout.engine import Request, RolloutEngine
 from trainer.seeding import derive
 from trainer.updates import update
@@ -36,7 +36,7 @@ class Training:
 
     config: RunConfig
     policy: Policy
-    reference: Policy | None
+    reference: Reference | None
     engine: RolloutEngine
     optimizer: Optimizer
     train_prompts: Sequence[Prompt]
@@ -99,9 +99,7 @@ def train_step(training: Training, *, step: int) -> None:
     )
     if training.reference is not None:
         with watch.phase("logprobs"):
-            add_reference_logprobs(
-                training.reference, micro_batches, temperature=temperature
-            )
+            training.reference.add_logprobs(micro_batches, temperature=temperature)
 
     penalties = None
     if config.loss.kl_in == "reward" and config.loss.kl_coef > 0:
@@ -173,7 +171,8 @@ def kl_penalties(
             loss.kl_estimator,
             loss.kl_clamp,
         )
-        total = (kl * micro.mask).sum(dim=1).double().cpu()
+        total = torch.where(micro.completion_mask > 0, kl, 0.0).sum(dim=1)
+        total = total.double().cpu()
         penalties[micro.members] = loss.kl_coef * total
     return penalties.view(shape)
 

@@ -41,13 +41,21 @@ class Policy:
         logits: torch.Tensor = self.head(hidden).float()
         return logits * self.logit_scale
 
+    def hidden(self, micro: MicroBatch) -> torch.Tensor:
+        """Last hidden states [N, H] where a micro-batch's tokens are predicted."""
+        hidden: torch.Tensor = self.body(input_ids=micro.input_ids, use_cache=False)[0]
+        return hidden.flatten(0, 1).index_select(0, micro.places)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The model's weights by name, what adapters add included."""
+        return {name: w.detach() for name, w in self.model.named_parameters()}
+
     def logprobs(
         self, micro: MicroBatch, *, temperature: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probs and entropies of a micro-batch's completion tokens, [B, T]."""
-        hidden = self.body(input_ids=micro.input_ids, use_cache=False)[0]
         logprob, entropy = token_logprobs(
-            hidden.flatten(0, 1).index_select(0, micro.places),
+            self.hidden(micro),
             self.head,
             micro.targets,
             temperature=temperature,

@@ -1,32 +1,82 @@
-"""The frozen model that the KL is measured against."""
+"""The model that the KL is measured against."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import torch
+from pathlib import Path
+from typing import Protocol
 
 from trainer.batch import MicroBatch
 from trainer.config import RunConfig
 from trainer.policy import Policy, load_policy
+from trainer.references.frozen import FrozenReference
 
 
-def load_reference(config: RunConfig) -> Policy | None:
-    """A second copy of the starting model, or None where no KL is asked for."""
+class Reference(Protocol):
+    """Gives log-probs that do not depend on the step's update."""
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a checkpoint must hold its weights."""
+        ...
+
+    def add_logprobs(
+        self, micro_batches: Sequence[MicroBatch], *, temperature: float
+    ) -> None:
+        """Fill in each micro-batch's `reference_logprobs`."""
+        ...
+
+    def after_step(self, step: int, policy: Policy) -> None:
+        """Reset to the policy or move towards it, where this step is due for it.
+
+        Steps count from 1, since the beginning of the phase.
+        """
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the weights of a reference that has moved into a new folder."""
+        ...
+
+
+def make_reference(
+    config: RunConfig,
+    policy: Policy,
+    *,
+    saved: Path | None = None,
+    from_policy: bool = False,
+) -> Reference | None:
+    """The reference that a configuration asks for; None where it asks for none.
+
+    Args:
+        config: of the run or of a phase.
+        policy: the policy it stands beside.
+        saved: the folder that `save` wrote, when resuming with one that had moved.
+        from_policy: a frozen reference is the policy as it is now, not the starting
+            model; so it is for a phase that goes on from another one's weights.
+
+    Raises:
+        ValueError: the model cannot be loaded or the server cannot be used.
+    """
     kind = config.reference.kind
-    if kind == "none" or (kind == "auto" and config.loss.kl_coef == 0):
+    if kind == "auto":
+        kind = "frozen" if config.loss.kl_coef > 0 else "none"
+    if kind == "none":
         return None
-    reference = load_policy(config.model)
-    reference.model.eval().requires_grad_(requires_grad=False)
+    reference = FrozenReference(
+        load_start(config), config.reference, has_moved=from_policy
+    )
+    if saved is not None:
+        reference.restore(saved)
+    elif from_policy:
+        reference.become(policy)
     return reference
 
 
-def add_reference_logprobs(
-    reference: Policy, micro_batches: Sequence[MicroBatch], *, temperature: float
-) -> None:
-    """Fill in each micro-batch's `reference_logprobs`."""
-    with torch.no_grad():
-        for micro in micro_batches:
-            micro.reference_logprobs, _ = reference.logprobs(
-                micro, temperature=temperature
-            )
+def load_start(config: RunConfig) -> Policy:
+    """The model that the run started from, held fixed."""
+    model = config.model.model_copy(
+        update={"lora_rank": 0, "gradient_checkpointing": False}
+    )
+    start = load_policy(model)
+    start.model.eval().requires_grad_(requires_grad=False)
+    return start

@@ -36,7 +36,7 @@ from trainer.optimization import Optimizer
 from trainer.parent import watch_parent
 from trainer.policy import load_policy
 from trainer.prompts import DataOrder, PromptRenderer, read_rows, split_rows
-from trainer.reference import load_reference
+from trainer.reference import make_reference
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.seeding import seed_torch
 
@@ -184,7 +184,7 @@ def prepare(config: RunConfig, place: Place, log: EventLog, *, step: int) -> Tra
     training = Training(
         config=config,
         policy=policy,
-        reference=load_reference(config),
+        reference=make_reference(config, policy),
         engine=TransformersEngine(policy, max_batch_rows=config.rollout.max_batch_rows),
         optimizer=optimizer,
         train_prompts=[renderer.render(row) for row in train_rows],

@@ -1,0 +1,1 @@
+"""The kinds of reference model; `trainer.reference` is their face."""
