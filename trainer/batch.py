@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import torch
 
+from trainer.config import LossConfig
+from trainer.events import EndReason
 from trainer.groups import Group
 from trainer.losses import BatchTotals
 
@@ -23,6 +26,7 @@ class TrainingSample:
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     sampling_logprobs: tuple[float, ...]
+    end_reason: EndReason = "stop"
 
     @property
     def num_tokens(self) -> int:
@@ -31,56 +35,85 @@ class TrainingSample:
 
 @dataclass(kw_only=True)
 class MicroBatch:
-    """B sequences of at most L tokens, with at most T completion tokens each.
+    """B sequences of at most L tokens, with at most T tokens each that get a log-prob.
 
-    Padding is on the right, where causal attention cannot see it, so no attention mask
-    is needed. `places` are where in the flattened [B·L] the model predicts a completion
-    token; `slots` where in the flattened [B·T] that token belongs.
+    These are the completion's, and with `include_prompt` the prompt's too, but for its
+    first, which nothing predicts. Padding is on the right, where causal attention
+    cannot see it, so no attention mask is needed. `places` are where in the flattened
+    [B·L] the model predicts such a token; `slots` where in the flattened [B·T] it
+    belongs.
     """
 
-    members: list[int]  # places in the batch
+    members: list[int]  # places in the step's batch
     input_ids: torch.Tensor  # [B, L]
     places: torch.Tensor  # [N]
     slots: torch.Tensor  # [N]
     targets: torch.Tensor  # [N]
-    mask: torch.Tensor  # [B, T]
-    advantages: torch.Tensor  # [B], 0 until they are set
-    sampling_logprobs: torch.Tensor  # [B, T]
+    mask: torch.Tensor  # [B, T], 1 on the tokens that the loss covers
+    completion_mask: torch.Tensor  # [B, T], 1 on completion tokens, covered or not
+    advantages: torch.Tensor  # [B] or [B, T], 0 until they are set
+    sampling_logprobs: torch.Tensor  # [B, T], NaN on prompt tokens, 0 on padding
     old_logprobs: torch.Tensor | None = None  # [B, T], once the first update ran
     reference_logprobs: torch.Tensor | None = None  # [B, T]
 
     def spread(self, values: torch.Tensor) -> torch.Tensor:
-        """Values of the N completion tokens as [B, T], 0 on padding."""
+        """Values of the N tokens as [B, T], 0 on padding."""
         flat = values.new_zeros(self.mask.numel())
         return flat.index_copy(0, self.slots, values).view_as(self.mask)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The completions of one step."""
+    """The completions of one step, or of a part of it, group after group."""
 
     samples: tuple[TrainingSample, ...]
+    loss: LossConfig = field(default_factory=LossConfig)  # says which tokens count
+    group_sizes: tuple[int, ...] | None = None  # None: one group
+    first: int = 0  # place of the first sample in the step's batch
 
     @property
     def totals(self) -> BatchTotals:
+        """A masked token counts no longer, a wholly masked sequence still does."""
         return BatchTotals(
-            num_tokens=sum(len(sample.completion_ids) for sample in self.samples),
+            num_tokens=sum(len(_covered(each, self.loss)) for each in self.samples),
             num_sequences=len(self.samples),
         )
+
+    def minibatches(self, count: int) -> list[Batch]:
+        """Cut between groups into `count` parts whose groups differ by one at most.
+
+        Fewer groups than `count` give a part each.
+        """
+        sizes = self.group_sizes or (len(self.samples),)
+        count = min(count, len(sizes))
+        cuts = [part * len(sizes) // count for part in range(count + 1)]
+        parts, first = [], 0
+        for begin, end in pairwise(cuts):
+            size = sum(sizes[begin:end])
+            parts.append(
+                replace(
+                    self,
+                    samples=self.samples[first : first + size],
+                    group_sizes=sizes[begin:end],
+                    first=self.first + first,
+                )
+            )
+            first += size
+        return parts
 
     def micro_batches(
         self, *, max_tokens: int, device: torch.device
     ) -> list[MicroBatch]:
         """Cut by length; a sequence longer than `max_tokens` goes alone."""
         return [
-            _pack(self.samples, members, device)
-            for members in split_by_length(
+            _pack(self, rows, device)
+            for rows in split_by_length(
                 [sample.num_tokens for sample in self.samples], max_tokens=max_tokens
             )
         ]
 
 
-def batch_of(groups: Sequence[Group]) -> Batch:
+def batch_of(groups: Sequence[Group], loss: LossConfig | None = None) -> Batch:
     """The completions of some groups, group after group."""
     return Batch(
         tuple(
@@ -88,20 +121,37 @@ def batch_of(groups: Sequence[Group]) -> Batch:
                 prompt_ids=group.prompt.token_ids,
                 completion_ids=completion.token_ids,
                 sampling_logprobs=completion.logprobs,
+                end_reason=completion.end_reason,
             )
             for group in groups
             for completion in group.completions
-        )
+        ),
+        loss=LossConfig() if loss is None else loss,
+        group_sizes=tuple(len(group.completions) for group in groups),
     )
 
 
 def set_advantages(
-    micro_batches: Sequence[MicroBatch], advantages: torch.Tensor
+    micro_batches: Sequence[MicroBatch],
+    advantages: torch.Tensor | Sequence[torch.Tensor],
 ) -> None:
-    """Hand out the advantages [P, G] of the groups that the batch was made of."""
-    flat = advantages.flatten().float()
+    """Hand out the advantages of the step's batch to micro-batches of it.
+
+    Args:
+        advantages: [P, G], one for each completion; or for each completion in the
+            batch's order those of its tokens, [num_tokens].
+    """
+    if isinstance(advantages, torch.Tensor):
+        flat = advantages.flatten().float()
+        for micro in micro_batches:
+            micro.advantages = flat[micro.members].to(micro.mask.device)
+        return
     for micro in micro_batches:
-        micro.advantages = flat[micro.members].to(micro.mask.device)
+        spread = torch.zeros_like(micro.mask)
+        tokens = torch.cat([advantages[member] for member in micro.members])
+        # row by row, a row's completion tokens from left to right: the order of cat
+        spread[micro.completion_mask > 0] = tokens.to(spread)
+        micro.advantages = spread
 
 
 def split_by_length(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
@@ -123,36 +173,59 @@ def split_by_length(lengths: Sequence[int], *, max_tokens: int) -> list[list[int
     return parts
 
 
-def _pack(
-    samples: Sequence[TrainingSample], members: list[int], device: torch.device
-) -> MicroBatch:
-    chosen = [samples[member] for member in members]
+def _first_scored(sample: TrainingSample, loss: LossConfig) -> int:
+    """Offset in the sequence of the first token that gets a log-prob."""
+    return 1 if loss.include_prompt else len(sample.prompt_ids)
+
+
+def _covered(sample: TrainingSample, loss: LossConfig) -> range:
+    """Offsets in the sequence of the tokens that the loss covers."""
+    if loss.mask_truncated and sample.end_reason == "length":
+        return range(0)
+    ends_itself = sample.end_reason == "stop" and len(sample.completion_ids) > 0
+    masked = 1 if loss.mask_end_token and ends_itself else 0
+    return range(_first_scored(sample, loss), sample.num_tokens - masked)
+
+
+def _pack(batch: Batch, rows: list[int], device: torch.device) -> MicroBatch:
+    chosen = [batch.samples[row] for row in rows]
+    firsts = [_first_scored(sample, batch.loss) for sample in chosen]
     length = max(sample.num_tokens for sample in chosen)
-    width = max(len(sample.completion_ids) for sample in chosen)
+    width = max(
+        sample.num_tokens - first for sample, first in zip(chosen, firsts, strict=True)
+    )
     tokens: list[list[int]] = []
-    sampling: list[list[float]] = []
     places: list[int] = []
     slots: list[int] = []
-    for row, sample in enumerate(chosen):
+    targets: list[int] = []
+    mask = torch.zeros(len(chosen), width)
+    completion_mask = torch.zeros(len(chosen), width)
+    sampling = torch.zeros(len(chosen), width)
+    for row, (sample, first) in enumerate(zip(chosen, firsts, strict=True)):
         ids = [*sample.prompt_ids, *sample.completion_ids]
         tokens.append(ids + [0] * (length - len(ids)))
-        size = len(sample.completion_ids)
-        sampling.append([*sample.sampling_logprobs, *[0.0] * (width - size)])
+        targets.extend(ids[first:])
         # the token at position t is predicted from the hidden state at t - 1
-        first = row * length + len(sample.prompt_ids) - 1
-        places.extend(range(first, first + size))
-        slots.extend(range(row * width, row * width + size))
-    slot_ids = torch.tensor(slots, dtype=torch.long)
-    mask = torch.zeros(len(chosen) * width)
-    mask[slot_ids] = 1.0
-    targets = [token for sample in chosen for token in sample.completion_ids]
+        places.extend(row * length + t - 1 for t in range(first, len(ids)))
+        slots.extend(row * width + t - first for t in range(first, len(ids)))
+        begin, end = len(sample.prompt_ids) - first, len(ids) - first
+        completion_mask[row, begin:end] = 1.0
+        sampling[row, :begin] = torch.nan
+        sampling[row, begin:end] = torch.tensor(sample.sampling_logprobs)
+        covered = _covered(sample, batch.loss)
+        if covered:
+            mask[row, covered.start - first : covered.stop - first] = 1.0
+    sampling = sampling.to(device)
+    uses_sampling = batch.loss.old_logprobs == "sampling"
     return MicroBatch(
-        members=members,
+        members=[batch.first + row for row in rows],
         input_ids=torch.tensor(tokens, device=device),
         places=torch.tensor(places, dtype=torch.long, device=device),
-        slots=slot_ids.to(device),
+        slots=torch.tensor(slots, dtype=torch.long, device=device),
         targets=torch.tensor(targets, dtype=torch.long, device=device),
-        mask=mask.view(len(chosen), width).to(device),
+        mask=mask.to(device),
+        completion_mask=completion_mask.to(device),
         advantages=torch.zeros(len(chosen), device=device),
-        sampling_logprobs=torch.tensor(sampling, dtype=torch.float32, device=device),
+        sampling_logprobs=sampling,
+        old_logprobs=sampling if uses_sampling else None,
     )

@@ -25,30 +25,44 @@ def kl_estimate(
     p·d of the exact sum: given log-probs of the whole vocabulary, the sum over that
     axis is the divergence itself. k3 takes d within ±20 nats.
 
+    A + keeps the value and takes k2's gradient, d, whose expectation under the policy
+    is the gradient of the divergence; that of k1's is 0.
+
     Args:
         logprobs: nats, any shape.
         reference_logprobs: nats, same shape.
-        clamp: bounds each value to [-clamp, clamp].
+        clamp: bounds each value to [-clamp, clamp]; a bounded value has no gradient,
+            but for the + estimators, which keep k2's.
 
     >>> kl_estimate(torch.tensor(-1.2), torch.tensor(-1.0), "k3")
     tensor(0.0214)
     """
     gap = logprobs - reference_logprobs
+    value = _value(gap, logprobs, estimator.removesuffix("+"))
+    if clamp is not None:
+        value = value.clamp(-clamp, clamp)
+    if not estimator.endswith("+"):
+        return value
+    slope = gap.square() / 2
+    return value.detach() + (slope - slope.detach())
+
+
+def _value(gap: torch.Tensor, logprobs: torch.Tensor, estimator: str) -> torch.Tensor:
     match estimator:
         case "k1":
-            value = gap
+            return gap
         case "abs":
-            value = gap.abs()
+            return gap.abs()
         case "k2":
-            value = gap.square() / 2
+            return gap.square() / 2
         case "k3":
             bounded = gap.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
             # expm1 keeps the digits that exp(-d) - 1 loses where d is small
-            value = torch.expm1(-bounded) + bounded
+            return torch.expm1(-bounded) + bounded
         case "full":
-            value = logprobs.exp() * gap
+            return logprobs.exp() * gap
         case _:
             raise ValueError(
-                f"Unknown KL estimator {estimator!r}. Use k1, abs, k2, k3 or full."
+                f"Unknown KL estimator {estimator!r}. Use k1, abs, k2, k3, k1+, abs+, "
+                "k3+ or full."
             )
-    return value if clamp is None else value.clamp(-clamp, clamp)

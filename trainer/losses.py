@@ -8,6 +8,7 @@ import torch
 
 from trainer.config import LossConfig
 from trainer.kl import kl_estimate
+from trainer.surrogates import clipped_tokens, importance_ratio, surrogate_losses
 from trainer.tokens import TokenStatistics
 
 
@@ -29,19 +30,25 @@ def policy_loss(
     *,
     sampling_logprobs: torch.Tensor | None = None,
     entropy: torch.Tensor | None = None,
+    kl_full: torch.Tensor | None = None,
+    kl_coef: float | None = None,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """The loss to minimise over a batch, and what to log of it.
 
     Args:
         logprobs: [B, T], nats, under the policy being trained.
-        old_logprobs: [B, T], under the policy before the first update of this batch.
+        old_logprobs: [B, T], those that the ratio compares with: of the policy before
+            the first update of this batch, or as the rollout engine reported them.
         advantages: [B] or [B, T].
-        mask: [B, T], 1 on completion tokens.
-        reference_logprobs: [B, T]; needed when config.kl_coef > 0 in the loss.
-        sampling_logprobs: [B, T], as the rollout engine reported them; needed when
-            config.importance_correction is set.
+        mask: [B, T], 1 on the tokens that the loss covers.
+        reference_logprobs: [B, T]; needed for a KL in the loss.
+        sampling_logprobs: [B, T], as the rollout engine reported them, NaN where it
+            sampled nothing; needed when config.importance_correction is set.
         entropy: [B, T], of the policy's distribution at each token; needed when
             config.entropy_coef > 0.
+        kl_full: [B, T], the divergence over the vocabulary at each token; needed in
+            place of reference_logprobs when config.kl_estimator is "full".
+        kl_coef: weight of the KL where it adapts; None: config.kl_coef.
     """
     totals = BatchTotals(num_tokens=int(mask.sum().item()), num_sequences=mask.shape[0])
     loss, statistics = objective(
@@ -53,6 +60,8 @@ def policy_loss(
         reference_logprobs,
         sampling_logprobs=sampling_logprobs,
         entropy=entropy,
+        kl_full=kl_full,
+        kl_coef=kl_coef,
         totals=totals,
     )
     return loss, {"loss": loss.item(), **statistics.metrics()}
@@ -68,6 +77,8 @@ def objective(
     *,
     sampling_logprobs: torch.Tensor | None = None,
     entropy: torch.Tensor | None = None,
+    kl_full: torch.Tensor | None = None,
+    kl_coef: float | None = None,
     totals: BatchTotals,
 ) -> tuple[torch.Tensor, TokenStatistics]:
     """The share of a batch's loss that the given sequences contribute.
@@ -91,77 +102,57 @@ def objective(
     weight = _correction(old_logprobs, sampling_logprobs, mask, config)
     if weight is not None:
         losses = losses * weight
-    kl = None
-    if reference_logprobs is not None:
-        reference_logprobs = torch.where(inside, reference_logprobs, 0.0)
-        kl = kl_estimate(
-            logprobs, reference_logprobs, config.kl_estimator, config.kl_clamp
-        )
-    losses = losses + _penalties(kl, entropy, inside, config)
-    low, high = _clipped(ratio, advantages, config)
+    kl = _kl(logprobs, reference_logprobs, kl_full, inside, config)
+    coef = config.kl_coef if kl_coef is None else kl_coef
+    losses = losses + _penalties(kl, entropy, inside, config, kl_coef=coef)
+    low, high, dual = clipped_tokens(ratio, advantages, config)
     statistics = TokenStatistics.of(
-        inside, ratio=ratio, low=low, high=high, kl=kl, entropy=entropy, weight=weight
+        inside,
+        ratio=ratio,
+        low=low,
+        high=high,
+        dual=dual,
+        kl=kl,
+        entropy=entropy,
+        weight=weight,
+        mismatch=_mismatch(logprobs, old_logprobs, sampling_logprobs, config),
     )
     return aggregate(losses, mask, config, totals=totals), statistics
 
 
-def importance_ratio(
+def _kl(
+    logprobs: torch.Tensor,
+    reference_logprobs: torch.Tensor | None,
+    kl_full: torch.Tensor | None,
+    inside: torch.Tensor,
+    config: LossConfig,
+) -> torch.Tensor | None:
+    """KL to the reference of each token, [B, T]; None where its source is not given."""
+    if config.kl_estimator == "full":
+        if kl_full is None:
+            return None
+        kl = torch.where(inside, kl_full, 0.0)
+        return kl if config.kl_clamp is None else kl.clamp(max=config.kl_clamp)
+    if reference_logprobs is None:
+        return None
+    reference_logprobs = torch.where(inside, reference_logprobs, 0.0)
+    return kl_estimate(
+        logprobs, reference_logprobs, config.kl_estimator, config.kl_clamp
+    )
+
+
+def _mismatch(
     logprobs: torch.Tensor,
     old_logprobs: torch.Tensor,
-    mask: torch.Tensor,
+    sampling_logprobs: torch.Tensor | None,
     config: LossConfig,
-) -> torch.Tensor:
-    """π/π_old of each token; for "gspo" of the sequence, exp(mean log-ratio).
-
-    GSPO: arXiv:2507.18071, equation 7. Shape [B, T].
-    """
-    log_ratio = logprobs - old_logprobs
-    if config.surrogate == "gspo":
-        length = mask.sum(dim=1, keepdim=True).clamp(min=1)
-        log_ratio = ((log_ratio * mask).sum(dim=1, keepdim=True) / length).expand_as(
-            logprobs
-        )
-    # exp() overflows float32 at 88; a ratio of e^20 is clipped or hopeless anyway
-    return log_ratio.clamp(-20.0, 20.0).exp()
-
-
-def surrogate_losses(
-    logprobs: torch.Tensor,
-    ratio: torch.Tensor,
-    advantages: torch.Tensor,
-    config: LossConfig,
-) -> torch.Tensor:
-    """Each token's policy loss, [B, T]; r = ratio, A = advantage.
-
-    - clip, gspo: -min(r·A, clip(r, 1-low, 1+high)·A); with dual_clip = c, where A < 0
-      the loss is at most -c·A (arXiv:1912.09729).
-    - reinforce: -A·log π.
-    - cispo: -stop_gradient(clip(r, 1-low, 1+high))·A·log π (arXiv:2506.13585).
-    """
-    if config.surrogate == "reinforce":
-        return -advantages * logprobs
-    bounded = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
-    if config.surrogate == "cispo":
-        return -bounded.detach() * advantages * logprobs
-    losses = -torch.minimum(ratio * advantages, bounded * advantages)
-    if config.dual_clip is None:
-        return losses
-    capped = torch.minimum(losses, -config.dual_clip * advantages)
-    return torch.where(advantages < 0, capped, losses)
-
-
-def _clipped(
-    ratio: torch.Tensor, advantages: torch.Tensor, config: LossConfig
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where the lower and the upper bound take the gradient away; bool [B, T]."""
-    low, high = ratio < 1 - config.clip_low, ratio > 1 + config.clip_high
-    match config.surrogate:
-        case "reinforce":
-            return torch.zeros_like(low), torch.zeros_like(high)
-        case "cispo":
-            return low, high
-        case _:
-            return low & (advantages < 0), high & (advantages > 0)
+) -> torch.Tensor | None:
+    """log π less the rollout engine's, [B, T], for the weights that it sampled with."""
+    if sampling_logprobs is None:
+        return None
+    # Old log-probs that are the engine's own say nothing; those of now are the nearest.
+    own = logprobs if config.old_logprobs == "sampling" else old_logprobs
+    return own.detach() - sampling_logprobs
 
 
 def _correction(
@@ -183,7 +174,8 @@ def _correction(
             "log-probs of sampling; got none."
         )
     level, action = config.importance_correction.split("_")
-    log_weight = (old_logprobs - sampling_logprobs).detach() * mask
+    log_weight = (old_logprobs - sampling_logprobs).detach()
+    log_weight = torch.where(mask > 0, log_weight, 0.0)
     if level == "sequence":
         log_weight = log_weight.sum(dim=1, keepdim=True).expand_as(mask)
     weight = log_weight.clamp(-20.0, 20.0).exp()
@@ -197,15 +189,18 @@ def _penalties(
     entropy: torch.Tensor | None,
     inside: torch.Tensor,
     config: LossConfig,
+    *,
+    kl_coef: float,
 ) -> torch.Tensor | float:
     penalty: torch.Tensor | float = 0.0
-    if config.kl_coef > 0 and config.kl_in == "loss":
+    if kl_coef > 0 and config.kl_in == "loss":
         if kl is None:
+            what = "KL" if config.kl_estimator == "full" else "log-probs"
             raise ValueError(
-                f"A KL weight of {config.kl_coef:g} needs the reference's log-probs; "
-                "got none."
+                f'A KL weight of {kl_coef:g} with the estimator "{config.kl_estimator}"'
+                f" needs the reference's {what}; got none."
             )
-        penalty = penalty + config.kl_coef * kl
+        penalty = penalty + kl_coef * kl
     if config.entropy_coef > 0:
         if entropy is None:
             raise ValueError(

@@ -3,64 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenStatistics:
-    """Values of the completion tokens of some sequences, without padding; each [N]."""
+    """Values of the tokens that the loss of some sequences covers, without padding.
+
+    Each is [N] and carries no gradient.
+    """
 
     ratio: torch.Tensor
     low: torch.Tensor  # bool: clipped from below
     high: torch.Tensor
+    dual: torch.Tensor  # bool: the loss of a bad token is bounded
     kl: torch.Tensor | None = None
     entropy: torch.Tensor | None = None
     weight: torch.Tensor | None = None  # of the importance correction
+    # log π of the trainer less that of the rollout engine; NaN: a token not sampled
+    mismatch: torch.Tensor | None = None
 
     @classmethod
-    def of(
-        cls,
-        inside: torch.Tensor,
-        *,
-        ratio: torch.Tensor,
-        low: torch.Tensor,
-        high: torch.Tensor,
-        kl: torch.Tensor | None,
-        entropy: torch.Tensor | None,
-        weight: torch.Tensor | None,
-    ) -> TokenStatistics:
-        """Take the values where `inside` [B, T] is true, without their gradient."""
-
-        def flat(values: torch.Tensor | None) -> torch.Tensor | None:
-            return None if values is None else values.detach()[inside]
-
+    def of(cls, inside: torch.Tensor, **values: torch.Tensor | None) -> TokenStatistics:
+        """Take the values [B, T] of each field where `inside` [B, T] is true."""
         return cls(
-            ratio=ratio.detach()[inside],
-            low=low[inside],
-            high=high[inside],
-            kl=flat(kl),
-            entropy=flat(entropy),
-            weight=flat(weight),
+            **{
+                name: None if value is None else value.detach()[inside]
+                for name, value in values.items()
+            }  # type: ignore[arg-type]  # None only where a field allows it
         )
 
     @classmethod
     def joined(cls, parts: Sequence[TokenStatistics]) -> TokenStatistics:
         """The statistics of all micro-batches as one."""
-
-        def cat(values: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-            present = [value for value in values if value is not None]
-            return torch.cat(present) if len(present) == len(values) else None
-
-        return cls(
-            ratio=torch.cat([part.ratio for part in parts]),
-            low=torch.cat([part.low for part in parts]),
-            high=torch.cat([part.high for part in parts]),
-            kl=cat([part.kl for part in parts]),
-            entropy=cat([part.entropy for part in parts]),
-            weight=cat([part.weight for part in parts]),
-        )
+        joined = {}
+        for each in fields(cls):
+            values = [getattr(part, each.name) for part in parts]
+            joined[each.name] = (
+                None if any(value is None for value in values) else torch.cat(values)
+            )
+        return cls(**joined)  # type: ignore[arg-type]  # as above
 
     def metrics(self) -> dict[str, float]:
         """Means, extremes and shares under the names that charts know."""
@@ -69,8 +53,10 @@ class TokenStatistics:
         values = {
             "ratio/mean": _mean(self.ratio),
             "ratio/max": self.ratio.max().item(),
+            "clip/frac": _mean(self.low | self.high | self.dual),
             "clip/frac_low": _mean(self.low),
             "clip/frac_high": _mean(self.high),
+            "clip/frac_dual": _mean(self.dual),
         }
         if self.kl is not None:
             values["kl/mean"] = _mean(self.kl)
@@ -81,7 +67,26 @@ class TokenStatistics:
         if self.weight is not None:
             values["importance/mean"] = _mean(self.weight)
             values["importance/frac_masked"] = _mean(self.weight == 0)
+        if self.mismatch is not None:
+            values |= _mismatch_metrics(self.mismatch)
         return values
+
+
+def _mismatch_metrics(gap: torch.Tensor) -> dict[str, float]:
+    """How far the rollout engine's log-probs are from the trainer's.
+
+    With d = log π_trainer - log π_engine of tokens that the engine sampled: the mean
+    and the largest |d|, and KL(engine || trainer) by k3 = exp(d) - d - 1.
+    """
+    gap = gap[~gap.isnan()].double()
+    if gap.numel() == 0:
+        return {}
+    bounded = gap.clamp(-20.0, 20.0)
+    return {
+        "mismatch/mean": _mean(gap.abs()),
+        "mismatch/max": gap.abs().max().item(),
+        "mismatch/kl": _mean(torch.expm1(bounded) - bounded),
+    }
 
 
 def _mean(values: torch.Tensor) -> float:
