@@ -17,7 +17,7 @@ def explain(error: BaseException) -> str:
             "optim.micro_batch_tokens or rollout.max_batch_rows, or switch "
             "model.gradient_checkpointing on."
         )
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+    if isinstance(error, MemoryError) or is_out_of_memory(error):
         return (
             "The machine has no memory left. Lower optim.micro_batch_tokens or "
             "rollout.max_batch_rows, or choose a smaller model."
@@ -31,6 +31,13 @@ def explain(error: BaseException) -> str:
     if isinstance(error, ValueError):
         return str(error)
     return f"{type(error).__name__}: {first_line(error)}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a tensor did not fit, on a GPU or on the machine."""
+    # torch tells it of the machine's memory in a RuntimeError's text only
+    says_so = "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or says_so
 
 
 def _is_disk_full(error: BaseException) -> bool:
