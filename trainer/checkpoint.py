@@ -7,21 +7,28 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from trainer.adapters import save_adapters
+from trainer.config import ModelConfig
 from trainer.optimization import Optimizer
-from trainer.policy import Policy
+from trainer.policy import Policy, load_policy
+from trainer.reference import Reference
 
 _NAME = re.compile(r"step-(\d+)-epoch-(\d+)")
 _MANIFEST = "manifest.json"
 _STATE = "state.json"
 _OPTIMIZER = "optimizer.safetensors"
+_CONTROLLERS = "controllers.json"
 MODEL = "model"
+_ADAPTERS = "adapters"
+_REFERENCE = "reference"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +41,20 @@ class SavedCheckpoint:
 
 
 def save_checkpoint(
-    folder: Path, *, step: int, epoch: int, policy: Policy, optimizer: Optimizer
+    folder: Path,
+    *,
+    step: int,
+    epoch: int,
+    policy: Policy,
+    optimizer: Optimizer,
+    reference: Reference | None = None,
+    controllers: Mapping[str, Any] | None = None,
 ) -> SavedCheckpoint:
-    """Write model, tokenizer, optimizer and position as folder/step-…-epoch-….
+    """Write all that a run goes on from as folder/step-…-epoch-….
+
+    model/ is whole and needs nothing else, with adapters merged into it; beside it are
+    the adapters by themselves, a reference that has moved, the optimizer, what adapts
+    itself during the run (as JSON), and the position.
 
     Files are written into a hidden folder, synced, listed with their SHA-256 in a
     manifest, and only then renamed: a name never stands for half a checkpoint.
@@ -45,8 +63,13 @@ def save_checkpoint(
     target, unfinished = folder / name, folder / f".{name}.unfinished"
     _remove(unfinished)
     (unfinished / MODEL).mkdir(parents=True)
-    policy.model.save_pretrained(unfinished / MODEL)
-    policy.tokenizer.save_pretrained(unfinished / MODEL)
+    policy.save(unfinished / MODEL)
+    if policy.has_adapters:
+        save_adapters(policy.model, unfinished / _ADAPTERS)
+    if reference is not None and reference.has_moved:
+        reference.save(unfinished / _REFERENCE)
+    if controllers is not None:
+        _write(unfinished / _CONTROLLERS, json.dumps(controllers).encode())
     state = {key: value.contiguous().cpu() for key, value in optimizer.state().items()}
     # No other random state exists: all draws follow from seed and step.
     state["torch_rng"] = torch.get_rng_state()
@@ -63,7 +86,7 @@ def save_checkpoint(
     }
     manifest = json.dumps({"files": listing}, indent=2, sort_keys=True).encode()
     _write(unfinished / _MANIFEST, manifest)
-    for path in (*files, unfinished / _MANIFEST, unfinished / MODEL, unfinished):
+    for path in (*unfinished.rglob("*"), unfinished):
         _sync(path)
     _remove(target)
     unfinished.rename(target)
@@ -106,6 +129,38 @@ def saved_step(path: Path) -> int:
     """The last step that a checkpoint holds."""
     step: int = json.loads((path / _STATE).read_bytes())["step"]
     return step
+
+
+def restore_policy(config: ModelConfig, path: Path | None) -> Policy:
+    """The policy as a checkpoint left it; without one, as its configuration says.
+
+    Adapters go on over the model that they were made for, not over the merged one.
+    """
+    if path is None:
+        return load_policy(config)
+    if config.lora_rank == 0:
+        return load_policy(config, path=str(path / MODEL))
+    if not (path / _ADAPTERS).is_dir():
+        raise ValueError(
+            f"{path} holds no adapters, but model.lora_rank is {config.lora_rank}. "
+            "Resume with the configuration that the checkpoint was made with."
+        )
+    return load_policy(config, adapters=path / _ADAPTERS)
+
+
+def saved_reference(path: Path) -> Path | None:
+    """The folder of a checkpoint's reference; None where it had not moved."""
+    folder = path / _REFERENCE
+    return folder if folder.is_dir() else None
+
+
+def saved_controllers(path: Path) -> dict[str, Any]:
+    """What adapts itself during the run, as `save_checkpoint` was given it."""
+    file = path / _CONTROLLERS
+    if not file.is_file():
+        return {}
+    controllers: dict[str, Any] = json.loads(file.read_bytes())
+    return controllers
 
 
 def restore_optimizer(path: Path, optimizer: Optimizer) -> None:

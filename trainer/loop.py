@@ -120,6 +120,8 @@ def train_step(training: Training, *, step: int) -> None:
             )
             for _ in range(config.optim.updates_per_batch)
         ]
+        if training.reference is not None:
+            training.reference.after_step(step, training.policy)
     with watch.phase("sync"):
         training.engine.sync_weights()
 
@@ -207,6 +209,7 @@ def write_checkpoint(training: Training, *, step: int) -> str:
         epoch=training.epoch,
         policy=training.policy,
         optimizer=training.optimizer,
+        reference=training.reference,
     )
     training.log.add(
         CheckpointSaved,

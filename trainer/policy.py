@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from trainer.adapters import (
+    adapters_off,
+    add_adapters,
+    four_bit_settings,
+    has_adapters,
+    load_adapters,
+    merged_weights,
+    save_merged,
+)
 from trainer.batch import MicroBatch
 from trainer.config import ModelConfig
-from trainer.logprobs import token_logprobs
+from trainer.logprobs import token_logprobs, token_logprobs_and_kl
 from trainer.tokenizers import first_line, load_tokenizer
+
+
+class TokenPredictor(Protocol):
+    """What a full KL compares the policy with: a model split at its output embedding.
+
+    A `Policy` is one.
+    """
+
+    @property
+    def head(self) -> torch.nn.Linear: ...
+
+    @property
+    def logit_scale(self) -> float: ...
+
+    def hidden(self, micro: MicroBatch) -> torch.Tensor: ...
 
 
 class Policy:
@@ -46,9 +72,25 @@ class Policy:
         hidden: torch.Tensor = self.body(input_ids=micro.input_ids, use_cache=False)[0]
         return hidden.flatten(0, 1).index_select(0, micro.places)
 
-    def weights(self) -> dict[str, torch.Tensor]:
-        """The model's weights by name, what adapters add included."""
-        return {name: w.detach() for name, w in self.model.named_parameters()}
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The model's weights with their names, what its adapters add merged into them."""
+        return merged_weights(self.model)
+
+    @property
+    def has_adapters(self) -> bool:
+        return has_adapters(self.model)
+
+    def adapters_off(self) -> AbstractContextManager[None]:
+        """Inside, this is the model that the adapters were put into."""
+        return adapters_off(self.model)
+
+    def save(self, folder: Path) -> None:
+        """Write a model folder that any program can load, its adapters merged."""
+        if self.has_adapters:
+            save_merged(self.model, folder)
+        else:
+            self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
 
     def logprobs(
         self, micro: MicroBatch, *, temperature: float
@@ -62,6 +104,25 @@ class Policy:
             logit_scale=self.logit_scale,
         )
         return micro.spread(logprob), micro.spread(entropy)
+
+    def logprobs_and_kl(
+        self, micro: MicroBatch, reference: TokenPredictor, *, temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """`logprobs` with KL(policy || reference) over the vocabulary, [B, T] each."""
+        with torch.no_grad():
+            reference_hidden = reference.hidden(micro)
+        found = token_logprobs_and_kl(
+            self.hidden(micro),
+            self.head,
+            micro.targets,
+            reference_hidden=reference_hidden,
+            reference_head=reference.head,
+            temperature=temperature,
+            logit_scale=self.logit_scale,
+            reference_logit_scale=reference.logit_scale,
+        )
+        logprob, entropy, kl = (micro.spread(values) for values in found)
+        return logprob, entropy, kl
 
     def check_split(self) -> None:
         """Refuse a model whose logits are more than its output embedding.
@@ -84,9 +145,16 @@ class Policy:
 
 
 def load_policy(
-    config: ModelConfig, *, path: str | None = None, tokenizer_path: str | None = None
+    config: ModelConfig,
+    *,
+    path: str | None = None,
+    tokenizer_path: str | None = None,
+    adapters: Path | None = None,
 ) -> Policy:
     """Load the model of a configuration; `path` takes its weights from elsewhere.
+
+    Where adapters are asked for they are new ones, which change nothing yet, or those
+    saved in the folder `adapters`.
 
     Raises:
         ValueError: no such folder, no weights or tokenizer in it, or no GPU.
@@ -96,12 +164,26 @@ def load_policy(
     _check_folder(source)
     tokenizer = load_tokenizer(tokenizer_path or source, revision=revision)
     device = pick_device(config)
-    model = _load_model(source, revision=revision, dtype=pick_dtype(config, device))
-    model.to(device=device)  # type: ignore[call-arg]  # torch overloads it
-    for parameter in model.parameters():
-        # Weights read from a file may lie at any address, and matrix routines choose
-        # their order of summation by it; own memory gives every run the same bits.
-        parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+    dtype = pick_dtype(config, device)
+    if config.quantization == "none":
+        model = _load_model(source, revision=revision, dtype=dtype)
+        model.to(device=device)  # type: ignore[call-arg]  # torch overloads it
+        for parameter in model.parameters():
+            # Weights read from a file may lie at any address, and matrix routines
+            # choose their order of summation by it; own memory gives every run the
+            # same bits.
+            parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
+    else:
+        model = _load_model(
+            source,
+            revision=revision,
+            dtype=dtype,
+            **four_bit_settings(device=device, dtype=dtype),
+        )
+    if config.lora_rank > 0:
+        add_adapters(model, config)
+        if adapters is not None:
+            load_adapters(model, adapters)
     if config.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
         model.train()  # checkpointing works only in this mode; dropout is off anyway
@@ -126,7 +208,7 @@ def _check_folder(source: str) -> None:
 
 
 def _load_model(
-    source: str, *, revision: str | None, dtype: torch.dtype
+    source: str, *, revision: str | None, dtype: torch.dtype | None, **settings: Any
 ) -> PreTrainedModel:
     try:
         model = AutoModelForCausalLM.from_pretrained(
@@ -135,6 +217,7 @@ def _load_model(
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,  # else a person at a terminal is asked
+            **settings,
         )
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(

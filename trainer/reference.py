@@ -9,6 +9,7 @@ from typing import Protocol
 from trainer.batch import MicroBatch
 from trainer.config import RunConfig
 from trainer.policy import Policy, load_policy
+from trainer.references.base import BaseReference
 from trainer.references.frozen import FrozenReference
 
 
@@ -58,10 +59,10 @@ def make_reference(
         ValueError: the model cannot be loaded or the server cannot be used.
     """
     kind = config.reference.kind
-    if kind == "auto":
-        kind = "frozen" if config.loss.kl_coef > 0 else "none"
-    if kind == "none":
+    if kind == "none" or (kind == "auto" and config.loss.kl_coef == 0):
         return None
+    if kind == "base" or (kind == "auto" and policy.has_adapters):
+        return BaseReference(policy)
     reference = FrozenReference(
         load_start(config), config.reference, has_moved=from_policy
     )

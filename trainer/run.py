@@ -15,9 +15,10 @@ import torch
 import transformers
 
 from trainer.checkpoint import (
-    MODEL,
     newest_checkpoint,
     restore_optimizer,
+    restore_policy,
+    saved_reference,
     saved_step,
     verify_checkpoint,
 )
@@ -34,7 +35,6 @@ from trainer.log import EventLog, archive_log, newest_epoch
 from trainer.loop import Training, say, train
 from trainer.optimization import Optimizer
 from trainer.parent import watch_parent
-from trainer.policy import load_policy
 from trainer.prompts import DataOrder, PromptRenderer, read_rows, split_rows
 from trainer.reference import make_reference
 from trainer.rollout.transformers_engine import TransformersEngine
@@ -173,10 +173,7 @@ def prepare(config: RunConfig, place: Place, log: EventLog, *, step: int) -> Tra
         seed=config.seed,
     )
     resume_from = place.resume_from
-    policy = load_policy(
-        config.model,
-        path=None if resume_from is None else str(resume_from / MODEL),
-    )
+    policy = restore_policy(config.model, resume_from)
     renderer = PromptRenderer(policy.tokenizer, config.data)
     optimizer = Optimizer(policy, config.optim)
     if resume_from is not None:
@@ -184,7 +181,11 @@ def prepare(config: RunConfig, place: Place, log: EventLog, *, step: int) -> Tra
     training = Training(
         config=config,
         policy=policy,
-        reference=make_reference(config, policy),
+        reference=make_reference(
+            config,
+            policy,
+            saved=None if resume_from is None else saved_reference(resume_from),
+        ),
         engine=TransformersEngine(policy, max_batch_rows=config.rollout.max_batch_rows),
         optimizer=optimizer,
         train_prompts=[renderer.render(row) for row in train_rows],

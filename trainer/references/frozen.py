@@ -57,14 +57,15 @@ class FrozenReference:
         self._mix(policy, share=1.0)
 
     def _mix(self, policy: Policy, *, share: float) -> None:
+        own = self._weights()
         with torch.no_grad():
-            weights = policy.weights()
-            for name, kept in self._weights().items():
+            for name, weight in policy.weights():
+                kept = own[name]
                 exact = self._masters.get(name, kept)
                 if share == 1.0:
-                    exact.copy_(weights[name])
+                    exact.copy_(weight)
                 else:
-                    exact.lerp_(weights[name].to(exact.dtype), share)
+                    exact.lerp_(weight.to(exact.dtype), share)
                 if exact is not kept:
                     kept.copy_(exact)
         self.has_moved = True

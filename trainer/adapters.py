@@ -1,0 +1,230 @@
+"""LoRA adapters inside a model, and a base in 4 bits under them.
+
+An adapter adds (alpha / rank) · B·A to a weight, and only A and B are trained
+(arXiv:2106.09685). peft puts them into the model's own layers, so the model is split,
+sampled and saved as any other.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import importlib.util
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
+from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors.torch import load_file, save_file
+from transformers import BitsAndBytesConfig, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from trainer.config import ModelConfig
+
+_NAME = "default"
+_CONFIG = "adapter_config.json"
+_WEIGHTS = "adapter_model.safetensors"
+# peft reads a folder's names with this before them.
+_PREFIX = "base_model.model."
+
+
+def add_adapters(model: PreTrainedModel, config: ModelConfig) -> None:
+    """Put adapters into a model's layers, and let nothing else be trained.
+
+    B begins at 0, so the model is the same as before. A and B are float32 whatever the
+    weights are kept in, so they need no masters.
+
+    Raises:
+        ValueError: no layer, or one that cannot have an adapter, is asked for.
+    """
+    alpha = config.lora_alpha or 2.0 * config.lora_rank
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # peft itself only divides it
+        target_modules=_targets(model, config.lora_targets),
+        lora_dropout=0.0,  # else the policy trained is not the one sampled
+        bias="none",
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=config.path,
+        fan_in_fan_out=any(isinstance(each, Conv1D) for each in model.modules()),
+    )
+    inject_adapter_in_model(lora, model, adapter_name=_NAME)
+    for parameter in adapter_parameters(model):
+        parameter.data = parameter.data.float()
+
+
+def four_bit_settings(*, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """What loads a model with its linear layers in NF4 (arXiv:2305.14314).
+
+    Raises:
+        ValueError: there is no GPU, or no bitsandbytes.
+    """
+    if device.type != "cuda":
+        raise ValueError(
+            'model.quantization = "4bit" needs a GPU, but the model is to run on '
+            f'"{device.type}". Set it to "none", or run on a machine with a GPU.'
+        )
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ValueError(
+            'model.quantization = "4bit" needs the package bitsandbytes, which is not '
+            'installed here. Install it, or set model.quantization to "none".'
+        )
+    settings = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    return {"quantization_config": settings, "device_map": {"": device}}
+
+
+def has_adapters(model: torch.nn.Module) -> bool:
+    return any(True for _ in _layers(model))
+
+
+def adapter_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    return [
+        parameter
+        for _, layer in _layers(model)
+        for parts in (layer.lora_A, layer.lora_B)
+        for parameter in parts.parameters()
+    ]
+
+
+@contextmanager
+def adapters_off(model: torch.nn.Module) -> Iterator[None]:
+    """Inside, the model is its base."""
+    layers = [layer for _, layer in _layers(model)]
+    for layer in layers:
+        layer.enable_adapters(enabled=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(enabled=True)
+
+
+def merged_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights of the model, each with the name that it has without adapters.
+
+    W + (alpha / rank) · B·A, in the base's number format; a 4-bit W is unpacked first.
+    One at a time: together the merged ones are as large as the model.
+    """
+    adapted = {f"{name}.base_layer.weight": layer for name, layer in _layers(model)}
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".lora_A." in name or ".lora_B." in name:
+                continue
+            weight = _unpacked(parameter)
+            if name in adapted:
+                layer: Any = adapted[name]  # the method is its subclasses'
+                delta = layer.get_delta_weight(_NAME)
+                weight = (weight.float() + delta).to(weight.dtype)
+            yield name.replace(".base_layer.", "."), weight
+
+
+def save_adapters(model: PreTrainedModel, folder: Path) -> None:
+    """Write the adapters as peft does, so that peft loads them elsewhere too."""
+    folder.mkdir(parents=True)
+    _config(model).save_pretrained(str(folder))
+    saved = json.loads((folder / _CONFIG).read_bytes())
+    saved["target_modules"] = sorted(saved["target_modules"])  # peft has them in a set
+    (folder / _CONFIG).write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
+    weights = get_peft_model_state_dict(model, adapter_name=_NAME)
+    save_file(
+        {f"{_PREFIX}{name}": w.contiguous() for name, w in weights.items()},
+        folder / _WEIGHTS,
+    )
+
+
+def save_merged(model: PreTrainedModel, folder: Path) -> None:
+    """Write the model as one that has no adapters, for any program to load."""
+    config = copy.deepcopy(model.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    with torch.device("meta"):
+        shell = type(model)(config)
+    weights = {name: weight.cpu() for name, weight in merged_weights(model)}
+    shell.load_state_dict(weights, strict=False, assign=True)  # tied ones come next
+    shell.tie_weights()
+    shell.generation_config = model.generation_config
+    shell.save_pretrained(folder)
+
+
+def load_adapters(model: PreTrainedModel, folder: Path) -> None:
+    """Load what `save_adapters` wrote into a model with adapters of the same shape.
+
+    Raises:
+        ValueError: they have another rank, alpha or layers.
+    """
+    saved = json.loads((folder / _CONFIG).read_bytes())
+    weights = {
+        name.removeprefix(_PREFIX): tensor
+        for name, tensor in load_file(folder / _WEIGHTS).items()
+    }
+    own = get_peft_model_state_dict(model, adapter_name=_NAME)
+    if saved["lora_alpha"] != _config(model).lora_alpha or _shapes(weights) != _shapes(
+        own
+    ):
+        raise ValueError(
+            f"The adapters in {folder} (rank {saved['r']}, alpha "
+            f"{saved['lora_alpha']:g}) are not those of this configuration. Set "
+            "model.lora_rank, lora_alpha and lora_targets as they were."
+        )
+    set_peft_model_state_dict(model, weights, adapter_name=_NAME)
+
+
+def _config(model: PreTrainedModel) -> LoraConfig:
+    configs: Any = model.peft_config  # put there by peft
+    lora = configs[_NAME]
+    assert isinstance(lora, LoraConfig)
+    return lora
+
+
+def _layers(model: torch.nn.Module) -> Iterator[tuple[str, LoraLayer]]:
+    return (
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, LoraLayer)
+    )
+
+
+def _targets(model: PreTrainedModel, wanted: str) -> list[str]:
+    """Names of the layers that `model.lora_targets` means; never the output head."""
+    head = model.get_output_embeddings()
+    linear = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear | Conv1D) and module is not head
+    ]
+    if wanted == "all-linear":
+        return linear
+    found: set[str] = set()
+    for ending in (part.strip() for part in wanted.split(",")):
+        matching = {n for n in linear if n == ending or n.endswith(f".{ending}")}
+        if not ending or not matching:
+            known = sorted({name.rpartition(".")[2] for name in linear})
+            raise ValueError(
+                f'model.lora_targets names "{ending}", but no layer that can have an '
+                f"adapter ends so. There are {', '.join(known)}."
+            )
+        found |= matching
+    return sorted(found)
+
+
+def _unpacked(weight: torch.nn.Parameter) -> torch.Tensor:
+    state: Any = getattr(weight, "quant_state", None)  # bitsandbytes' own
+    if state is None:
+        return weight.detach()
+    functional = importlib.import_module("bitsandbytes.functional")
+    unpacked: torch.Tensor = functional.dequantize_4bit(weight.data, state)
+    return unpacked
+
+
+def _shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in weights.items()}
