@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,13 +11,26 @@ _MAX_LOGITS = 16 * 2**20
 # Below this many, the probabilities are kept for the backward pass, which saves
 # computing them twice; 64 million float32 are 256 MiB.
 _MAX_KEPT = 64 * 2**20
+# Stands in for -inf: 0 · -1e4 is 0, 0 · -inf is no number.
+_LOWEST = -1e4
+
+
+class _Reference(NamedTuple):
+    """What the divergence is measured against; it gets no gradient."""
+
+    hidden: torch.Tensor  # [N, H]
+    weight: torch.Tensor  # [V, H]
+    bias: torch.Tensor | None
+    scale: float
 
 
 class _TokenLogProbs(torch.autograd.Function):
-    """log softmax(h·Wᵀ·scale + b·scale)[target] and the entropy, in chunks of tokens.
+    """log softmax(h·Wᵀ·scale + b·scale)[target], entropy and KL, in chunks of tokens.
 
-    With p the probabilities, H the entropy, and gradients g of the log-prob and e of
-    the entropy, the gradient of the scaled logits is g·(onehot - p) - e·p·(log p + H).
+    With p the probabilities, q the reference's, H = -Σ p·log p the entropy,
+    D = Σ p·log(p/q) the divergence, and gradients g of the log-prob, e of the entropy
+    and k of the divergence, the gradient of the scaled logits is
+    g·(onehot - p) - e·p·(log p + H) + k·p·(log(p/q) - D).
     """
 
     @staticmethod
@@ -28,51 +41,72 @@ class _TokenLogProbs(torch.autograd.Function):
         bias: torch.Tensor | None,
         targets: torch.Tensor,
         scale: float,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        keeps = hidden.shape[0] * weight.shape[0] <= _MAX_KEPT and any(
-            ctx.needs_input_grad[:3]
+        reference: _Reference | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        num_tokens, vocabulary = hidden.shape[0], weight.shape[0]
+        num_values = num_tokens * vocabulary * (1 if reference is None else 2)
+        keeps = num_values <= _MAX_KEPT and any(ctx.needs_input_grad[:3])
+        logprob, entropy, kl = (
+            hidden.new_zeros(num_tokens, dtype=_wide(hidden.dtype)) for _ in range(3)
         )
-        chosen, entropies, kept = [], [], []
-        for place in _chunks(hidden.shape[0], weight.shape[0]):
+        kept = []
+        for place in _chunks(num_tokens, vocabulary):
             logprobs = _log_softmax(hidden[place], weight, bias, scale)
-            chosen.append(logprobs.gather(1, targets[place, None]).squeeze(1))
+            logprob[place] = logprobs.gather(1, targets[place, None]).squeeze(1)
             probs = logprobs.exp()
-            entropies.append(-_sum_of_products(probs, logprobs))
+            entropy[place] = -_sum_of_products(probs, logprobs)
             if keeps:
                 kept.append(logprobs)
-        entropy = torch.cat(entropies) if entropies else hidden.new_zeros(0).float()
-        ctx.save_for_backward(hidden, weight, bias, targets, entropy, *kept)
-        ctx.scale = scale
+            if reference is not None:
+                gaps = _gaps(logprobs, reference, place)
+                kl[place] = (probs * gaps).sum(dim=-1)
+                if keeps:
+                    kept.append(gaps)
+        ctx.save_for_backward(hidden, weight, bias, targets, entropy, kl, *kept)
+        ctx.scale, ctx.reference = scale, reference
         # An unused entropy then arrives as None, and costs the backward pass nothing.
         ctx.set_materialize_grads(False)
-        logprob = torch.cat(chosen) if chosen else hidden.new_zeros(0).float()
-        return logprob, entropy
+        return logprob, entropy, None if reference is None else kl
 
     @staticmethod
     def backward(
-        ctx: Any, grad_logprob: torch.Tensor | None, grad_entropy: torch.Tensor | None
+        ctx: Any,
+        grad_logprob: torch.Tensor | None,
+        grad_entropy: torch.Tensor | None,
+        grad_kl: torch.Tensor | None,
     ) -> tuple[torch.Tensor | None, ...]:
-        hidden, weight, bias, targets, entropy, *kept = ctx.saved_tensors
+        hidden, weight, bias, targets, entropy, kl, *kept = ctx.saved_tensors
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         d_hidden = torch.empty_like(hidden) if needs_hidden else None
-        # float32: in bfloat16 the sum over many chunks would drown the small ones
+        # not bfloat16: there the sum over many chunks would drown the small ones
         d_weight = (
-            torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
+            torch.zeros_like(weight, dtype=_wide(weight.dtype))
+            if needs_weight
+            else None
         )
         d_bias = torch.zeros_like(bias) if bias is not None and needs_bias else None
-        for number, place in enumerate(_chunks(hidden.shape[0], weight.shape[0])):
+        stored = iter(kept)
+        for place in _chunks(hidden.shape[0], weight.shape[0]):
             logprobs = (
-                kept[number]
+                next(stored)
                 if kept
                 else _log_softmax(hidden[place], weight, bias, ctx.scale)
             )
-            d_logits = _logit_gradient(
-                logprobs,
-                targets[place],
-                None if grad_logprob is None else grad_logprob[place],
-                None if grad_entropy is None else grad_entropy[place],
-                entropy[place],
-            )
+            slopes = torch.zeros_like(entropy[place])[:, None]
+            if grad_logprob is not None:
+                slopes = slopes - grad_logprob[place, None]
+            if grad_entropy is not None:
+                surprise = logprobs.clamp(min=_LOWEST) + entropy[place, None]
+                slopes = slopes - surprise.mul_(grad_entropy[place, None])
+            if ctx.reference is not None:
+                gaps = next(stored) if kept else _gaps(logprobs, ctx.reference, place)
+                if grad_kl is not None:
+                    slopes = slopes + (gaps - kl[place, None]) * grad_kl[place, None]
+            d_logits = logprobs.exp().mul_(slopes)
+            if grad_logprob is not None:
+                d_logits.scatter_add_(
+                    1, targets[place, None], grad_logprob[place, None]
+                )
             d_logits = d_logits.mul_(ctx.scale).to(weight.dtype)
             if d_hidden is not None:
                 torch.mm(d_logits, weight, out=d_hidden[place])
@@ -82,7 +116,7 @@ class _TokenLogProbs(torch.autograd.Function):
                 d_bias += d_logits.sum(dim=0)
         if d_weight is not None:
             d_weight = d_weight.to(weight.dtype)
-        return d_hidden, d_weight, d_bias, None, None
+        return d_hidden, d_weight, d_bias, None, None, None
 
 
 def _add_product(
@@ -99,36 +133,32 @@ def _chunks(num_tokens: int, vocabulary: int) -> list[slice]:
     return [slice(first, first + size) for first in range(0, num_tokens, size)]
 
 
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """float32, or what holds more."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def _log_softmax(
     hidden: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     scale: float,
 ) -> torch.Tensor:
-    logits = torch.nn.functional.linear(hidden, weight, bias).float()
-    return torch.log_softmax(logits * scale, dim=-1)
+    logits = torch.nn.functional.linear(hidden, weight, bias)
+    return torch.log_softmax(logits.to(_wide(logits.dtype)) * scale, dim=-1)
 
 
 def _sum_of_products(probs: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
     # 0 · -inf is 0 here: a token that cannot occur carries no entropy
-    return (probs * logprobs.clamp(min=-1e4)).sum(dim=-1)
+    return (probs * logprobs.clamp(min=_LOWEST)).sum(dim=-1)
 
 
-def _logit_gradient(
-    logprobs: torch.Tensor,
-    targets: torch.Tensor,
-    grad_logprob: torch.Tensor | None,
-    grad_entropy: torch.Tensor | None,
-    entropy: torch.Tensor,
-) -> torch.Tensor:
-    probs = logprobs.exp()
-    slope = torch.zeros_like(entropy) if grad_logprob is None else -grad_logprob
-    if grad_entropy is None:
-        gradient = probs.mul_(slope[:, None])
-    else:
-        inner = (logprobs.clamp(min=-1e4) + entropy[:, None]) * -grad_entropy[:, None]
-        gradient = probs.mul_(inner.add_(slope[:, None]))
-    return gradient.scatter_add_(1, targets[:, None], -slope[:, None])
+def _gaps(logprobs: torch.Tensor, reference: _Reference, place: slice) -> torch.Tensor:
+    """log(p/q) of every token of the vocabulary."""
+    other = _log_softmax(
+        reference.hidden[place], reference.weight, reference.bias, reference.scale
+    )
+    return logprobs.clamp(min=_LOWEST) - other.clamp_(min=_LOWEST)
 
 
 def token_logprobs(
@@ -151,7 +181,49 @@ def token_logprobs(
     Returns:
         (log-probs [N], entropies [N]), float32, nats.
     """
-    logprob, entropy = _TokenLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
-        hidden, head.weight, head.bias, targets, logit_scale / temperature
+    logprob, entropy, _ = _TokenLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
+        hidden, head.weight, head.bias, targets, logit_scale / temperature, None
     )
     return logprob, entropy
+
+
+def token_logprobs_and_kl(
+    hidden: torch.Tensor,
+    head: torch.nn.Linear,
+    targets: torch.Tensor,
+    *,
+    reference_hidden: torch.Tensor,
+    reference_head: torch.nn.Linear,
+    temperature: float,
+    logit_scale: float = 1.0,
+    reference_logit_scale: float = 1.0,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`token_logprobs` with the divergence from a reference at each token.
+
+    D = Σ_v p_v·(log p_v - log q_v) over the whole vocabulary, p the policy's and q the
+    reference's probabilities, both at the temperature. Its gradient is exact; never
+    are the logits of all tokens held at once.
+
+    Returns:
+        (log-probs [N], entropies [N], divergences [N]), float32, nats.
+
+    Raises:
+        ValueError: the two have vocabularies of different size.
+    """
+    sizes = head.weight.shape[0], reference_head.weight.shape[0]
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"The policy has a vocabulary of {sizes[0]} tokens, its reference of "
+            f'{sizes[1]}, so kl_estimator = "full" cannot compare them. Use "k3", or '
+            "a reference of the same model family."
+        )
+    reference = _Reference(
+        hidden=reference_hidden.detach(),
+        weight=reference_head.weight,
+        bias=reference_head.bias,
+        scale=reference_logit_scale / temperature,
+    )
+    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = _TokenLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
+        hidden, head.weight, head.bias, targets, logit_scale / temperature, reference
+    )
+    return found
