@@ -52,6 +52,17 @@ def last_number(text: str, *, percent: Percent = "ignore") -> Fraction | None:
     return _value(last, before, percent)
 
 
+def only_number(text: str, *, percent: Percent = "ignore") -> Fraction | None:
+    """The number in the text, with its sign; None when there is none or another.
+
+    >>> only_number("72 apples")
+    Fraction(72, 1)
+    """
+    matches = compile_pattern(_NUMBER).finditer(_plain(text))
+    is_single = next(matches, None) is not None and next(matches, None) is None
+    return last_number(text, percent=percent) if is_single else None
+
+
 def _plain(text: str) -> str:
     return text.replace("\u2212", "-").replace("\\!", "").replace("\\$", "$").strip()
 

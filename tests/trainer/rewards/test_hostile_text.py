@@ -84,12 +84,6 @@ def test_any_completion_is_scored_as_published(completion, mode):
     )
 
 
-@NO_DEADLINE
-@given(columns=st.fixed_dictionaries({"numbers": JSON, "target": JSON}))
-def test_any_columns_are_answered(columns):
-    judged("countdown", Sample("p", "<answer>1+2</answer>", None, columns))
-
-
 LONG = {
     "open parentheses": "<answer>" + "(" * 100_000 + "</answer>",
     "balanced parentheses": "<answer>"
@@ -110,6 +104,40 @@ LONG = {
     "digits and spaces": "1 " * 50_000,
     "nulls": "\x00" * 100_000,
 }
+
+PUBLISHED = [
+    ("numeric_answer", {"wrong_score": -1.0}),
+    ("marker_answer", {"published_by": "verl", "left_out": ",$"}),
+    ("marker_answer", {"published_by": "lm_book", "missing_score": -1.0}),
+    ("format_tags", {"line_breaks": "inside", "mismatch_score": -1.0}),
+]
+
+
+@pytest.mark.parametrize(("kind", "params"), PUBLISHED)
+@NO_DEADLINE
+@given(completion=TEXTS, answer=TEXTS)
+def test_any_completion_is_scored_by_the_other_published_graders(
+    kind, params, completion, answer
+):
+    judged(kind, Sample("p", completion, answer), mode="as_published", **params)
+
+
+@pytest.mark.parametrize(("kind", "params"), PUBLISHED)
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_a_hundred_thousand_characters_are_judged_at_once_as_published(
+    kind, params, text
+):
+    start = time.process_time()
+
+    judged(kind, Sample("p", text, "42"), mode="as_published", **params)
+
+    assert time.process_time() - start < 0.5
+
+
+@NO_DEADLINE
+@given(columns=st.fixed_dictionaries({"numbers": JSON, "target": JSON}))
+def test_any_columns_are_answered(columns):
+    judged("countdown", Sample("p", "<answer>1+2</answer>", None, columns))
 
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)

@@ -10,19 +10,23 @@ from trainer.rewards.rules import (
     exact_answer,
     format_tags,
     length,
+    marker_answer,
     math_verify,
     numeric_answer,
     reasoning_gym,
     regex,
+    tag_count,
 )
 
 _ALL: tuple[Rule[Any], ...] = (
     numeric_answer.RULE,
     exact_answer.RULE,
+    marker_answer.RULE,
     math_verify.RULE,
     countdown.RULE,
     reasoning_gym.RULE,
     format_tags.RULE,
+    tag_count.RULE,
     regex.RULE,
     length.RULE,
 )

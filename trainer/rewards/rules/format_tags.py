@@ -11,7 +11,7 @@ from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
 from trainer.rewards.rule import Example, Params, Rule
 from trainer.rewards.sample import Sample
 
-_SEPARATORS = {"space": r"\s*", "newline": r"\n", "nothing": ""}
+_SEPARATORS = {"space": r"\s*", "blank": r"[ \n]*", "newline": r"\n", "nothing": ""}
 _ENDS = {"allowed": r"\s*", "final_newline": r"\n?", "refused": ""}
 _TAG_OR_EMPTY = r"^([A-Za-z][A-Za-z0-9_-]{0,31})?$"
 
@@ -33,10 +33,14 @@ class FormatTagsParams(Params):
         description="What the prompt already begins for the completion, such as "
         "<think>; it counts as part of the completion.",
     )
-    separator: Literal["space", "newline", "nothing"] = Field(
+    separator: Literal["space", "blank", "newline", "nothing"] = Field(
         "space",
-        description="What stands between the blocks: any white space or none, one "
-        "line break exactly, or nothing.",
+        description="What stands between the blocks: any white space or none, spaces "
+        "and line breaks or none, one line break exactly, or nothing.",
+    )
+    line_breaks: Literal["any", "inside"] = Field(
+        "any",
+        description="inside: what a block encloses stands on lines of its own.",
     )
     outer_space: Literal["allowed", "final_newline", "refused"] = Field(
         "allowed", description="White space before the first and after the last tag."
@@ -71,16 +75,27 @@ class FormatTagsParams(Params):
         description="Score of the right format around an answer that does not match "
         "the pattern.",
     )
+    mismatch_score: float = Field(
+        0.0,
+        ge=-1,
+        le=0,
+        description="Score when neither the whole matches nor a block has a credit.",
+    )
+    mode: Literal["strict", "as_published"] = Field(
+        "strict",
+        description="as_published: with line_breaks = inside, further lines may follow "
+        "the answer block (Open R1).",
+    )
 
     _check_pattern = field_validator("answer_pattern")(refuse_bad_pattern)
 
 
 def score_format(sample: Sample, params: FormatTagsParams) -> float:
-    """1 for a full match; else the sum of the credits, at most 1."""
+    """1 for a full match; else the sum of the credits, at most 1, or mismatch_score."""
     text = params.completion_prefix + sample.completion
     answer = _match(text, params)
     if answer is None:
-        return min(1.0, _credit(text, params))
+        return min(1.0, _credit(text, params)) or params.mismatch_score
     if params.answer_pattern:
         pattern = compile_pattern(params.answer_pattern)
         if pattern.fullmatch(answer.strip()) is None:
@@ -104,11 +119,16 @@ def _match(text: str, params: FormatTagsParams) -> str | None:
 
 def _full_pattern(params: FormatTagsParams) -> str:
     answer = re.escape(params.answer_tag)
-    pattern = f"<{answer}>(?P<answer>.*?)</{answer}>{_ENDS[params.outer_space]}"
+    edge = r"\n" if params.line_breaks == "inside" else ""
+    end = _ENDS[params.outer_space]
+    if params.mode == "as_published" and params.line_breaks == "inside":
+        end = r"(?:\n.*)?"
+    pattern = f"<{answer}>{edge}(?P<answer>.*?){edge}</{answer}>{end}"
     if params.think_tag:
         think = re.escape(params.think_tag)
         between = _SEPARATORS[params.separator]
-        pattern = f"<{think}>(?P<thinking>.*?)</{think}>{between}{pattern}"
+        block = f"<{think}>{edge}(?P<thinking>.*?){edge}</{think}>"
+        pattern = f"{block}{between}{pattern}"
     before = r"\s*" if params.outer_space == "allowed" else ""
     return f"(?s){before}{pattern}"
 
@@ -138,6 +158,10 @@ def _has_block(text: str, tag: str) -> bool:
     return start >= 0 and text.find(f"</{tag}>", start) >= 0
 
 
+def _bounds(params: FormatTagsParams) -> tuple[float, float]:
+    return (params.mismatch_score, 1.0)
+
+
 RULE = Rule(
     kind="format_tags",
     title="Format tags",
@@ -145,6 +169,7 @@ RULE = Rule(
     "nothing else.",
     params_model=FormatTagsParams,
     score=score_format,
+    bounds=_bounds,
     example_pass=Example(
         sample=Sample("2+2?", "<think>two twos</think>\n<answer>4</answer>", "4")
     ),

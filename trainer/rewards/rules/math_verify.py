@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from trainer.rewards.extraction import ExtractionParams, extract, require_answer
@@ -21,6 +23,12 @@ class MathVerifyParams(ExtractionParams):
         description="An answer that takes longer to check gets no score.",
         json_schema_extra={"unit": "seconds"},
     )
+    mode: Literal["strict", "as_published"] = Field(
+        "strict",
+        description="strict: the answer where it should stand, in LaTeX or plain. "
+        "as_published: well-formed LaTeX anywhere in the completion, boxed first (Open "
+        "R1).",
+    )
 
 
 def score_math(sample: Sample, params: MathVerifyParams) -> float:
@@ -29,11 +37,13 @@ def score_math(sample: Sample, params: MathVerifyParams) -> float:
     Only the last 4,000 characters of the answer are read.
     """
     reference = require_answer(sample)
-    found = extract(sample.completion, params)
+    is_published = params.mode == "as_published"
+    found = sample.completion if is_published else extract(sample.completion, params)
     question = {
         "reference": reference[:_MAX_CHARACTERS],
         "text": (found or "")[-_MAX_CHARACTERS:],
         "is_bare": params.source != "whole",
+        "as_published": is_published,
     }
     try:
         reply = ask("math_verify", question, timeout_seconds=params.timeout_seconds)

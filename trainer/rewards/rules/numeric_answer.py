@@ -9,6 +9,7 @@ from pydantic import Field
 
 from trainer.rewards.extraction import TAG_NAME, last_block, require_answer
 from trainer.rewards.numerals import last_number, read_number
+from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Params, Rule
 from trainer.rewards.sample import Sample, Unscorable
 
@@ -41,22 +42,43 @@ class NumericAnswerParams(Params):
     percent: Literal["ignore", "divide"] = Field(
         "ignore", description="Read 50% as 50, or as one half."
     )
+    wrong_score: float = Field(
+        0.0, ge=-1, le=0, description="Score of a wrong or missing answer."
+    )
+    mode: Literal["strict", "as_published"] = Field(
+        "strict",
+        description="strict: numbers as people write them. as_published: the last run "
+        "of digits, decimal or fraction of the completion, whose sign and thousands "
+        "separators are not seen (Simple GRPO).",
+    )
 
 
 def score_number(sample: Sample, params: NumericAnswerParams) -> float:
-    """1 when |found - wanted| <= max(tolerance, relative * |wanted|), else 0.
+    """1 when |found - wanted| <= max(tolerance, relative * |wanted|), else wrong_score.
 
     Both numbers are exact fractions: 0.1 + 0.2 is 0.3 here.
     """
     wanted = _reference(sample, params)
-    text = _extract(sample.completion, params)
-    found = None if text is None else last_number(text, percent=params.percent)
-    if found is None:
-        return 0.0
+    if params.mode == "as_published":
+        found = _last_digits(sample.completion)
+    else:
+        text = _extract(sample.completion, params)
+        found = None if text is None else last_number(text, percent=params.percent)
     allowed = max(
         Fraction(params.tolerance), Fraction(params.relative_tolerance) * abs(wanted)
     )
-    return float(abs(found - wanted) <= allowed)
+    is_right = found is not None and abs(found - wanted) <= allowed
+    return 1.0 if is_right else params.wrong_score
+
+
+def _last_digits(completion: str) -> Fraction | None:
+    """-7 reads as 7 here and 1,000 as 0: the published pattern has digits alone."""
+    runs = compile_pattern(r"\d+\.\d+|\d+/\d+|\d+").findall(completion)
+    return read_number(runs[-1]) if runs else None
+
+
+def _bounds(params: NumericAnswerParams) -> tuple[float, float]:
+    return (params.wrong_score, 1.0)
 
 
 def _extract(completion: str, params: NumericAnswerParams) -> str | None:
@@ -110,6 +132,7 @@ RULE = Rule(
     summary="The answer is the row's number, however it is written.",
     params_model=NumericAnswerParams,
     score=score_number,
+    bounds=_bounds,
     example_pass=Example(
         sample=Sample("How much?", "Together they cost $1,250.00.", "1250")
     ),

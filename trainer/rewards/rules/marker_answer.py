@@ -1,0 +1,170 @@
+"""Is what stands behind a marker the row's answer?"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import Field
+
+from trainer.rewards.extraction import require_answer
+from trainer.rewards.numerals import only_number
+from trainer.rewards.patterns import compile_pattern
+from trainer.rewards.rule import Example, Params, Rule
+from trainer.rewards.sample import Sample
+
+# Longer answers are no numbers that anyone means.
+_MAX_CHARACTERS = 100
+
+
+class MarkerAnswerParams(Params):
+    marker: str = Field(
+        "####",
+        min_length=1,
+        max_length=100,
+        description="Text before the answer; its last occurrence counts.",
+    )
+    until: str = Field(
+        "",
+        max_length=100,
+        description="Text behind the answer, without which there is none; empty: the "
+        "answer ends with its line.",
+    )
+    tail_characters: int = Field(
+        0,
+        ge=0,
+        le=10_000_000,
+        description="Only so many characters at the end are read; 0: all.",
+        json_schema_extra={"unit": "characters"},
+    )
+    left_out: str = Field(
+        "",
+        max_length=20,
+        description="Characters that do not count in either answer, such as ,$.",
+    )
+    number_credit: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Score of an answer whose text differs, but that holds a single "
+        "number, and the row's.",
+    )
+    wrong_score: float = Field(
+        0.0, ge=-1, le=1, description="Score of any other answer."
+    )
+    missing_score: float = Field(
+        0.0, ge=-1, le=1, description="Score of a completion without an answer."
+    )
+    mode: Literal["strict", "as_published"] = Field(
+        "strict",
+        description="strict: numbers as people write them. as_published: what the "
+        "published grader finds and compares.",
+    )
+    published_by: Literal["verl", "lm_book"] = Field(
+        "verl", description="Whose grader as_published follows."
+    )
+
+
+def score_marker(sample: Sample, params: MarkerAnswerParams) -> float:
+    """1 for the row's answer, `number_credit` for its number written otherwise.
+
+    strict: the text between the last marker and `until`. as_published, verl: the last
+    number that follows the marker and a space, compared as text. as_published,
+    lm_book: the same text as strict, but "..." is no answer, and a number is a run of
+    digits with at most one point and a sign.
+    """
+    wanted = _plain(_reference(sample, params), params)
+    completion = sample.completion
+    if params.tail_characters:
+        completion = completion[-params.tail_characters :]
+    reader = _reader(params)
+    found = reader.find(completion)
+    if found is None:
+        return params.missing_score
+    found = _plain(found, params)
+    if found == wanted:
+        return 1.0
+    number = reader.number(found)
+    if number is not None and number == reader.number(wanted):
+        return params.number_credit
+    return params.wrong_score
+
+
+@dataclass(frozen=True)
+class _Strict:
+    params: MarkerAnswerParams
+
+    def find(self, text: str) -> str | None:
+        _, is_there, after = text.rpartition(self.params.marker)
+        if not is_there:
+            return None
+        if not self.params.until:
+            return after.strip().partition("\n")[0]
+        answer, is_closed, _ = after.partition(self.params.until)
+        return answer if is_closed else None
+
+    def number(self, text: str) -> Fraction | None:
+        return only_number(text)
+
+
+class _LMBook(_Strict):
+    """Of the placeholder that its prompt shows, and of numbers, it has its own idea."""
+
+    def find(self, text: str) -> str | None:
+        answer = super().find(text)
+        return None if answer is None or answer.strip() == "..." else answer
+
+    def number(self, text: str) -> Fraction | None:
+        runs = compile_pattern(r"-?\d*\.?\d+").findall(text)
+        if len(runs) != 1 or len(runs[0]) > _MAX_CHARACTERS:
+            return None
+        return Fraction(runs[0])
+
+
+class _Verl(_Strict):
+    """It takes the last marker that a number follows, and compares text alone."""
+
+    def find(self, text: str) -> str | None:
+        pattern = compile_pattern(rf"{re.escape(self.params.marker)} (-?[0-9.,]+)")
+        last: str | None = None
+        for match in pattern.finditer(text):
+            last = match.group(1)
+        return last
+
+    def number(self, text: str) -> Fraction | None:
+        return None
+
+
+def _reader(params: MarkerAnswerParams) -> _Strict:
+    if params.mode == "strict":
+        return _Strict(params)
+    return _Verl(params) if params.published_by == "verl" else _LMBook(params)
+
+
+def _reference(sample: Sample, params: MarkerAnswerParams) -> str:
+    # GSM8K keeps the worked solution in the answer, the number after a marker.
+    return require_answer(sample).rpartition("####")[2]
+
+
+def _plain(text: str, params: MarkerAnswerParams) -> str:
+    for character in params.left_out:
+        text = text.replace(character, "")
+    return text.strip()
+
+
+def _bounds(params: MarkerAnswerParams) -> tuple[float, float]:
+    return (min(0.0, params.wrong_score, params.missing_score), 1.0)
+
+
+RULE = Rule(
+    kind="marker_answer",
+    title="Answer behind a marker",
+    summary="What follows the marker is the row's answer, as text or as a number.",
+    params_model=MarkerAnswerParams,
+    score=score_marker,
+    bounds=_bounds,
+    example_pass=Example(sample=Sample("How much?", "6 times 7 is 42.\n#### 42", "42")),
+    example_fail=Example(sample=Sample("How much?", "6 times 7 is 42.\n#### 41", "42")),
+)
