@@ -41,6 +41,14 @@ class FrozenReference:
                     micro, temperature=temperature
                 )
 
+    @property
+    def head(self) -> torch.nn.Linear:
+        return self.policy.head
+
+    @property
+    def logit_scale(self) -> float:
+        return self.policy.logit_scale
+
     def hidden(self, micro: MicroBatch) -> torch.Tensor:
         with torch.no_grad():
             return self.policy.hidden(micro)
