@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
@@ -12,7 +13,8 @@ from trainer.batch import MicroBatch
 from trainer.config import RunConfig
 from trainer.losses import BatchTotals, objective
 from trainer.optimization import Optimizer
-from trainer.policy import Policy
+from trainer.policy import Policy, TokenPredictor
+from trainer.reference import Reference
 from trainer.tokens import TokenStatistics
 
 
@@ -36,19 +38,35 @@ def update(
     config: RunConfig,
     learning_rate: float,
     kl_coef: float | None = None,
+    reference: Reference | None = None,
 ) -> UpdateResult:
     """One gradient step over a minibatch, added up over its micro-batches.
 
     Where no old log-probs are set, the policy still is the one the ratio compares with,
     so those of this pass serve. Whatever ends the pass early leaves no gradient behind:
-    it may be begun again. `kl_coef` overrides the configured one where it adapts.
+    it may be begun again.
+
+    Args:
+        policy: the model.
+        optimizer: of its weights.
+        micro_batches: with advantages and, for a KL, the reference's log-probs.
+        totals: of the minibatch.
+        config: of the run or phase.
+        learning_rate: of this update.
+        kl_coef: in place of the configured one where it adapts.
+        reference: asked once more for a KL over the whole vocabulary.
     """
     losses, parts = [], []
     optimizer.clear()
     try:
         for micro in micro_batches:
             loss, statistics = _objective(
-                policy, micro, totals=totals, config=config, kl_coef=kl_coef
+                policy,
+                micro,
+                totals=totals,
+                config=config,
+                kl_coef=kl_coef,
+                reference=reference,
             )
             loss.backward()
             optimizer.collect()
@@ -76,8 +94,17 @@ def _objective(
     totals: BatchTotals,
     config: RunConfig,
     kl_coef: float | None,
+    reference: Reference | None,
 ) -> tuple[torch.Tensor, TokenStatistics]:
-    logprobs, entropy = policy.logprobs(micro, temperature=config.rollout.temperature)
+    temperature, kl_full = config.rollout.temperature, None
+    if config.loss.kl_estimator == "full" and reference is not None:
+        # only a server has no hidden states, and is refused with this estimator
+        predictor = cast(TokenPredictor, reference)
+        logprobs, entropy, kl_full = policy.logprobs_and_kl(
+            micro, predictor, temperature=temperature
+        )
+    else:
+        logprobs, entropy = policy.logprobs(micro, temperature=temperature)
     if micro.old_logprobs is None:
         micro.old_logprobs = logprobs.detach()
     return objective(
@@ -89,6 +116,7 @@ def _objective(
         micro.reference_logprobs,
         sampling_logprobs=micro.sampling_logprobs,
         entropy=entropy,
+        kl_full=kl_full,
         kl_coef=kl_coef,
         totals=totals,
     )
