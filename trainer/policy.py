@@ -73,7 +73,7 @@ class Policy:
         return hidden.flatten(0, 1).index_select(0, micro.places)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The model's weights with their names, what its adapters add merged into them."""
+        """The model's weights with their names, its adapters merged into them."""
         return merged_weights(self.model)
 
     @property

@@ -10,7 +10,10 @@ from trainer.batch import MicroBatch
 from trainer.config import RunConfig
 from trainer.policy import Policy, load_policy
 from trainer.references.base import BaseReference
+from trainer.references.client import ServerReference
+from trainer.references.fingerprint import model_fingerprint
 from trainer.references.frozen import FrozenReference
+from trainer.references.token import read_token
 
 
 class Reference(Protocol):
@@ -63,6 +66,8 @@ def make_reference(
         return None
     if kind == "base" or (kind == "auto" and policy.has_adapters):
         return BaseReference(policy)
+    if kind == "server":
+        return _server_reference(config)
     reference = FrozenReference(
         load_start(config), config.reference, has_moved=from_policy
     )
@@ -70,6 +75,25 @@ def make_reference(
         reference.restore(saved)
     elif from_policy:
         reference.become(policy)
+    return reference
+
+
+def _server_reference(config: RunConfig) -> ServerReference:
+    url, token_file = config.reference.url, config.reference.token_file
+    assert url is not None
+    if token_file is None:
+        raise ValueError(
+            f"The reference server at {url} asks for a token. Set "
+            "reference.token_file to the file that it was started with."
+        )
+    reference = ServerReference(
+        url,
+        token=read_token(Path(token_file)),
+        fingerprint=model_fingerprint(
+            config.model.path, revision=config.model.revision
+        ),
+    )
+    reference.check_model()
     return reference
 
 
