@@ -1,0 +1,159 @@
+"""Minibatches: cut anew with what is known, and finer when memory is short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from tests.trainer.samples import make_batch
+from trainer.batch import Batch, MicroBatch
+from trainer.minibatches import MemoryBudget, Minibatch, completion_sums
+
+CPU = torch.device("cpu")
+
+
+def cut(batch: Batch, max_tokens: int) -> Minibatch:
+    return Minibatch(batch, max_tokens=max_tokens, device=CPU)
+
+
+def label(minibatch: Minibatch) -> None:
+    """Log-probs that name their completion and their place in it."""
+    for micro in minibatch.micro_batches:
+        rows = torch.tensor(micro.members).float()[:, None] * 100
+        micro.reference_logprobs = rows + torch.arange(micro.mask.shape[1])
+
+
+def read(minibatch: Minibatch, name: str) -> dict[int, list[float]]:
+    """Each completion's values, without padding."""
+    found = {}
+    for micro in minibatch.micro_batches:
+        for place, member in enumerate(micro.members):
+            inside = micro.completion_mask[place] > 0
+            found[member] = getattr(micro, name)[place][inside].tolist()
+    return found
+
+
+def test_log_probs_follow_their_completions_into_another_cut() -> None:
+    minibatch = cut(make_batch(9), 200)
+    label(minibatch)
+    before = read(minibatch, "reference_logprobs")
+
+    minibatch.cut(30)
+
+    assert len(minibatch.micro_batches) > 3
+    assert read(minibatch, "reference_logprobs") == before
+
+
+def test_log_probs_that_only_some_parts_have_are_computed_anew() -> None:
+    minibatch = cut(make_batch(9), 40)
+    label(minibatch)
+    minibatch.micro_batches[-1].reference_logprobs = None
+
+    minibatch.cut(30)
+
+    assert all(m.reference_logprobs is None for m in minibatch.micro_batches)
+
+
+def test_advantages_stay_set() -> None:
+    batch = make_batch(6)
+    minibatch = cut(batch, 200)
+    minibatch.set_advantages(torch.arange(6).double())
+
+    minibatch.cut(30)
+
+    for micro in minibatch.micro_batches:
+        assert micro.advantages.tolist() == micro.members
+
+
+def test_sums_leave_padding_and_keep_the_batchs_order() -> None:
+    batch = make_batch(5)
+    minibatch = cut(batch, 40)
+    ones = [torch.ones_like(micro.mask) for micro in minibatch.micro_batches]
+
+    sums = completion_sums(minibatch.micro_batches, ones)
+
+    assert sums.tolist() == [len(s.completion_ids) for s in batch.samples]
+
+
+class Memory:
+    """Work that fails on more tokens than there is room for."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.seen: list[int] = []
+
+    def __call__(self, micro_batches: Sequence[MicroBatch]) -> list[int]:
+        sizes = [micro.input_ids.numel() for micro in micro_batches]
+        self.seen.append(max(sizes))
+        if max(sizes) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 TiB")
+        return sizes
+
+
+def test_work_is_done_again_with_half_as_many_tokens_until_it_fits() -> None:
+    told: list[tuple[int, str]] = []
+    budget = MemoryBudget(120, on_halved=lambda *what: told.append(what))
+    memory = Memory(room=40)
+
+    sizes = budget.run(cut(make_batch(9), 120), memory)
+
+    assert max(sizes) <= 40
+    assert [tokens for tokens, _ in told] == [60, 30]
+    assert told[0][1] == "CUDA out of memory. Tried to allocate 1 TiB"
+    assert budget.tokens == 30
+
+
+def test_a_budget_far_above_the_batch_is_halved_until_it_matters() -> None:
+    told: list[int] = []
+    budget = MemoryBudget(8192, on_halved=lambda tokens, _: told.append(tokens))
+    memory = Memory(room=100)
+
+    budget.run(cut(make_batch(9), 8192), memory)
+
+    assert len(memory.seen) == len(told) + 1 <= 3
+
+
+def test_completions_that_are_alone_cannot_be_cut() -> None:
+    budget = MemoryBudget(16, on_halved=lambda *_: None)
+    memory = Memory(room=1)
+
+    with pytest.raises(torch.OutOfMemoryError):
+        budget.run(cut(make_batch(4), 1), memory)
+    assert len(memory.seen) == 1
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("shapes do not match")
+
+    budget = MemoryBudget(100, on_halved=lambda *_: None)
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        budget.run(cut(make_batch(4), 100), fail)
+
+
+def test_a_batch_cut_before_memory_ran_out_is_cut_again() -> None:
+    budget = MemoryBudget(120, on_halved=lambda *_: None)
+    second = cut(make_batch(9, seed=1), 120)
+    budget.run(cut(make_batch(9), 120), Memory(room=40))
+    memory = Memory(room=40)
+
+    budget.run(second, memory)
+
+    assert memory.seen == [max(memory.seen)]
+
+
+def test_what_memory_bears_is_known_to_later_phases_and_lives() -> None:
+    budget = MemoryBudget(120, on_halved=lambda *_: None)
+    budget.run(cut(make_batch(9), 120), Memory(room=40))
+    resumed = MemoryBudget(120, on_halved=lambda *_: None)
+
+    resumed.load_state(budget.state())
+
+    assert resumed.tokens == budget.tokens == 30
+    resumed.begin_phase(500)
+    assert resumed.tokens == 30
+    resumed.begin_phase(20)
+    assert resumed.tokens == 20
