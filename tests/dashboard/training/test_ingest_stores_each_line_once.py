@@ -10,7 +10,14 @@ from dashboard.samples.models import Completion, Group
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import Claim, Fenced, claim_run
 from tests.dashboard.training.logs import START, LogBuilder, group, metrics_of
-from trainer.events import Evaluated, GroupScored, StepFinished, Warned
+from trainer.events import (
+    Evaluated,
+    GroupScored,
+    PhaseStarted,
+    StepFinished,
+    Warned,
+    parse_event,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -165,3 +172,26 @@ def test_a_batch_that_fails_leaves_nothing_behind(claim: Claim) -> None:
 
     assert not RunEvent.objects.filter(run=claim.run_id).exists()
     assert connection.is_usable()
+
+
+def test_the_beginning_of_a_phase_is_kept(claim: Claim) -> None:
+    log = LogBuilder().started()
+    log.add(PhaseStarted, step=1, name="sft", first_step=1, last_step=4)
+    log.stepped(1)
+
+    ingest(claim, log.events)
+
+    event = RunEvent.objects.get(run=claim.run_id, type="phase_started")
+    assert event.step == 1
+    assert event.body == {"name": "sft", "first_step": 1, "last_step": 4}
+    assert Run.objects.get(id=claim.run_id).last_step == 1
+
+
+def test_groups_of_logs_from_before_dynamic_sampling_were_trained_on() -> None:
+    old = GroupScored(line=1, epoch=1, time=START, step=1, **group(0))
+    text = old.model_dump_json(exclude={"is_trained"})
+
+    event = parse_event(text)
+
+    assert isinstance(event, GroupScored)
+    assert event.is_trained
