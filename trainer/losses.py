@@ -104,7 +104,11 @@ def objective(
         losses = losses * weight
     kl = _kl(logprobs, reference_logprobs, kl_full, inside, config)
     coef = config.kl_coef if kl_coef is None else kl_coef
-    losses = losses + _penalties(kl, entropy, inside, config, kl_coef=coef)
+    penalty = _kl_penalty(kl, config, kl_coef=coef)
+    losses = losses - _entropy_bonus(entropy, inside, config)
+    apart = config.kl_aggregation not in (None, config.aggregation)
+    if not apart:
+        losses = losses + penalty
     low, high, dual = clipped_tokens(ratio, advantages, config)
     statistics = TokenStatistics.of(
         inside,
@@ -117,7 +121,11 @@ def objective(
         weight=weight,
         mismatch=_mismatch(logprobs, old_logprobs, sampling_logprobs, config),
     )
-    return aggregate(losses, mask, config, totals=totals), statistics
+    loss = aggregate(losses, mask, config, totals=totals)
+    if apart and isinstance(penalty, torch.Tensor):
+        other = config.model_copy(update={"aggregation": config.kl_aggregation})
+        loss = loss + aggregate(penalty, mask, other, totals=totals)
+    return loss, statistics
 
 
 def _kl(
@@ -184,31 +192,31 @@ def _correction(
     return torch.where(weight <= config.importance_cap, weight, 0.0)
 
 
-def _penalties(
-    kl: torch.Tensor | None,
-    entropy: torch.Tensor | None,
-    inside: torch.Tensor,
-    config: LossConfig,
-    *,
-    kl_coef: float,
+def _kl_penalty(
+    kl: torch.Tensor | None, config: LossConfig, *, kl_coef: float
 ) -> torch.Tensor | float:
-    penalty: torch.Tensor | float = 0.0
-    if kl_coef > 0 and config.kl_in == "loss":
-        if kl is None:
-            what = "KL" if config.kl_estimator == "full" else "log-probs"
-            raise ValueError(
-                f'A KL weight of {kl_coef:g} with the estimator "{config.kl_estimator}"'
-                f" needs the reference's {what}; got none."
-            )
-        penalty = penalty + kl_coef * kl
-    if config.entropy_coef > 0:
-        if entropy is None:
-            raise ValueError(
-                f"An entropy weight of {config.entropy_coef:g} needs the entropy of "
-                "each token; got none."
-            )
-        penalty = penalty - config.entropy_coef * torch.where(inside, entropy, 0.0)
-    return penalty
+    if kl_coef == 0 or config.kl_in != "loss":
+        return 0.0
+    if kl is None:
+        what = "KL" if config.kl_estimator == "full" else "log-probs"
+        raise ValueError(
+            f'A KL weight of {kl_coef:g} with the estimator "{config.kl_estimator}"'
+            f" needs the reference's {what}; got none."
+        )
+    return kl_coef * kl
+
+
+def _entropy_bonus(
+    entropy: torch.Tensor | None, inside: torch.Tensor, config: LossConfig
+) -> torch.Tensor | float:
+    if config.entropy_coef == 0:
+        return 0.0
+    if entropy is None:
+        raise ValueError(
+            f"An entropy weight of {config.entropy_coef:g} needs the entropy of "
+            "each token; got none."
+        )
+    return config.entropy_coef * torch.where(inside, entropy, 0.0)
 
 
 def aggregate(

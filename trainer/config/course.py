@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from trainer.config.part import Part, unit
 
@@ -52,7 +52,8 @@ class OptimConfig(Part):
         1.0,
         gt=0,
         title="Largest gradient norm",
-        description="The gradient is scaled down to this norm; empty: never.",
+        description="The gradient is scaled down to this norm; empty (in TOML, "
+        '"none"): never.',
     )
     updates_per_batch: int = Field(
         1,
@@ -93,6 +94,12 @@ class OptimConfig(Part):
         "it changes memory and speed, not the result.",
         json_schema_extra=unit("tokens"),
     )
+
+    @field_validator("max_grad_norm", mode="before")
+    @classmethod
+    def _none_has_a_name(cls, norm: Any) -> Any:
+        # TOML cannot say null, and here leaving it out means 1.
+        return None if norm == "none" else norm
 
 
 class EvaluationConfig(Part):

@@ -107,6 +107,15 @@ class LossConfig(Part):
         title="KL weight",
         description="Weight of the KL to the reference; 0 needs no reference model.",
     )
+    kl_aggregation: (
+        Literal["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum"]
+        | None
+    ) = Field(
+        None,
+        title="KL aggregation",
+        description="How token KLs in the loss become one number; empty: as token "
+        "losses do.",
+    )
     kl_in: Literal["loss", "reward"] = Field(
         "loss", title="KL enters in", description="Where the KL enters."
     )
