@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tomllib
 
 import pytest
 
 from tests.trainer.tiny import ROOT
 from trainer.__main__ import COMMANDS, main
-from trainer.presets.preset import load_preset, preset_names
 
 
 def test_config_events_and_presets_load_no_torch() -> None:
@@ -47,25 +45,3 @@ def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 
     assert exit_.value.code == 2
     assert "invalid choice: 'fly'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", preset_names())
-def test_a_preset_shows_its_effective_configuration(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["show", name]) == 0
-
-    shown = tomllib.loads(capsys.readouterr().out)
-    effective = load_preset(name).effective()
-    assert shown == {
-        part: {key: value for key, value in values.items() if value is not None}
-        for part, values in effective.items()
-    }
-
-
-def test_an_unknown_preset_names_those_there_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["show", "none"]) == 2
-
-    assert "trl" in capsys.readouterr().err

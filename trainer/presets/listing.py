@@ -15,5 +15,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     for name in preset_names():
         preset = load_preset(name)
-        sys.stdout.write(f"{name:<16} {preset.title}: {preset.summary}\n")
+        sys.stdout.write(f"{name:<21} {preset.title}: {preset.summary}\n")
     return 0

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainer.rewards.published import as_published, load_published, published_names
+from trainer.presets.preset import load_preset
+from trainer.rewards.published import as_published, published_names
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     recipe.add_argument(
         "--preset",
         metavar="NAME",
-        help=f"a published system's recipe: {', '.join(published_names())}",
+        help="a preset's recipe; as published for " + ", ".join(published_names()),
     )
     parser.add_argument(
         "--as-published",
@@ -58,7 +59,12 @@ def main(options: argparse.Namespace) -> int:
 
 def _recipe(options: argparse.Namespace) -> Recipe:
     if options.preset:
-        recipe = load_published(options.preset)
+        recipe = load_preset(options.preset).recipe
+        if options.as_published and options.preset not in published_names():
+            raise ValueError(
+                f'The reward of preset "{options.preset}" is ours; there is no '
+                "published grader to follow. Leave --as-published out."
+            )
     else:
         text = options.recipe.read_text(encoding="utf-8")
         recipe = Recipe.model_validate_json(text)

@@ -1,0 +1,267 @@
+"""Each preset is its system's algorithm to the last digit.
+
+Beside each stands that system's advantage and loss as it publishes them, written in
+numpy without a look at the engine, for one batch that meets the odd cases: completions
+of different length, groups of different spread, ratios and gaps to the reference far
+out of all bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trainer.advantages import group_advantages
+from trainer.config import RunConfig
+from trainer.losses import policy_loss
+from trainer.presets.preset import load_preset, preset_names
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+P, G, T = 3, 4, 6
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Three groups of four completions of up to six tokens; [P·G, T] and [P, G]."""
+
+    logp: Array
+    old: Array
+    ref: Array
+    mask: Array
+    rewards: Array
+
+    @property
+    def lengths(self) -> Array:
+        return self.mask.sum(axis=1)
+
+
+def numbers(rewards: list[list[float]]) -> Numbers:
+    chance = np.random.default_rng(7)
+    lengths = chance.integers(1, T + 1, size=P * G)
+    mask = (np.arange(T) < lengths[:, None]).astype(float)
+    logp = -chance.exponential(1.0, size=(P * G, T))
+    old = logp + chance.normal(0, 0.3, size=logp.shape)
+    ref = logp + chance.normal(0, 0.5, size=logp.shape)
+    # Ratios of e^2 and e^-2 for both signs of the advantage, and a gap of 5 nats,
+    # whose k3 is 142.
+    old[:, 0] = logp[:, 0] + np.where(np.arange(P * G) % 2, 2.0, -2.0)
+    ref[3, 0] = logp[3, 0] + 5.0
+    return Numbers(logp, old, ref, mask, np.array(rewards))
+
+
+SPREAD = [[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.25, 0.0], [-2.0, 2.25, 0.0, 0.25]]
+WITH_A_DEAD_GROUP = [SPREAD[0], [0.1, 0.1, 0.1, 0.1], SPREAD[2]]
+
+
+def z_scores(rewards: Array, *, ddof: int, eps: float) -> Array:
+    spread = rewards.std(axis=1, ddof=ddof, keepdims=True)
+    return (rewards - rewards.mean(axis=1, keepdims=True)) / (spread + eps)
+
+
+def k3(n: Numbers) -> Array:
+    return np.exp(n.ref - n.logp) - (n.ref - n.logp) - 1
+
+
+def clipped(n: Numbers, a: Array, low: float, high: float) -> Array:
+    """PPO's objective of each token, to be maximised."""
+    ratio = np.exp(n.logp - n.old)
+    return np.minimum(ratio * a, np.clip(ratio, 1 - low, 1 + high) * a)
+
+
+def mean_of_completion_means(n: Numbers, per_token: Array) -> float:
+    return float(((per_token * n.mask).sum(axis=1) / n.lengths).mean())
+
+
+def mean_of_tokens(n: Numbers, per_token: Array) -> float:
+    return float((per_token * n.mask).sum() / n.mask.sum())
+
+
+def rlox(n: Numbers) -> tuple[Array, float]:
+    spread = n.rewards.std(axis=1, keepdims=True)
+    centred = n.rewards - n.rewards.mean(axis=1, keepdims=True)
+    a = np.where(spread < 1e-8, 0.0, centred / np.where(spread < 1e-8, 1.0, spread))
+    completion_logp = (n.logp * n.mask).sum(axis=1)
+    kl = ((n.logp - n.ref) * n.mask).sum() / n.mask.sum()
+    return a, float(-(a.ravel() * completion_logp).mean() + 0.1 * kl)
+
+
+def rlox_code(n: Numbers) -> tuple[Array, float]:
+    a, _ = rlox(n)
+    completion_logp = (n.logp * n.mask).sum(axis=1)
+    kl = ((n.logp - n.ref) * n.mask).sum(axis=1).mean()
+    return a, float(-(a.ravel() * completion_logp).mean() + 0.1 * kl)
+
+
+def nano_aha_moment(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=0, eps=1e-4)
+    losses = -n.logp * a.reshape(-1, 1) + 0.001 * k3(n)
+    return a, float((losses * n.mask).sum() / n.mask.sum())
+
+
+def grpo_zero(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=0, eps=1e-4)
+    objective = n.logp * a.reshape(-1, 1)
+    return a, float(-(objective * n.mask).sum() / n.mask.sum())
+
+
+def simple_grpo(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=1, eps=1e-4)
+    losses = -(clipped(n, a.reshape(-1, 1), 0.2, 0.2) - 0.04 * k3(n))
+    return a, mean_of_completion_means(n, losses)
+
+
+def lm_book(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=1, eps=1e-4)
+    losses = -(clipped(n, a.reshape(-1, 1), 0.1, 0.1) - 0.04 * k3(n))
+    return a, mean_of_completion_means(n, losses)
+
+
+def verl(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=1, eps=1e-6)
+    weight = a.reshape(-1, 1)
+    ratio = np.exp(np.clip(n.logp - n.old, -20, 20))
+    losses = np.maximum(-weight * ratio, -weight * np.clip(ratio, 0.8, 1.2))
+    losses = np.where(weight < 0, np.minimum(losses, -weight * 3.0), losses)
+    kl = np.clip(k3(n), -10, 10)
+    return a, mean_of_tokens(n, losses) + 0.001 * mean_of_tokens(n, kl)
+
+
+def deepseekmath_outcome(n: Numbers) -> tuple[Array, float]:
+    spread = n.rewards.std(axis=1, ddof=1, keepdims=True)
+    centred = n.rewards - n.rewards.mean(axis=1, keepdims=True)
+    a = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 1e-12)
+    return a, deepseekmath_loss(n, a.reshape(-1, 1))
+
+
+def deepseekmath_loss(n: Numbers, a: Array) -> float:
+    return -mean_of_completion_means(n, clipped(n, a, 0.2, 0.2) - 0.04 * k3(n))
+
+
+def trl(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=1, eps=1e-4)
+    return a, -mean_of_tokens(n, clipped(n, a.reshape(-1, 1), 0.2, 0.2))
+
+
+def open_r1(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=1, eps=1e-4)
+    losses = -clipped(n, a.reshape(-1, 1), 0.2, 0.2) + 0.04 * k3(n)
+    return a, mean_of_tokens(n, losses)
+
+
+def dapo(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=1, eps=1e-6)
+    return a, -mean_of_tokens(n, clipped(n, a.reshape(-1, 1), 0.2, 0.28))
+
+
+def dr_grpo(n: Numbers) -> tuple[Array, float]:
+    a = n.rewards - n.rewards.mean(axis=1, keepdims=True)
+    objective = clipped(n, a.reshape(-1, 1), 0.2, 0.2) * n.mask
+    return a, float(-(objective.sum(axis=1) / 3000).mean())
+
+
+def online_rft(n: Numbers) -> tuple[Array, float]:
+    a = (n.rewards >= 1).astype(float)
+    return a, -mean_of_completion_means(n, n.logp * a.reshape(-1, 1))
+
+
+PUBLISHED: dict[str, Callable[[Numbers], tuple[Array, float]]] = {
+    "rlox": rlox,
+    "nano-aha-moment": nano_aha_moment,
+    "grpo-zero": grpo_zero,
+    "simple-grpo": simple_grpo,
+    "lm-book": lm_book,
+    "verl": verl,
+    "deepseekmath-outcome": deepseekmath_outcome,
+    "trl": trl,
+    "open-r1": open_r1,
+    "dapo": dapo,
+    "dr-grpo": dr_grpo,
+    "online-rft": online_rft,
+}
+
+
+def config_of(name: str, **changes: Any) -> RunConfig:
+    return load_preset(name).config(model="m", rows="r", changes=changes)
+
+
+def engine_loss(config: RunConfig, n: Numbers, advantages: torch.Tensor) -> float:
+    loss, _ = policy_loss(
+        torch.from_numpy(n.logp),
+        torch.from_numpy(n.old),
+        advantages,
+        torch.from_numpy(n.mask),
+        config.loss_of_run,
+        torch.from_numpy(n.ref) if config.loss.kl_coef else None,
+    )
+    return loss.item()
+
+
+def check(config: RunConfig, n: Numbers, published: tuple[Array, float]) -> None:
+    advantages = group_advantages(torch.from_numpy(n.rewards), config.advantage)
+
+    np.testing.assert_allclose(advantages.numpy(), published[0], rtol=0, atol=1e-9)
+    loss = engine_loss(config, n, advantages.flatten())
+    assert loss == pytest.approx(published[1], rel=0, abs=1e-9)
+    assert abs(loss) > 1e-5  # or any two would agree
+
+
+def test_every_preset_is_checked() -> None:
+    assert {*PUBLISHED, "deepseekmath-process"} >= set(preset_names())
+
+
+@pytest.mark.parametrize("rewards", [SPREAD, WITH_A_DEAD_GROUP], ids=["all", "dead"])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_advantage_and_loss_are_the_published_ones(
+    name: str, rewards: list[list[float]]
+) -> None:
+    n = numbers(rewards)
+
+    check(config_of(name), n, PUBLISHED[name](n))
+
+
+def test_rlox_can_be_had_as_it_is_coded() -> None:
+    n = numbers(SPREAD)
+    config = config_of("rlox", loss={"kl_aggregation": "sequence_mean_token_sum"})
+
+    check(config, n, rlox_code(n))
+    assert abs(rlox(n)[1] - rlox_code(n)[1]) > 1e-3
+
+
+def test_the_batch_meets_the_odd_cases() -> None:
+    """Else presets that differ in a bound would agree on it."""
+    n = numbers(SPREAD)
+
+    losses = {name: published(n)[1] for name, published in PUBLISHED.items()}
+    assert len({round(loss, 6) for loss in losses.values()}) == len(losses)
+    for change in ({"dual_clip": None}, {"kl_clamp": None}):
+        config = config_of("verl", loss=change)
+        advantages = group_advantages(torch.from_numpy(n.rewards), config.advantage)
+        assert abs(engine_loss(config, n, advantages.flatten()) - losses["verl"]) > 1e-4
+
+
+def test_verl_credits_a_single_completion_with_its_reward() -> None:
+    config = config_of("verl").advantage
+
+    assert group_advantages(torch.tensor([[0.7]]), config).item() == pytest.approx(0.7)
+
+
+def test_known_z_scores() -> None:
+    """[1, 0, 0, 0] under each convention, worked out by hand."""
+    first = {
+        "rlox": 1.7320508076,
+        "trl": 1.49970006,
+        "verl": 1.49999700,
+        "dr-grpo": 0.75,
+        "deepseekmath-outcome": 1.5,
+        "online-rft": 1.0,
+    }
+
+    for name, expected in first.items():
+        rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]]).double()
+        found = group_advantages(rewards, config_of(name).advantage)[0, 0].item()
+        assert found == pytest.approx(expected, abs=1e-8), name
