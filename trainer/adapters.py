@@ -29,6 +29,7 @@ from trainer.config import ModelConfig
 _NAME = "default"
 _CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"
+_BASE = "base.sha256"
 # peft reads a folder's names with this before them.
 _PREFIX = "base_model.model."
 
@@ -128,9 +129,13 @@ def merged_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
             yield name.replace(".base_layer.", "."), weight
 
 
-def save_adapters(model: PreTrainedModel, folder: Path) -> None:
-    """Write the adapters as peft does, so that peft loads them elsewhere too."""
+def save_adapters(model: PreTrainedModel, folder: Path, *, base: str) -> None:
+    """Write the adapters as peft does, so that peft loads them elsewhere too.
+
+    `base` is the fingerprint of the model that they were made for.
+    """
     folder.mkdir(parents=True)
+    (folder / _BASE).write_text(f"{base}\n")
     _config(model).save_pretrained(str(folder))
     saved = json.loads((folder / _CONFIG).read_bytes())
     saved["target_modules"] = sorted(saved["target_modules"])  # peft has them in a set
@@ -156,12 +161,18 @@ def save_merged(model: PreTrainedModel, folder: Path) -> None:
     shell.save_pretrained(folder)
 
 
-def load_adapters(model: PreTrainedModel, folder: Path) -> None:
+def load_adapters(model: PreTrainedModel, folder: Path, *, base: str) -> None:
     """Load what `save_adapters` wrote into a model with adapters of the same shape.
 
     Raises:
-        ValueError: they have another rank, alpha or layers.
+        ValueError: they have another rank, alpha or layers, or were made for another
+            model than the one with the fingerprint `base`.
     """
+    if (folder / _BASE).read_text().strip() != base:
+        raise ValueError(
+            f"model.path is not the model that the adapters in {folder} were made "
+            "for. Set it to that one, as it was then."
+        )
     saved = json.loads((folder / _CONFIG).read_bytes())
     weights = {
         name.removeprefix(_PREFIX): tensor

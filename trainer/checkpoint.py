@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from trainer.adapters import save_adapters
 from trainer.config import ModelConfig
 from trainer.optimization import Optimizer
 from trainer.policy import Policy, load_policy
@@ -29,6 +28,7 @@ _CONTROLLERS = "controllers.json"
 MODEL = "model"
 _ADAPTERS = "adapters"
 _REFERENCE = "reference"
+_START = "start"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +48,14 @@ def save_checkpoint(
     policy: Policy,
     optimizer: Optimizer,
     reference: Reference | None = None,
+    start: Reference | None = None,
     controllers: Mapping[str, Any] | None = None,
 ) -> SavedCheckpoint:
     """Write all that a run goes on from as folder/step-…-epoch-….
 
     model/ is whole and needs nothing else, with adapters merged into it; beside it are
-    the adapters by themselves, a reference that has moved, the optimizer, what adapts
+    the adapters by themselves, a reference that has moved, the weights that a phase
+    samples from and began with, the optimizer, what adapts
     itself during the run (as JSON), and the position.
 
     Files are written into a hidden folder, synced, listed with their SHA-256 in a
@@ -65,9 +67,11 @@ def save_checkpoint(
     (unfinished / MODEL).mkdir(parents=True)
     policy.save(unfinished / MODEL)
     if policy.has_adapters:
-        save_adapters(policy.model, unfinished / _ADAPTERS)
+        policy.save_adapters(unfinished / _ADAPTERS)
     if reference is not None and reference.has_moved:
         reference.save(unfinished / _REFERENCE)
+    if start is not None:
+        start.save(unfinished / _START)
     if controllers is not None:
         _write(unfinished / _CONTROLLERS, json.dumps(controllers).encode())
     state = {key: value.contiguous().cpu() for key, value in optimizer.state().items()}
@@ -152,6 +156,11 @@ def saved_reference(path: Path) -> Path | None:
     """The folder of a checkpoint's reference; None where it had not moved."""
     folder = path / _REFERENCE
     return folder if folder.is_dir() else None
+
+
+def saved_start(path: Path) -> Path:
+    """The folder of the weights that a checkpoint's phase began with."""
+    return path / _START
 
 
 def saved_controllers(path: Path) -> dict[str, Any]:

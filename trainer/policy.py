@@ -8,21 +8,23 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer.adapters import (
     adapters_off,
     add_adapters,
-    four_bit_settings,
     has_adapters,
     load_adapters,
     merged_weights,
+    save_adapters,
     save_merged,
 )
 from trainer.batch import MicroBatch
 from trainer.config import ModelConfig
+from trainer.fingerprint import model_fingerprint
 from trainer.logprobs import token_logprobs, token_logprobs_and_kl
-from trainer.tokenizers import first_line, load_tokenizer
+from trainer.pretrained import check_folder, load_model
+from trainer.tokenizers import load_tokenizer
 
 
 class TokenPredictor(Protocol):
@@ -44,13 +46,18 @@ class Policy:
     """A causal language model with its tokenizer, split at its output embedding."""
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        base: str | None = None,  # fingerprint of the model under adapters
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.body = model.base_model
         self.head = _head_of(model)
         self.logit_scale = _logit_scale(model)
+        self._base = base
         self.eos_ids = _eos_ids(model, tokenizer)
         _switch_dropout_off(model)
 
@@ -91,6 +98,11 @@ class Policy:
         else:
             self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+
+    def save_adapters(self, folder: Path) -> None:
+        """Write the adapters by themselves, for a policy to go on from."""
+        assert self._base is not None
+        save_adapters(self.model, folder, base=self._base)
 
     def logprobs(
         self, micro: MicroBatch, *, temperature: float
@@ -161,89 +173,21 @@ def load_policy(
     """
     source = config.path if path is None else path
     revision = config.revision if path is None else None
-    _check_folder(source)
+    check_folder(source)
     tokenizer = load_tokenizer(tokenizer_path or source, revision=revision)
-    device = pick_device(config)
-    dtype = pick_dtype(config, device)
-    if config.quantization == "none":
-        model = _load_model(source, revision=revision, dtype=dtype)
-        model.to(device=device)  # type: ignore[call-arg]  # torch overloads it
-        for parameter in model.parameters():
-            # Weights read from a file may lie at any address, and matrix routines
-            # choose their order of summation by it; own memory gives every run the
-            # same bits.
-            parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
-    else:
-        model = _load_model(
-            source,
-            revision=revision,
-            dtype=dtype,
-            **four_bit_settings(device=device, dtype=dtype),
-        )
+    model = load_model(source, config, revision=revision)
+    base = None
     if config.lora_rank > 0:
+        base = model_fingerprint(source, revision=revision)
         add_adapters(model, config)
         if adapters is not None:
-            load_adapters(model, adapters)
+            load_adapters(model, adapters, base=base)
     if config.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
         model.train()  # checkpointing works only in this mode; dropout is off anyway
-    policy = Policy(model, tokenizer)
+    policy = Policy(model, tokenizer, base=base)
     policy.check_split()
     return policy
-
-
-def _check_folder(source: str) -> None:
-    folder = Path(source)
-    looks_like_folder = folder.is_absolute() or source.startswith(".")
-    if looks_like_folder and not folder.is_dir():
-        raise ValueError(
-            f"There is no model folder {source}. Set model.path to a folder with a "
-            "saved model, or to a hub id."
-        )
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise ValueError(
-            f"The folder {source} holds no model (no config.json). Set model.path to "
-            "a folder that save_pretrained wrote."
-        )
-
-
-def _load_model(
-    source: str, *, revision: str | None, dtype: torch.dtype | None, **settings: Any
-) -> PreTrainedModel:
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            source,
-            revision=revision or "main",
-            dtype=dtype,
-            use_safetensors=True,
-            trust_remote_code=False,  # else a person at a terminal is asked
-            **settings,
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"The model {source} cannot be loaded: {first_line(error)}"
-        ) from error
-    assert isinstance(model, PreTrainedModel)
-    model.eval()
-    return model
-
-
-def pick_device(config: ModelConfig) -> torch.device:
-    available = torch.cuda.is_available()
-    if config.device == "cuda" and not available:
-        raise ValueError(
-            'model.device is "cuda", but no GPU is visible here. Set it to "auto" or '
-            "run on a machine with a GPU."
-        )
-    return torch.device("cuda" if available and config.device != "cpu" else "cpu")
-
-
-def pick_dtype(config: ModelConfig, device: torch.device) -> torch.dtype:
-    """float32 on a CPU: without AVX-512 or AMX, bfloat16 is 17 times slower there."""
-    if config.dtype != "auto":
-        return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
-    fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
-    return torch.bfloat16 if fast else torch.float32
 
 
 def _head_of(model: PreTrainedModel) -> torch.nn.Linear:

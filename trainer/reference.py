@@ -8,10 +8,10 @@ from typing import Protocol
 
 from trainer.batch import MicroBatch
 from trainer.config import RunConfig
+from trainer.fingerprint import model_fingerprint
 from trainer.policy import Policy, load_policy
 from trainer.references.base import BaseReference
 from trainer.references.client import ServerReference
-from trainer.references.fingerprint import model_fingerprint
 from trainer.references.frozen import FrozenReference
 from trainer.references.token import read_token
 

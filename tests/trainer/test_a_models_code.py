@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from trainer.policy import _load_model
+from trainer.config import ModelConfig
+from trainer.fingerprint import model_fingerprint
+from trainer.pretrained import load_model
 from trainer.tokenizers import load_tokenizer
 
 PLANTED = "open({trace!r}, 'w')\n"
@@ -34,7 +36,16 @@ def trace(tmp_path, monkeypatch):
 
 def test_a_models_own_code_is_not_run(trace):
     with pytest.raises(ValueError, match="cannot be loaded"):
-        _load_model(str(trace.parent), revision=None, dtype=None)
+        load_model(
+            str(trace.parent), ModelConfig(path=str(trace.parent)), revision=None
+        )
+
+    assert not trace.exists()
+
+
+def test_a_models_code_is_not_run_for_its_fingerprint(trace):
+    with pytest.raises(ValueError, match="cannot be read"):
+        model_fingerprint(str(trace.parent))
 
     assert not trace.exists()
 

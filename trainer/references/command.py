@@ -13,9 +13,9 @@ import torch
 import transformers
 
 from trainer.config import ModelConfig
+from trainer.fingerprint import model_fingerprint
 from trainer.policy import load_policy
 from trainer.references.addresses import is_private
-from trainer.references.fingerprint import model_fingerprint
 from trainer.references.server import ReferenceServer
 from trainer.references.token import read_or_make_token
 
