@@ -51,6 +51,17 @@ def save_recipe_version(
     return version
 
 
+def free_name(team: Team, name: str) -> str:
+    """This name, or with the first number that makes it one the team does not have."""
+    names = set(
+        RewardRecipe.objects.filter(team=team, name__startswith=name).values_list(
+            "name", flat=True
+        )
+    )
+    candidates = (name, *(f"{name} {number}" for number in range(2, len(names) + 3)))
+    return next(one for one in candidates if one not in names)
+
+
 def _lock(recipe: RewardRecipe) -> RewardRecipe:
     # Two saves at once would otherwise both take the next number.
     return RewardRecipe.objects.select_for_update().get(pk=recipe.pk)

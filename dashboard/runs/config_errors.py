@@ -14,7 +14,15 @@ from dashboard.runs.config_fields import ConfigField, all_fields, put
 from trainer.config import RunConfig
 
 # Parts of the tree that other controls of the form fill.
-CONTROLS = {"model.path": "model", "reward": "recipe"}
+CONTROLS = {
+    "model.path": "model",
+    "reward.recipe": "recipe",
+    "reward.step_recipe": "step_recipe",
+    "evaluation.sets": "keeps_eval_sets",
+    "phases": "phases",
+}
+# How complaints begin that are about phases as a whole.
+OF_PHASES = ('Phase "', "The phases have")
 
 
 @dataclass(slots=True)
@@ -43,6 +51,8 @@ def find_problems(tree: dict[str, Any]) -> Problems:
         path = ".".join(str(part) for part in error["loc"])
         if path in all_fields():
             problems.add(path, _sentence(all_fields()[path], error))
+        elif path.startswith("phases."):
+            problems.add("phases", _phase_sentence(error))
         elif control := _control(path):
             problems.add(control, _message(error))
         else:
@@ -72,6 +82,10 @@ def _message(error: Mapping[str, Any]) -> str:
 
 def _add_cross_field(problems: Problems, tree: dict[str, Any], message: str) -> None:
     problems.together.append(message)
+    if message.startswith(OF_PHASES):
+        problems.add("phases", message)
+    if "reward.step_recipe" in message:
+        problems.add("step_recipe", message)
     for path in all_fields():
         if _default_heals(tree, path, message):
             problems.add(path, message)
@@ -82,6 +96,22 @@ def _default_heals(tree: dict[str, Any], path: str, message: str) -> bool:
     healed = copy.deepcopy(tree)
     put(healed, path, all_fields()[path].default)
     return all(_message(error) != message for error in _errors_of(healed))
+
+
+def _phase_sentence(error: Mapping[str, Any]) -> str:
+    _, number, *place = error["loc"]
+    where = f"Phase {number + 1}" if isinstance(number, int) else "Phases"
+    inside = f", {'.'.join(map(str, place))}" if place else ""
+    if error["type"] == "extra_forbidden":
+        return (
+            f"{where}{inside}: a phase has name, num_steps and changes. Put settings "
+            "under changes."
+        )
+    if error["type"] == "missing":
+        return f"{where}{inside} is missing."
+    return (
+        f"{where}{inside}: {_message(error)}. The value was {_quote(error['input'])}."
+    )
 
 
 def _sentence(setting: ConfigField, error: Mapping[str, Any]) -> str:

@@ -12,11 +12,13 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from dashboard.runs.choice_labels import label_choice
+from dashboard.runs.field_groups import GROUPS
 from trainer.config import RunConfig
 
 Kind = Literal["whole", "number", "switch", "choice", "text"]
 
-# Chosen elsewhere on the form: the model, the dataset and the reward recipe.
+# Other controls of the form hold these, or Clone carries them over.
 ELSEWHERE = frozenset(
     {
         "model.path",
@@ -76,6 +78,27 @@ class ConfigField:
     def default_text(self) -> str:
         return self.write(self.default)
 
+    @property
+    def options(self) -> list[tuple[str, str]]:
+        """What a choice sends, and what it says."""
+        texts = ([""] if self.is_optional else []) + [str(c) for c in self.choices]
+        return [(text, label_choice(self.path, text)) for text in texts]
+
+    def show(self, text: str) -> str:
+        """A text of the form as a sentence names it."""
+        if self.kind == "switch":
+            return "on" if text else "off"
+        return text or "empty"
+
+    def is_same(self, text: str, other: str) -> bool:
+        """Whether two texts mean one value: 1e-6 and 0.000001."""
+        if self.kind not in ("whole", "number"):
+            return text == other
+        try:
+            return float(text) == float(other)
+        except ValueError:
+            return text.strip() == other.strip()
+
     def read(self, text: str) -> Any:
         """What the form holds, as RunConfig takes it; pydantic reads the numbers."""
         if self.kind == "switch":
@@ -111,13 +134,21 @@ def write_number(number: float) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FieldGroup:
+    """Settings of a part that are thought about together."""
+
+    title: str
+    fields: tuple[ConfigField, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ConfigPart:
     """The settings of one part of the tree that are not among the main ones."""
 
     name: str
     title: str
     help: str
-    fields: tuple[ConfigField, ...]
+    groups: tuple[FieldGroup, ...]
 
 
 @cache
@@ -142,8 +173,19 @@ def advanced_parts() -> tuple[ConfigPart, ...]:
         if fields:
             about = (_part_type(info).__doc__ or "").strip()
             title = PART_TITLES.get(name, name.capitalize())
-            parts.append(ConfigPart(name=name, title=title, help=about, fields=fields))
+            groups = _groups(name, fields)
+            parts.append(ConfigPart(name=name, title=title, help=about, groups=groups))
     return tuple(parts)
+
+
+def _groups(part: str, fields: tuple[ConfigField, ...]) -> tuple[FieldGroup, ...]:
+    """As GROUPS has them; what it does not name comes last, so nothing is lost."""
+    left = {field.path.removeprefix(f"{part}."): field for field in fields}
+    groups = [
+        FieldGroup(title=title, fields=tuple(left.pop(n) for n in names if n in left))
+        for title, names in GROUPS.get(part, ())
+    ]
+    return (*groups, FieldGroup(title="", fields=tuple(left.values())))
 
 
 def _part_type(info: FieldInfo) -> type[BaseModel]:

@@ -9,21 +9,20 @@ from typing import Any
 
 from dashboard.datasets.models import DatasetVersion
 from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.bound_fields import Binder
 from dashboard.runs.config_errors import Problems, find_problems
-from dashboard.runs.config_fields import (
-    ConfigField,
-    ConfigPart,
-    advanced_parts,
-    main_fields,
-    read_texts,
-    read_tree,
-    write_texts,
-)
+from dashboard.runs.config_fields import read_texts, read_tree
 from dashboard.runs.directory import ROWS
+from dashboard.runs.launch_checks import check_files, check_rows
 from dashboard.runs.model_choices import StarterModel, check_model, label_model
 from dashboard.runs.models import Run
+from dashboard.runs.phase_text import read_phases
+from dashboard.runs.starts import Start, default_start
 from trainer.config import RunConfig
+from trainer.rewards.spec import Recipe
 
+# In place of a recipe's number: the start's own, which need not be the team's.
+AS_START = "start"
 LONGEST_NAME = Run._meta.get_field("name").max_length or 80
 
 
@@ -45,6 +44,10 @@ class Choices:
             (version for version in self.recipes if str(version.pk) == pk), None
         )
 
+    def find_same_recipe(self, spec: dict[str, Any]) -> RecipeVersion | None:
+        """The team's own version of a recipe, the newest when there are several."""
+        return next((version for version in self.recipes if version.spec == spec), None)
+
     def find_starter(self, key: str) -> StarterModel | None:
         return next((starter for starter in self.starters if starter.key == key), None)
 
@@ -60,33 +63,6 @@ class Launch:
     model_label: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BoundField:
-    """A setting with what the form holds for it."""
-
-    field: ConfigField
-    text: str
-    errors: list[str]
-
-    @property
-    def is_changed(self) -> bool:
-        return self.text != self.field.default_text
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BoundPart:
-    part: ConfigPart
-    fields: list[BoundField]
-
-    @property
-    def num_changed(self) -> int:
-        return sum(bound.is_changed for bound in self.fields)
-
-    @property
-    def is_open(self) -> bool:
-        return any(bound.errors for bound in self.fields)
-
-
 @dataclass(kw_only=True)
 class LaunchForm:
     choices: Choices
@@ -95,11 +71,30 @@ class LaunchForm:
     model_other: str = ""
     dataset: str = ""  # ids of versions
     recipe: str = ""
-    texts: dict[str, str] = field(default_factory=lambda: write_texts({}))
+    step_recipe: str = ""  # an id, AS_START or ""
+    keeps_eval_sets: bool = True
+    start: Start = field(default_factory=default_start)
+    texts: dict[str, str] = field(default_factory=dict)
+    phases: str = ""
     problems: Problems = field(default_factory=Problems)
 
     @classmethod
-    def from_post(cls, post: Mapping[str, Any], choices: Choices) -> LaunchForm:
+    def from_start(cls, start: Start, choices: Choices, name: str) -> LaunchForm:
+        form = cls(choices=choices, name=name, model="", start=start)
+        form.texts, form.phases = dict(start.texts), start.phases
+        if start.step_recipe is not None:
+            same = choices.find_same_recipe(start.step_recipe)
+            form.step_recipe = str(same.pk) if same else AS_START
+        if start.run is not None:
+            form._take_over(start.run)
+        elif start.recipe and (own := choices.find_same_recipe(start.recipe)):
+            form.recipe = str(own.pk)
+        return form
+
+    @classmethod
+    def from_post(
+        cls, post: Mapping[str, Any], choices: Choices, start: Start
+    ) -> LaunchForm:
         return cls(
             choices=choices,
             name=post.get("name", "").strip(),
@@ -107,7 +102,11 @@ class LaunchForm:
             model_other=post.get("model_other", "").strip(),
             dataset=post.get("dataset", ""),
             recipe=post.get("recipe", ""),
+            step_recipe=post.get("step_recipe", ""),
+            keeps_eval_sets=post.get("keeps_eval_sets") == "on",
+            start=start,
             texts=read_texts(post),
+            phases=post.get("phases", "").strip(),
         )
 
     @property
@@ -126,9 +125,8 @@ class LaunchForm:
         known = any(starter.path == path for starter in self.choices.starters)
         self.model, self.model_other = (path, "") if known else ("", path)
 
-    def take_over(self, run: Run) -> None:
-        """Everything the run was launched with, but for its name."""
-        self.texts = write_texts(run.config)
+    def _take_over(self, run: Run) -> None:
+        """What the run was launched with, but for its name and its settings."""
         self.use_model(str(run.config["model"]["path"]))
         self.dataset = str(run.dataset_version_id)
         self.recipe = str(run.recipe_version_id)
@@ -137,8 +135,19 @@ class LaunchForm:
         """Nobody needs to choose from one."""
         if len(self.choices.datasets) == 1:
             self.dataset = str(self.choices.datasets[0].pk)
-        if len(self.choices.recipes) == 1:
+        if len(self.choices.recipes) == 1 and self.wants_recipe is None:
             self.recipe = str(self.choices.recipes[0].pk)
+
+    def choose_starter(self) -> None:
+        """One that can write text, unless the reward is for the Countdown model."""
+        starters = {starter.key: starter for starter in self.choices.starters}
+        recipe = self.recipe_version
+        rules = recipe.spec.get("rules", []) if recipe else []
+        is_countdown = any(rule.get("kind") == "countdown" for rule in rules)
+        wanted = ("countdown", "smollm2") if is_countdown else ("smollm2", "countdown")
+        keys = [key for key in wanted if key in starters] or list(starters)
+        if keys:
+            self.use_model(starters[keys[0]].path)
 
     def forget_problems(self) -> None:
         """A form that nobody has sent yet complains about nothing."""
@@ -148,10 +157,15 @@ class LaunchForm:
         """What to launch; None when there are problems, which are kept."""
         dataset, recipe = self.dataset_version, self.recipe_version
         tree = self._tree(recipe)
+        unreadable = self._put_phases(tree)
         self.problems = find_problems(tree)
+        if unreadable:
+            self.problems.add("phases", unreadable)
         self._check_choices()
         if dataset and not self.problems:
-            self._check_rows(RunConfig.model_validate(tree), dataset)
+            config = RunConfig.model_validate(tree)
+            check_rows(config, dataset, self.problems)
+            check_files(config, self.eval_sets, self.problems)
         if self.problems or dataset is None or recipe is None:
             return None
         return Launch(
@@ -167,8 +181,29 @@ class LaunchForm:
         # What is not chosen yet is said by _check_choices; the rest is still checked.
         tree["model"]["path"] = self.model_path or "not chosen"
         tree["data"]["rows"] = ROWS
-        tree["reward"] = {"recipe": recipe.spec if recipe else {}}
+        tree["reward"]["recipe"] = recipe.spec if recipe else {}
+        tree["reward"]["step_recipe"] = self.step_spec
+        tree["evaluation"]["sets"] = self.eval_sets
         return tree
+
+    def _put_phases(self, tree: dict[str, Any]) -> str:
+        """What is wrong with their text; "" when they are in the tree."""
+        try:
+            tree["phases"] = read_phases(self.phases)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    @property
+    def step_spec(self) -> dict[str, Any] | None:
+        if self.step_recipe == AS_START:
+            return self.start.step_recipe
+        chosen = self.choices.find_recipe(self.step_recipe)
+        return chosen.spec if chosen else None
+
+    @property
+    def eval_sets(self) -> dict[str, str]:
+        return self.start.eval_sets if self.keeps_eval_sets else {}
 
     def _check_choices(self) -> None:
         problems = self.problems
@@ -193,42 +228,26 @@ class LaunchForm:
                 f"The name {self.name[:80]!r} holds a line break or another control "
                 "character. Remove it.",
             )
-        for control, text in {"model_other": self.model_path, **self.texts}.items():
+        typed = {"model_other": self.model_path, "phases": self.phases, **self.texts}
+        for control, text in typed.items():
             if "\x00" in text:
                 self.problems.add(control, "This holds a NUL character. Remove it.")
-
-    def _check_rows(self, config: RunConfig, dataset: DatasetVersion) -> None:
-        """The engine refuses these as well, but only once a worker is busy with it."""
-        num_train = dataset.num_rows - config.data.num_eval_rows
-        if num_train < 1:
-            self.problems.add(
-                "data.num_eval_rows",
-                f"{config.data.num_eval_rows:,} held-out prompts leave none of the "
-                f"{dataset.num_rows:,} rows of {dataset} to train on. Hold out fewer.",
-            )
-        elif config.rollout.prompts_per_step > num_train:
-            self.problems.add(
-                "rollout.prompts_per_step",
-                f"A step takes {config.rollout.prompts_per_step:,} distinct prompts, "
-                f"but {num_train:,} rows of {dataset} are left to train on. Take "
-                "fewer.",
-            )
 
     # What the template shows.
 
     @property
-    def main(self) -> list[BoundField]:
-        return [self._bind(setting) for setting in main_fields()]
+    def fields(self) -> Binder:
+        return Binder(
+            texts=self.texts,
+            start=self.start,
+            problems=self.problems,
+            has_phases=bool(self.phases),
+        )
 
     @property
-    def parts(self) -> list[BoundPart]:
-        return [
-            BoundPart(
-                part=part, fields=[self._bind(setting) for setting in part.fields]
-            )
-            for part in advanced_parts()
-        ]
-
-    def _bind(self, setting: ConfigField) -> BoundField:
-        errors = self.problems.beside.get(setting.path, [])
-        return BoundField(field=setting, text=self.texts[setting.path], errors=errors)
+    def wants_recipe(self) -> Recipe | None:
+        """The start's reward, when the team has no such recipe yet."""
+        spec = self.start.recipe
+        if self.start.run or not spec or self.choices.find_same_recipe(spec):
+            return None
+        return Recipe.model_validate(spec)

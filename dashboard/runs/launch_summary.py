@@ -9,7 +9,7 @@ from functools import lru_cache
 from dashboard.accounts.templatetags.numbers import si, sig4
 from dashboard.datasets.models import DatasetRow
 from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.config_fields import MAIN, all_fields, write_texts
+from dashboard.runs.config_fields import main_fields, write_texts
 from dashboard.runs.forms import Launch, LaunchForm
 from dashboard.runs.model_choices import StarterModel
 from trainer.config import RunConfig
@@ -52,26 +52,11 @@ def summarize(form: LaunchForm) -> Summary:
 
 
 def _amounts(launch: Launch) -> list[Amount]:
-    config, rollout = launch.config, launch.config.rollout
-    per_step = config.completions_per_step
-    steps, passes = config.optim.num_steps, config.optim.updates_per_batch
+    config = launch.config
     return [
-        Amount(
-            title="Completions per step",
-            value=f"{per_step:,}",
-            how=f"{rollout.prompts_per_step:,} prompts × {rollout.group_size:,}",
-        ),
-        Amount(
-            title="Tokens sampled per step",
-            value=f"up to {si(per_step * rollout.max_new_tokens)}",
-            how=f"{per_step:,} completions × {rollout.max_new_tokens:,}",
-        ),
-        Amount(
-            title="Updates",
-            value=f"{steps * passes:,}",
-            how=f"{steps:,} steps × {passes:,}",
-        ),
-        Amount(title="Completions in all", value=si(per_step * steps)),
+        *_per_step(config),
+        _updates(config),
+        Amount(title="Completions in all", value=si(_num_completions(config))),
         Amount(
             title="Passes over the prompts",
             value=sig4(_passes(launch)),
@@ -82,13 +67,62 @@ def _amounts(launch: Launch) -> list[Amount]:
     ]
 
 
+def _per_step(config: RunConfig) -> list[Amount]:
+    """Of the run's longest phase; others may take more or fewer."""
+    longest = max(config.stages, key=lambda stage: stage.config.optim.num_steps)
+    rollout, per_step = longest.config.rollout, longest.config.completions_per_step
+    of_phase = f" in {longest.name}" if longest.name else ""
+    refills = rollout.max_refills if rollout.dynamic_sampling == "refill" else 0
+    amounts = [
+        Amount(
+            title=f"Completions per step{of_phase}",
+            value=f"{per_step:,}",
+            how=f"{rollout.prompts_per_step:,} prompts × {rollout.group_size:,}",
+        ),
+        Amount(
+            title=f"Tokens sampled per step{of_phase}",
+            value=f"up to {si(per_step * rollout.max_new_tokens * (1 + refills))}",
+            how=f"{per_step:,} completions × {rollout.max_new_tokens:,}"
+            + (f", and up to {refills:,} refills" if refills else ""),
+        ),
+    ]
+    return amounts if rollout.source != "dataset" else amounts[:1]
+
+
+def _updates(config: RunConfig) -> Amount:
+    if len(config.stages) > 1:
+        total = sum(_updates_of(stage.config) for stage in config.stages)
+        how = f"over {len(config.stages)} phases"
+        return Amount(title="Updates", value=f"{total:,}", how=how)
+    optim = config.optim
+    factors = [f"{optim.num_steps:,} steps", f"{optim.updates_per_batch:,}"]
+    if optim.minibatches > 1:
+        factors.append(f"{optim.minibatches:,} minibatches")
+    total = _updates_of(config)
+    return Amount(title="Updates", value=f"{total:,}", how=" × ".join(factors))
+
+
+def _updates_of(config: RunConfig) -> int:
+    optim = config.optim
+    return optim.num_steps * optim.updates_per_batch * optim.minibatches
+
+
+def _num_completions(config: RunConfig) -> int:
+    return sum(
+        stage.config.completions_per_step * stage.config.optim.num_steps
+        for stage in config.stages
+    )
+
+
 def _num_train(launch: Launch) -> int:
     return launch.dataset_version.num_rows - launch.config.data.num_eval_rows
 
 
 def _passes(launch: Launch) -> float:
-    config = launch.config
-    prompts = config.optim.num_steps * config.rollout.prompts_per_step
+    prompts = sum(
+        stage.config.optim.num_steps * stage.config.rollout.prompts_per_step
+        for stage in launch.config.stages
+    )
     return prompts / _num_train(launch)
 
 
@@ -159,10 +193,10 @@ def _compare_with_starter(form: LaunchForm, summary: Summary) -> None:
     if not starters or not starters[0].has_settings:
         return
     made_with = write_texts(starters[0].read_settings())
-    fields = all_fields()
     summary.starter = starters[0]
     summary.differences = [
-        f"{fields[path].title} {made_with[path] or 'empty'}"
-        for path in MAIN
-        if path != "seed" and made_with[path] != form.texts[path]
+        f"{setting.title} {setting.show(made_with[setting.path])}"
+        for setting in main_fields()
+        if setting.path != "seed"
+        and not setting.is_same(made_with[setting.path], form.texts[setting.path])
     ]

@@ -92,7 +92,12 @@ def write_setting(value: object) -> str:
         case BaseModel():
             tree = value.model_dump(mode="json")
             return json.dumps(tree, indent=2, ensure_ascii=False)
-        case list() | dict():
+        case list() | tuple() | dict() if not value:
+            return "none"
+        case tuple() if isinstance(value[0], BaseModel):
+            trees = [part.model_dump(mode="json") for part in value]
+            return json.dumps(trees, indent=2, ensure_ascii=False)
+        case list() | tuple() | dict():
             return json.dumps(value, ensure_ascii=False)
     return str(value)
 
@@ -103,7 +108,11 @@ def write_json(config: RunConfig) -> str:
 
 def write_toml(config: RunConfig) -> str:
     """TOML has no null: a setting without a value is left out."""
-    return "\n".join(_toml_lines(config.model_dump(mode="json"), "")).strip() + "\n"
+    return write_toml_tree(config.model_dump(mode="json"))
+
+
+def write_toml_tree(tree: Mapping[str, Any]) -> str:
+    return "\n".join(_toml_lines(tree, "")).strip() + "\n"
 
 
 def _toml_lines(tree: Mapping[str, Any], path: str) -> Iterator[str]:

@@ -46,6 +46,7 @@ VIEWERS_POST = {
     "runs_live": 405,
     "run_new": 403,
     "run_new_summary": 403,
+    "run_new_recipe": 403,
     "run": 405,
     "run_stop": 403,
     "run_stream": 405,
@@ -67,7 +68,13 @@ VIEWERS_GET = {
     "run_curves": 400,  # without ?metrics=
     "run_log_download": 404,  # nothing was logged
 }
-POST_ONLY = {"run_stop", "run_new_summary", "reward_check", "reward_try"}
+POST_ONLY = {
+    "run_stop",
+    "run_new_summary",
+    "run_new_recipe",
+    "reward_check",
+    "reward_try",
+}
 
 
 def _walk(patterns: list[Any]) -> Iterator[URLPattern]:

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
@@ -9,29 +13,43 @@ from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion
 from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.config_fields import write_texts
+from dashboard.rewards.sentences import recipe_sentence
+from dashboard.rewards.services import free_name, save_recipe_version
 from dashboard.runs.forms import Choices, Launch, LaunchForm
+from dashboard.runs.idle_fields import describe_idle
 from dashboard.runs.launch_summary import summarize, warn
 from dashboard.runs.model_choices import starter_models
 from dashboard.runs.models import Run
 from dashboard.runs.names import propose_name
-from dashboard.runs.queries import get_run
+from dashboard.runs.phase_text import EXAMPLE
 from dashboard.runs.services import launch_run
+from dashboard.runs.starts import (
+    Start,
+    default_start,
+    find_start,
+    offer_presets,
+    offer_starters,
+)
+from trainer.rewards.spec import Recipe
+
+# What the form's address keeps when a preset's reward was saved.
+KEPT = ("preset", "scaled", "name", "model", "dataset")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_new(request: HttpRequest, team: str) -> HttpResponse:
     team_ = get_writable_team(request, team)
+    choices = _choices(team_)
     if request.method != "POST":
-        cloned_from = _cloned_from(team_, request.GET.get("clone", ""))
-        form = _prefilled(request, team_, cloned_from)
-        return _show(request, team_, form, cloned_from)
-    cloned_from = _cloned_from(team_, request.POST.get("clone", ""))
-    form = LaunchForm.from_post(request.POST, _choices(team_))
+        start, unknown = _start(request.GET, team_, choices)
+        form = _prefilled(request, team_, choices, start)
+        return _show(request, team_, form, unknown=unknown)
+    start, _ = _start(request.POST, team_, choices)
+    form = LaunchForm.from_post(request.POST, choices, start)
     launch = form.check()
     if launch is None or _must_confirm(request, launch):
-        return _show(request, team_, form, cloned_from, status=422)
-    run = _launch(request, team_, launch, cloned_from)
+        return _show(request, team_, form, status=422)
+    run = _launch(request, team_, launch, cloned_from=start.run)
     return redirect("run", team_.slug, run.pk)
 
 
@@ -39,7 +57,9 @@ def run_new(request: HttpRequest, team: str) -> HttpResponse:
 def run_new_summary(request: HttpRequest, team: str) -> HttpResponse:
     """What the form, as it stands, amounts to; changes nothing."""
     team_ = get_writable_team(request, team)
-    form = LaunchForm.from_post(request.POST, _choices(team_))
+    choices = _choices(team_)
+    start, _ = _start(request.POST, team_, choices)
+    form = LaunchForm.from_post(request.POST, choices, start)
     context = {
         "team": team_,
         "form": form,
@@ -49,12 +69,33 @@ def run_new_summary(request: HttpRequest, team: str) -> HttpResponse:
     return render(request, "runs/launch_summary.html", context)
 
 
+@require_POST
+def run_new_recipe(request: HttpRequest, team: str) -> HttpResponse:
+    """Keep the reward of a preset as a recipe of the team, and go back to the form."""
+    team_ = get_writable_team(request, team)
+    start, _ = _start(request.POST, team_, _choices(team_))
+    if start.recipe is None:
+        raise Http404("This start brings no reward.")
+    assert isinstance(request.user, User)
+    version = save_recipe_version(
+        team=team_,
+        name=free_name(team_, f"{start.name} reward"),
+        recipe=Recipe.model_validate(start.recipe),
+        user=request.user,
+        description=f"The reward of {start.title}.",
+    )
+    messages.success(request, f"Saved as {version}.")
+    kept = {name: request.POST[name] for name in KEPT if request.POST.get(name)}
+    query = urlencode({**kept, "recipe": version.pk})
+    return redirect(f"{reverse('run_new', args=[team_.slug])}?{query}")
+
+
 def _must_confirm(request: HttpRequest, launch: Launch) -> bool:
     return bool(warn(launch)) and request.POST.get("confirmed") != "on"
 
 
 def _launch(
-    request: HttpRequest, team: Team, launch: Launch, cloned_from: Run | None
+    request: HttpRequest, team: Team, launch: Launch, *, cloned_from: Run | None
 ) -> Run:
     assert isinstance(request.user, User)
     return launch_run(
@@ -73,27 +114,54 @@ def _show(
     request: HttpRequest,
     team: Team,
     form: LaunchForm,
-    cloned_from: Run | None,
+    *,
+    unknown: str = "",
     status: int = 200,
 ) -> HttpResponse:
     is_first_look = status == 200
     summary = summarize(form)
+    wanted = form.wants_recipe
     if is_first_look:
         form.forget_problems()
     context = {
         "team": team,
         "form": form,
         "summary": summary,
-        "cloned_from": cloned_from,
+        "unknown_start": unknown,
+        "presets": offer_presets(),
+        "starter_settings": offer_starters(form.choices.starters),
+        "kept": [(name, kept) for name, kept in _kept(form) if kept],
+        "wanted_sentence": recipe_sentence(wanted) if wanted else "",
+        "idle_table": describe_idle(),
+        "phases_example": EXAMPLE,
         "must_confirm": bool(summary.warnings) and not is_first_look,
         "summary_url": reverse("run_new_summary", args=[team.slug]),
     }
     return render(request, "runs/launch.html", context, status=status)
 
 
-def _cloned_from(team: Team, pk: str) -> Run | None:
-    """The run in ?clone=; another team's is as unknown as none."""
-    return get_run(team, int(pk)) if pk.isdecimal() and len(pk) < 19 else None
+def _kept(form: LaunchForm) -> list[tuple[str, str]]:
+    """What stays chosen when the settings begin anew."""
+    return [
+        ("name", form.name),
+        ("model", form.model_path),
+        ("dataset", form.dataset),
+        ("recipe", form.recipe),
+    ]
+
+
+def _start(query: Mapping[str, str], team: Team, choices: Choices) -> tuple[Start, str]:
+    """Where the settings begin; with an unknown name the defaults, and a sentence."""
+    key = query.get("preset", "")
+    clone = query.get("clone", "")
+    if not key and clone.isdecimal() and len(clone) < 19:
+        key = f"run-{clone}"
+    scaled = query.get("scaled") == "1"
+    try:
+        start = find_start(key, team=team, starters=choices.starters, scaled=scaled)
+    except ValueError as error:
+        return default_start(), str(error)
+    return start, ""
 
 
 def _choices(team: Team) -> Choices:
@@ -110,18 +178,17 @@ def _choices(team: Team) -> Choices:
     )
 
 
-def _prefilled(request: HttpRequest, team: Team, cloned_from: Run | None) -> LaunchForm:
-    choices = _choices(team)
-    form = LaunchForm(choices=choices, name=propose_name(team), model="")
-    if len(choices.starters) == 1:
-        form.use_model(choices.starters[0].path)
-    if cloned_from is not None:
-        form.take_over(cloned_from)
-    starter = choices.find_starter(request.GET.get("preset", ""))
-    if starter is not None:
-        form.use_model(starter.path)
-        form.texts = write_texts(starter.read_settings())
-    form.dataset = request.GET.get("dataset") or form.dataset
-    form.recipe = request.GET.get("recipe") or form.recipe
+def _prefilled(
+    request: HttpRequest, team: Team, choices: Choices, start: Start
+) -> LaunchForm:
+    given = request.GET
+    form = LaunchForm.from_start(start, choices, given.get("name", ""))
+    form.name = form.name or propose_name(team)
+    form.dataset = given.get("dataset") or form.dataset
+    form.recipe = given.get("recipe") or form.recipe
     form.choose_only_ones()
+    if model := given.get("model"):
+        form.use_model(model)
+    elif not form.model_path:
+        form.choose_starter()
     return form

@@ -1,5 +1,8 @@
-// The launch form: shows the box for another model only when it is meant, and takes
-// the reader to what is wrong. The summary beside it is htmx's work.
+// The launch form: shows the box for another model only when it is meant, says beside
+// each setting how its value came about and whether it does anything, and takes the
+// reader to what is wrong. The summary beside the form is htmx's work.
+
+import { findIdle, isSame, showText } from "../launch/settings.js";
 
 const form = document.getElementById("launch-form");
 const model = form.elements.model;
@@ -11,6 +14,100 @@ function showOther() {
 
 model.addEventListener("change", showOther);
 showOther();
+
+// Another start fills the form anew; what is chosen above the settings stays.
+const start = document.getElementById("start-form");
+start.querySelector("button").hidden = true;
+
+function keepChoices(target) {
+  const chosen = {
+    name: form.elements.name.value,
+    model: model.value || form.elements.model_other.value,
+    dataset: form.elements.dataset.value,
+    recipe: form.elements.recipe.value,
+  };
+  for (const [name, value] of Object.entries(chosen)) {
+    const field =
+      target.querySelector(`input[name="${name}"]`) ?? addHidden(target, name);
+    field.value = value;
+    field.disabled = value === "";
+  }
+}
+
+function addHidden(target, name) {
+  const field = document.createElement("input");
+  field.type = "hidden";
+  field.name = name;
+  target.append(field);
+  return field;
+}
+
+start.addEventListener("change", () => start.requestSubmit());
+start.addEventListener("submit", () => {
+  keepChoices(start);
+  // A preset brings its own reward, unless the team has it not.
+  start.querySelector('input[name="recipe"]').disabled = true;
+});
+const recipe = document.querySelector("[data-start-recipe]");
+recipe?.addEventListener("submit", () => keepChoices(recipe));
+
+// What launch_field.html says beside a setting, kept true while one types.
+const startName = form.dataset.start;
+const idleTable = JSON.parse(document.getElementById("idle-table").textContent);
+const settings = [...form.querySelectorAll("[data-setting]")];
+
+function textOf(setting) {
+  const control = form.elements[setting.dataset.setting];
+  if (!control) return "";
+  if (control.type === "checkbox") return control.checked ? "on" : "";
+  return control.value.replaceAll("\r\n", "\n");
+}
+
+function mark({ kind, default: byDefault, from }, text) {
+  const isChanged = !isSame(kind, text, byDefault);
+  const shownDefault = showText(kind, byDefault);
+  if (!startName) return isChanged ? `default ${shownDefault}` : "";
+  if (!isSame(kind, text, from))
+    return `changed from ${startName}: ${showText(kind, from)}`;
+  return isChanged ? `from ${startName}, default ${shownDefault}` : "";
+}
+
+function showMarks() {
+  for (const setting of settings) {
+    const element = setting.querySelector("[data-mark]");
+    if (!element) continue;
+    const text = mark(setting.dataset, textOf(setting));
+    element.textContent = text;
+    element.hidden = text === "";
+  }
+  for (const part of form.querySelectorAll("[data-part]")) {
+    const changed = [...part.querySelectorAll("[data-kind]")].filter(
+      (setting) => !isSame(setting.dataset.kind, textOf(setting), setting.dataset.from),
+    ).length;
+    const count = part.querySelector("[data-num-changed]");
+    count.textContent = `${changed} changed`;
+    count.hidden = changed === 0;
+  }
+}
+
+function showIdle() {
+  const texts = new Map(settings.map((one) => [one.dataset.setting, textOf(one)]));
+  // A phase may give a setting its effect.
+  const hasPhases = form.elements.phases.value.trim() !== "";
+  const idle = hasPhases ? new Map() : findIdle(idleTable, texts);
+  for (const setting of settings) {
+    const reason = idle.get(setting.dataset.setting);
+    const element = setting.querySelector("[data-idle]");
+    setting.classList.toggle("is-idle", reason !== undefined);
+    element.hidden = reason === undefined;
+    if (reason !== undefined) element.textContent = `no effect: ${reason}`;
+  }
+}
+
+form.addEventListener("input", () => {
+  showMarks();
+  showIdle();
+});
 
 const wrong = form.querySelector("[aria-invalid=true], [data-problems]");
 if (wrong) wrong.focus();

@@ -94,8 +94,8 @@ def test_what_differs_from_the_default_is_marked(
 ) -> None:
     page = alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text
 
-    assert 'class="launch-default">default 1e-6</span>' in page
-    assert re.search(r"Optimizer</span>.*1 changed", page)
+    assert f"from run #{parent.pk}, default 1e-6</span>" in page
+    assert re.search(rf"Optimizer</span>.*1 from run #{parent.pk}<", page)
 
 
 def test_a_config_of_an_older_release_is_cloned_as_far_as_it_goes(

@@ -114,7 +114,7 @@ def test_settings_reach_the_config_in_their_types(
 @pytest.mark.parametrize(
     ("field", "text", "sentence"),
     [
-        ("rollout.group_size", "1", "Group size must be at least 2; got “1”."),
+        ("rollout.group_size", "0", "Group size must be at least 1; got “0”."),
         ("rollout.group_size", "2.5", "Group size must be a whole number; got “2.5”."),
         ("rollout.group_size", "", "Group size is empty. Its default is 8."),
         (
@@ -307,7 +307,7 @@ def test_the_summary_names_what_is_wrong(
 
     page = alice_client.post(f"/{team.slug}/runs/new/summary", form).text
 
-    assert "Group size must be at least 2" in page
+    assert "A group of 1 completion has nothing to compare with" in page
 
 
 def test_rows_that_a_rule_cannot_score_are_told_before_launch(

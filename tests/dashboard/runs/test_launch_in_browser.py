@@ -22,8 +22,8 @@ def test_numbers_follow_while_settings_are_typed(page: Page, team: Team) -> None
     page.get_by_label("Group size").fill("4")
 
     expect(summary).to_contain_text("16 prompts × 4")
-    page.get_by_label("Group size").fill("1")
-    expect(summary).to_contain_text("Group size must be at least 2")
+    page.get_by_label("Group size").fill("0")
+    expect(summary).to_contain_text("Group size must be at least 1")
 
 
 def test_a_warning_is_confirmed_before_the_launch(page: Page, team: Team) -> None:

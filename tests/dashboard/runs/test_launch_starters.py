@@ -10,7 +10,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from tests.dashboard.runs.launching import make_dataset, make_recipe
+from tests.dashboard.runs.launching import COUNTDOWN, make_dataset, make_recipe
 
 RUN_TOML = """
 [model]
@@ -68,7 +68,22 @@ def test_a_pretrained_model_needs_no_note_of_its_making(
 
     page = _page(alice_client, team)
 
-    assert f'<option value="{model}">SmolLM2-135M-Instruct</option>' in page
+    assert f'<option value="{model}" selected>SmolLM2-135M-Instruct</option>' in page
+    assert f'<option value="{starter}/model">Countdown starter' in page
+
+
+def test_a_countdown_reward_preselects_the_countdown_model(
+    alice_client: Client, team: Team, starter: Path
+) -> None:
+    model = starter.parent / "smollm2" / "model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    reward = make_recipe(team, "countdown", COUNTDOWN)
+    make_recipe(team)
+
+    page = _page(alice_client, team, f"?recipe={reward.pk}")
+
+    assert f'<option value="{starter}/model" selected>Countdown starter' in page
 
 
 def test_settings_that_suit_the_starter_are_one_click_away(

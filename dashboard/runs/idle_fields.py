@@ -1,0 +1,201 @@
+"""Settings that do nothing while others stand as they do.
+
+The launch form marks them "no effect"; launch.js reads the same table, so the marks
+follow what is typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+ZERO = ("0",)
+EMPTY = ("",)
+FRESH_RATIO = {
+    "optim.updates_per_batch": ("1",),
+    "optim.minibatches": ("1",),
+    "loss.old_logprobs": ("policy",),
+}
+NOT_COMPARED = ("indicator", "ones", "preference")
+NOT_A_SERVER = ("auto", "none", "frozen", "base")
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """These settings do nothing when each of `when` has one of its values."""
+
+    paths: tuple[str, ...]
+    when: Mapping[str, tuple[str, ...]]
+    reason: str
+
+
+def _loss(*names: str) -> tuple[str, ...]:
+    return tuple(f"loss.{name}" for name in names)
+
+
+IDLE = (
+    Idle(
+        ("model.lora_alpha", "model.lora_targets"),
+        {"model.lora_rank": ZERO},
+        "the LoRA rank is 0",
+    ),
+    Idle(
+        ("data.completion_column",),
+        {"rollout.source": ("policy", "start")},
+        "completions are sampled",
+    ),
+    Idle(
+        ("rollout.top_p", "rollout.top_k"),
+        {"rollout.source": ("dataset",)},
+        "nothing is sampled to train on",
+    ),
+    Idle(
+        ("rollout.max_refills",),
+        {"rollout.dynamic_sampling": ("off", "drop")},
+        "dynamic sampling does not refill",
+    ),
+    Idle(
+        ("reward.overlong_penalty",),
+        {"reward.overlong_buffer_tokens": ZERO},
+        "the overlong buffer is 0",
+    ),
+    Idle(
+        ("reward.step_pattern", "reward.step_recipe"),
+        {"advantage.credit": ("outcome", *NOT_COMPARED)},
+        "credit is not process",
+    ),
+    Idle(
+        tuple(
+            f"advantage.{name}"
+            for name in ("baseline", "scale", "ddof", "eps", "combine", "singleton")
+        ),
+        {"advantage.credit": NOT_COMPARED},
+        "this credit does not compare rewards within a group",
+    ),
+    Idle(
+        ("advantage.ddof",),
+        {"advantage.scale": ("mean", "none")},
+        "nothing is divided by a standard deviation",
+    ),
+    Idle(("advantage.eps",), {"advantage.scale": ("none",)}, "nothing is divided"),
+    Idle(
+        ("advantage.indicator_threshold",),
+        {"advantage.credit": ("outcome", "process", "ones", "preference")},
+        "credit is not indicator",
+    ),
+    Idle(
+        ("advantage.preference_beta",),
+        {"advantage.credit": ("outcome", "process", "indicator", "ones")},
+        "credit is not preference",
+    ),
+    Idle(
+        _loss("clip_low", "clip_high"),
+        {"loss.surrogate": ("reinforce",)},
+        "reinforce has no ratio",
+    ),
+    Idle(
+        _loss("dual_clip"),
+        {"loss.surrogate": ("reinforce", "cispo")},
+        "this surrogate has no second clip",
+    ),
+    Idle(
+        _loss("old_logprobs"),
+        {"loss.surrogate": ("reinforce",), "loss.importance_correction": EMPTY},
+        "reinforce has no ratio",
+    ),
+    Idle(
+        _loss("clip_low", "clip_high", "dual_clip"),
+        FRESH_RATIO,
+        "with one update a batch the ratio is 1",
+    ),
+    Idle(
+        _loss("importance_cap"),
+        {"loss.importance_correction": EMPTY},
+        "nothing is corrected",
+    ),
+    Idle(
+        _loss("constant_length"),
+        {
+            "loss.aggregation": (
+                "token_mean",
+                "sequence_mean_token_mean",
+                "sequence_mean_token_sum",
+            )
+        },
+        "aggregation is not constant",
+    ),
+    Idle(
+        _loss("kl_estimator", "kl_clamp"),
+        {"loss.kl_coef": ZERO, "reference.kind": ("auto", "none")},
+        "the KL weight is 0",
+    ),
+    Idle(
+        _loss("kl_in", "kl_aggregation", "kl_target", "kl_horizon"),
+        {"loss.kl_coef": ZERO},
+        "the KL weight is 0",
+    ),
+    Idle(
+        _loss("kl_aggregation"),
+        {"loss.kl_in": ("reward",)},
+        "the KL is taken off the rewards",
+    ),
+    Idle(_loss("kl_horizon"), {"loss.kl_target": EMPTY}, "there is no KL target"),
+    Idle(
+        ("reference.reset_every_steps", "reference.mix_every_steps"),
+        {"loss.kl_coef": ZERO, "reference.kind": ("auto", "none")},
+        "there is no reference",
+    ),
+    Idle(
+        ("reference.mix_alpha",),
+        {"reference.mix_every_steps": ZERO},
+        "the reference is never mixed",
+    ),
+    Idle(
+        ("reference.url", "reference.token_file"),
+        {"reference.kind": NOT_A_SERVER},
+        "the reference is not a server",
+    ),
+    Idle(
+        ("optim.final_lr_fraction",),
+        {"optim.schedule": ("constant",)},
+        "the learning rate stays",
+    ),
+    Idle(
+        ("evaluation.samples_per_prompt", "evaluation.temperature"),
+        {"evaluation.every_steps": ZERO},
+        "nothing is evaluated",
+    ),
+)
+
+
+def find_idle(texts: Mapping[str, str]) -> dict[str, str]:
+    """The settings without effect in a form of these texts, and why."""
+    found: dict[str, str] = {}
+    for idle in IDLE:
+        if all(_is_one_of(texts[path], values) for path, values in idle.when.items()):
+            for path in idle.paths:
+                found.setdefault(path, idle.reason)
+    return found
+
+
+def _is_one_of(text: str, values: tuple[str, ...]) -> bool:
+    return any(_means(text.strip(), value) for value in values)
+
+
+def _means(text: str, value: str) -> bool:
+    if text == value:
+        return True
+    try:
+        return float(text) == float(value)
+    except ValueError:
+        return False
+
+
+def describe_idle() -> list[dict[str, object]]:
+    """The table as launch.js reads it."""
+    return list(_describe())
+
+
+def _describe() -> Iterator[dict[str, object]]:
+    for idle in IDLE:
+        yield {"paths": idle.paths, "when": dict(idle.when), "reason": idle.reason}

@@ -1,0 +1,81 @@
+"""A run's phases as text: TOML as the engine's files have them, or JSON."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from dashboard.runs.snapshot import write_toml_tree
+
+EXAMPLE = """\
+[[phases]]
+name = "sft"
+num_steps = 50
+changes.rollout = { source = "dataset", group_size = 1 }
+changes.advantage = { credit = "ones" }
+
+[[phases]]
+name = "grpo"
+num_steps = 150
+"""
+
+
+def read_phases(text: str) -> list[Any]:
+    """The list that RunConfig validates; ValueError says where the text is wrong."""
+    text = text.strip()
+    if not text:
+        return []
+    is_json = text.startswith("{") or text.removeprefix("[").lstrip()[:1] in ("{", "]")
+    tree = _read_json(text) if is_json else _read_toml(text)
+    if isinstance(tree, dict):
+        others = sorted(set(tree) - {"phases"})
+        if others or "phases" not in tree:
+            seen = f"“{others[0]}”" if others else "nothing"
+            raise ValueError(
+                f"Only phases belong here, each beginning with [[phases]]; got {seen}."
+            )
+        tree = tree["phases"]
+    if not isinstance(tree, list):
+        raise ValueError("Phases are a list: begin each with [[phases]].")
+    return tree
+
+
+def _read_toml(text: str) -> Any:
+    try:
+        return tomllib.loads(text.replace("\r\n", "\n"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"This is not TOML: {error}.") from None
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"This is not JSON: {error.msg} at line {error.lineno}, column "
+            f"{error.colno}."
+        ) from None
+    except (ValueError, RecursionError):
+        raise ValueError(
+            "This JSON nests too deep or holds a number that is too long."
+        ) from None
+
+
+def write_phases(phases: Sequence[Any]) -> str:
+    """TOML; JSON where a setting is changed to nothing, which TOML cannot say."""
+    if not phases:
+        return ""
+    text = json.dumps(phases, indent=2, ensure_ascii=False)
+    if any(value is None for value in _leaves(json.loads(text))):
+        return text
+    return write_toml_tree({"phases": phases})
+
+
+def _leaves(tree: Any) -> list[Any]:
+    if isinstance(tree, dict):
+        return [leaf for value in tree.values() for leaf in _leaves(value)]
+    if isinstance(tree, list):
+        return [leaf for value in tree for leaf in _leaves(value)]
+    return [tree]

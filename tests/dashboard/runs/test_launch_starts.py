@@ -1,0 +1,220 @@
+"""What a launch form begins with, and how it says what was changed since."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.runs import starts
+from dashboard.runs.models import Run
+from tests.dashboard.runs.launching import (
+    NUMERIC,
+    make_config,
+    make_dataset,
+    make_recipe,
+    make_run,
+)
+from tests.dashboard.runs.test_clone import _fields
+from trainer.presets.preset import load_preset, preset_names
+
+
+def _get(client: Client, team: Team, query: str) -> str:
+    response = client.get(f"/{team.slug}/runs/new?{query}")
+    assert response.status_code == 200
+    return unescape(response.text)
+
+
+def _marked(page: str, path: str) -> str:
+    block = page[page.index(f'data-setting="{path}"') :]
+    found = re.search(r"<span[^>]*data-mark( hidden)?>(.*?)</span>", block)
+    assert found
+    return "" if found[1] else found[2]
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_fills_the_form(
+    alice_client: Client, team: Team, name: str
+) -> None:
+    preset = load_preset(name)
+
+    page = _get(alice_client, team, f"preset={name}")
+
+    assert f'<option value="{name}" selected>{preset.title}</option>' in page
+    assert preset.source in page
+    assert all(note in page for note in preset.notes)
+    length = preset.effective()["rollout"]["max_new_tokens"]
+    assert f'name="rollout.max_new_tokens" value="{length}"' in page
+
+
+def test_what_a_preset_sets_is_told_beside_the_setting(
+    alice_client: Client, team: Team
+) -> None:
+    page = _get(alice_client, team, "preset=trl")
+
+    assert _marked(page, "rollout.max_new_tokens") == "from trl, default 256"
+    assert _marked(page, "rollout.temperature") == ""
+    assert re.search(r"rollout\.max_new_tokens</th>.*?512.*?256", page, re.DOTALL)
+
+
+def test_what_was_changed_since_is_told_with_the_presets_value(
+    alice_client: Client, team: Team
+) -> None:
+    form = {"preset": "trl", "rollout.max_new_tokens": "64", "loss.clip_low": "0.20"}
+
+    page = unescape(alice_client.post(f"/{team.slug}/runs/new", form).text)
+
+    assert _marked(page, "rollout.max_new_tokens") == "changed from trl: 512"
+    assert _marked(page, "loss.clip_low") == ""
+
+
+def test_an_unknown_preset_is_answered_with_those_there_are(
+    alice_client: Client, team: Team
+) -> None:
+    page = _get(alice_client, team, "preset=nope")
+
+    told = re.search(r'role="alert">(.*?)</p>', page)
+    assert told
+    assert "nope" in told[1]
+    assert "trl" in told[1]
+    assert 'name="optim.learning_rate" value="1e-6"' in page
+
+
+def test_choices_stay_when_the_settings_begin_anew(
+    alice_client: Client, team: Team
+) -> None:
+    dataset = make_dataset(team)
+    make_dataset(team, "words")
+
+    page = _get(
+        alice_client,
+        team,
+        f"preset=trl&name=brave-otter&model=org/model&dataset={dataset.pk}",
+    )
+
+    assert 'name="name" value="brave-otter"' in page
+    assert 'name="model_other" value="org/model"' in page
+    assert f'<option value="{dataset.pk}" selected>' in page
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("name", preset_names())
+def test_a_launched_preset_is_what_the_preset_says(
+    alice_client: Client, team: Team, name: str, scaled: bool
+) -> None:
+    dataset = make_dataset(team, num_rows=100_000)
+    form = {"preset": name, "model": "org/m", "dataset": dataset.pk}
+    form |= {"scaled": "1"} if scaled else {}
+    saved = alice_client.post(f"/{team.slug}/runs/new/recipe", form)
+    page = alice_client.get(saved.headers["Location"]).text
+
+    fields = _fields(page) | {"confirmed": "on"}
+    response = alice_client.post(f"/{team.slug}/runs/new", fields)
+
+    assert response.status_code == 302
+    config = Run.objects.get().config
+    expected = json.loads(json.dumps(load_preset(name).effective(scaled=scaled)))
+    for part, values in expected.items():
+        assert {key: config[part][key] for key in values} == values, part
+
+
+@pytest.fixture
+def rewarding(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A preset that brings a reward of its own."""
+    spec = make_config(reward={"recipe": NUMERIC})["reward"]["recipe"]
+    whole = starts.start_of_preset
+
+    def with_recipe(name: str, *, scaled: bool) -> starts.Start:
+        start = whole(name, scaled=scaled)
+        return starts.Start(
+            key=start.key,
+            title=start.title,
+            name=start.name,
+            texts=start.texts,
+            recipe=spec,
+        )
+
+    monkeypatch.setattr(starts, "start_of_preset", with_recipe)
+    return spec
+
+
+def test_a_presets_reward_is_saved_by_one_button(
+    alice_client: Client, team: Team, rewarding: dict[str, Any]
+) -> None:
+    dataset = make_dataset(team)
+    page = _get(alice_client, team, f"preset=trl&dataset={dataset.pk}")
+    assert "Your team has no such reward yet" in page
+
+    response = alice_client.post(
+        f"/{team.slug}/runs/new/recipe",
+        {"preset": "trl", "dataset": dataset.pk, "name": "brave-otter"},
+    )
+
+    saved = team.recipes.get()
+    assert saved.name == "trl reward"
+    assert saved.versions.get().spec == rewarding
+    after = unescape(alice_client.get(response.headers["Location"]).text)
+    assert "Your team has no such reward yet" not in after
+    assert f'<option value="{saved.versions.get().pk}" selected>' in after
+    assert f'<option value="{dataset.pk}" selected>' in after
+    assert 'name="name" value="brave-otter"' in after
+
+
+def test_a_reward_the_team_has_already_is_chosen(
+    alice_client: Client, team: Team, rewarding: dict[str, Any]
+) -> None:
+    make_recipe(team, "first")
+    own = make_recipe(team, "own", rewarding)
+
+    page = _get(alice_client, team, "preset=trl")
+
+    assert "Your team has no such reward yet" not in page
+    assert f'<option value="{own.pk}" selected>' in page
+
+
+def test_another_reward_is_not_chosen_in_its_place(
+    alice_client: Client, team: Team, rewarding: dict[str, Any]
+) -> None:
+    only = make_recipe(team, "only")
+
+    page = _get(alice_client, team, "preset=trl")
+
+    assert f'<option value="{only.pk}" selected>' not in page
+
+
+def test_a_start_without_a_reward_saves_none(alice_client: Client, team: Team) -> None:
+    response = alice_client.post(f"/{team.slug}/runs/new/recipe", {"preset": ""})
+
+    assert response.status_code == 404
+    assert not team.recipes.exists()
+
+
+def test_a_run_is_a_start_by_either_name(alice_client: Client, team: Team) -> None:
+    config = make_config(optim={"learning_rate": 3e-5})
+    run = make_run(
+        team,
+        "amber-otter",
+        dataset=make_dataset(team),
+        recipe=make_recipe(team),
+        config=config,
+    )
+
+    for query in (f"clone={run.pk}", f"preset=run-{run.pk}"):
+        page = _get(alice_client, team, query)
+        assert _marked(page, "optim.learning_rate") == (
+            f"from run #{run.pk}, default 1e-6"
+        )
+
+
+def test_another_teams_run_is_no_start(
+    charlie_client: Client, alice_client: Client, team: Team
+) -> None:
+    run = make_run(team, "a", dataset=make_dataset(team), recipe=make_recipe(team))
+
+    assert charlie_client.get(f"/other/runs/new?preset=run-{run.pk}").status_code == 404
+    assert alice_client.get(f"/{team.slug}/runs/new?preset=run-0").status_code == 404

@@ -1,0 +1,265 @@
+"""Settings that the form has no field for: phases, steps' reward, held-out sets."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Run
+from dashboard.runs.phase_text import EXAMPLE, read_phases, write_phases
+from tests.dashboard.runs.launching import (
+    NUMERIC,
+    make_config,
+    make_dataset,
+    make_recipe,
+    make_run,
+)
+from tests.dashboard.runs.test_clone import _fields
+
+PHASES = [
+    {
+        "name": "warm",
+        "num_steps": 40,
+        "changes": {"loss": {"clip_high": 0.28, "dual_clip": None}},
+    },
+    {"name": "rest", "num_steps": 60, "changes": {}},
+]
+
+
+@pytest.fixture
+def filled(team: Team) -> dict[str, Any]:
+    return {
+        "name": "brave-otter",
+        "model": "",
+        "model_other": "org/model",
+        "dataset": make_dataset(team, completion="").pk,
+        "recipe": make_recipe(team).pk,
+    }
+
+
+def _beside(page: str, control: str) -> list[str]:
+    block = re.search(rf'<div id="about-{control}">(.*?)</div>', page, re.DOTALL)
+    assert block
+    return re.findall(r'class="field-error">(.*?)</p>', unescape(block[1]))
+
+
+def _post(client: Client, team: Team, form: dict[str, Any]) -> tuple[int, str]:
+    response = client.post(f"/{team.slug}/runs/new", form)
+    return response.status_code, response.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[phases]]\nname = "a"\nnum_steps = 3',
+        '[{"name": "a", "num_steps": 3}]',
+        ' {"phases": [{"name": "a", "num_steps": 3}]} ',
+    ],
+)
+def test_phases_are_read_from_toml_and_json(text: str) -> None:
+    assert read_phases(text) == [{"name": "a", "num_steps": 3}]
+
+
+@pytest.mark.parametrize("phases", [PHASES, PHASES[1:], []])
+def test_phases_survive_being_written(phases: list[Any]) -> None:
+    assert read_phases(write_phases(phases)) == phases
+
+
+def test_the_example_launches(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    form = filled | {"phases": EXAMPLE, "optim.num_steps": "200"}
+
+    status, page = _post(alice_client, team, form)
+
+    assert status == 302, _beside(page, "phases")
+    phases = Run.objects.get().config["phases"]
+    assert [(p["name"], p["num_steps"]) for p in phases] == [("sft", 50), ("grpo", 150)]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[[phases]", "This is not TOML: "),
+        ("[{", "This is not JSON: "),
+        ("[" * 100_000, "This"),
+        ("seed = 3", "got “seed”"),
+        ("phases = 3", "Phases are a list"),
+        ('{"phases": [3]}', "Phase 1"),
+        ('[[phases]]\nname = "a"', "Phase 1, num_steps is missing."),
+        (
+            '[[phases]]\nname = "a"\nnum_steps = "x"',
+            "Phase 1, num_steps: Input should be a valid integer",
+        ),
+        ('[[phases]]\nname = "A b"\nnum_steps = 100', "The value was “A b”."),
+        (
+            '[[phases]]\nname = "a"\nnum_steps = 100\nclip_low = 0.1',
+            "Put settings under changes.",
+        ),
+        ('[[phases]]\nname = "a"\nnum_steps = 7', "optim.num_steps is 100"),
+        (
+            '[[phases]]\nname = "a"\nnum_steps = 100\nchanges.loss.clip_low = 7',
+            'Phase "a", loss.clip_low: ',
+        ),
+        (
+            '[[phases]]\nname = "a"\nnum_steps = 100\nchanges.model.path = "x"',
+            'A phase cannot change "model"',
+        ),
+        ('[[phases]]\nname = "a\\u0000"\nnum_steps = 100', "The value was"),
+        ("\x00", "NUL"),
+    ],
+)
+def test_what_is_wrong_with_phases_is_told_beside_them(
+    alice_client: Client, team: Team, filled: dict[str, Any], text: str, sentence: str
+) -> None:
+    status, page = _post(alice_client, team, filled | {"phases": text})
+
+    assert status == 422
+    assert any(sentence in told for told in _beside(page, "phases"))
+    assert not Run.objects.exists()
+
+
+def test_phases_make_no_worker_read_a_file_or_send_it_away(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    phase = '[[phases]]\nname = "a"\nnum_steps = 100\n'
+    sets = phase + 'changes.evaluation.sets = { x = "/etc/passwd" }'
+    server = '{ kind = "server", url = "http://x", token_file = "/etc/passwd" }'
+    token = f"{phase}changes.reference = {server}"
+
+    for text in (sets, token):
+        status, page = _post(alice_client, team, filled | {"phases": text})
+        assert status == 422
+        assert _beside(page, "phases")
+    status, page = _post(
+        alice_client,
+        team,
+        filled
+        | {
+            "reference.kind": "server",
+            "reference.url": "http://127.0.0.1:8600",
+            "reference.token_file": "/etc/passwd",
+        },
+    )
+
+    assert status == 422
+    assert "Put it there" in _beside(page, "field-reference-token_file")[0]
+
+
+def test_completions_from_the_dataset_need_their_column(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    bare = make_dataset(team, "bare", source="web")
+    form = filled | {
+        "dataset": bare.pk,
+        "rollout.source": "dataset",
+        "rollout.group_size": "1",
+        "advantage.credit": "ones",
+    }
+
+    status, page = _post(alice_client, team, form)
+
+    assert status == 422
+    told = _beside(page, "field-data-completion_column")
+    assert told == [
+        "The completions come from the dataset, but bare v1 has no column "
+        "“completion”. It has source. Upload the rows with that column kept."
+    ]
+
+
+@pytest.fixture
+def parent(team: Team) -> Run:
+    """A run with everything that the form has no field for."""
+    config = make_config(
+        phases=PHASES,
+        optim={"num_steps": 100},
+        advantage={"credit": "process"},
+        reward={
+            "recipe": NUMERIC,
+            "step_recipe": {"rules": [{"name": "step", "kind": "numeric_answer"}]},
+            "overlong_buffer_tokens": 32,
+        },
+        evaluation={"sets": {"hard": "hard.jsonl"}},
+    )
+    return make_run(
+        team,
+        "amber-otter",
+        dataset=make_dataset(team),
+        recipe=make_recipe(team),
+        config=config,
+    )
+
+
+def test_a_clone_keeps_what_the_form_has_no_field_for(
+    alice_client: Client, team: Team, parent: Run
+) -> None:
+    page = alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text
+
+    status, _ = _post(alice_client, team, _fields(page))
+
+    assert status == 302
+    assert Run.objects.latest("pk").config == parent.config
+
+
+def test_the_clone_form_shows_what_it_keeps(
+    alice_client: Client, team: Team, parent: Run
+) -> None:
+    page = unescape(alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text)
+
+    assert f"kept from run #{parent.pk}: 2 phases" in page
+    assert f'value="start" selected>As in run #{parent.pk}</option>' in page
+    assert re.search(rf"Kept from run #{parent.pk}: <span[^>]*>hard</span>", page)
+
+
+def test_held_out_sets_are_left_out_when_asked(
+    alice_client: Client, team: Team, parent: Run
+) -> None:
+    fields = _fields(alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text)
+    del fields["keeps_eval_sets"]
+
+    status, _ = _post(alice_client, team, fields)
+
+    assert status == 302
+    assert Run.objects.latest("pk").config["evaluation"]["sets"] == {}
+
+
+def test_the_config_page_shows_them(
+    alice_client: Client, team: Team, parent: Run
+) -> None:
+    page = unescape(alice_client.get(f"/{team.slug}/runs/{parent.pk}/config/").text)
+
+    assert '"name": "warm"' in page
+    assert '{"hard": "hard.jsonl"}' in page
+    assert "step_recipe" in page
+
+
+def test_steps_are_scored_by_a_recipe_of_the_team(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    steps = make_recipe(team, "steps")
+    form = filled | {"advantage.credit": "process", "step_recipe": steps.pk}
+
+    without, page = _post(alice_client, team, form | {"step_recipe": ""})
+    status, _ = _post(alice_client, team, form)
+
+    assert without == 422
+    assert "needs a reward for each reasoning step" in _beside(page, "step-recipe")[0]
+    assert status == 302
+    config = Run.objects.get().config
+    assert config["reward"]["step_recipe"]["rules"][0]["kind"] == "numeric_answer"
+
+
+def test_another_teams_recipe_scores_no_steps(
+    alice_client: Client, team: Team, charlie: User, filled: dict[str, Any]
+) -> None:
+    theirs = make_recipe(Team.objects.get(slug="other"), "theirs")
+
+    status, _ = _post(alice_client, team, filled | {"step_recipe": theirs.pk})
+
+    assert status == 302
+    assert Run.objects.get().config["reward"]["step_recipe"] is None

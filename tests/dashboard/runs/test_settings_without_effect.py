@@ -1,0 +1,113 @@
+"""The marks "no effect" of the launch form."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.runs.config_fields import all_fields, write_texts
+from dashboard.runs.idle_fields import IDLE, find_idle
+
+DEFAULTS = write_texts({})
+# Held by a control of its own.
+OTHERS = {"reward.step_recipe"}
+
+
+def test_the_table_names_settings_that_there_are() -> None:
+    named = {path for idle in IDLE for path in idle.paths}
+    asked = {path for idle in IDLE for path in idle.when}
+
+    assert named <= set(all_fields()) | OTHERS
+    assert asked <= set(all_fields())
+
+
+def test_the_table_asks_for_values_that_a_setting_can_have() -> None:
+    for idle in IDLE:
+        for path, values in idle.when.items():
+            field = all_fields()[path]
+            possible = {text for text, _ in field.options} if field.choices else None
+            for value in values:
+                assert possible is None or value in possible, (path, value)
+                assert value or field.is_optional, path
+
+
+def test_no_setting_silences_itself() -> None:
+    assert not [idle for idle in IDLE if set(idle.paths) & set(idle.when)]
+
+
+@pytest.mark.parametrize(
+    ("path", "texts"),
+    [
+        ("loss.kl_target", {"loss.kl_coef": "0.0"}),
+        ("loss.kl_estimator", {"loss.kl_coef": "0e3"}),
+        ("loss.clip_high", {"loss.surrogate": "reinforce"}),
+        ("model.lora_alpha", {"model.lora_rank": "0"}),
+        ("reference.mix_alpha", {"reference.mix_every_steps": "0"}),
+        ("rollout.max_refills", {"rollout.dynamic_sampling": "drop"}),
+        ("loss.importance_cap", {"loss.importance_correction": ""}),
+        ("reward.step_recipe", {"advantage.credit": "outcome"}),
+        ("advantage.ddof", {"advantage.scale": "mean"}),
+    ],
+)
+def test_a_setting_that_nothing_reads_is_idle(path: str, texts: dict[str, str]) -> None:
+    assert path in find_idle(DEFAULTS | texts)
+
+
+@pytest.mark.parametrize(
+    ("path", "texts"),
+    [
+        ("loss.kl_estimator", {"loss.kl_coef": "0.001"}),
+        # A frozen reference is measured against, with or without a weight.
+        ("loss.kl_estimator", {"loss.kl_coef": "0", "reference.kind": "frozen"}),
+        ("loss.clip_high", {"optim.minibatches": "4"}),
+        ("loss.clip_high", {"loss.old_logprobs": "sampling"}),
+        ("model.lora_alpha", {"model.lora_rank": "16"}),
+        ("reference.mix_alpha", {"reference.mix_every_steps": "512"}),
+        ("loss.kl_horizon", {"loss.kl_coef": "0.1", "loss.kl_target": "6"}),
+        ("advantage.indicator_threshold", {"advantage.credit": "indicator"}),
+        # Half typed: nothing is known yet.
+        ("reference.mix_alpha", {"reference.mix_every_steps": "x"}),
+        ("reference.mix_alpha", {"reference.mix_every_steps": ""}),
+    ],
+)
+def test_a_setting_that_is_read_is_not(path: str, texts: dict[str, str]) -> None:
+    assert path not in find_idle(DEFAULTS | texts)
+
+
+def _mark(page: str, path: str) -> str:
+    block = page[page.index(f'data-setting="{path}"') :]
+    found = re.search(r"<span[^>]*data-idle( hidden)?>(.*?)</span>", block)
+    assert found
+    return "" if found[1] else found[2]
+
+
+def test_the_form_says_why_beside_the_setting(alice_client: Client, team: Team) -> None:
+    page = unescape(alice_client.get(f"/{team.slug}/runs/new").text)
+
+    assert _mark(page, "loss.kl_in") == "no effect: the KL weight is 0"
+    assert _mark(page, "loss.surrogate") == ""
+
+
+def test_with_phases_nothing_is_called_idle(alice_client: Client, team: Team) -> None:
+    form = {"phases": '[[phases]]\nname = "a"\nnum_steps = 100'}
+
+    page = unescape(alice_client.post(f"/{team.slug}/runs/new", form).text)
+
+    assert _mark(page, "loss.kl_in") == ""
+
+
+def test_the_page_carries_the_table_for_its_script(
+    alice_client: Client, team: Team
+) -> None:
+    page = alice_client.get(f"/{team.slug}/runs/new").text
+
+    found = re.search(r'<script id="idle-table"[^>]*>(.*?)</script>', page)
+    assert found
+    table = json.loads(found[1])
+    assert len(table) == len(IDLE)
+    assert set(table[0]) == {"paths", "when", "reason"}
