@@ -11,7 +11,7 @@ from trainer.config import RunConfig
 from trainer.groups import Group, is_right, score_groups
 from trainer.prompts import Prompt
 from trainer.rewards.spec import recipe_bounds
-from trainer.rollout.engine import Request, RolloutEngine
+from trainer.rollout.engine import Request, RolloutEngine, SamplingParams
 from trainer.seeding import derive
 
 
@@ -36,8 +36,10 @@ def evaluate(
     ]
     completions = engine.sample(
         requests,
-        max_new_tokens=config.rollout.max_new_tokens,
-        temperature=config.evaluation.temperature,
+        SamplingParams(
+            max_new_tokens=config.rollout.max_new_tokens,
+            temperature=config.evaluation.temperature,
+        ),
     )
     recipe = config.reward.recipe
     groups = score_groups(recipe, prompts, completions)

@@ -23,7 +23,7 @@ from trainer.optimization import Optimizer, learning_rate
 from trainer.policy import Policy
 from trainer.prompts import DataOrder, Prompt
 from trainer.reference import Reference
-from trainer.rollout.engine import Request, RolloutEngine
+from trainer.rollout.engine import Request, RolloutEngine, SamplingParams
 from trainer.seeding import derive
 from trainer.updates import update
 
@@ -86,9 +86,7 @@ def train_step(training: Training, *, step: int) -> None:
     prompts = [training.train_prompts[place] for place in training.order.places(step)]
     with watch.phase("generate"):
         completions = training.engine.sample(
-            sampling_requests(prompts, config, step=step),
-            max_new_tokens=config.rollout.max_new_tokens,
-            temperature=temperature,
+            sampling_requests(prompts, config, step=step), sampling_params(config)
         )
     with watch.phase("score"):
         groups = score_groups(recipe, prompts, completions)
@@ -138,6 +136,16 @@ def train_step(training: Training, *, step: int) -> None:
         f"reward {_shown(metrics['reward/mean'])}  "
         f"length {_shown(metrics['completion/mean_length'])}  "
         f"{_shown(metrics['time/step'])} s"
+    )
+
+
+def sampling_params(config: RunConfig) -> SamplingParams:
+    rollout = config.rollout
+    return SamplingParams(
+        max_new_tokens=rollout.max_new_tokens,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        top_k=rollout.top_k,
     )
 
 

@@ -17,8 +17,9 @@ from trainer.groups import Completion
 from trainer.policy import Policy, load_policy
 from trainer.prompts import Prompt, PromptRenderer, Row
 from trainer.rollout import transformers_engine
-from trainer.rollout.engine import Request
-from trainer.rollout.transformers_engine import TransformersEngine, draw_tokens
+from trainer.rollout.drawing import draw_tokens
+from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.seeding import derive, uniforms
 
 TEXTS = ["1+1=", "a", "(12 - 3) * 7 = ?\n", "12345678901234567890=", "b>c"]
@@ -48,7 +49,7 @@ def sample(
     settings = {"max_new_tokens": 30, "temperature": 1.0} | options
     rows = settings.pop("max_batch_rows", 512)
     engine = TransformersEngine(policy, max_batch_rows=rows)
-    return engine.sample(requests, **settings)
+    return engine.sample(requests, SamplingParams(**settings))
 
 
 def ids_of(groups: list[tuple[Completion, ...]]) -> list[list[tuple[int, ...]]]:

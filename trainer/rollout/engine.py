@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from transformers import PreTrainedTokenizerBase
+
 from trainer.groups import Completion
 from trainer.prompts import Prompt
 
@@ -18,21 +20,36 @@ class Request:
     seeds: tuple[int, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """How a completion's tokens are chosen, and how many there are at most.
+
+    `top_p` and `top_k` restrict the choice only: log-probs are those of the whole
+    vocabulary at this temperature, so that a ratio to the policy's log-probs is 1 for
+    an unchanged policy. Temperature 0 takes the likeliest token; log-probs are then
+    those of temperature 1.
+    """
+
+    max_new_tokens: int
+    temperature: float
+    top_p: float = 1.0  # 1: any token
+    top_k: int = 0  # 0: any token
+
+
 class RolloutEngine(Protocol):
     """Samples completions from the policy as it is now."""
 
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """What the token ids of its completions mean."""
+        ...
+
     def sample(
-        self,
-        requests: Sequence[Request],
-        *,
-        max_new_tokens: int,
-        temperature: float,
+        self, requests: Sequence[Request], params: SamplingParams
     ) -> list[tuple[Completion, ...]]:
         """For each request one completion per seed, in order.
 
         A completion follows from its seed alone: not from what is sampled beside it.
-        Temperature 0 takes the likeliest token; log-probs are then those of
-        temperature 1.
         """
         ...
 

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicCache
 
 from trainer.groups import Completion
 from trainer.policy import Policy
 from trainer.rollout.cache import is_growing, join_caches, make_cache
-from trainer.rollout.engine import Request
+from trainer.rollout.drawing import draw_tokens
+from trainer.rollout.engine import Request, SamplingParams
 from trainer.seeding import uniforms
 
 # Ended rows leave when they are this share of the batch: sooner would copy the cache
@@ -48,24 +50,22 @@ class TransformersEngine:
         self._max_batch_rows = max_batch_rows
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
 
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._policy.tokenizer
+
     def sync_weights(self) -> None:
         """Nothing to do: the engine samples from the policy itself."""
 
     def sample(
-        self,
-        requests: Sequence[Request],
-        *,
-        max_new_tokens: int,
-        temperature: float,
+        self, requests: Sequence[Request], params: SamplingParams
     ) -> list[tuple[Completion, ...]]:
         found: dict[tuple[int, int], Completion] = {}
         was_training = self._policy.model.training
         self._policy.model.eval()  # else checkpointing would switch the cache off
         try:
             for rows in _cut(requests, self._max_batch_rows):
-                sampled = self._sample_rows(
-                    rows, max_new_tokens=max_new_tokens, temperature=temperature
-                )
+                sampled = self._sample_rows(rows, params)
                 found.update(zip(rows.owners, sampled, strict=True))
         finally:
             self._policy.model.train(was_training)
@@ -75,9 +75,7 @@ class TransformersEngine:
         ]
 
     @torch.inference_mode()
-    def _sample_rows(
-        self, rows: _Rows, *, max_new_tokens: int, temperature: float
-    ) -> list[Completion]:
+    def _sample_rows(self, rows: _Rows, params: SamplingParams) -> list[Completion]:
         policy, device = self._policy, self._policy.device
         cache, hidden, padding = self._prefill(rows.requests)
         sizes = torch.tensor([len(request.seeds) for request in rows.requests])
@@ -87,7 +85,7 @@ class TransformersEngine:
         width = int(padding.shape[1])
         lengths = padding.sum(dim=1)
 
-        num_rows = len(owner)
+        num_rows, max_new_tokens = len(owner), params.max_new_tokens
         tokens = torch.zeros(num_rows, max_new_tokens, dtype=torch.long, device=device)
         logprobs = torch.zeros(num_rows, max_new_tokens, device=device)
         counts = torch.full((num_rows,), max_new_tokens, device=device)
@@ -99,7 +97,9 @@ class TransformersEngine:
             chosen, logprob = draw_tokens(
                 policy.logits(hidden),
                 draws.at(place)[live],
-                temperature=temperature,
+                temperature=params.temperature,
+                top_p=params.top_p,
+                top_k=params.top_k,
             )
             tokens[live, place] = chosen
             logprobs[live, place] = logprob
@@ -207,32 +207,6 @@ class TransformersEngine:
                 )
             )
         return completions
-
-
-def draw_tokens(
-    logits: torch.Tensor, uniform: torch.Tensor, *, temperature: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one token per row by inverting the distribution function at `uniform`.
-
-    Args:
-        logits: float32 [rows, V].
-        uniform: [rows], in [0, 1).
-        temperature: 0 takes the likeliest token.
-
-    Returns:
-        (token ids [rows], their log-probs [rows]).
-    """
-    if temperature == 0:
-        logprobs = torch.log_softmax(logits, dim=-1)
-        chosen = logits.argmax(dim=-1)
-    else:
-        logprobs = torch.log_softmax(logits / temperature, dim=-1)
-        mass = logprobs.exp().cumsum(dim=-1)
-        # scaled by the last value, since rounding leaves the sum a little off 1
-        threshold = uniform[:, None] * mass[:, -1:]
-        chosen = torch.searchsorted(mass, threshold, right=True).squeeze(1)
-        chosen = chosen.clamp(max=logits.shape[1] - 1)
-    return chosen, logprobs.gather(1, chosen[:, None]).squeeze(1)
 
 
 class _Draws:
