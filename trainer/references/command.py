@@ -78,8 +78,9 @@ def main(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _Stop(server))
     # With port 0 this line is how anyone knows where it is.
-    host, port = server.server_address[:2]
-    sys.stdout.write(f"serving {args.model} on http://{host!s}:{port}\n")
+    host, port = args.host, server.server_port
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    sys.stdout.write(f"serving {args.model} on http://{where}\n")
     sys.stdout.flush()
     try:
         server.serve_forever()

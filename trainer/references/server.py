@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import socket
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -40,13 +41,15 @@ class ReferenceServer(ThreadingHTTPServer):
         max_batch_tokens: int,
         max_request_bytes: int,
     ) -> None:
-        super().__init__(address, _Handler)
         self.fingerprint = fingerprint
         self.authorization = f"Bearer {token}".encode()
         self.max_request_bytes = max_request_bytes
         self.vocabulary = model.head.weight.shape[0]
         self.max_length = _max_length(model)
         self.answerer = Answerer(model, max_tokens=max_batch_tokens)
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, _Handler)  # closes this again when it cannot listen
 
     def server_close(self) -> None:
         super().server_close()
