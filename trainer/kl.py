@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
@@ -37,6 +37,11 @@ def kl_estimate(
     >>> kl_estimate(torch.tensor(-1.2), torch.tensor(-1.0), "k3")
     tensor(0.0214)
     """
+    if estimator not in get_args(Estimator):
+        raise ValueError(
+            f"Unknown KL estimator {estimator!r}. Use one of "
+            f"{', '.join(get_args(Estimator))}."
+        )
     gap = logprobs - reference_logprobs
     value = _value(gap, logprobs, estimator.removesuffix("+"))
     if clamp is not None:
@@ -47,8 +52,8 @@ def kl_estimate(
     return value.detach() + (slope - slope.detach())
 
 
-def _value(gap: torch.Tensor, logprobs: torch.Tensor, estimator: str) -> torch.Tensor:
-    match estimator:
+def _value(gap: torch.Tensor, logprobs: torch.Tensor, name: str) -> torch.Tensor:
+    match name:
         case "k1":
             return gap
         case "abs":
@@ -59,10 +64,6 @@ def _value(gap: torch.Tensor, logprobs: torch.Tensor, estimator: str) -> torch.T
             bounded = gap.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
             # expm1 keeps the digits that exp(-d) - 1 loses where d is small
             return torch.expm1(-bounded) + bounded
-        case "full":
-            return logprobs.exp() * gap
         case _:
-            raise ValueError(
-                f"Unknown KL estimator {estimator!r}. Use k1, abs, k2, k3, k1+, abs+, "
-                "k3+ or full."
-            )
+            assert name == "full"
+            return logprobs.exp() * gap

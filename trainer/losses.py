@@ -183,7 +183,8 @@ def _correction(
         )
     level, action = config.importance_correction.split("_")
     log_weight = (old_logprobs - sampling_logprobs).detach()
-    log_weight = torch.where(mask > 0, log_weight, 0.0)
+    # An engine may fail to report a token's log-prob (NaN): that is not corrected.
+    log_weight = torch.where(mask > 0, log_weight, 0.0).nan_to_num(nan=0.0)
     if level == "sequence":
         log_weight = log_weight.sum(dim=1, keepdim=True).expand_as(mask)
     weight = log_weight.clamp(-20.0, 20.0).exp()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -15,6 +17,9 @@ from trainer.kl import Estimator, kl_estimate
         ("abs", 0.2, -1.0),
         ("k2", 0.02, -0.2),
         ("k3", 0.02140276, -0.22140276),
+        ("k1+", -0.2, -0.2),
+        ("abs+", 0.2, -0.2),
+        ("k3+", 0.02140276, -0.2),
     ],
 )
 def test_values_and_gradients_at_a_worked_point(
@@ -54,7 +59,38 @@ def test_estimates_are_unbiased_under_the_policy(estimator: Estimator) -> None:
     assert expected.item() == pytest.approx(exact.item())
 
 
-@pytest.mark.parametrize("estimator", ["k1", "abs", "k2", "k3", "full"])
+def expected_gradient(estimator: Estimator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the logits: the estimate's, averaged over the policy, and the exact one."""
+    generator = torch.Generator().manual_seed(1)
+    start, other = torch.randn(2, 6, generator=generator, dtype=torch.float64)
+    reference = other.log_softmax(-1)
+    found = []
+    for kind in (estimator, "full"):
+        logits = start.clone().requires_grad_()
+        policy = logits.log_softmax(-1)
+        # tokens are drawn, not differentiated; the exact sum holds its own weights
+        weight = 1.0 if kind == "full" else policy.exp().detach()
+        (weight * kl_estimate(policy, reference, kind)).sum().backward()  # type: ignore[arg-type]
+        assert logits.grad is not None
+        found.append(logits.grad)
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("estimator", ["k2", "k1+", "abs+", "k3+"])
+def test_a_plus_follows_the_gradient_of_the_divergence(estimator: Estimator) -> None:
+    average, exact = expected_gradient(estimator)
+
+    assert exact.abs().max() > 0.05
+    assert torch.allclose(average, exact)
+
+
+def test_the_gradient_of_k1_leads_nowhere() -> None:
+    average, _ = expected_gradient("k1")
+
+    assert torch.allclose(average, torch.zeros(6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("estimator", ["k1", "abs", "k2", "k3", "full", "k1+", "k3+"])
 def test_the_shape_is_kept_and_equal_models_have_no_distance(
     estimator: Estimator,
 ) -> None:
@@ -84,6 +120,53 @@ def test_an_enormous_gap_stays_finite_with_its_gradient() -> None:
     assert logprob.grad.isfinite().all()
 
 
-def test_an_unknown_estimator_is_named() -> None:
-    with pytest.raises(ValueError, match="k9"):
-        kl_estimate(torch.zeros(1), torch.zeros(1), "k9")  # type: ignore[arg-type]
+@pytest.mark.parametrize("estimator", ["k1+", "abs+", "k3+"])
+def test_a_clamp_bounds_the_value_of_a_plus_and_leaves_its_gradient(
+    estimator: Estimator,
+) -> None:
+    logprob = torch.tensor([-1.0], requires_grad=True)
+
+    found = kl_estimate(logprob, torch.tensor([-5.0]), estimator, clamp=0.5)
+    found.sum().backward()
+
+    assert found.item() == 0.5
+    assert logprob.grad is not None
+    assert logprob.grad.item() == 4.0
+
+
+def test_a_clamp_takes_the_gradient_of_what_it_bounds() -> None:
+    logprobs = torch.tensor([-9.0, -1.0], requires_grad=True)
+
+    found = kl_estimate(logprobs, torch.tensor([-1.0, -1.1]), "k3", clamp=0.5)
+    found.sum().backward()
+
+    assert logprobs.grad is not None
+    assert logprobs.grad[0] == 0
+    assert logprobs.grad[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("gap", "value"),
+    [
+        (-20.0, math.exp(20) - 21),
+        (-80.0, math.exp(20) - 21),
+        (20.0, 19 + math.exp(-20)),
+        (80.0, 19 + math.exp(-20)),
+    ],
+)
+def test_k3_takes_no_more_than_twenty_nats(gap: float, value: float) -> None:
+    found = kl_estimate(torch.tensor([gap]).double(), torch.zeros(1).double(), "k3")
+
+    assert found.item() == pytest.approx(value)
+
+
+@pytest.mark.parametrize("name", ["k9", "k9+", "+"])
+def test_an_unknown_estimator_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match=r"Unknown KL estimator '[k9+]*'"):
+        kl_estimate(torch.zeros(1), torch.zeros(1), name)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["k2+", "full+"])
+def test_a_plus_belongs_to_no_other_estimator(name: str) -> None:
+    with pytest.raises(ValueError, match="Unknown KL estimator"):
+        kl_estimate(torch.zeros(1), torch.zeros(1), name)  # type: ignore[arg-type]
