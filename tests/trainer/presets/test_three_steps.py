@@ -1,0 +1,56 @@
+"""Every preset's scaled form really trains."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.tiny import only, read_events, run_trainer
+from trainer.config import RunConfig
+from trainer.presets.preset import load_preset, preset_names
+
+SHORT = {
+    "data": {"num_eval_rows": 0},
+    "optim": {"num_steps": 3},
+    "evaluation": {"every_steps": 0},
+    "checkpoint": {"every_steps": 0},
+    "distributed": {"num_threads": 1},
+}
+ALWAYS = {"loss", "reward/mean", "advantage/abs_mean", "grad_norm", "ratio/mean"}
+
+
+def three_steps_of(name: str, starter: Path) -> RunConfig:
+    return load_preset(name).config(
+        model=str(starter / "model"),
+        rows=str(starter / "rows.jsonl"),
+        scaled=True,
+        changes=SHORT,
+    )
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_three_steps_of_the_scaled_form(
+    name: str, starter: Path, tmp_path: Path
+) -> None:
+    config = three_steps_of(name, starter)
+    path = tmp_path / "run.json"
+    path.write_text(config.model_dump_json())
+
+    done = run_trainer("run", path, "--out", tmp_path / "out")
+
+    assert done.returncode == 0, done.stderr
+    events = read_events(tmp_path / "out" / "events.jsonl")
+    assert events[-1]["type"] == "run_finished"
+    steps = only(events, "step_finished")
+    assert [event["step"] for event in steps] == [1, 2, 3]
+    for event in steps:
+        metrics = event["metrics"]
+        assert set(metrics) >= ALWAYS
+        assert math.isfinite(metrics["loss"])
+        assert metrics["grad_norm"] > 0
+        assert metrics["advantage/abs_mean"] > 0
+        assert ("kl/mean" in metrics) == (config.loss.kl_coef > 0)
+        for rule in config.reward.recipe.rules:
+            assert f"reward/{rule.name}/mean" in metrics
