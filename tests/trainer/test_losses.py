@@ -1,4 +1,4 @@
-"""The loss, against hand-computed cases, a slow version and properties."""
+"""The loss, against hand-computed cases and properties."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ import torch
 
 from trainer.config import LossConfig
 from trainer.losses import BatchTotals, objective, policy_loss
+
+AGGREGATIONS = (
+    "token_mean",
+    "sequence_mean_token_mean",
+    "sequence_mean_token_sum",
+    "constant",
+)
 
 
 def one_token(ratio: float, advantage: float, **options: Any) -> tuple[float, float]:
@@ -113,22 +120,39 @@ def test_aggregations(aggregation: Any, expected: float) -> None:
 
 
 def test_aggregation_can_turn_the_sign_of_the_loss() -> None:
-    ratios = torch.log(torch.tensor([[1.0, 1.0, 1.0], [1.2, 1.0, 1.0]])).double()
-    old = torch.zeros(2, 3).double()
+    # ratios e^0.1, e^-0.2 and 1.2 (clipped) of the good sequence, e^0.2 of the bad one
+    log_ratios = torch.tensor([[0.1, -0.2, 0.3], [0.2, 0.0, 0.0]]).double()
 
-    by_token, _ = policy_loss(
-        ratios, old, ADVANTAGES, MASK, LossConfig(aggregation="token_mean")
-    )
-    by_sequence, _ = policy_loss(
-        ratios,
-        old,
-        ADVANTAGES,
-        MASK,
-        LossConfig(aggregation="sequence_mean_token_mean"),
-    )
+    found = [
+        policy_loss(
+            log_ratios,
+            torch.zeros(2, 3).double(),
+            ADVANTAGES,
+            MASK,
+            LossConfig(aggregation=aggregation),
+        )[0].item()
+        for aggregation in ("sequence_mean_token_mean", "token_mean")
+    ]
 
-    assert by_token.item() == pytest.approx((-3 + 1.2) / 4)
-    assert by_sequence.item() == pytest.approx((-1 + 1.2) / 2)
+    assert found == pytest.approx([0.0901, -0.4756], abs=5e-5)
+
+
+def test_the_gradient_coefficient_of_a_token() -> None:
+    # A + beta·(reference/policy - 1), arXiv:2402.03300, appendix A.1.6
+    logprob = torch.tensor([[-1.2]], dtype=torch.float64, requires_grad=True)
+
+    loss, _ = policy_loss(
+        logprob,
+        logprob.detach(),
+        torch.tensor([0.8], dtype=torch.float64),
+        torch.ones(1, 1),
+        LossConfig(kl_coef=0.04),
+        torch.tensor([[-1.0]], dtype=torch.float64),
+    )
+    loss.backward()
+
+    assert logprob.grad is not None
+    assert -logprob.grad.item() == pytest.approx(0.80885611, abs=5e-9)
 
 
 def test_a_constant_divisor_must_be_given() -> None:
@@ -138,56 +162,52 @@ def test_a_constant_divisor_must_be_given() -> None:
         )
 
 
-def slow_loss(
-    logprobs: list[list[float]],
-    old: list[list[float]],
-    reference: list[list[float]],
-    advantages: list[float],
-    lengths: list[int],
-    kl_coef: float,
-) -> float:
-    """Token-mean GRPO with k3, token by token."""
-    total, count = 0.0, 0
-    for row, length in enumerate(lengths):
-        for t in range(length):
-            ratio = math.exp(logprobs[row][t] - old[row][t])
-            clipped = min(max(ratio, 0.8), 1.2)
-            gain = min(ratio * advantages[row], clipped * advantages[row])
-            gap = reference[row][t] - logprobs[row][t]
-            total += -gain + kl_coef * (math.exp(gap) - gap - 1)
-            count += 1
-    return total / count
+# Each surrogate at work on LOGPROBS: values of the four tokens, by hand.
+HAND = {
+    "clip": (-0.7, -1.1, -1.2, 0.8),
+    # -A log π
+    "reinforce": (-math.log(0.7), -math.log(1.1), -math.log(1.6), math.log(0.6)),
+    # -clip(r, 0.8, 1.2) A log π
+    "cispo": (
+        -0.8 * math.log(0.7),
+        -1.1 * math.log(1.1),
+        -1.2 * math.log(1.6),
+        0.8 * math.log(0.6),
+    ),
+    # the sequences' ratios are (0.7 · 1.1 · 1.6)^(1/3) = 1.0720 and 0.6, clipped at 0.8
+    "gspo": (*[-((0.7 * 1.1 * 1.6) ** (1 / 3))] * 3, 0.8),
+}
 
 
-def test_it_equals_a_slow_version() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logprobs, old, reference = (
-        -torch.rand(5, 7, generator=generator, dtype=torch.float64) for _ in range(3)
+@pytest.mark.parametrize("surrogate", list(HAND))
+@pytest.mark.parametrize(
+    ("aggregation", "weights"),
+    [
+        ("token_mean", (1 / 4, 1 / 4, 1 / 4, 1 / 4)),
+        ("sequence_mean_token_mean", (1 / 6, 1 / 6, 1 / 6, 1 / 2)),
+        ("sequence_mean_token_sum", (1 / 2, 1 / 2, 1 / 2, 1 / 2)),
+        ("constant", (1 / 20, 1 / 20, 1 / 20, 1 / 20)),
+    ],
+)
+def test_each_surrogate_in_each_aggregation(
+    surrogate: Any, aggregation: Any, weights: tuple[float, ...]
+) -> None:
+    config = LossConfig(
+        surrogate=surrogate, aggregation=aggregation, constant_length=10
     )
-    advantages = torch.randn(5, generator=generator, dtype=torch.float64)
-    lengths = [7, 1, 4, 6, 2]
-    mask = (torch.arange(7)[None] < torch.tensor(lengths)[:, None]).long()
 
-    loss, metrics = policy_loss(
-        logprobs, old, advantages, mask, LossConfig(kl_coef=0.3), reference
+    loss, _ = policy_loss(
+        LOGPROBS, torch.zeros(2, 3).double(), ADVANTAGES, MASK, config
     )
 
-    expected = slow_loss(
-        logprobs.tolist(),
-        old.tolist(),
-        reference.tolist(),
-        advantages.tolist(),
-        lengths,
-        0.3,
-    )
-    assert loss.item() == pytest.approx(expected)
-    assert metrics["loss"] == pytest.approx(expected)
+    expected = sum(w * v for w, v in zip(weights, HAND[surrogate], strict=True))
+    assert loss.item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_at_ratio_one_the_gradient_is_that_of_reinforce() -> None:
     advantages = torch.tensor([0.7, -1.3])
     gradients = []
-    for surrogate in ("clip", "reinforce", "cispo"):
+    for surrogate in ("clip", "reinforce", "cispo", "gspo"):
         logprobs = -torch.rand(2, 3, generator=torch.Generator().manual_seed(1))
         logprobs.requires_grad_()
         loss, _ = policy_loss(
@@ -202,18 +222,12 @@ def test_at_ratio_one_the_gradient_is_that_of_reinforce() -> None:
 
     assert torch.allclose(gradients[0], gradients[1])
     assert torch.allclose(gradients[0], gradients[2])
+    # a token gets its share of the sequence's ratio, and there are as many shares
+    assert torch.allclose(gradients[0], gradients[3])
 
 
-@pytest.mark.parametrize("surrogate", ["clip", "reinforce", "gspo", "cispo"])
-@pytest.mark.parametrize(
-    "aggregation",
-    [
-        "token_mean",
-        "sequence_mean_token_mean",
-        "sequence_mean_token_sum",
-        "constant",
-    ],
-)
+@pytest.mark.parametrize("surrogate", list(HAND))
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_parts_of_a_batch_add_up_to_the_batch(surrogate: Any, aggregation: Any) -> None:
     config = LossConfig(
         surrogate=surrogate, aggregation=aggregation, constant_length=5, kl_coef=0.1
@@ -280,7 +294,32 @@ def test_clip_shares_count_tokens_that_lost_their_gradient() -> None:
 
     assert metrics["clip/frac_high"] == 0.25
     assert metrics["clip/frac_low"] == 0.25
+    assert metrics["clip/frac_dual"] == 0.0
+    assert metrics["clip/frac"] == 0.5
     assert metrics["ratio/max"] == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize(
+    ("surrogate", "share"), [("clip", 0.5), ("cispo", 0.0), ("reinforce", 0.0)]
+)
+def test_the_dual_clip_counts_bad_tokens_that_it_silences(
+    surrogate: Any, share: float
+) -> None:
+    ratios = torch.log(torch.tensor([[4.0, 4.0], [4.0, 2.0]])).double().requires_grad_()
+
+    loss, metrics = policy_loss(
+        ratios,
+        torch.zeros(2, 2).double(),
+        torch.tensor([[-1.0, -2.0], [1.0, -1.0]]),
+        torch.ones(2, 2),
+        LossConfig(surrogate=surrogate, dual_clip=3.0, clip_high=10.0),
+    )
+    loss.backward()
+
+    assert metrics["clip/frac_dual"] == share
+    assert metrics["clip/frac"] == share
+    assert ratios.grad is not None
+    assert (ratios.grad == 0).double().mean().item() == share
 
 
 def test_shapes_that_do_not_fit_are_named() -> None:
