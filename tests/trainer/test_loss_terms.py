@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -45,6 +46,132 @@ def test_masked_tokens_are_counted() -> None:
     _, metrics = corrected("sequence_mask")
 
     assert metrics["importance/frac_masked"] == pytest.approx(2 / 3)
+
+
+def test_a_token_without_a_sampling_logprob_is_not_corrected() -> None:
+    loss, metrics = policy_loss(
+        torch.zeros(1, 2),
+        torch.zeros(1, 2),
+        torch.tensor([1.0]),
+        torch.ones(1, 2),
+        LossConfig(importance_correction="sequence_truncate"),
+        sampling_logprobs=torch.tensor([[math.nan, -math.log(2.0)]]),
+    )
+
+    assert loss.item() == pytest.approx(-2.0)
+    assert metrics["mismatch/mean"] == pytest.approx(math.log(2.0))
+
+
+def test_the_mismatch_is_between_the_engine_and_the_trainer() -> None:
+    logprobs = torch.tensor([[-9.0, -9.0, -9.0]])  # the policy has moved since
+    old = torch.tensor([[-1.0, -2.0, -7.0]])
+    sampling = torch.tensor([[-1.2, -1.5, -1.0]])
+
+    _, metrics = policy_loss(
+        logprobs,
+        old,
+        torch.ones(1),
+        torch.tensor([[1, 1, 0]]),
+        LossConfig(),
+        sampling_logprobs=sampling,
+    )
+
+    assert metrics["mismatch/mean"] == pytest.approx((0.2 + 0.5) / 2)
+    assert metrics["mismatch/max"] == pytest.approx(0.5)
+    # exp(d) - d - 1 at d = 0.2 and -0.5
+    assert metrics["mismatch/kl"] == pytest.approx(
+        (math.exp(0.2) - 1.2 + math.exp(-0.5) - 0.5) / 2, abs=1e-6
+    )
+
+
+def test_the_mismatch_kl_is_the_divergence_from_what_was_sampled() -> None:
+    generator = torch.Generator().manual_seed(3)
+    engine, own = torch.randn(2, 5, generator=generator).double().log_softmax(-1)
+    counts = (engine.exp() * 1000).round().long()  # tokens as the engine draws them
+    drawn = torch.repeat_interleave(torch.arange(5), counts)
+
+    _, metrics = policy_loss(
+        own[drawn][None],
+        own[drawn][None],
+        torch.ones(1),
+        torch.ones(1, len(drawn)),
+        LossConfig(),
+        sampling_logprobs=engine[drawn][None],
+    )
+
+    exact = (engine.exp() * (engine - own)).sum().item()
+    assert exact > 0.1
+    assert metrics["mismatch/kl"] == pytest.approx(exact, rel=0.01)
+
+
+def test_with_old_logprobs_of_the_engine_the_mismatch_is_that_of_now() -> None:
+    sampling = torch.tensor([[-1.0, -2.0]])
+
+    _, metrics = policy_loss(
+        torch.tensor([[-1.3, -2.0]]),
+        sampling,
+        torch.ones(1),
+        torch.ones(1, 2),
+        LossConfig(old_logprobs="sampling"),
+        sampling_logprobs=sampling,
+    )
+
+    assert metrics["mismatch/max"] == pytest.approx(0.3)
+    assert metrics["ratio/mean"] == pytest.approx((math.exp(-0.3) + 1) / 2)
+
+
+def test_without_sampling_logprobs_there_is_no_mismatch() -> None:
+    nothing = torch.full((1, 2), math.nan)
+
+    for sampling in (None, nothing):
+        _, metrics = policy_loss(
+            torch.zeros(1, 2),
+            torch.zeros(1, 2),
+            torch.ones(1),
+            torch.ones(1, 2),
+            LossConfig(),
+            sampling_logprobs=sampling,
+        )
+        assert not [name for name in metrics if name.startswith("mismatch/")]
+
+
+def test_an_adapted_kl_weight_overrides_the_configured_one() -> None:
+    def loss(config: LossConfig, kl_coef: float | None) -> float:
+        found, _ = policy_loss(
+            torch.zeros(1, 2),
+            torch.zeros(1, 2),
+            torch.zeros(1),
+            torch.ones(1, 2),
+            config,
+            torch.ones(1, 2),
+            kl_coef=kl_coef,
+        )
+        return found.item()
+
+    configured = loss(LossConfig(kl_coef=0.5, kl_estimator="k2"), None)
+
+    assert configured == pytest.approx(0.5 * 0.5)
+    assert loss(LossConfig(kl_coef=0.5, kl_estimator="k2"), 0.2) == pytest.approx(0.1)
+    assert loss(LossConfig(kl_coef=0.5, kl_estimator="k2"), 0.0) == 0.0
+
+
+@pytest.mark.parametrize("estimator", ["k1+", "abs+", "k3+"])
+def test_a_plus_moves_the_policy_as_k2_does(estimator: Any) -> None:
+    gradients = []
+    for name in (estimator, "k2"):
+        logprobs = torch.tensor([[-1.2, -0.4]], requires_grad=True)
+        loss, _ = policy_loss(
+            logprobs,
+            logprobs.detach(),
+            torch.zeros(1),
+            torch.ones(1, 2),
+            LossConfig(kl_coef=0.3, kl_estimator=name),
+            torch.tensor([[-1.0, -0.9]]),
+        )
+        loss.backward()
+        gradients.append(logprobs.grad)
+
+    assert torch.equal(gradients[0], gradients[1])
 
 
 def test_the_entropy_bonus_lowers_the_loss() -> None:
