@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dashboard.runs.intervals import is_bound
 from dashboard.runs.models import REWARD, Evaluation, Run
 
 TITLES = {
@@ -14,6 +15,9 @@ TITLES = {
     "ratio": "Probability ratio",
     "clip": "Clipping",
     "completion": "Completions",
+    "sampling": "Dynamic sampling",
+    "mismatch": "Sampling against training",
+    "importance": "Correction of sampling",
     "eval": "Held-out prompts",
     "time": "Time",
 }
@@ -36,7 +40,8 @@ def _evaluated(runs: Sequence[Run]) -> set[str]:
         .order_by("run_id", "name", "-step")
         .distinct("run_id", "name")
     )
-    return {metric for evaluation in latest for metric in evaluation.metrics}
+    measured = {metric for evaluation in latest for metric in evaluation.metrics}
+    return {metric for metric in measured if not is_bound(metric)}
 
 
 def _title(name: str) -> str:

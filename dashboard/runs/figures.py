@@ -2,7 +2,8 @@
 
 A trace says in `meta.terms` what it shows as a sum of metrics, [[metric, factor], …]
 plus `meta.constant`; `meta.each` instead names a family of metrics (a regular
-expression), one trace each. Colours are CSS variables, so a chart follows the theme.
+expression), one trace each, with `meta.band` inside its interval where one is known
+(<metric>/low and /high). Colours are CSS variables, so a chart follows the theme.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from trainer.config import RunConfig
 
 NO_REFERENCE = "No reference model: KL is not measured (the KL weight is 0)."
 # Lengths and shares of cut completions are no scores, and stand in the table below.
-SCORES = r"^eval/[^/]+/(mean|(pass|maj)@\d+)$"
+SCORES = r"^eval/{set}/(mean|(pass|maj)@\d+)$"
+MAIN_SET = "heldout"
 PHASES = ("generate", "score", "logprobs", "update", "sync")
 
 
@@ -29,6 +31,8 @@ class Chart:
     title: str
     about: str  # one line under the title
     figure: dict[str, Any] | None  # None: there is nothing to draw, see `about`
+    # Stays away until it has values: not every run measures it.
+    is_optional: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,28 +41,59 @@ class Section:
     charts: list[Chart]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """What decides which charts a run has."""
+
+    rules: tuple[str, ...]
+    eval_sets: tuple[str, ...]
+    has_reference: bool
+    has_dual_clip: bool
+
+
 def overview_sections(config: RunConfig) -> list[Section]:
-    rules = tuple(rule.name for rule in config.reward.recipe.rules)
-    has_reference = config.loss.kl_coef > 0 or config.reference.kind == "frozen"
-    is_evaluated = config.evaluation.every_steps > 0 and config.data.num_eval_rows > 0
-    return _sections(rules, has_reference, is_evaluated)
+    return _sections(shape_of(config))
+
+
+def shape_of(config: RunConfig) -> Shape:
+    """All phases together: a chart is there if one of them fills it."""
+    configs = [stage.config for stage in config.stages]
+    rules = [rule.name for one in configs for rule in one.reward.recipe.rules]
+    return Shape(
+        rules=tuple(dict.fromkeys(rules)),
+        eval_sets=_eval_sets(configs),
+        has_reference=any(
+            one.loss.kl_coef > 0 or one.reference.kind not in ("auto", "none")
+            for one in configs
+        ),
+        has_dual_clip=any(one.loss.dual_clip is not None for one in configs),
+    )
+
+
+def _eval_sets(configs: Sequence[RunConfig]) -> tuple[str, ...]:
+    evaluated = [one for one in configs if one.evaluation.every_steps > 0]
+    own = [MAIN_SET for one in evaluated if one.data.num_eval_rows > 0]
+    further = [name for one in evaluated for name in one.evaluation.sets]
+    return tuple(dict.fromkeys([*own, *further]))
 
 
 # A figure takes milliseconds to validate, and most runs share these few shapes.
 @lru_cache(maxsize=256)
-def _sections(
-    rules: tuple[str, ...], has_reference: bool, is_evaluated: bool
-) -> list[Section]:
+def _sections(shape: Shape) -> list[Section]:
+    sets = shape.eval_sets
+    held_out = [_evaluation(f"eval/{name}/…", re.escape(name)) for name in sets]
+    several = [Section(title="Held-out prompts", charts=held_out)]
     return [
-        Section(title="Reward", charts=_reward(rules, is_evaluated)),
+        Section(title="Reward", charts=_reward(shape)),
+        *(several if len(sets) > 1 else []),
         Section(title="Signal", charts=_signal()),
-        Section(title="Policy", charts=_policy(has_reference)),
+        Section(title="Policy", charts=_policy(shape)),
         Section(title="Completions", charts=_completions()),
         Section(title="Speed", charts=_speed()),
     ]
 
 
-def _reward(rules: Sequence[str], is_evaluated: bool) -> list[Chart]:
+def _reward(shape: Shape) -> list[Chart]:
     mean = [
         _edge("reward/mean", "reward/std", -1),
         _edge("reward/mean", "reward/std", 1),
@@ -66,26 +101,29 @@ def _reward(rules: Sequence[str], is_evaluated: bool) -> list[Chart]:
     ]
     by_rule = [
         _line(f"reward/{rule}/mean", name=rule, color=i)
-        for i, rule in enumerate(rules, start=1)
+        for i, rule in enumerate(shape.rules, start=1)
     ]
-    return [
+    charts = [
         _chart("reward/mean", "± reward/std over all completions", mean, y="reward"),
         _chart("reward/<rule>/mean", "Before weights", by_rule, y="score"),
-        _evaluation(is_evaluated),
     ]
-
-
-def _evaluation(is_evaluated: bool) -> Chart:
-    if not is_evaluated:
+    if not shape.eval_sets:
         about = "This run has no held-out evaluation."
-        return Chart(id="eval", title="eval/…", about=about, figure=None)
+        charts.append(Chart(id="eval", title="eval/…", about=about, figure=None))
+    elif len(shape.eval_sets) == 1:
+        charts.append(_evaluation("eval/…", "[^/]+"))
+    return charts
+
+
+def _evaluation(title: str, name: str) -> Chart:
     each = go.Scatter(
         mode="lines+markers",
         marker={"size": 5},
         hovertemplate=_hover(""),
-        meta={"each": SCORES, "smooth": False},
+        meta={"each": SCORES.format(set=name), "smooth": False, "band": True},
     )
-    return _chart("eval/…", "Held-out prompts", [each], y="score")
+    about = "Held-out prompts; shaded: the confidence interval"
+    return _chart(title, about, [each], y="score")
 
 
 def _signal() -> list[Chart]:
@@ -111,17 +149,21 @@ def _signal() -> list[Chart]:
     ]
 
 
-def _policy(has_reference: bool) -> list[Chart]:
+def _policy(shape: Shape) -> list[Chart]:
     tail = [_line("kl/p99", color=4), _line("kl/max", color=2)]
     clip = [_line("clip/frac_low", color=2), _line("clip/frac_high", color=1)]
+    if shape.has_dual_clip:
+        clip.append(_line("clip/frac_dual", color=4))
     ratio = [_line("ratio/mean", color=1), _line("ratio/max", color=2)]
+    weight = [_line("kl/coef", color=1, smooth=False)]
     kl = [
         _chart("kl/mean", "Distance to the reference", y="nats per token"),
         _chart("kl/p99, kl/max", "The farthest tokens", tail, y="nats per token"),
+        _chart("kl/coef", "The KL weight, as it adapts", weight, y="weight", only=True),
     ]
     without = Chart(id="kl", title="kl/mean", about=NO_REFERENCE, figure=None)
     return [
-        *(kl if has_reference else [without]),
+        *(kl if shape.has_reference else [without]),
         _chart("advantage/abs_mean", "Size of the advantages", y="advantage"),
         _chart("entropy", "Of the policy's next token", y="nats per token"),
         _chart("clip/frac_…", "Tokens whose ratio is clipped", clip, y="share"),
@@ -134,9 +176,37 @@ def _policy(has_reference: bool) -> list[Chart]:
 
 
 def _completions() -> list[Chart]:
+    gap = [_line("mismatch/mean", color=1), _line("mismatch/max", color=2)]
+    weights = [_line("importance/mean", color=1)]
+    masked = [_line("importance/frac_masked", color=2)]
+    rounds = [_line("sampling/num_rounds", color=1)]
+    dropped = [_line("sampling/frac_dropped", color=2)]
+    age = [_line("staleness", color=1, smooth=False)]
     return [
         _chart("completion/mean_length", "Length of completions", y="tokens"),
         _chart("completion/frac_truncated", "Cut at the length limit", y="share"),
+        _chart(
+            "sampling/num_rounds", "Rounds until enough", rounds, y="rounds", only=True
+        ),
+        _chart(
+            "sampling/frac_dropped",
+            "Groups left out of the batch",
+            dropped,
+            y="share",
+            only=True,
+        ),
+        _chart("staleness", "Updates since sampling", age, y="updates", only=True),
+        _chart(
+            "mismatch/…",
+            "Log-probs as sampled against the trainer's",
+            gap,
+            y="nats per token",
+            only=True,
+        ),
+        _chart("importance/mean", "Correction of it", weights, y="weight", only=True),
+        _chart(
+            "importance/frac_masked", "Tokens it drops", masked, y="share", only=True
+        ),
     ]
 
 
@@ -158,6 +228,7 @@ def _chart(
     *,
     y: str,
     y_axis: dict[str, Any] | None = None,
+    only: bool = False,  # when it has values
 ) -> Chart:
     figure = go.Figure(data=list(traces) or [_line(title, color=1)])
     data = [trace for trace in figure.data if trace.showlegend is not False]
@@ -172,7 +243,7 @@ def _chart(
     tree: dict[str, Any] = figure.to_plotly_json()
     del tree["layout"]["template"]
     identity = re.sub(r"\W+", "-", title).strip("-_")
-    return Chart(id=identity, title=title, about=about, figure=tree)
+    return Chart(id=identity, title=title, about=about, figure=tree, is_optional=only)
 
 
 def _hover(unit: str) -> str:

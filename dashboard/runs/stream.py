@@ -116,6 +116,10 @@ def _read_evaluations(run: Run) -> list[dict[str, Any]]:
 def _read_last_events(run: Run) -> list[dict[str, Any]]:
     events = RunEvent.objects.filter(run=run).exclude(type__in=NOT_SENT)
     newest = list(events.order_by("-seq")[:MAX_EVENTS])
+    # A phase began long ago, and its line is drawn all the same.
+    phases = events.filter(type="phase_started").order_by("-seq")
+    if len(newest) == MAX_EVENTS:
+        newest += phases.filter(seq__lt=newest[-1].seq)
     return [_describe_event(e) for e in reversed(newest)]
 
 

@@ -126,3 +126,72 @@ test("a metric's name is no markup", () => {
 
   assert.equal(data[0].name, "eval/&lt;a href='https://evil.example'>");
 });
+
+function fillEvaluations(metrics, events = []) {
+  const store = new RunStore();
+  const rows = [1, 2].map((step) => ({ step, time: 100 * step, values: { loss: 1 } }));
+  const evaluations = [{ step: 1, metrics }];
+  const run = { last_step: 2 };
+  store.apply({ type: "batch", run, steps: rows, evaluations, events });
+  const each = { meta: { each: "^eval/[^/]+/mean$", band: true }, name: "eval" };
+  const view = { smoothing: 0.9, x: "step" };
+  return fillFigure({ data: [each], layout }, { store, view, read, revision: 1 });
+}
+
+test("an interval is a band around its line, not lines of its own", () => {
+  const { data } = fillEvaluations({
+    "eval/a/mean": 0.5,
+    "eval/a/mean/low": 0.4,
+    "eval/a/mean/high": 0.6,
+  });
+
+  assert.deepEqual(
+    data.map(({ name, y }) => [name, y]),
+    [
+      ["eval/a/mean/low", [0.4]],
+      ["eval/a/mean/high", [0.6]],
+      ["eval/a/mean", [0.5]],
+    ],
+  );
+  assert.equal(data[1].fill, "tonexty");
+  assert.equal(data[1].fillcolor, "rgba(11, 98, 196, 0.14)");
+  assert.ok(data.slice(0, 2).every(({ showlegend }) => showlegend === false));
+});
+
+test("a line without an interval has no band", () => {
+  const { data } = fillEvaluations({ "eval/a/mean": 0.5, "eval/a/mean/low": 0.4 });
+
+  assert.equal(data.length, 1);
+});
+
+test("each phase has its name where it begins, and a line but for the first", () => {
+  const began = (first_step, name) => ({
+    type: "phase_started",
+    step: first_step,
+    body: { name, first_step, last_step: first_step },
+  });
+  const { layout: drawn } = fillEvaluations({}, [
+    began(1, "sft"),
+    began(2, "a<b"),
+    began(2, "a<b"), // said again after a resume
+    began(9, "not yet again"),
+  ]);
+
+  assert.deepEqual(
+    drawn.annotations.map(({ text, x }) => [text, x]),
+    [
+      ["sft", 0.5],
+      ["a&lt;b", 1.5],
+    ],
+  );
+  assert.deepEqual(
+    drawn.shapes.map(({ x0, x1 }) => [x0, x1]),
+    [[1.5, 1.5]],
+  );
+});
+
+test("a run without phases has no marks", () => {
+  const { layout: drawn } = fill([line]);
+
+  assert.deepEqual([drawn.shapes, drawn.annotations], [[], []]);
+});

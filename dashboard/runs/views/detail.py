@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +14,7 @@ from dashboard.live.messages import parse_position
 from dashboard.runs.curves import MAX_POINTS, POINTS_PER_BUCKET, read_history
 from dashboard.runs.directory import run_directory
 from dashboard.runs.figures import overview_sections
+from dashboard.runs.intervals import ENDS, Interval, is_bound
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.runs.snapshot import compare_with_defaults, write_json, write_toml
@@ -26,23 +28,32 @@ MAX_METRICS = 200
 def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run_ = get_run(team_, run_id)
-    sections = overview_sections(RunConfig.model_validate(run_.config))
+    config = RunConfig.model_validate(run_.config)
+    sections = overview_sections(config)
     context = {
         "team": team_,
         "run": run_,
         "tab": "overview",
         "sections": sections,
         "figures": {c.id: c.figure for s in sections for c in s.charts if c.figure},
-        "last_values": _last_values(run_),
+        "last_values": list(_last_values(run_)),
+        "phases": config.stages if config.phases else (),
     }
     return render(request, "runs/overview.html", context)
 
 
-def _last_values(run: Run) -> list[tuple[str, float | None]]:
+def _last_values(run: Run) -> Iterator[tuple[str, float | None, Interval | None]]:
     """Those of the steps in their order, then those of evaluations."""
     last: dict[str, float | None] = run.summary.get("last", {})
     others = sorted(name for name in last if name not in set(run.metric_names))
-    return [(name, last.get(name)) for name in [*run.metric_names, *others]]
+    for name in [*run.metric_names, *others]:
+        if not is_bound(name):
+            yield name, last.get(name), _interval(last, name)
+
+
+def _interval(last: Mapping[str, float | None], name: str) -> Interval | None:
+    low, high = (last.get(f"{name}/{end}") for end in ENDS)
+    return None if low is None or high is None else (low, high)
 
 
 @require_GET

@@ -78,6 +78,8 @@ export class Board {
     const isFilled = hasPoints(data);
     element.parentElement.querySelector("[data-chart-actions]").hidden = !isFilled;
     if (!isFilled) return;
+    // A chart that not every run fills shows up with its first value.
+    element.closest(".chart").hidden = false;
     const isFirst = !isPlot(element);
     if (isFirst) element.replaceChildren();
     window.Plotly.react(element, data, layout, CONFIG);

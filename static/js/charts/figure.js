@@ -5,6 +5,7 @@ import { resolveColors, styleLayout, withAlpha } from "./theme.js";
 
 const RAW_OPACITY = 0.25;
 const NUM_SERIES_COLORS = 10;
+const BAND_ALPHA = 0.14;
 
 export function fillFigure(figure, { store, view, read, revision }) {
   const traces = figure.data.flatMap((trace) => expand(trace, store));
@@ -17,7 +18,8 @@ export function fillFigure(figure, { store, view, read, revision }) {
   const data = traces.flatMap((trace, i) =>
     draw(trace, aligned[i], { axis, view, read }),
   );
-  return { data, layout: layOut(figure.layout, { axis, view, read, revision }) };
+  const layout = layOut(figure.layout, { axis, view, read, revision });
+  return { data, layout: { ...layout, ...markPhases(store.phases(), axis, read) } };
 }
 
 export function hasPoints(data) {
@@ -32,25 +34,51 @@ function expand(trace, store) {
     .names()
     .filter((name) => pattern.test(name))
     .sort();
-  return names.map((name, i) => {
+  return names.flatMap((name, i) => {
     const color = `var(--cohort-series-${(i % NUM_SERIES_COLORS) + 1})`;
-    return {
+    const line = {
       ...trace,
-      // Plotly reads labels as a kind of HTML.
-      name: name.replaceAll("&", "&amp;").replaceAll("<", "&lt;"),
+      name: plain(name),
       line: { ...trace.line, color },
       meta: { ...trace.meta, terms: [[name, 1]] },
     };
+    return trace.meta.band ? [...band(name, color, store), line] : [line];
   });
 }
 
+// Plotly reads labels as a kind of HTML.
+function plain(name) {
+  return name.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+}
+
+// A metric's interval: its lower edge, and its upper one filled down to that.
+function band(name, color, store) {
+  const ends = ["low", "high"].map((end) => `${name}/${end}`);
+  if (ends.some((end) => !store.get(end))) return [];
+  return ends.map((end, i) => ({
+    type: "scatter",
+    name: plain(end),
+    mode: "lines",
+    line: { width: 0 },
+    fill: i ? "tonexty" : undefined,
+    fillcolor: color,
+    hoverinfo: "skip",
+    showlegend: false,
+    meta: { terms: [[end, 1]], smooth: false, alpha: BAND_ALPHA },
+  }));
+}
+
 function makeAxis(curves, { store, view }) {
-  if (view.x !== "time") return { place: (step) => step, title: "step" };
+  // A phase begins when the step before its first one has ended.
+  if (view.x !== "time")
+    return { place: (step) => step, before: (step) => step - 0.5, title: "step" };
   const start = store.clock.times[0] ?? 0;
   const last = Math.max(0, ...curves.map(({ steps }) => steps.at(-1) ?? 0));
   const unit = timeUnit((store.timeOf(last) ?? start) - start);
+  const place = (step) => (store.timeOf(step) - start) / unit.length;
   return {
-    place: (step) => (store.timeOf(step) - start) / unit.length,
+    place,
+    before: (step) => place(step - 1),
     title: `${unit.name} since the first step`,
     unit: unit.name,
   };
@@ -115,5 +143,35 @@ function layOut(layout, { axis, view, read, revision }) {
     },
     uirevision: view.x, // zoom stays until the axis means something else
     datarevision: revision,
+  };
+}
+
+// A dotted line where each phase begins, with its name along it.
+function markPhases(phases, axis, read) {
+  const quiet = read("--cohort-quiet");
+  const at = phases.map(({ firstStep }) => axis.before(firstStep));
+  return {
+    shapes: at.slice(1).map((x) => ({
+      type: "line",
+      xref: "x",
+      yref: "paper",
+      x0: x,
+      x1: x,
+      y0: 0,
+      y1: 1,
+      line: { color: quiet, width: 1, dash: "dot" },
+    })),
+    annotations: phases.map(({ name }, i) => ({
+      text: plain(name),
+      x: at[i],
+      y: 1,
+      xref: "x",
+      yref: "paper",
+      xanchor: "left",
+      yanchor: "top",
+      textangle: -90,
+      showarrow: false,
+      font: { size: 10, color: quiet },
+    })),
   };
 }

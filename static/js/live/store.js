@@ -64,6 +64,17 @@ export class RunStore {
     }
   }
 
+  // The phases that have begun, by their first step. A resumed run says it again.
+  phases() {
+    const found = new Map();
+    for (const { type, body } of this.events)
+      if (type === "phase_started" && body.first_step <= this.lastStep + 1)
+        found.set(body.first_step, body.name);
+    return [...found]
+      .sort(([a], [b]) => a - b)
+      .map(([firstStep, name]) => ({ firstStep, name }));
+  }
+
   // When a step ended; between two known steps, on the line between them.
   timeOf(step) {
     const { steps, times } = this.clock;

@@ -58,12 +58,27 @@ function addRow(name) {
   return row;
 }
 
+// The ends of an interval stand beside the metric they belong to.
+function isBound(name) {
+  return /^eval\/.*\/(low|high)$/.test(name);
+}
+
+function describeLast(name) {
+  const last = (metric) => store.get(metric)?.values.at(-1);
+  const [low, high] = [last(`${name}/low`), last(`${name}/high`)];
+  const interval = document.createElement("span");
+  interval.className = "text-quiet";
+  if (low !== undefined && high !== undefined)
+    interval.textContent = ` (${sig4(low)} to ${sig4(high)})`;
+  return [sig4(last(name)), interval];
+}
+
 function showValues() {
   const known = new Map([...rows.children].map((row) => [row.dataset.metric, row]));
-  for (const name of store.names()) {
+  for (const name of store.names().filter((name) => !isBound(name))) {
     const { values } = store.get(name);
     const row = known.get(name) ?? addRow(name);
-    row.querySelector("[data-last]").textContent = sig4(values.at(-1));
+    row.querySelector("[data-last]").replaceChildren(...describeLast(name));
     row.querySelector("[data-lowest]").textContent = sig4(
       values.reduce((a, b) => Math.min(a, b)),
     );

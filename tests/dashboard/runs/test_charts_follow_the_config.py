@@ -1,0 +1,168 @@
+"""Which charts a run's page has, and what it says of phases and intervals."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.insights.metrics import list_metrics
+from dashboard.live.messages import Position
+from dashboard.runs.figures import Chart, overview_sections
+from dashboard.runs.models import Run
+from dashboard.runs.stream import MAX_EVENTS, read_frame
+from tests.dashboard.runs.launching import make_config
+from tests.dashboard.runs.stories import Story, queue_run
+from trainer.config import RunConfig
+from trainer.events import PhaseStarted
+
+PHASES = [
+    {"name": "sft", "num_steps": 40},
+    {"name": "rl", "num_steps": 60, "changes": {"loss": {"kl_coef": 0.01}}},
+]
+
+
+def _charts(**parts: Any) -> dict[str, Chart]:
+    config = RunConfig.model_validate(make_config(**parts))
+    return {c.title: c for s in overview_sections(config) for c in s.charts}
+
+
+def _names(chart: Chart) -> list[str]:
+    assert chart.figure
+    return [trace["name"] for trace in chart.figure["data"]]
+
+
+def test_dual_clip_is_drawn_where_it_is_set() -> None:
+    assert "clip/frac_dual" not in _names(_charts()["clip/frac_…"])
+    with_dual = _charts(loss={"dual_clip": 3})["clip/frac_…"]
+    assert "clip/frac_dual" in _names(with_dual)
+
+
+def test_one_held_out_set_has_one_chart_and_several_have_one_each() -> None:
+    several = _charts(evaluation={"sets": {"hard": "a.jsonl", "a.b": "b.jsonl"}})
+
+    assert [t for t in _charts() if t.startswith("eval/")] == ["eval/…"]
+    assert [t for t in several if t.startswith("eval/")] == [
+        "eval/heldout/…",
+        "eval/hard/…",
+        "eval/a.b/…",
+    ]
+    figure = several["eval/a.b/…"].figure
+    assert figure
+    family = figure["data"][0]["meta"]["each"]
+    assert re.search(family, "eval/a.b/pass@4")
+    assert not re.search(family, "eval/axb/pass@4")
+    assert not re.search(family, "eval/a.b/mean/low")
+    assert figure["data"][0]["meta"]["band"] is True
+
+
+def test_a_further_set_alone_is_drawn_without_held_out_rows() -> None:
+    charts = _charts(data={"rows": "r", "num_eval_rows": 0}, evaluation={"sets": {}})
+    only = _charts(
+        data={"rows": "r", "num_eval_rows": 0}, evaluation={"sets": {"hard": "a"}}
+    )
+
+    assert charts["eval/…"].figure is None
+    assert only["eval/…"].figure is not None
+
+
+def test_what_a_later_phase_measures_has_its_charts() -> None:
+    charts = _charts(phases=PHASES)
+
+    assert charts["kl/mean"].figure is not None
+    assert _charts()["kl/mean"].figure is None
+
+
+@pytest.mark.parametrize("kind", ["base", "server"])
+def test_a_reference_is_measured_without_a_weight(kind: str) -> None:
+    reference = {"kind": kind}
+    if kind == "server":
+        reference["url"] = "http://127.0.0.1:8600"
+    charts = _charts(
+        reference=reference,
+        model={"path": "m", "lora_rank": 8 if kind == "base" else 0},
+    )
+
+    assert charts["kl/mean"].figure is not None
+
+
+def test_charts_that_few_runs_fill_stay_away_until_then() -> None:
+    optional = {title for title, chart in _charts().items() if chart.is_optional}
+
+    assert {"mismatch/…", "staleness", "sampling/num_rounds"} <= optional
+    assert "reward/mean" not in optional
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return queue_run(team, num_steps=100, config=make_config(phases=PHASES))
+
+
+@pytest.fixture
+def story(run: Run) -> Story:
+    story = Story(run)
+    story.start()
+    return story
+
+
+def _begin(story: Story, first: int, name: str) -> None:
+    story._tell(PhaseStarted, name=name, first_step=first, last_step=first + 1)
+
+
+def test_the_page_names_the_phases(
+    alice_client: Client, team: Team, story: Story, run: Run
+) -> None:
+    page = unescape(alice_client.get(f"/{team.slug}/runs/{run.pk}/").text)
+
+    text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
+    assert "Phases: sft steps 1 to 40 , rl steps 41 to 100" in text
+
+
+def test_a_phase_is_told_however_much_happened_since(story: Story, run: Run) -> None:
+    _begin(story, 1, "sft")
+    for _ in range(MAX_EVENTS + 3):
+        story.warn("slow", "It is slow.")
+    _begin(story, 41, "rl")
+    run.refresh_from_db()
+
+    events = read_frame(run, Position(0, None))["events"]
+
+    phases = [e["body"]["name"] for e in events if e["type"] == "phase_started"]
+    assert phases == ["sft", "rl"]
+    assert len(events) == MAX_EVENTS + 1
+
+
+def test_an_interval_stands_beside_its_value(
+    alice_client: Client, team: Team, story: Story, run: Run
+) -> None:
+    story.take_steps(1)
+    story.evaluate(
+        **{
+            "eval/heldout/mean": 0.5,
+            "eval/heldout/mean/low": 0.41,
+            "eval/heldout/mean/high": 0.62,
+        }
+    )
+
+    page = alice_client.get(f"/{team.slug}/runs/{run.pk}/").text
+
+    row = re.search(r'<tr data-metric="eval/heldout/mean">(.*?)</tr>', page, re.DOTALL)
+    assert row
+    text = " ".join(re.sub(r"<[^>]+>", " ", row[1]).split())
+    assert text == "eval/heldout/mean 0.5 (0.41 to 0.62)"
+    assert 'data-metric="eval/heldout/mean/low"' not in page
+
+
+def test_comparing_offers_no_end_of_an_interval(story: Story, run: Run) -> None:
+    story.take_steps(1)
+    story.evaluate(**{"eval/heldout/mean/low": 0.4, "eval/heldout/mean/high": 0.6})
+    run.refresh_from_db()
+
+    offered = [name for _, names in list_metrics([run]) for name in names]
+
+    assert "eval/heldout/mean" in offered
+    assert not [name for name in offered if name.endswith(("/low", "/high"))]
