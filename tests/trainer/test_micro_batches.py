@@ -2,54 +2,156 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
 import torch
 
 from tests.trainer.samples import cut, make_batch
-from trainer.batch import split_by_length
+from trainer.batch import Batch, MicroBatch, set_advantages, split_by_length
 from trainer.config import LossConfig
-from trainer.losses import objective
+from trainer.losses import BatchTotals, objective
 from trainer.policy import Policy
 
+SURROGATES: dict[str, dict[str, Any]] = {
+    "clip": {"surrogate": "clip", "dual_clip": 1.5},
+    "reinforce": {"surrogate": "reinforce"},
+    "gspo": {"surrogate": "gspo"},
+    "cispo": {"surrogate": "cispo"},
+}
+AGGREGATIONS = (
+    "token_mean",
+    "sequence_mean_token_mean",
+    "sequence_mean_token_sum",
+    "constant",
+)
+MASKS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "truncated": {"mask_truncated": True},
+    "truncated and end": {"mask_truncated": True, "mask_end_token": True},
+    "prompt": {"include_prompt": True},
+}
 
-def gradient(policy: Policy, max_tokens: int, config: LossConfig) -> torch.Tensor:
-    batch = make_batch(13)
+
+def drift(micro: MicroBatch) -> torch.Tensor:
+    """[B, T], as far as an earlier policy may be; a token's own, whatever the cut."""
+    rows = torch.tensor(micro.members)[:, None]
+    return 0.4 * torch.sin(3.0 * rows + 1.7 * torch.arange(micro.mask.shape[1]))
+
+
+def step_gradient(
+    policy: Policy, parts: Sequence[Batch], config: LossConfig, *, max_tokens: int
+) -> torch.Tensor:
+    """Gradient of a step whose batch, divided by its own totals, comes in parts."""
+    num_samples = sum(len(part.samples) for part in parts)
+    totals = BatchTotals(
+        num_tokens=sum(part.totals.num_tokens for part in parts),
+        num_sequences=num_samples,
+    )
+    advantages = torch.linspace(-1, 1, num_samples).double()[None]
     policy.model.zero_grad()
-    for micro in cut(batch, policy, max_tokens=max_tokens):
-        logprobs, entropy = policy.logprobs(micro, temperature=0.8)
-        loss, _ = objective(
-            logprobs,
-            logprobs.detach() - 0.1,
-            micro.advantages,
-            micro.mask,
-            config,
-            logprobs.detach() + 0.2,
-            entropy=entropy,
-            totals=batch.totals,
-        )
-        loss.backward()
+    for part in parts:
+        micro_batches = part.micro_batches(max_tokens=max_tokens, device=policy.device)
+        set_advantages(micro_batches, advantages)
+        for micro in micro_batches:
+            logprobs, entropy = policy.logprobs(micro, temperature=0.8)
+            old = logprobs.detach() + drift(micro)
+            loss, _ = objective(
+                logprobs,
+                old,
+                micro.advantages,
+                micro.mask,
+                config,
+                logprobs.detach() - 2 * drift(micro),
+                sampling_logprobs=old - drift(micro),
+                entropy=entropy,
+                totals=totals,
+            )
+            loss.backward()
     return torch.cat(
         [p.grad.flatten() for p in policy.model.parameters() if p.grad is not None]
     )
 
 
-@pytest.mark.parametrize(
-    "aggregation",
-    ["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum"],
-)
-def test_the_gradient_does_not_depend_on_the_split(
-    policy: Policy, aggregation: Any
-) -> None:
-    config = LossConfig(aggregation=aggregation, kl_coef=0.1, entropy_coef=0.01)
+def step_batch(config: LossConfig) -> Batch:
+    """13 completions in groups of 4, 2, 4 and 3; every third one was cut."""
+    samples = [
+        replace(sample, end_reason="length" if place % 3 == 0 else "stop")
+        for place, sample in enumerate(make_batch(13).samples)
+    ]
+    return Batch(tuple(samples), loss=config, group_sizes=(4, 2, 4, 3))
 
-    whole = gradient(policy, 10_000, config)
+
+@pytest.mark.parametrize("masks", list(MASKS))
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("surrogate", list(SURROGATES))
+def test_the_gradient_does_not_depend_on_the_split(
+    policy: Policy, surrogate: str, aggregation: Any, masks: str
+) -> None:
+    policy.model.double()
+    config = LossConfig(
+        aggregation=aggregation,
+        constant_length=9,
+        kl_coef=0.1,
+        entropy_coef=0.01,
+        importance_correction="sequence_truncate",
+        **SURROGATES[surrogate],
+        **MASKS[masks],
+    )
+    batch = step_batch(config)
+
+    whole = step_gradient(policy, [batch], config, max_tokens=10_000)
 
     assert whole.abs().max() > 1e-3
-    for max_tokens in (16, 40, 100):
-        split = gradient(policy, max_tokens, config)
-        assert torch.allclose(split, whole, rtol=1e-4, atol=1e-6)
+    for max_tokens in (16, 60):
+        split = step_gradient(policy, [batch], config, max_tokens=max_tokens)
+        assert torch.allclose(split, whole, rtol=1e-9, atol=1e-12)
+    # ranks that each hold some groups, their gradients added
+    ranks = batch.minibatches(3)
+    assert len(ranks) == 3
+    shared = step_gradient(policy, ranks, config, max_tokens=40)
+    assert torch.allclose(shared, whole, rtol=1e-9, atol=1e-12)
+
+
+def test_masks_change_the_gradient(policy: Policy) -> None:
+    found = []
+    for options in MASKS.values():
+        config = LossConfig(**options)
+        batch = step_batch(config)
+        found.append(step_gradient(policy, [batch], config, max_tokens=10_000))
+
+    for one, other in combinations(found, 2):
+        assert (one - other).norm() > 1e-2 * one.norm()
+
+
+def test_a_masked_token_has_no_gradient(policy: Policy) -> None:
+    config = LossConfig(
+        mask_truncated=True, mask_end_token=True, kl_coef=0.1, entropy_coef=0.01
+    )
+    batch = step_batch(config)
+    (micro,) = batch.micro_batches(max_tokens=10_000, device=policy.device)
+    set_advantages([micro], torch.ones(1, 13))
+    logprobs, entropy = policy.logprobs(micro, temperature=0.8)
+    logprobs.retain_grad()
+
+    loss, _ = objective(
+        logprobs,
+        logprobs.detach(),
+        micro.advantages,
+        micro.mask,
+        config,
+        logprobs.detach() - 1,
+        entropy=entropy.detach(),
+        totals=batch.totals,
+    )
+    loss.backward()
+
+    assert logprobs.grad is not None
+    assert torch.equal(logprobs.grad != 0, micro.mask > 0)
+    assert 0 < micro.mask.sum() < micro.completion_mask.sum()
 
 
 def test_logprobs_equal_those_of_each_sequence_alone(policy: Policy) -> None:

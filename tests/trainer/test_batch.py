@@ -1,0 +1,225 @@
+"""Which tokens of a batch count, and how it is cut and given its advantages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.samples import make_batch
+from trainer.batch import Batch, MicroBatch, TrainingSample, batch_of, set_advantages
+from trainer.config import LossConfig
+from trainer.events import EndReason
+from trainer.groups import Completion, Group
+from trainer.policy import Policy
+from trainer.prompts import Prompt, Row
+
+CPU = torch.device("cpu")
+
+
+def completion(num_tokens: int, end_reason: EndReason) -> Completion:
+    return Completion(
+        text="",
+        token_ids=tuple(range(20, 20 + num_tokens)),
+        logprobs=tuple(-0.1 * (t + 1) for t in range(num_tokens)),
+        end_reason=end_reason,
+    )
+
+
+def group(index: int, prompt_ids: tuple[int, ...], *members: Completion) -> Group:
+    row = Row(index=index, prompt="", answer=None, columns={})
+    return Group(
+        prompt=Prompt(row=row, text="", token_ids=prompt_ids),
+        completions=members,
+        scores=(),
+    )
+
+
+GROUPS = (
+    group(0, (5, 6, 7), completion(3, "stop"), completion(4, "length")),
+    group(1, (8, 9), completion(1, "stop"), completion(0, "length")),
+)
+
+
+def whole(**loss: Any) -> tuple[Batch, MicroBatch]:
+    """The two groups as one micro-batch, its rows in the batch's order."""
+    batch = batch_of(GROUPS, LossConfig(**loss))
+    (micro,) = batch.micro_batches(max_tokens=1_000, device=CPU)
+    order = sorted(range(4), key=lambda row: micro.members[row])
+    for name in ("mask", "completion_mask", "sampling_logprobs", "input_ids"):
+        setattr(micro, name, getattr(micro, name)[order])
+    return batch, micro
+
+
+@pytest.mark.parametrize(
+    ("loss", "mask", "num_tokens"),
+    [
+        ({}, [[1, 1, 1, 0], [1, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]], 8),
+        (
+            {"mask_truncated": True},
+            [[1, 1, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]],
+            4,
+        ),
+        (  # a truncated completion has no end token
+            {"mask_end_token": True},
+            [[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0]],
+            6,
+        ),
+        (
+            {"mask_truncated": True, "mask_end_token": True},
+            [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]],
+            2,
+        ),
+        (  # nothing predicts a prompt's first token
+            {"include_prompt": True},
+            [[1] * 5 + [0], [1] * 6, [1, 1] + [0] * 4, [1] + [0] * 5],
+            14,
+        ),
+        (
+            {"include_prompt": True, "mask_truncated": True, "mask_end_token": True},
+            [[1] * 4 + [0, 0], [0] * 6, [1] + [0] * 5, [0] * 6],
+            5,
+        ),
+    ],
+)
+def test_what_the_loss_covers(
+    loss: dict[str, Any], mask: list[list[int]], num_tokens: int
+) -> None:
+    batch, micro = whole(**loss)
+
+    assert micro.mask.tolist() == mask
+    assert batch.totals.num_tokens == num_tokens
+    assert batch.totals.num_sequences == 4
+
+
+def test_the_completion_mask_does_not_depend_on_what_is_covered() -> None:
+    _, plain = whole()
+    _, masked = whole(mask_truncated=True, mask_end_token=True)
+    _, wide = whole(include_prompt=True)
+
+    assert torch.equal(plain.completion_mask, masked.completion_mask)
+    assert plain.completion_mask.sum(dim=1).tolist() == [3, 4, 1, 0]
+    assert wide.completion_mask.tolist() == [
+        [0, 0, 1, 1, 1, 0],
+        [0, 0, 1, 1, 1, 1],
+        [0, 1, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0],
+    ]
+
+
+def test_prompt_tokens_have_no_sampling_logprob() -> None:
+    _, micro = whole(include_prompt=True)
+
+    first = micro.sampling_logprobs[0]
+    assert first[:2].isnan().all()
+    assert first[2:].tolist() == pytest.approx([-0.1, -0.2, -0.3, 0.0])
+
+
+def test_prompt_tokens_get_the_logprobs_of_the_model(policy: Policy) -> None:
+    batch = make_batch(7)
+    wide = Batch(batch.samples, loss=LossConfig(include_prompt=True))
+
+    for micro in wide.micro_batches(max_tokens=60, device=CPU):
+        found, _ = policy.logprobs(micro, temperature=1.0)
+
+        for row, member in enumerate(micro.members):
+            sample = batch.samples[member]
+            ids = torch.tensor([[*sample.prompt_ids, *sample.completion_ids]])
+            every = policy.model(input_ids=ids).logits[0].log_softmax(-1)
+            expected = every[:-1].gather(1, ids[0, 1:, None]).squeeze(1)
+            assert torch.allclose(found[row, : len(expected)], expected, atol=1e-5)
+            assert not found[row, len(expected) :].any()
+
+
+def test_old_logprobs_may_be_those_of_sampling() -> None:
+    for source in ("policy", "sampling"):
+        batch = batch_of(GROUPS, LossConfig(old_logprobs=source))
+        (micro,) = batch.micro_batches(max_tokens=1_000, device=CPU)
+
+        if source == "policy":
+            assert micro.old_logprobs is None
+        else:
+            assert micro.old_logprobs is not None
+            assert torch.equal(micro.old_logprobs, micro.sampling_logprobs)
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"),
+    [
+        (1, [12]),
+        (2, [5, 7]),
+        (3, [2, 4, 6]),
+        (5, [2, 3, 1, 4, 2]),
+        (9, [2, 3, 1, 4, 2]),
+    ],
+)
+def test_minibatches_are_cut_between_groups(count: int, sizes: list[int]) -> None:
+    samples = make_batch(12).samples
+    batch = Batch(samples, group_sizes=(2, 3, 1, 4, 2))
+
+    parts = batch.minibatches(count)
+
+    assert [len(part.samples) for part in parts] == sizes
+    assert [sample for part in parts for sample in part.samples] == list(samples)
+    assert sum(part.totals.num_tokens for part in parts) == batch.totals.num_tokens
+    assert [part.totals.num_sequences for part in parts] == sizes
+
+
+def test_minibatches_keep_what_counts_and_can_be_cut_again() -> None:
+    batch = batch_of(GROUPS, LossConfig(mask_truncated=True, mask_end_token=True))
+
+    first, second = batch.minibatches(2)
+
+    assert first.totals.num_tokens == 2
+    assert second.totals.num_tokens == 0
+    assert second.minibatches(1) == [second]
+
+
+def test_advantages_find_their_completion_in_a_minibatch() -> None:
+    batch = batch_of(GROUPS)
+    advantages = torch.tensor([[0.1, 0.2], [0.3, 0.4]]).double()
+
+    for part in batch.minibatches(2):
+        micro_batches = part.micro_batches(max_tokens=8, device=CPU)
+        set_advantages(micro_batches, advantages)
+
+        for micro in micro_batches:
+            expected = advantages.flatten()[micro.members].float()
+            assert torch.equal(micro.advantages, expected)
+            for row, member in enumerate(micro.members):
+                sample = batch.samples[member]
+                ids = [*sample.prompt_ids, *sample.completion_ids]
+                assert micro.input_ids[row, : len(ids)].tolist() == ids
+
+
+@pytest.mark.parametrize("include_prompt", [False, True])
+def test_token_advantages_find_their_token(*, include_prompt: bool) -> None:
+    batch = batch_of(GROUPS, LossConfig(include_prompt=include_prompt))
+    tokens = [
+        torch.tensor([1.0, 2.0, 3.0]).double(),
+        torch.tensor([4.0, 5.0, 6.0, 7.0]).double(),
+        torch.tensor([8.0]).double(),
+        torch.zeros(0).double(),
+    ]
+
+    found = {}
+    for part in batch.minibatches(2):
+        micro_batches = part.micro_batches(max_tokens=14, device=CPU)
+        set_advantages(micro_batches, tokens)
+        for micro in micro_batches:
+            assert micro.advantages.shape == micro.mask.shape
+            assert not micro.advantages[micro.completion_mask == 0].any()
+            for row, member in enumerate(micro.members):
+                inside = micro.completion_mask[row] > 0
+                found[member] = micro.advantages[row][inside].tolist()
+
+    assert found == {member: each.tolist() for member, each in enumerate(tokens)}
+
+
+def test_a_completion_alone_is_a_batch() -> None:
+    sample = TrainingSample(
+        prompt_ids=(5,), completion_ids=(7,), sampling_logprobs=(-0.1,)
+    )
+
+    assert Batch((sample,)).minibatches(3) == [Batch((sample,), group_sizes=(1,))]
