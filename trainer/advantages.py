@@ -29,7 +29,7 @@ def group_advantages(rewards: torch.Tensor, config: AdvantageConfig) -> torch.Te
 
     Raises:
         ValueError: rewards are not [P, G], infinite, or negative with scale "mean";
-            or credit is "process", which needs the rewards of steps.
+            or credit is "process" or "preference", which need more than rewards.
 
     >>> group_advantages(torch.tensor([[1.0, 0.0]]).double(), AdvantageConfig(ddof=0))
     tensor([[ 0.9998, -0.9998]], dtype=torch.float64)
@@ -54,6 +54,10 @@ def group_advantages(rewards: torch.Tensor, config: AdvantageConfig) -> torch.Te
             raise ValueError(
                 'credit = "process" needs the rewards of steps; '
                 "use process_advantages for one group."
+            )
+        case "preference":
+            raise ValueError(
+                'credit = "preference" needs log-probs; use preference_advantages.'
             )
         case "outcome":
             return _outcome(values, scored, config)
@@ -201,14 +205,20 @@ def process_advantages(
     outcome = config.model_copy(update={"credit": "outcome"})
     row = torch.tensor([pooled], dtype=torch.float64)
     normalised = iter(group_advantages(row, outcome)[0].tolist())
+    return [
+        spread_steps([next(normalised) for _ in ends], ends, num_tokens=length)
+        for ends, length in zip(step_ends, num_tokens, strict=True)
+    ]
 
-    advantages = []
-    for ends, length in zip(step_ends, num_tokens, strict=True):
-        tokens = torch.zeros(length, dtype=torch.float64)
-        for end in ends:
-            tokens[:end] += next(normalised)
-        advantages.append(tokens)
-    return advantages
+
+def spread_steps(
+    values: Sequence[float], ends: Sequence[int], *, num_tokens: int
+) -> torch.Tensor:
+    """Each token's sum of the values of the steps that end after it, [num_tokens]."""
+    tokens = torch.zeros(num_tokens, dtype=torch.float64)
+    for value, end in zip(values, ends, strict=True):
+        tokens[:end] += value
+    return tokens
 
 
 def _check_steps(
@@ -231,3 +241,72 @@ def _check_steps(
                 f"in {length} tokens. Give each step one reward and one end, rising, "
                 f"at most {length}."
             )
+
+
+def whiten(
+    advantages: torch.Tensor, scored: torch.Tensor, config: AdvantageConfig
+) -> torch.Tensor:
+    """Normalise advantages over the whole batch (arXiv:2601.05242, its last step).
+
+    (A - mean) / (std + eps) over all scored values, whatever group they are of; 0 for
+    the others, and everywhere when all are equal.
+
+    Args:
+        advantages: float64, any shape.
+        scored: bool, same shape.
+    """
+    flat, mask = advantages.reshape(1, -1), scored.reshape(1, -1)
+    flat = torch.where(mask, flat, 0.0)
+    mean = flat.sum() / mask.sum().clamp(min=1)
+    # Centred advantages leave a mean of rounding errors, which would lend groups
+    # without a signal a tiny one.
+    mean = torch.where(mean.abs() <= 1e-12 * flat.abs().max(), 0.0, mean)
+    spread = group_std(flat, mask, ddof=config.ddof) + config.eps
+    whitened = (flat - mean) / torch.where(spread > 0, spread, 1.0)
+    whitened = torch.where(mask & ~_is_constant(flat, mask), whitened, 0.0)
+    return whitened.reshape(advantages.shape)
+
+
+def preference_advantages(
+    logprob_sums: torch.Tensor,
+    reference_sums: torch.Tensor,
+    rewards: torch.Tensor,
+    beta: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """DPO's gradient as advantages of each group's best and worst completion.
+
+    With the log-ratios ρ = log π(completion) - log π_ref(completion) of winner w and
+    loser l, and the margin m = β·(ρ_w - ρ_l), DPO minimises -log σ(m)
+    (arXiv:2305.18290). Its gradient is -β·σ(-m)·(∇log π(w) - ∇log π(l)), so the
+    winner's advantage is β·σ(-m), the loser's its negative, and all others' 0.
+
+    The surrogate "reinforce", its token losses summed over each sequence and divided by
+    the number of pairs, has exactly the gradient of the mean of -log σ(m). Divided by
+    the P·G sequences of the batch, as "sequence_mean_token_sum" does, it is that
+    gradient times pairs / (P·G).
+
+    Args:
+        logprob_sums: [P, G], summed over each completion's tokens, nats.
+        reference_sums: [P, G], those of the reference.
+        rewards: [P, G]; NaN = no score. Of equals the first is the best and the last
+            the worst; a group whose scores do not differ makes no pair.
+        beta: strength of the pull towards the reference.
+
+    Returns:
+        (float64 advantages [P, G], mean of -log σ(m) over the pairs; 0 without any).
+    """
+    rewards = rewards.double()
+    scored = ~rewards.isnan()
+    best = rewards.masked_fill(~scored, -torch.inf).argmax(dim=1, keepdim=True)
+    # argmin names the first of equals, so it looks from behind
+    lowest_last = rewards.masked_fill(~scored, torch.inf).flip(1)
+    worst = rewards.shape[1] - 1 - lowest_last.argmin(dim=1, keepdim=True)
+    is_pair = ~_is_constant(torch.where(scored, rewards, 0.0), scored)
+
+    ratios = (logprob_sums.detach() - reference_sums.detach()).double()
+    margins = beta * (ratios.gather(1, best) - ratios.gather(1, worst))
+    weights = torch.where(is_pair, beta * torch.sigmoid(-margins), 0.0)
+    advantages = torch.zeros_like(rewards).scatter(1, best, weights)
+    advantages = advantages.scatter_add(1, worst, -weights)
+    losses = -torch.nn.functional.logsigmoid(margins)[is_pair]
+    return advantages, losses.sum() / max(len(losses), 1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
-from trainer.advantages import combined_advantages, group_advantages, group_std
-from trainer.config import AdvantageConfig
+from trainer.advantages import group_std
 from trainer.events import EndReason, Signal
 from trainer.prompts import Prompt
 from trainer.rewards.scoring import Sample, Score, score_all
@@ -34,6 +34,13 @@ class Completion:
         return sum(self.logprobs) / max(len(self.logprobs), 1)
 
 
+class StepScore(NamedTuple):
+    """What a reasoning step was given, and where it ends."""
+
+    end: int  # exclusive token offset in the completion
+    reward: float | None  # None: no rule could score it
+
+
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """A prompt and its completions, with their scores in the same order."""
@@ -41,6 +48,8 @@ class Group:
     prompt: Prompt
     completions: tuple[Completion, ...]
     scores: tuple[Score, ...]
+    # Per completion its reasoning steps, where a step recipe scores them.
+    step_scores: tuple[tuple[StepScore, ...], ...] | None = None
 
     @property
     def scored_rewards(self) -> list[float]:
@@ -81,41 +90,6 @@ def reward_matrix(groups: Sequence[Group]) -> torch.Tensor:
         for group in groups
     ]
     return torch.tensor(rows, dtype=torch.float64)
-
-
-def advantages_of(
-    groups: Sequence[Group],
-    recipe: Recipe,
-    config: AdvantageConfig,
-    *,
-    penalties: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Advantages [P, G]; `penalties` [P, G] are subtracted from the rewards first."""
-    if config.combine == "normalize_then_sum":
-        assert penalties is None
-        return combined_advantages(
-            _rule_rewards(groups, recipe),
-            [rule.weight for rule in recipe.rules],
-            config,
-        )
-    rewards = reward_matrix(groups)
-    if penalties is not None:
-        rewards = rewards - penalties
-    return group_advantages(rewards, config)
-
-
-def _rule_rewards(groups: Sequence[Group], recipe: Recipe) -> torch.Tensor:
-    def value(score: Score, name: str) -> float:
-        found = score.rules.get(name)
-        return math.nan if found is None else found
-
-    return torch.tensor(
-        [
-            [[value(score, rule.name) for rule in recipe.rules] for score in g.scores]
-            for g in groups
-        ],
-        dtype=torch.float64,
-    )
 
 
 def reward_std(group: Group, *, ddof: int) -> float | None:

@@ -12,9 +12,10 @@ import torch
 from trainer.batch import MicroBatch, batch_of, set_advantages
 from trainer.checkpoint import prune_checkpoints, save_checkpoint
 from trainer.config import RunConfig
+from trainer.credit import credit_groups
 from trainer.evaluation import evaluate
 from trainer.events import CheckpointSaved, Evaluated
-from trainer.groups import advantages_of, score_groups
+from trainer.groups import score_groups
 from trainer.journal import Journal
 from trainer.kl import kl_estimate
 from trainer.log import EventLog
@@ -102,7 +103,7 @@ def train_step(training: Training, *, step: int) -> None:
     penalties = None
     if config.loss.kl_in == "reward" and config.loss.kl_coef > 0:
         penalties = kl_penalties(micro_batches, config, shape=(len(prompts), -1))
-    advantages = advantages_of(groups, recipe, config.advantage, penalties=penalties)
+    advantages = credit_groups(groups, config, penalties=penalties).advantages
     set_advantages(micro_batches, advantages)
 
     rate = learning_rate(step, config.optim)

@@ -144,6 +144,19 @@ class DataOrder:
         first = place * self.prompts_per_step
         return order[first : first + self.prompts_per_step]
 
+    def places_of_round(self, step: int, turn: int) -> list[int]:
+        """The rows of a step's round of sampling: its own in round 0, then others.
+
+        No row occurs in two rounds of a step; when all have occurred there are none.
+        """
+        own = self.places(step)
+        if turn == 0:
+            return own
+        order = permutation(derive(self.seed, "refill", step), self.num_rows)
+        taken = set(own)
+        others = [place for place in order if place not in taken]
+        return others[(turn - 1) * self.prompts_per_step :][: self.prompts_per_step]
+
 
 class PromptRenderer:
     """Turns rows into the token ids that the model continues."""
@@ -176,6 +189,17 @@ class PromptRenderer:
                 "data.max_prompt_tokens or drop the row."
             )
         return Prompt(row=row, text=text, token_ids=token_ids)
+
+    def continuation(self, prompt: Prompt, text: str) -> tuple[int, ...]:
+        """Token ids of a text that continues a prompt, without an ending token.
+
+        They are those that the whole text has behind the prompt's, where no token
+        crosses the seam: some tokenizers write the beginning of a text otherwise.
+        """
+        whole, size = self._encode(prompt.text + text), len(prompt.token_ids)
+        if whole[:size] == prompt.token_ids:
+            return whole[size:]
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
     def _encode(self, text: str) -> tuple[int, ...]:
         # A chat template writes its own special tokens; plain text gets the

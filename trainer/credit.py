@@ -1,0 +1,151 @@
+"""What each completion, or each of its tokens, is credited with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from trainer.advantages import (
+    combined_advantages,
+    group_advantages,
+    spread_steps,
+    whiten,
+)
+from trainer.config import RewardConfig, RunConfig
+from trainer.groups import Group, reward_matrix
+from trainer.overlong import OVERLONG
+
+
+@dataclass(frozen=True, kw_only=True)
+class Credit:
+    """Advantages of P groups of G completions.
+
+    `tokens` are those of each completion's tokens, float64 [num_tokens], in the batch's
+    order; None where all tokens of a completion have its own. With them a completion's
+    own is their mean.
+    """
+
+    advantages: torch.Tensor  # float64 [P, G]
+    tokens: list[torch.Tensor] | None = None
+
+
+def credit_groups(
+    groups: Sequence[Group],
+    config: RunConfig,
+    *,
+    penalties: torch.Tensor | None = None,
+) -> Credit:
+    """Advantages as `config.advantage` asks for them, in float64.
+
+    Completions of the dataset are all credited with 1, scored or not: nobody sampled
+    them, they are there to be learnt.
+
+    Args:
+        groups: of equal size, with `step_scores` for credit = "process".
+        config: of the run or phase.
+        penalties: [P, G], subtracted from the rewards before they are compared.
+
+    Raises:
+        ValueError: credit is "preference", which needs log-probs
+            (`preference_advantages`).
+    """
+    advantage, rewards = config.advantage, reward_matrix(groups)
+    if config.rollout.source == "dataset":
+        return Credit(advantages=torch.ones_like(rewards))
+    if advantage.credit == "process":
+        return _process(groups, config)
+    if advantage.credit == "outcome" and advantage.combine == "normalize_then_sum":
+        assert penalties is None
+        advantages = combined_advantages(
+            torch.tensor(
+                [rule_rewards(group, config.reward) for group in groups],
+                dtype=torch.float64,
+            ),
+            rule_weights(config.reward),
+            advantage,
+        )
+    else:
+        if penalties is not None:
+            rewards = rewards - penalties
+        advantages = group_advantages(rewards, advantage)
+    if advantage.whiten:
+        advantages = whiten(advantages, ~rewards.isnan(), advantage)
+    return Credit(advantages=advantages)
+
+
+def rule_rewards(group: Group, reward: RewardConfig) -> list[list[float]]:
+    """Each completion's scores by rule, [G, R]; NaN where a rule gave none.
+
+    The overlong penalty, where there is one, counts as the last rule.
+    """
+    names = [rule.name for rule in reward.recipe.rules]
+    if reward.overlong_buffer_tokens > 0:
+        names.append(OVERLONG)
+    return [
+        [_number(score.rules.get(name)) for name in names] for score in group.scores
+    ]
+
+
+def rule_weights(reward: RewardConfig) -> list[float]:
+    """Weights of what `rule_rewards` gives.
+
+    The overlong penalty is normalised like a rule, which takes its size away; as weight
+    it has it again.
+    """
+    weights = [rule.weight for rule in reward.recipe.rules]
+    if reward.overlong_buffer_tokens > 0:
+        weights.append(reward.overlong_penalty)
+    return weights
+
+
+def step_rewards(group: Group) -> list[list[float]]:
+    """Rewards of each completion's steps, NaN = no score.
+
+    The last step also has the completion's own reward: what the steps led to.
+    """
+    assert group.step_scores is not None
+    rewards = []
+    for score, steps in zip(group.scores, group.step_scores, strict=True):
+        each = [_number(step.reward) for step in steps]
+        if score.total is not None:
+            each[-1] = score.total + (0.0 if math.isnan(each[-1]) else each[-1])
+        rewards.append(each)
+    return rewards
+
+
+def _process(groups: Sequence[Group], config: RunConfig) -> Credit:
+    """Step rewards pooled within each group, compared, and summed over what follows."""
+    outcome = config.advantage.model_copy(update={"credit": "outcome"})
+    pooled = [[r for each in step_rewards(group) for r in each] for group in groups]
+    width = max(len(row) for row in pooled)
+    padded = [row + [math.nan] * (width - len(row)) for row in pooled]
+    compared = group_advantages(torch.tensor(padded, dtype=torch.float64), outcome)
+
+    tokens, scored = [], []
+    for group, row in zip(groups, compared.tolist(), strict=True):
+        assert group.step_scores is not None
+        values = iter(row)
+        rewards = step_rewards(group)
+        for place, completion in enumerate(group.completions):
+            steps = group.step_scores[place]
+            tokens.append(
+                spread_steps(
+                    [next(values) for _ in steps],
+                    [step.end for step in steps],
+                    num_tokens=completion.num_tokens,
+                )
+            )
+            is_scored = not all(math.isnan(reward) for reward in rewards[place])
+            scored.append(torch.full((completion.num_tokens,), is_scored))
+    if config.advantage.whiten:
+        whitened = whiten(torch.cat(tokens), torch.cat(scored), config.advantage)
+        tokens = list(whitened.split([len(each) for each in tokens]))
+    means = torch.stack([each.mean() for each in tokens])
+    return Credit(advantages=means.view(len(groups), -1), tokens=tokens)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,136 @@
+"""Gathering the groups of a step, and others in place of those that teach nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from math import isnan
+from typing import Protocol
+
+from trainer.config import RunConfig
+from trainer.credit import rule_rewards, rule_weights, step_rewards
+from trainer.groups import Group, score_groups
+from trainer.overlong import penalise_overlong
+from trainer.prompts import Prompt
+from trainer.sources import CompletionSource
+from trainer.steps import score_steps
+
+
+class Watch(Protocol):
+    """Measures the seconds of a phase."""
+
+    def phase(self, name: str) -> AbstractContextManager[None]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """The groups of a step."""
+
+    groups: list[Group]  # that are trained on
+    dropped: list[Group]  # that are not
+    num_rounds: int
+    num_sampled_tokens: int  # of all completions, dropped ones too
+    has_signal: bool  # false: nothing differs, the groups are those of round 0
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """What dynamic sampling cost and left out."""
+        return {
+            "sampling/num_rounds": float(self.num_rounds),
+            "sampling/num_dropped": float(len(self.dropped)),
+            "sampling/num_tokens": float(self.num_sampled_tokens),
+            "sampling/without_signal": float(not self.has_signal),
+        }
+
+
+def gather(
+    source: CompletionSource,
+    prompts_of_round: Callable[[int], Sequence[Prompt]],
+    config: RunConfig,
+    *,
+    step: int,
+    watch: Watch,
+) -> Gathered:
+    """Sample and score groups until the step has enough, as `dynamic_sampling` says.
+
+    off: all groups of round 0. drop: those of round 0 that differ (`differs`). refill:
+    further rounds sample as many prompts as are missing, at most `max_refills` of
+    them, fewer where the prompts run out (arXiv:2503.14476, section 3.2). Where no
+    group of any round differs, those of round 0 are kept, so that every step has a
+    batch: its advantages are 0.
+
+    Args:
+        source: writes the completions.
+        prompts_of_round: round 0 gives the step's own prompts; later ones give distinct
+            prompts that no other round of the step gives. It must follow from seed,
+            step and round alone, so that a resumed run gathers the same.
+        config: of the run or phase.
+        step: counted from 1 over the whole run.
+        watch: measures the phases "generate" and "score".
+    """
+    mode = config.rollout.dynamic_sampling
+    wanted = config.rollout.prompts_per_step
+    kept: list[Group] = []
+    dropped: list[Group] = []
+    first: list[Group] = []
+    num_tokens = num_rounds = 0
+    for turn in range(1 + (config.rollout.max_refills if mode == "refill" else 0)):
+        missing = wanted - len(kept)
+        prompts = prompts_of_round(turn)[: missing if turn else None]
+        if missing == 0 or not prompts:
+            break
+        groups = _sample(source, prompts, config, step=step, watch=watch)
+        num_rounds += 1
+        num_tokens += sum(c.num_tokens for g in groups for c in g.completions)
+        first = first or groups
+        for group in groups:
+            is_kept = mode == "off" or differs(group, config)
+            (kept if is_kept else dropped).append(group)
+    has_signal = any(differs(group, config) for group in kept)
+    if not kept:
+        kept, dropped = first, dropped[len(first) :]
+    return Gathered(
+        groups=kept,
+        dropped=dropped,
+        num_rounds=num_rounds,
+        num_sampled_tokens=num_tokens,
+        has_signal=has_signal,
+    )
+
+
+def _sample(
+    source: CompletionSource,
+    prompts: Sequence[Prompt],
+    config: RunConfig,
+    *,
+    step: int,
+    watch: Watch,
+) -> list[Group]:
+    with watch.phase("generate"):
+        completions = source.complete(prompts, step)
+    with watch.phase("score"):
+        groups = score_groups(config.reward.recipe, prompts, completions)
+        groups = penalise_overlong(groups, config)
+        if config.reward.step_recipe is not None:
+            groups = score_steps(groups, config.reward, source.tokenizer)
+    return groups
+
+
+def differs(group: Group, config: RunConfig) -> bool:
+    """Whether what is compared within a group differs, however it is scaled later.
+
+    That is its rewards; with combine = "normalize_then_sum" those of any rule, with
+    credit = "process" those of its steps.
+    """
+    advantage = config.advantage
+    compared: list[Sequence[float]] = [group.scored_rewards]
+    if advantage.credit == "process":
+        compared = [[reward for each in step_rewards(group) for reward in each]]
+    elif advantage.credit == "outcome" and advantage.combine == "normalize_then_sum":
+        by_rule = zip(*rule_rewards(group, config.reward), strict=True)
+        weights = rule_weights(config.reward)
+        compared = [
+            values for values, weight in zip(by_rule, weights, strict=True) if weight
+        ]
+    return any(len({v for v in values if not isnan(v)}) > 1 for values in compared)
