@@ -96,7 +96,7 @@ def _objective(
     kl_coef: float | None,
     reference: Reference | None,
 ) -> tuple[torch.Tensor, TokenStatistics]:
-    temperature, kl_full = config.rollout.temperature, None
+    temperature, kl_full = config.logprob_temperature, None
     if config.loss.kl_estimator == "full" and reference is not None:
         # only a server has no hidden states, and is refused with this estimator
         predictor = cast(TokenPredictor, reference)
@@ -107,6 +107,8 @@ def _objective(
         logprobs, entropy = policy.logprobs(micro, temperature=temperature)
     if micro.old_logprobs is None:
         micro.old_logprobs = logprobs.detach()
+    # At another temperature the engine's log-probs are of another distribution.
+    is_comparable = temperature == config.rollout.temperature
     return objective(
         logprobs,
         micro.old_logprobs,
@@ -114,7 +116,7 @@ def _objective(
         micro.mask,
         config.loss_of_run,
         micro.reference_logprobs,
-        sampling_logprobs=micro.sampling_logprobs,
+        sampling_logprobs=micro.sampling_logprobs if is_comparable else None,
         entropy=entropy,
         kl_full=kl_full,
         kl_coef=kl_coef,

@@ -104,6 +104,11 @@ class RunConfig(Part):
         return self.loss.model_copy(update={"constant_length": length})
 
     @property
+    def logprob_temperature(self) -> float:
+        """What divides the logits of the log-probs that the loss is made of."""
+        return self.rollout.logprob_temperature or self.rollout.temperature
+
+    @property
     def completions_per_step(self) -> int:
         return self.rollout.prompts_per_step * self.rollout.group_size
 

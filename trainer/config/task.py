@@ -149,6 +149,14 @@ class RolloutConfig(Part):
         le=5,
         description="Divides the logits, when sampling and in the log-probs alike.",
     )
+    logprob_temperature: float | None = Field(
+        None,
+        gt=0,
+        le=5,
+        title="Log-prob temperature",
+        description="Divides the logits of the log-probs that ratio and KL are made "
+        "of; empty: the sampling temperature.",
+    )
     top_p: float = Field(
         1.0,
         gt=0,
