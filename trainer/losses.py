@@ -104,7 +104,7 @@ def objective(
         losses = losses * weight
     kl = _kl(logprobs, reference_logprobs, kl_full, inside, config)
     coef = config.kl_coef if kl_coef is None else kl_coef
-    penalty = _kl_penalty(kl, config, kl_coef=coef)
+    penalty = _kl_penalty(kl, ratio, config, kl_coef=coef)
     losses = losses - _entropy_bonus(entropy, inside, config)
     apart = config.kl_aggregation not in (None, config.aggregation)
     if not apart:
@@ -194,7 +194,11 @@ def _correction(
 
 
 def _kl_penalty(
-    kl: torch.Tensor | None, config: LossConfig, *, kl_coef: float
+    kl: torch.Tensor | None,
+    ratio: torch.Tensor,
+    config: LossConfig,
+    *,
+    kl_coef: float,
 ) -> torch.Tensor | float:
     if kl_coef == 0 or config.kl_in != "loss":
         return 0.0
@@ -204,7 +208,7 @@ def _kl_penalty(
             f'A KL weight of {kl_coef:g} with the estimator "{config.kl_estimator}"'
             f" needs the reference's {what}; got none."
         )
-    return kl_coef * kl
+    return kl_coef * (kl * ratio if config.kl_ratio else kl)
 
 
 def _entropy_bonus(

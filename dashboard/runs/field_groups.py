@@ -46,6 +46,7 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
             "Distance to the reference",
             (
                 "kl_estimator",
+                "kl_ratio",
                 "kl_in",
                 "kl_aggregation",
                 "kl_clamp",

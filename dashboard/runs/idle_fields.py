@@ -130,12 +130,12 @@ IDLE = (
         "the KL weight is 0",
     ),
     Idle(
-        _loss("kl_in", "kl_aggregation", "kl_target", "kl_horizon"),
+        _loss("kl_in", "kl_ratio", "kl_aggregation", "kl_target", "kl_horizon"),
         {"loss.kl_coef": ZERO},
         "the KL weight is 0",
     ),
     Idle(
-        _loss("kl_aggregation"),
+        _loss("kl_aggregation", "kl_ratio"),
         {"loss.kl_in": ("reward",)},
         "the KL is taken off the rewards",
     ),

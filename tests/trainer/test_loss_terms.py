@@ -174,6 +174,53 @@ def test_a_plus_moves_the_policy_as_k2_does(estimator: Any) -> None:
     assert torch.equal(gradients[0], gradients[1])
 
 
+def test_a_kl_times_the_ratio_counts_what_the_policy_samples_now() -> None:
+    old, ratio = torch.tensor([[-1.5, -0.5]]), torch.tensor([[1.5, 0.5]])
+    logprobs, reference = old + ratio.log(), torch.tensor([[-1.0, -0.9]])
+
+    loss, metrics = policy_loss(
+        logprobs,
+        old,
+        torch.zeros(1),
+        torch.ones(1, 2),
+        LossConfig(kl_coef=0.3, kl_estimator="k1", kl_ratio=True),
+        reference,
+    )
+
+    gap = (logprobs - reference)[0]
+    assert loss.item() == pytest.approx(0.3 * (ratio[0] * gap).mean().item())
+    assert metrics["kl/mean"] == pytest.approx(gap.mean().item())
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_a_kl_times_the_ratio_has_the_gradient_of_the_divergence(
+    estimator: Any,
+) -> None:
+    generator = torch.Generator().manual_seed(2)
+    start, other = torch.randn(2, 6, generator=generator).double()
+    reference = other.log_softmax(-1)
+    logits, exact = (start.clone().requires_grad_() for _ in range(2))
+
+    logprobs = logits.log_softmax(-1)
+    config = LossConfig(kl_coef=1.0, kl_estimator=estimator, kl_ratio=True)
+    for token, chance in enumerate(logprobs.detach().exp().tolist()):
+        own = logprobs[token].view(1, 1)
+        loss, _ = policy_loss(
+            own,
+            own.detach(),
+            torch.zeros(1),
+            torch.ones(1, 1),
+            config,
+            reference[token].view(1, 1),
+        )
+        (chance * loss).backward(retain_graph=True)
+    policy = exact.log_softmax(-1)
+    (policy.exp() * (policy - reference)).sum().backward()
+
+    assert logits.grad is not None
+    assert torch.allclose(logits.grad, exact.grad)
+
+
 def test_the_entropy_bonus_lowers_the_loss() -> None:
     loss, _ = policy_loss(
         torch.zeros(1, 2),

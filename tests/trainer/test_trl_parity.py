@@ -137,7 +137,6 @@ def theirs(
             max_completion_length=MAX_NEW,
             temperature=TEMPERATURE,
             num_iterations=2,  # so that log-probs before the update are computed
-            use_bias_correction_kl=False,  # the KL of arXiv:2402.03300, unweighted
             gradient_checkpointing=False,
             bf16=False,
             use_cpu=True,
@@ -244,7 +243,9 @@ def check(
     loss: dict[str, Any],
     advantage: dict[str, Any] | None = None,
 ) -> None:
-    expected = theirs(folder, out, {"beta": 0.0, **trl})
+    # TRL weighs the KL by the ratio unless told otherwise; arXiv:2402.03300 does not
+    options = {"beta": 0.0, "use_bias_correction_kl": False, **trl}
+    expected = theirs(folder, out, options)
     found = ours(folder, LossConfig(**loss), AdvantageConfig(**(advantage or {})))
 
     assert found[0].flatten().tolist() == pytest.approx(
@@ -336,6 +337,28 @@ def test_each_bound(
     )
 
 
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_a_kl_weighed_by_the_ratio(
+    model_folder: Path, tmp_path: Path, level: str
+) -> None:
+    check(
+        model_folder,
+        tmp_path,
+        {
+            "loss_type": "grpo",
+            "beta": 0.04,
+            "use_bias_correction_kl": True,
+            "importance_sampling_level": level,
+        },
+        {
+            "surrogate": "clip" if level == "token" else "gspo",
+            **MEAN_OF_MEANS,
+            **KL,
+            "kl_ratio": True,
+        },
+    )
+
+
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
 def test_each_scale_of_rewards(model_folder: Path, tmp_path: Path, scale: str) -> None:
     ours = {"group": "group_std", "batch": "batch_std", "none": "none"}
@@ -379,6 +402,7 @@ def test_the_settings_that_are_compared_differ(model_folder: Path) -> None:
         {"surrogate": "gspo", **MEAN_OF_MEANS},
         {"surrogate": "gspo", "aggregation": "sequence_mean_token_sum"},
         KL,
+        {**KL, "kl_ratio": True},
         {"mask_truncated": True},
         {"clip_low": 0.05, "clip_high": 0.05},
         {"clip_low": 0.03, "clip_high": 0.1},

@@ -81,6 +81,16 @@ def _kl(config: RunConfig) -> Iterator[str]:
             f'loss.kl_in = "reward" takes one number a token and no gradient, but '
             f'loss.kl_estimator is "{loss.kl_estimator}". Use "k1" or "k3".'
         )
+    if loss.kl_ratio and (
+        loss.kl_in == "reward"
+        or loss.kl_estimator == "full"
+        or loss.kl_estimator[-1] == "+"
+    ):
+        yield (
+            "loss.kl_ratio corrects the gradient of an estimate in the loss, but "
+            f'loss.kl_in is "{loss.kl_in}" and kl_estimator "{loss.kl_estimator}", '
+            'which need none. Switch it off, or use kl_in = "loss" with "k3".'
+        )
     if penalised and advantage.combine == "normalize_then_sum":
         yield (
             'loss.kl_in = "reward" takes the KL off the summed reward, but '

@@ -116,6 +116,12 @@ class LossConfig(Part):
         description="How token KLs in the loss become one number; empty: as token "
         "losses do.",
     )
+    kl_ratio: bool = Field(
+        False,
+        title="KL times ratio",
+        description="Each token's KL in the loss is weighed by its ratio, which makes "
+        "its gradient that of the divergence (arXiv:2512.02556), as TRL does.",
+    )
     kl_in: Literal["loss", "reward"] = Field(
         "loss", title="KL enters in", description="Where the KL enters."
     )
