@@ -81,6 +81,7 @@ def test_a_scaled_form_keeps_the_algorithm_and_takes_the_starters_task(
         assert getattr(full.optim, setting) == getattr(scaled.optim, setting)
     assert (full.optim.minibatches == 1) == (scaled.optim.minibatches == 1)
     assert full.rollout.temperature == scaled.rollout.temperature
+    assert full.logprob_temperature == scaled.logprob_temperature
     assert full.rollout.dynamic_sampling == scaled.rollout.dynamic_sampling
 
     assert scaled.rollout.max_new_tokens == 96
