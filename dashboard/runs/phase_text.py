@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard.runs.snapshot import write_toml_tree
+from dashboard.runs.snapshot import toml_value
 
 EXAMPLE = """\
 [[phases]]
@@ -70,7 +70,22 @@ def write_phases(phases: Sequence[Any]) -> str:
     text = json.dumps(phases, indent=2, ensure_ascii=False)
     if any(value is None for value in _leaves(json.loads(text))):
         return text
-    return write_toml_tree({"phases": phases})
+    return "\n".join(map(_write_phase, phases))
+
+
+def _write_phase(phase: Mapping[str, Any]) -> str:
+    """
+    >>> print(_write_phase({"name": "sft", "changes": {"loss": {"clip_low": 0.1}}}))
+    [[phases]]
+    name = "sft"
+    changes.loss = { clip_low = 0.1 }
+    """
+    own = [f"{key} = {toml_value(phase[key])}" for key in phase if key != "changes"]
+    changes = [
+        f"changes.{part} = {toml_value(values)}"
+        for part, values in (phase.get("changes") or {}).items()
+    ]
+    return "\n".join(["[[phases]]", *own, *changes]) + "\n"
 
 
 def _leaves(tree: Any) -> list[Any]:

@@ -108,10 +108,10 @@ def write_json(config: RunConfig) -> str:
 
 def write_toml(config: RunConfig) -> str:
     """TOML has no null: a setting without a value is left out."""
-    return write_toml_tree(config.model_dump(mode="json"))
-
-
-def write_toml_tree(tree: Mapping[str, Any]) -> str:
+    tree = config.model_dump(mode="json")
+    # Left out, it would be the default again; the engine reads this word as none.
+    if tree["optim"]["max_grad_norm"] is None:
+        tree["optim"]["max_grad_norm"] = "none"
     return "\n".join(_toml_lines(tree, "")).strip() + "\n"
 
 
@@ -119,7 +119,7 @@ def _toml_lines(tree: Mapping[str, Any], path: str) -> Iterator[str]:
     keys = {_toml_key(name): value for name, value in tree.items()}
     for name, value in keys.items():
         if value is not None and not _is_table(value):
-            yield f"{name} = {_toml_value(value)}"
+            yield f"{name} = {toml_value(value)}"
     for name, value in keys.items():
         if isinstance(value, dict):
             yield from ("", f"[{path}{name}]", *_toml_lines(value, f"{path}{name}."))
@@ -140,15 +140,15 @@ def _is_table(value: object) -> bool:
     )
 
 
-def _toml_value(value: Any) -> str:
+def toml_value(value: Any) -> str:
     """JSON's strings, numbers, booleans and arrays are TOML's as well, but for DEL."""
     if isinstance(value, list):
-        return "[" + ", ".join(_toml_value(v) for v in value if v is not None) + "]"
+        return "[" + ", ".join(toml_value(v) for v in value if v is not None) + "]"
     if isinstance(value, dict):
-        pairs = (f"{_toml_key(k)} = {_toml_value(v)}" for k, v in value.items())
-        return "{" + ", ".join(pairs) + "}"
+        pairs = (f"{_toml_key(k)} = {toml_value(v)}" for k, v in value.items())
+        return "{ " + ", ".join(pairs) + " }"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _toml_key(name: str) -> str:
-    return name if BARE_KEY.fullmatch(name) else str(_toml_value(name))
+    return name if BARE_KEY.fullmatch(name) else str(toml_value(name))

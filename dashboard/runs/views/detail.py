@@ -43,12 +43,13 @@ def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 
 def _last_values(run: Run) -> Iterator[tuple[str, float | None, Interval | None]]:
-    """Those of the steps in their order, then those of evaluations."""
+    """Families together (kl/mean, kl/coef …), in the order they first came."""
     last: dict[str, float | None] = run.summary.get("last", {})
     others = sorted(name for name in last if name not in set(run.metric_names))
-    for name in [*run.metric_names, *others]:
-        if not is_bound(name):
-            yield name, last.get(name), _interval(last, name)
+    names = [name for name in [*run.metric_names, *others] if not is_bound(name)]
+    families = list(dict.fromkeys(name.partition("/")[0] for name in names))
+    for name in sorted(names, key=lambda n: families.index(n.partition("/")[0])):
+        yield name, last.get(name), _interval(last, name)
 
 
 def _interval(last: Mapping[str, float | None], name: str) -> Interval | None:

@@ -6,6 +6,7 @@ import { resolveColors, styleLayout, withAlpha } from "./theme.js";
 const RAW_OPACITY = 0.25;
 const NUM_SERIES_COLORS = 10;
 const BAND_ALPHA = 0.14;
+const LABEL_ALPHA = 0.75;
 
 export function fillFigure(figure, { store, view, read, revision }) {
   const traces = figure.data.flatMap((trace) => expand(trace, store));
@@ -149,6 +150,7 @@ function layOut(layout, { axis, view, read, revision }) {
 // A dotted line where each phase begins, with its name along it.
 function markPhases(phases, axis, read) {
   const quiet = read("--cohort-quiet");
+  const surface = withAlpha(read("--cohort-surface"), LABEL_ALPHA);
   const at = phases.map(({ firstStep }) => axis.before(firstStep));
   return {
     shapes: at.slice(1).map((x) => ({
@@ -172,6 +174,7 @@ function markPhases(phases, axis, read) {
       textangle: -90,
       showarrow: false,
       font: { size: 10, color: quiet },
+      bgcolor: surface,
     })),
   };
 }

@@ -40,6 +40,11 @@ slider.addEventListener("input", changeView);
 axis.addEventListener("change", changeView);
 document.querySelector("[data-smoothing-value]").textContent = slider.value;
 
+// kl/mean and kl/coef stand together, whenever each first came.
+function family(row) {
+  return row.dataset.metric.split("/")[0];
+}
+
 function addRow(name) {
   const row = document.createElement("tr");
   row.dataset.metric = name;
@@ -54,7 +59,9 @@ function addRow(name) {
     cell.dataset[part] = "";
     row.append(cell);
   }
-  rows.append(row);
+  const relatives = [...rows.children].filter((other) => family(other) === family(row));
+  if (relatives.length) relatives.at(-1).after(row);
+  else rows.append(row);
   return row;
 }
 

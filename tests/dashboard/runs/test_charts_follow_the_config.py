@@ -166,3 +166,15 @@ def test_comparing_offers_no_end_of_an_interval(story: Story, run: Run) -> None:
 
     assert "eval/heldout/mean" in offered
     assert not [name for name in offered if name.endswith(("/low", "/high"))]
+
+
+def test_a_metric_that_comes_later_stands_with_its_family(
+    alice_client: Client, team: Team, story: Story, run: Run
+) -> None:
+    story.take_steps(1)
+    story.take_steps(1, **{"kl/coef": 0.01})
+
+    page = alice_client.get(f"/{team.slug}/runs/{run.pk}/").text
+
+    names = re.findall(r'<tr data-metric="([^"]+)">', page)
+    assert names[names.index("kl/max") + 1] == "kl/coef"

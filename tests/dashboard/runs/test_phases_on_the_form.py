@@ -65,9 +65,23 @@ def test_phases_are_read_from_toml_and_json(text: str) -> None:
     assert read_phases(text) == [{"name": "a", "num_steps": 3}]
 
 
-@pytest.mark.parametrize("phases", [PHASES, PHASES[1:], []])
+WRITTEN = """\
+[[phases]]
+name = "warm"
+num_steps = 40
+changes.loss = { clip_high = 0.28 }
+changes.evaluation = { sets = { hard = "hard.jsonl" } }
+"""
+
+
+@pytest.mark.parametrize("phases", [PHASES, PHASES[:1], []])
 def test_phases_survive_being_written(phases: list[Any]) -> None:
     assert read_phases(write_phases(phases)) == phases
+
+
+def test_phases_are_written_as_one_would_type_them() -> None:
+    assert write_phases(read_phases(WRITTEN)) == WRITTEN
+    assert "changes" not in write_phases([PHASES[1]])
 
 
 def test_the_example_launches(

@@ -140,7 +140,7 @@ def test_the_downloaded_config_is_the_snapshot(
     alice_client: Client, team: Team, suffix: str
 ) -> None:
     awkward = {"prompt_template": 'a "quoted"\n{prompt} \\ 😀 \x7f', "rows": "r.jsonl"}
-    config = make_config(RULES, data=awkward)
+    config = make_config(RULES, data=awkward, optim={"max_grad_norm": None})
     run = make_run(team, config=config)
 
     text = page(alice_client, run, f"config.{suffix}")
