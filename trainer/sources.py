@@ -15,6 +15,7 @@ from trainer.reference import load_start
 from trainer.rollout.engine import Request, RolloutEngine, SamplingParams
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.seeding import derive
+from trainer.tokenizers import decode_text
 
 
 class CompletionSource(Protocol):
@@ -112,7 +113,9 @@ class DatasetSource:
         text = self._text(prompt)
         token_ids = (*self._renderer.continuation(prompt, text), self._eos)
         is_cut = len(token_ids) > self._limit
-        token_ids = token_ids[: self._limit]
+        if is_cut:
+            token_ids = token_ids[: self._limit]
+            text = decode_text(self._tokenizer, token_ids)
         return Completion(
             text=text,
             token_ids=token_ids,

@@ -13,6 +13,7 @@ from trainer.config import RewardConfig
 from trainer.groups import Completion, Group, StepScore
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.scoring import Sample, score_all
+from trainer.tokenizers import decode_text
 
 
 @dataclass(frozen=True)
@@ -78,18 +79,16 @@ def cut_steps(
     """
     text = completion.text
     stops = completion.end_reason == "stop"
-    written = list(completion.token_ids[: -1 if stops else None])
+    written = completion.token_ids[: -1 if stops else None]
     cuts = [(0, 0)]  # in the text, in the tokens
     for text_end in _text_ends(text, pattern):
         begin, num_tokens = cuts[-1]
         end = _num_tokens_until(text_end, text, written, tokenizer, at_least=num_tokens)
         if text[begin:text_end].strip() and end > num_tokens:
             cuts.append((text_end, end))
-    last = completion.num_tokens
-    # The rest joins the step before it where it could not be one itself.
-    while len(cuts) > 1 and (cuts[-1][1] >= last or not text[cuts[-1][0] :].strip()):
-        cuts.pop()
-    cuts.append((len(text), last))
+    if len(cuts) > 1 and not text[cuts[-1][0] :].strip():
+        cuts.pop()  # a blank rest joins the step before it
+    cuts.append((len(text), completion.num_tokens))
     return [
         Step(text[begin:text_end], end)
         for (begin, _), (text_end, end) in pairwise(cuts)
@@ -106,7 +105,7 @@ def _text_ends(text: str, pattern: str) -> list[int]:
 def _num_tokens_until(
     text_end: int,
     text: str,
-    token_ids: list[int],
+    token_ids: Sequence[int],
     tokenizer: PreTrainedTokenizerBase,
     *,
     at_least: int,
@@ -114,13 +113,7 @@ def _num_tokens_until(
     """How many tokens end at or before a place in the text they decode to."""
 
     def end_of(num_tokens: int) -> int:
-        decoded = tokenizer.decode(
-            token_ids[:num_tokens],
-            skip_special_tokens=False,
-            clean_up_tokenization_spaces=False,
-        )
-        assert isinstance(decoded, str)
-        return _num_begun(decoded, text)
+        return _num_begun(decode_text(tokenizer, token_ids[:num_tokens]), text)
 
     counts = range(len(token_ids) + 1)
     return bisect_right(counts, text_end, lo=at_least + 1, key=end_of) - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from transformers import (
@@ -49,6 +50,15 @@ def load_tokenizer(
         ) from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     return tokenizer
+
+
+def decode_text(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> str:
+    """What a model wrote, its special tokens and its spaces with it."""
+    text = tokenizer.decode(
+        list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    assert isinstance(text, str)
+    return text
 
 
 def first_line(error: BaseException) -> str:

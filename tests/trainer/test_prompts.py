@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
 
 from tests.trainer.tiny import CHARACTERS
 from trainer.config import DataConfig
@@ -58,6 +60,30 @@ def test_a_chat_template_is_used_where_there_is_one(policy: Policy) -> None:
     text = PromptRenderer(policy.tokenizer, config).render(row("ab")).text
 
     assert text == "<u>ab<a>"
+
+
+@pytest.mark.parametrize("chat_template", [None, TEMPLATE.replace("[0]", "[2]")])
+def test_a_text_continues_its_prompt(policy: Policy, chat_template: str | None) -> None:
+    policy.tokenizer.chat_template = chat_template
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+    prompt = renderer.render(row("1+1="))
+
+    ids = renderer.continuation(prompt, "2 b")
+
+    assert policy.tokenizer.decode([*prompt.token_ids, *ids]) == prompt.text + "2 b"
+    assert policy.tokenizer.decode(ids) == "2 b"
+
+
+def test_no_token_crosses_from_a_prompt_into_its_text(policy: Policy) -> None:
+    ids = policy.tokenizer.get_vocab()
+    merged = Tokenizer(models.BPE(vocab=ids | {"=2": len(ids)}, merges=[("=", "2")]))
+    merged.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=merged, eos_token="<eos>")
+    renderer = PromptRenderer(tokenizer, DataConfig(rows="-"))
+    prompt = renderer.render(row("1="))
+    assert len(tokenizer.encode("1=2")) == 2
+
+    assert renderer.continuation(prompt, "2") == (ids["2"],)
 
 
 def test_messages_are_kept(policy: Policy) -> None:

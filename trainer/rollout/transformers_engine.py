@@ -20,6 +20,7 @@ from trainer.rollout.cache import is_growing, join_caches, make_cache
 from trainer.rollout.drawing import draw_tokens
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.seeding import uniforms
+from trainer.tokenizers import decode_text
 
 # Ended rows leave when they are this share of the batch: sooner would copy the cache
 # more often than it saves computing.
@@ -190,17 +191,11 @@ class TransformersEngine:
         ):
             token_ids = ids[:count]
             stops = token_ids[-1] in eos
-            # The ending token itself is no part of the text; any other special token
-            # is shown, since the model wrote it.
-            text = self._policy.tokenizer.decode(
-                token_ids[:-1] if stops else token_ids,
-                skip_special_tokens=False,
-                clean_up_tokenization_spaces=False,
-            )
-            assert isinstance(text, str)
+            # The ending token itself is no part of the text.
+            written = token_ids[:-1] if stops else token_ids
             completions.append(
                 Completion(
-                    text=text,
+                    text=decode_text(self._policy.tokenizer, written),
                     token_ids=tuple(token_ids),
                     logprobs=tuple(values[:count]),
                     end_reason="stop" if stops else "length",

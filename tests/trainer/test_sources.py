@@ -1,0 +1,150 @@
+"""Who writes the completions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.tiny import config_tree
+from trainer.config import RunConfig
+from trainer.groups import Completion
+from trainer.policy import Policy
+from trainer.prompts import Prompt, PromptRenderer, Row
+from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.sources import DatasetSource, EngineSource, make_source
+
+SFT = {"source": "dataset", "group_size": 1, "max_new_tokens": 12}
+
+
+def config_of(model_folder: Path, **parts: Any) -> RunConfig:
+    if parts["rollout"].get("source") == "dataset":
+        parts["advantage"] = {"credit": "ones"}
+    tree = config_tree(model_folder, Path("rows.jsonl"), **parts)
+    return RunConfig.model_validate(tree)
+
+
+def prompts_of(
+    policy: Policy, config: RunConfig, *columns: dict[str, Any]
+) -> list[Prompt]:
+    renderer = PromptRenderer(policy.tokenizer, config.data)
+    return [
+        renderer.render(Row(index=n, prompt=f"{n}+1=", answer=None, columns=each))
+        for n, each in enumerate(columns)
+    ]
+
+
+class Recorder:
+    """An engine that remembers what it was asked."""
+
+    tokenizer: Any = None
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.params: SamplingParams | None = None
+        self.num_syncs = 0
+
+    def sample(
+        self, requests: Sequence[Request], params: SamplingParams
+    ) -> list[tuple[Completion, ...]]:
+        self.requests, self.params = list(requests), params
+        return [() for _ in requests]
+
+    def sync_weights(self) -> None:
+        self.num_syncs += 1
+
+
+def test_an_engine_is_asked_for_a_group_with_seeds_of_its_own(
+    policy: Policy, model_folder: Path
+) -> None:
+    rollout = {"group_size": 3, "top_p": 0.9, "top_k": 7, "temperature": 0.8}
+    config = config_of(model_folder, rollout=rollout)
+    prompts = prompts_of(policy, config, {}, {})
+    engine = Recorder()
+    source = EngineSource(engine, config)
+
+    seeds = []
+    for step in (1, 2):
+        source.complete(prompts, step)
+        seeds += [seed for request in engine.requests for seed in request.seeds]
+    source.complete(prompts[1:], 2)
+
+    assert engine.params == SamplingParams(
+        max_new_tokens=12, temperature=0.8, top_p=0.9, top_k=7
+    )
+    assert len(set(seeds)) == 12
+    # the prompts beside it do not matter
+    assert list(engine.requests[0].seeds) == seeds[-3:]
+    source.sync_weights()
+    assert engine.num_syncs == 1
+
+
+def test_the_starting_model_does_not_move_with_the_policy(
+    policy: Policy, model_folder: Path
+) -> None:
+    config = config_of(model_folder, rollout={"source": "start"})
+    prompts = prompts_of(policy, config, {}, {})
+    engine = TransformersEngine(policy, max_batch_rows=8)
+    source = make_source(config, policy=policy, engine=engine, prompts=prompts)
+    at_start = source.complete(prompts, 1)
+
+    for parameter in policy.model.parameters():
+        parameter.data.mul_(1.5)
+    source.sync_weights()
+
+    assert source.complete(prompts, 1) == at_start
+    moved = EngineSource(engine, config).complete(prompts, 1)
+    assert moved != at_start
+
+
+def test_a_row_is_learnt_as_it_is_written(policy: Policy, model_folder: Path) -> None:
+    config = config_of(model_folder, rollout=SFT)
+    prompts = prompts_of(policy, config, {"completion": "12*3"}, {"completion": "b"})
+    engine = TransformersEngine(policy, max_batch_rows=8)
+    source = make_source(config, policy=policy, engine=engine, prompts=prompts)
+
+    ((first,), (second,)) = source.complete(prompts, 5)
+
+    written = policy.tokenizer.encode("12*3", add_special_tokens=False)
+    assert first.token_ids == (*written, policy.tokenizer.eos_token_id)
+    assert first.logprobs == (0.0,) * 5
+    assert (first.text, first.end_reason) == ("12*3", "stop")
+    assert second.num_tokens == 2
+
+
+def test_a_text_past_the_limit_is_cut_and_has_no_end(
+    policy: Policy, model_folder: Path
+) -> None:
+    config = config_of(model_folder, rollout=SFT | {"max_new_tokens": 4})
+    prompts = prompts_of(policy, config, {"completion": "123"}, {"completion": "12345"})
+
+    ((fits,), (cut,)) = DatasetSource(policy, config, prompts).complete(prompts, 1)
+
+    assert (fits.num_tokens, fits.end_reason) == (4, "stop")
+    assert (cut.num_tokens, cut.end_reason, cut.text) == (4, "length", "1234")
+    assert policy.tokenizer.eos_token_id not in cut.token_ids
+
+
+@pytest.mark.parametrize("columns", [{}, {"completion": ""}, {"completion": 3}])
+def test_rows_without_a_text_are_refused_before_the_run(
+    policy: Policy, model_folder: Path, columns: dict[str, Any]
+) -> None:
+    config = config_of(model_folder, rollout=SFT)
+    prompts = prompts_of(policy, config, {"completion": "1"}, columns | {"n": 1})
+
+    with pytest.raises(ValueError, match=r"Row 1 \(line 2\).*data.completion_column"):
+        DatasetSource(policy, config, prompts)
+
+
+def test_another_column_may_hold_the_text(policy: Policy, model_folder: Path) -> None:
+    config = config_of(
+        model_folder, rollout=SFT, data={"completion_column": "solution"}
+    )
+    prompts = prompts_of(policy, config, {"solution": "7"})
+
+    ((found,),) = DatasetSource(policy, config, prompts).complete(prompts, 1)
+
+    assert found.text == "7"

@@ -1,0 +1,222 @@
+"""Cutting completions into reasoning steps, in characters and in tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from tests.trainer.scored import make_prompt
+from trainer.config import RewardConfig
+from trainer.groups import Completion, score_groups
+from trainer.steps import Step, cut_steps, score_steps
+
+EOS = 1
+
+
+def byte_tokenizer(*merges: str) -> PreTrainedTokenizerFast:
+    """A token for each byte, and one for each merge of two tokens given by bytes."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pairs = [_as_letters(left) for left in merges]
+    tokens = ["<pad>", "<eos>", *letters, *("".join(pair) for pair in pairs)]
+    tokenizer = Tokenizer(
+        models.BPE(vocab={token: n for n, token in enumerate(tokens)}, merges=pairs)
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(
+        add_prefix_space=False, use_regex=False
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")
+
+
+def _as_letters(merge: str) -> tuple[str, str]:
+    left, right = merge.split("|")
+    shown = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    first, second = (
+        "".join(piece for piece, _ in shown.pre_tokenize_str(part))
+        for part in (left, right)
+    )
+    return first, second
+
+
+def fallback_tokenizer() -> PreTrainedTokenizerFast:
+    """Characters, and bytes for those it has not: SentencePiece's way."""
+    tokens = ["<pad>", "<eos>", *"abc\n", *(f"<0x{byte:02X}>" for byte in range(256))]
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocab={token: n for n, token in enumerate(tokens)},
+            merges=[],
+            byte_fallback=True,
+        )
+    )
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")
+
+
+BYTES = byte_tokenizer()
+FALLBACK = fallback_tokenizer()
+
+
+def written(
+    text: str, tokenizer: PreTrainedTokenizerFast = BYTES, *, is_cut: bool = False
+) -> Completion:
+    token_ids = tokenizer.encode(text, add_special_tokens=False)
+    ids = token_ids if is_cut else [*token_ids, EOS]
+    return Completion(
+        text=tokenizer.decode(token_ids),
+        token_ids=tuple(ids),
+        logprobs=(0.0,) * len(ids),
+        end_reason="length" if is_cut else "stop",
+    )
+
+
+def cut(
+    text: str,
+    pattern: str = r"\n+",
+    tokenizer: PreTrainedTokenizerFast = BYTES,
+    **options: Any,
+) -> list[tuple[str, int]]:
+    completion = written(text, tokenizer, **options)
+    steps = cut_steps(completion, pattern=pattern, tokenizer=tokenizer)
+    return [(step.text, step.end) for step in steps]
+
+
+def test_a_step_ends_with_the_match_and_the_last_one_with_the_end_token() -> None:
+    assert cut("ab\n\nc\nde") == [("ab\n\n", 4), ("c\n", 6), ("de", 9)]
+
+
+def test_a_cut_completion_has_no_end_token_to_credit() -> None:
+    assert cut("ab\ncd", is_cut=True) == [("ab\n", 3), ("cd", 5)]
+
+
+@pytest.mark.parametrize("text", ["", "abc", "\n", " \n \n"])
+def test_there_is_always_one_step(text: str) -> None:
+    assert cut(text) == [(text, len(text) + 1)]
+
+
+def test_blank_parts_are_no_steps() -> None:
+    assert cut("\n\nab\n \ncd\n") == [("\n\nab\n", 5), (" \ncd\n", 11)]
+
+
+def test_a_pattern_that_matches_nothing_or_nothingness_cuts_nothing() -> None:
+    assert cut("a\nb", "x") == cut("a\nb", "x*") == [("a\nb", 4)]
+
+
+def test_marks_belong_to_the_step_they_end() -> None:
+    found = cut("3+5=8,8+7=15!3+5=8,8-7=1.", "[.!]")
+
+    assert found == [("3+5=8,8+7=15!", 13), ("3+5=8,8-7=1.", 26)]
+
+
+def test_a_token_belongs_to_the_step_in_which_it_ends() -> None:
+    # one token for "\nc": the newline that ends the first step lies in the second
+    tokenizer = byte_tokenizer("\n|c")
+
+    assert cut("ab\ncd", tokenizer=tokenizer) == [("ab\n", 2), ("cd", 5)]
+
+
+def test_a_step_inside_a_token_joins_the_next() -> None:
+    tokenizer = byte_tokenizer(".|b", ".b|.", ".b.|c")
+
+    found = cut("a.b.cd", r"\.", tokenizer)
+
+    assert found == [("a.", 1), ("b.cd", 4)]
+
+
+@pytest.mark.parametrize("tokenizer", [BYTES, FALLBACK])
+def test_a_characters_bytes_stay_together(tokenizer: PreTrainedTokenizerFast) -> None:
+    found = cut("a😀\n😀b\nc", tokenizer=tokenizer)
+
+    assert found == [("a😀\n", 6), ("😀b\n", 12), ("c", 14)]
+
+
+def test_a_character_cut_in_two_is_no_obstacle() -> None:
+    ids = BYTES.encode("ab\n😀", add_special_tokens=False)[:-2]
+    completion = Completion(
+        text=BYTES.decode(ids),
+        token_ids=tuple(ids),
+        logprobs=(0.0,) * len(ids),
+        end_reason="length",
+    )
+
+    steps = cut_steps(completion, pattern="\n", tokenizer=BYTES)
+
+    assert steps == [Step("ab\n", 3), Step("\ufffd", 5)]
+
+
+def test_half_a_surrogate_pair_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    completion = Completion(
+        text="a\ud83d\nb", token_ids=(1,) * 5, logprobs=(0.0,) * 5, end_reason="stop"
+    )
+    monkeypatch.setattr(
+        PreTrainedTokenizerFast,
+        "decode",
+        lambda _, ids, **__: completion.text[: len(ids)],
+    )
+
+    steps = cut_steps(completion, pattern=r"\n", tokenizer=BYTES)
+
+    assert steps == [Step("a\ud83d\n", 3), Step("b", 5)]
+
+
+texts = st.text(st.sampled_from("ab é\n.😀€"), max_size=30)
+
+
+def slow_ends(text: str) -> list[int]:
+    """The character in which each byte's token ends, counted from 1."""
+    return [
+        place + 1 for place, letter in enumerate(text) for _ in letter.encode("utf-8")
+    ]
+
+
+@given(texts, st.sampled_from([r"\n+", r"[.]", r"é|€"]))
+def test_steps_are_the_whole_completion_and_agree_with_its_tokens(
+    text: str, pattern: str
+) -> None:
+    found = cut(text, pattern)
+
+    assert "".join(part for part, _ in found) == text
+    ends = [end for _, end in found]
+    assert ends == sorted(set(ends))
+    assert ends[-1] == len(text.encode()) + 1
+    reached = 0
+    for part, end in found[:-1]:
+        reached += len(part)
+        assert end == sum(place <= reached for place in slow_ends(text))
+        assert part.strip()
+
+
+@given(texts)
+def test_both_kinds_of_tokenizers_find_the_same_steps(text: str) -> None:
+    text = text.replace("é", "c").replace(".", "a")
+
+    by_bytes = [part for part, _ in cut(text)]
+    by_characters = [part for part, _ in cut(text, tokenizer=FALLBACK)]
+
+    assert by_bytes == by_characters
+
+
+def test_each_step_is_scored_alone() -> None:
+    config = RewardConfig.model_validate(
+        {
+            "recipe": {"rules": [{"name": "any", "kind": "length"}]},
+            "step_recipe": {
+                "rules": [
+                    {"name": "b", "kind": "regex", "params": {"pattern": "b"}},
+                    {"name": "answer", "kind": "exact_answer", "weight": 0},
+                ]
+            },
+            "step_pattern": r"\.",
+        }
+    )
+    completions = [(written("a.b.a"), written("b"))]
+    groups = score_groups(config.recipe, [make_prompt()], completions)
+
+    (found,) = score_steps(groups, config, BYTES)
+
+    assert found.step_scores == (((2, 0.0), (4, 1.0), (6, 0.0)), ((2, 1.0),))
+    assert found.scores == groups[0].scores
