@@ -4,86 +4,99 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from trainer.alarms import AlarmBoard
 from trainer.config import RunConfig
 from trainer.events import GroupScored, ScoredCompletion, StepFinished, Warned
 from trainer.groups import Group, reward_std, signal_of
 from trainer.log import EventLog
-from trainer.metrics import (
-    Stopwatch,
-    completion_metrics,
-    reward_metrics,
-    signal_metrics,
-    update_metrics,
-)
+from trainer.metrics import Stopwatch, step_metrics
+from trainer.outcome import StepOutcome
 from trainer.rewards.spec import recipe_bounds
-from trainer.updates import UpdateResult
 
 
 class Journal:
     """Turns the outcome of a step into events and warnings."""
 
-    def __init__(self, log: EventLog, config: RunConfig) -> None:
+    def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._config = config
-        self._bounds = recipe_bounds(config.reward.recipe)
-        self._alarms = AlarmBoard()
+        self.step = 0  # the one that is told of
+        self.alarms = AlarmBoard()
+
+    def warn(
+        self,
+        code: str,
+        message: str,
+        *,
+        value: float | None = None,
+        threshold: float | None = None,
+    ) -> None:
+        """Add a warning of the step at hand."""
+        self._log.add(
+            Warned,
+            step=self.step,
+            code=code,
+            message=message,
+            value=value,
+            threshold=threshold,
+        )
 
     def record_step(
-        self,
-        step: int,
-        *,
-        groups: Sequence[Group],
-        advantages: torch.Tensor,
-        updates: Sequence[UpdateResult],
-        learning_rate: float,
-        watch: Stopwatch,
+        self, outcome: StepOutcome, config: RunConfig, watch: Stopwatch
     ) -> dict[str, float | None]:
         """Append a step's groups, metrics and warnings to the log."""
-        if step % self._config.logging.groups_every_steps == 0:
-            for group, row in zip(groups, advantages.tolist(), strict=True):
-                self._record_group(step, group, row)
-        metrics = self._metrics(groups, advantages, updates)
-        metrics["lr"] = learning_rate
-        num_tokens = sum(c.num_tokens for g in groups for c in g.completions)
-        metrics |= watch.metrics(num_tokens=num_tokens)
-        self._warn(step, metrics, updates)
-        self._log.add(StepFinished, step=step, metrics=metrics)
+        if self.step % config.logging.groups_every_steps == 0:
+            self._record_groups(outcome, config)
+        metrics = step_metrics(outcome, config)
+        metrics |= watch.metrics(num_tokens=outcome.gathered.num_sampled_tokens)
+        self._ring(metrics, config)
+        if any(result.is_skipped for result in outcome.updates):
+            self.warn(
+                "update_skipped",
+                "Loss or gradient was not finite; the update was skipped and the "
+                "weights are as before. Lower the learning rate.",
+            )
+        self._log.add(StepFinished, step=self.step, metrics=metrics)
         self._log.flush()
         return metrics
 
-    def _metrics(
-        self,
-        groups: Sequence[Group],
-        advantages: torch.Tensor,
-        updates: Sequence[UpdateResult],
-    ) -> dict[str, float | None]:
-        config = self._config
-        signals = [signal_of(group, bounds=self._bounds) for group in groups]
-        rewards = reward_metrics(
-            groups, config.reward.recipe, ddof=config.advantage.ddof
-        )
-        return (
-            rewards
-            | signal_metrics(signals)
-            | {"advantage/abs_mean": advantages.abs().mean().item()}
-            | completion_metrics(groups)
-            | update_metrics(updates)
-        )
+    def _ring(self, metrics: dict[str, float | None], config: RunConfig) -> None:
+        for rung in self.alarms.check(metrics, without=_meaningless(config)):
+            self.warn(
+                rung.alarm.code,
+                rung.alarm.message,
+                value=rung.value,
+                threshold=rung.bound,
+            )
 
-    def _record_group(self, step: int, group: Group, advantages: list[float]) -> None:
+    def _record_groups(self, outcome: StepOutcome, config: RunConfig) -> None:
+        gathered = outcome.gathered
+        for group, row in zip(
+            gathered.groups, outcome.advantages.tolist(), strict=True
+        ):
+            self._record_group(group, row, config, is_trained=True)
+        for group in gathered.dropped:
+            nothing = [0.0] * len(group.completions)
+            self._record_group(group, nothing, config, is_trained=False)
+
+    def _record_group(
+        self,
+        group: Group,
+        advantages: Sequence[float],
+        config: RunConfig,
+        *,
+        is_trained: bool,
+    ) -> None:
         rewards = group.scored_rewards
         self._log.add(
             GroupScored,
-            step=step,
+            step=self.step,
             prompt_index=group.prompt.index,
             prompt=group.prompt.text,
             answer=group.prompt.row.answer,
             reward_mean=sum(rewards) / len(rewards) if rewards else None,
-            reward_std=reward_std(group, ddof=self._config.advantage.ddof),
-            signal=signal_of(group, bounds=self._bounds),
+            reward_std=reward_std(group, ddof=config.advantage.ddof),
+            signal=signal_of(group, bounds=recipe_bounds(config.reward.recipe)),
+            is_trained=is_trained,
             completions=[
                 ScoredCompletion(
                     text=completion.text,
@@ -100,26 +113,8 @@ class Journal:
             ],
         )
 
-    def _warn(
-        self,
-        step: int,
-        metrics: dict[str, float | None],
-        updates: Sequence[UpdateResult],
-    ) -> None:
-        for rung in self._alarms.check(metrics):
-            self._log.add(
-                Warned,
-                step=step,
-                code=rung.alarm.code,
-                message=rung.alarm.message,
-                value=rung.value,
-                threshold=rung.bound,
-            )
-        if any(result.is_skipped for result in updates):
-            self._log.add(
-                Warned,
-                step=step,
-                code="update_skipped",
-                message="Loss or gradient was not finite; the update was skipped and "
-                "the weights are as before. Lower the learning rate.",
-            )
+
+def _meaningless(config: RunConfig) -> set[str]:
+    """Alarms that say nothing about a run that compares no completions."""
+    compares = config.advantage.credit in ("outcome", "process", "preference")
+    return set() if compares else {"dead_groups"}

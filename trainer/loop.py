@@ -1,224 +1,131 @@
-"""The GRPO loop."""
+"""The training loop: phase after phase, step after step."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
-from trainer.batch import MicroBatch, batch_of, set_advantages
-from trainer.checkpoint import prune_checkpoints, save_checkpoint
-from trainer.config import RunConfig
-from trainer.credit import credit_groups
+from trainer.checkpoint import prune_checkpoints, save_checkpoint, saved_controllers
+from trainer.config.run import Stage
 from trainer.evaluation import evaluate
-from trainer.events import CheckpointSaved, Evaluated
-from trainer.groups import score_groups
-from trainer.journal import Journal
-from trainer.kl import kl_estimate
-from trainer.log import EventLog
+from trainer.events import CheckpointSaved, Evaluated, PhaseStarted
 from trainer.metrics import Stopwatch
-from trainer.optimization import Optimizer, learning_rate
-from trainer.policy import Policy
-from trainer.prompts import DataOrder, Prompt
-from trainer.reference import Reference
-from trainer.rollout.engine import Request, RolloutEngine, SamplingParams
-from trainer.seeding import derive
-from trainer.updates import update
-
-HELD_OUT = "heldout"
-
-
-@dataclass(kw_only=True)
-class Training:
-    """All that a run holds while it trains."""
-
-    config: RunConfig
-    policy: Policy
-    reference: Reference | None
-    engine: RolloutEngine
-    optimizer: Optimizer
-    train_prompts: Sequence[Prompt]
-    eval_prompts: Sequence[Prompt]
-    order: DataOrder
-    log: EventLog
-    checkpoints: Path
-    epoch: int
-
-    def __post_init__(self) -> None:
-        self.journal = Journal(self.log, self.config)
+from trainer.rollback import go_back
+from trainer.step import train_step
+from trainer.training import Training
 
 
 def train(
-    training: Training, *, done_steps: int, should_stop: Callable[[], bool]
-) -> str | None:
-    """Run the steps after `done_steps`; returns the name of the last checkpoint.
+    training: Training, *, resume_from: Path | None, should_stop: Callable[[], bool]
+) -> None:
+    """Run the steps after `training.done_steps`, to the end or until asked to stop.
 
     What a step means is in the log before its checkpoint exists: its groups and
     metrics, then its evaluation. A resumed run owes nothing to the past.
     """
-    config = training.config
-    step, saved = done_steps, None
-    if step == 0 and not should_stop():
+    state = {} if resume_from is None else saved_controllers(resume_from)
+    if state:
+        training.load_state(state)
+    for stage in training.config.stages:
+        if training.done_steps >= stage.last_step or should_stop():
+            continue
+        is_begun = training.done_steps >= stage.first_step
+        training.enter(stage, saved=resume_from if is_begun else None)
+        if is_begun and state:
+            training.stage.load_state(state["phase"])
+        if not is_begun:
+            begin_phase(training, stage)
+        while training.done_steps < stage.last_step and not should_stop():
+            run_step(training, should_stop=should_stop)
+
+
+def begin_phase(training: Training, stage: Stage) -> None:
+    """Tell of a phase that begins, and measure where the run does."""
+    training.journal.alarms.begin_phase()
+    if stage.name:
+        training.log.add(
+            PhaseStarted,
+            step=stage.first_step,
+            name=stage.name,
+            first_step=stage.first_step,
+            last_step=stage.last_step,
+        )
+        training.log.flush()
+        say(f"phase {stage.name}: steps {stage.first_step} to {stage.last_step}")
+    if stage.first_step == 1:
         run_evaluation(training, step=0)
-    while step < config.optim.num_steps and not should_stop():
-        step += 1
-        train_step(training, step=step)
-        is_last = step == config.optim.num_steps
-        if is_last or _is_due(step, config.evaluation.every_steps):
-            run_evaluation(training, step=step)
-        if is_last or should_stop() or _is_due(step, config.checkpoint.every_steps):
-            saved = write_checkpoint(training, step=step)
-    return saved
+
+
+def run_step(training: Training, *, should_stop: Callable[[], bool]) -> None:
+    """One step with all that is due after it."""
+    state, step = training.stage, training.done_steps + 1
+    config = state.config
+    watch, training.journal.step = Stopwatch(), step
+    outcome = train_step(training, step=step, watch=watch)
+    has_diverged = training.setbacks.count(
+        outcome.updates, limit=config.optim.max_nonfinite
+    )
+    if not has_diverged:
+        state.after_step(step, training.policy, outcome.updates)
+    with watch.phase("sync"):
+        training.sync_weights()
+    metrics = training.journal.record_step(outcome, config, watch)
+    training.done_steps = step
+    say(
+        f"step {step}/{training.config.optim.num_steps}  "
+        f"reward {_shown(metrics['reward/mean'])}  "
+        f"length {_shown(metrics['completion/mean_length'])}  "
+        f"{_shown(metrics['time/step'])} s"
+    )
+    is_last = step == state.stage.last_step
+    del state  # else a rollback would hold two phases' models at once
+    if has_diverged:
+        go_back(training, outcome)
+    if is_last or _is_due(step, config.evaluation.every_steps):
+        run_evaluation(training, step=step)
+    if is_last or should_stop() or _is_due(step, config.checkpoint.every_steps):
+        write_checkpoint(training, step=step)
 
 
 def _is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def train_step(training: Training, *, step: int) -> None:
-    """Sample groups, score them, compare within each, update the policy."""
-    config, temperature = training.config, training.config.rollout.temperature
-    recipe = config.reward.recipe
-    watch = Stopwatch()
-
-    prompts = [training.train_prompts[place] for place in training.order.places(step)]
-    with watch.phase("generate"):
-        completions = training.engine.sample(
-            sampling_requests(prompts, config, step=step), sampling_params(config)
-        )
-    with watch.phase("score"):
-        groups = score_groups(recipe, prompts, completions)
-
-    batch = batch_of(groups)
-    micro_batches = batch.micro_batches(
-        max_tokens=config.optim.micro_batch_tokens, device=training.policy.device
-    )
-    if training.reference is not None:
-        with watch.phase("logprobs"):
-            training.reference.add_logprobs(micro_batches, temperature=temperature)
-
-    penalties = None
-    if config.loss.kl_in == "reward" and config.loss.kl_coef > 0:
-        penalties = kl_penalties(micro_batches, config, shape=(len(prompts), -1))
-    advantages = credit_groups(groups, config, penalties=penalties).advantages
-    set_advantages(micro_batches, advantages)
-
-    rate = learning_rate(step, config.optim)
-    with watch.phase("update"):
-        updates = [
-            update(
-                training.policy,
-                training.optimizer,
-                micro_batches,
-                totals=batch.totals,
-                config=config,
-                learning_rate=rate,
-            )
-            for _ in range(config.optim.updates_per_batch)
-        ]
-        if training.reference is not None:
-            training.reference.after_step(step, training.policy)
-    with watch.phase("sync"):
-        training.engine.sync_weights()
-
-    metrics = training.journal.record_step(
-        step,
-        groups=groups,
-        advantages=advantages,
-        updates=updates,
-        learning_rate=rate,
-        watch=watch,
-    )
-    say(
-        f"step {step}/{config.optim.num_steps}  "
-        f"reward {_shown(metrics['reward/mean'])}  "
-        f"length {_shown(metrics['completion/mean_length'])}  "
-        f"{_shown(metrics['time/step'])} s"
-    )
-
-
-def sampling_params(config: RunConfig) -> SamplingParams:
-    rollout = config.rollout
-    return SamplingParams(
-        max_new_tokens=rollout.max_new_tokens,
-        temperature=rollout.temperature,
-        top_p=rollout.top_p,
-        top_k=rollout.top_k,
-    )
-
-
-def sampling_requests(
-    prompts: Sequence[Prompt], config: RunConfig, *, step: int
-) -> list[Request]:
-    """G completions of each prompt, each with a seed of its own."""
-    return [
-        Request(
-            prompt=prompt,
-            seeds=tuple(
-                derive(config.seed, "sample", step, prompt.index, k)
-                for k in range(config.rollout.group_size)
-            ),
-        )
-        for prompt in prompts
-    ]
-
-
-def kl_penalties(
-    micro_batches: Sequence[MicroBatch], config: RunConfig, *, shape: tuple[int, int]
-) -> torch.Tensor:
-    """What KL in the reward takes off each completion: kl_coef · Σ_t KL_t; [P, G]."""
-    loss = config.loss
-    penalties = torch.zeros(
-        sum(len(micro.members) for micro in micro_batches), dtype=torch.float64
-    )
-    for micro in micro_batches:
-        assert micro.reference_logprobs is not None
-        kl = kl_estimate(
-            micro.sampling_logprobs,
-            micro.reference_logprobs,
-            loss.kl_estimator,
-            loss.kl_clamp,
-        )
-        total = torch.where(micro.completion_mask > 0, kl, 0.0).sum(dim=1)
-        total = total.double().cpu()
-        penalties[micro.members] = loss.kl_coef * total
-    return penalties.view(shape)
-
-
 def run_evaluation(training: Training, *, step: int) -> None:
-    """Evaluate on the held-out prompts, where there are any and it is asked for."""
-    config = training.config.evaluation
-    if not training.eval_prompts or config.every_steps == 0:
+    """Evaluate on each held-out set that has prompts, where it is asked for."""
+    config = training.stage.config
+    if config.evaluation.every_steps == 0:
         return
-    metrics = evaluate(
-        training.engine, training.eval_prompts, training.config, name=HELD_OUT
-    )
-    training.log.add(
-        Evaluated,
-        step=step,
-        name=HELD_OUT,
-        num_prompts=len(training.eval_prompts),
-        samples_per_prompt=config.samples_per_prompt,
-        metrics=metrics,
-    )
+    for name, prompts in training.eval_sets.items():
+        if not prompts:
+            continue
+        metrics = evaluate(training.engine, prompts, config, name=name)
+        training.log.add(
+            Evaluated,
+            step=step,
+            name=name,
+            num_prompts=len(prompts),
+            samples_per_prompt=config.evaluation.samples_per_prompt,
+            metrics=metrics,
+        )
+        reward = _shown(metrics[f"eval/{name}/mean"])
+        say(f"{name} after step {step}: reward {reward}")
     training.log.flush()
-    say(
-        f"held out after step {step}: reward {_shown(metrics[f'eval/{HELD_OUT}/mean'])}"
-    )
 
 
-def write_checkpoint(training: Training, *, step: int) -> str:
+def write_checkpoint(training: Training, *, step: int) -> None:
     """Save the run as it is after a step, and drop what is older than asked for."""
+    stage = training.stage
     saved = save_checkpoint(
         training.checkpoints,
         step=step,
         epoch=training.epoch,
         policy=training.policy,
-        optimizer=training.optimizer,
-        reference=training.reference,
+        optimizer=stage.optimizer,
+        reference=stage.reference,
+        start=stage.start,
+        controllers=training.state(),
     )
     training.log.add(
         CheckpointSaved,
@@ -228,6 +135,7 @@ def write_checkpoint(training: Training, *, step: int) -> str:
         num_bytes=saved.num_bytes,
     )
     training.log.flush()
+    training.newest_checkpoint = training.checkpoints / saved.name
     prune_checkpoints(
         training.checkpoints,
         keep_last=training.config.checkpoint.keep_last,
@@ -235,7 +143,6 @@ def write_checkpoint(training: Training, *, step: int) -> str:
         epoch=training.epoch,
     )
     say(f"saved {saved.name}")
-    return saved.name
 
 
 def say(text: str) -> None:

@@ -6,15 +6,18 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 
 from trainer.advantages import group_std
+from trainer.config import RunConfig
 from trainer.events import Signal
-from trainer.groups import Group, reward_matrix
-from trainer.rewards.spec import Recipe
+from trainer.gathering import Gathered
+from trainer.groups import Group, reward_matrix, signal_of
+from trainer.outcome import StepOutcome
+from trainer.rewards.spec import Recipe, recipe_bounds
 from trainer.tokens import TokenStatistics
-from trainer.updates import UpdateResult
 
 
 class Stopwatch:
@@ -65,10 +68,14 @@ def reward_metrics(
         else None,
         "group/std_mean": _mean(spreads),
     }
-    for rule in recipe.rules:
-        given = [score.rules.get(rule.name) for g in groups for score in g.scores]
+    scores = [score for group in groups for score in group.scores]
+    # the recipe's rules, and parts that others added, such as a penalty for length
+    names = dict.fromkeys([rule.name for rule in recipe.rules])
+    names |= dict.fromkeys(name for score in scores for name in score.rules)
+    for name in names:
+        given = [score.rules.get(name) for score in scores]
         known = torch.tensor([v for v in given if v is not None], dtype=torch.float64)
-        metrics[f"reward/{rule.name}/mean"] = _mean(known)
+        metrics[f"reward/{name}/mean"] = _mean(known)
     return metrics
 
 
@@ -100,12 +107,51 @@ def _mean(values: torch.Tensor) -> float | None:
     return values.mean().item() if len(values) else None
 
 
-def update_metrics(updates: Sequence[UpdateResult]) -> dict[str, float | None]:
-    """Loss, gradient norm and what the tokens went through, over a step's updates."""
+def update_metrics(outcome: StepOutcome) -> dict[str, float | None]:
+    """Loss, gradient norm and what the tokens went through, over a step's updates.
+
+    How far engine and trainer are apart is measured in the first update alone, where
+    both have the same weights.
+    """
+    updates = outcome.updates
     done = [result for result in updates if not result.is_skipped]
     tokens = TokenStatistics.joined([result.statistics for result in updates])
+    own = updates[0].statistics.mismatch if outcome.is_on_policy else None
     return {
         "loss": sum(u.loss for u in done) / len(done) if done else None,
         "grad_norm": sum(u.grad_norm for u in done) / len(done) if done else None,
-        **tokens.metrics(),
+        **replace(tokens, mismatch=own).metrics(),
     }
+
+
+def sampling_metrics(gathered: Gathered) -> dict[str, float | None]:
+    """What dynamic sampling cost, and the share of groups that were not trained on."""
+    num_dropped = len(gathered.dropped)
+    share = num_dropped / (num_dropped + len(gathered.groups))
+    return gathered.metrics | {"sampling/frac_dropped": share}
+
+
+def step_metrics(outcome: StepOutcome, config: RunConfig) -> dict[str, float | None]:
+    """All that is logged of a step, but for its times.
+
+    Rewards, signals and lengths are those of the step's own prompts; what refilling
+    adds, and what is trained on, shows in sampling/…, advantage/… and the updates'.
+    """
+    groups = outcome.first_round
+    recipe = config.reward.recipe
+    bounds = recipe_bounds(recipe)
+    return (
+        reward_metrics(groups, recipe, ddof=config.advantage.ddof)
+        | signal_metrics([signal_of(group, bounds=bounds) for group in groups])
+        | completion_metrics(groups)
+        | sampling_metrics(outcome.gathered)
+        | {"advantage/abs_mean": outcome.advantages.abs().mean().item()}
+        | update_metrics(outcome)
+        | {"lr": outcome.learning_rate}
+        | _given("kl/coef", outcome.kl_coef)
+        | _given("staleness/mean", outcome.staleness)
+    )
+
+
+def _given(name: str, value: float | None) -> dict[str, float | None]:
+    return {} if value is None else {name: value}

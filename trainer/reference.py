@@ -62,9 +62,12 @@ def make_reference(
         ValueError: the model cannot be loaded or the server cannot be used.
     """
     kind = config.reference.kind
-    if kind == "none" or (kind == "auto" and config.loss.kl_coef == 0):
+    is_needed = config.loss.kl_coef > 0 or config.advantage.credit == "preference"
+    if kind == "none" or (kind == "auto" and not is_needed):
         return None
-    if kind == "base" or (kind == "auto" and policy.has_adapters):
+    # 4-bit weights cannot take up merged adapters
+    keeps_base = not from_policy or config.model.quantization != "none"
+    if kind == "base" or (kind == "auto" and policy.has_adapters and keeps_base):
         return BaseReference(policy)
     if kind == "server":
         return _server_reference(config)

@@ -61,7 +61,7 @@ class TokenStatistics:
         if self.kl is not None:
             values["kl/mean"] = _mean(self.kl)
             values["kl/max"] = self.kl.max().item()
-            values["kl/p99"] = _percentile(self.kl, 0.99)
+            values["kl/p99"] = percentile(self.kl, 0.99)
         if self.entropy is not None:
             values["entropy"] = _mean(self.entropy)
         if self.weight is not None:
@@ -93,7 +93,7 @@ def _mean(values: torch.Tensor) -> float:
     return values.double().mean().item()
 
 
-def _percentile(values: torch.Tensor, share: float) -> float:
+def percentile(values: torch.Tensor, share: float) -> float:
     # torch.quantile refuses more than 16 million values; kthvalue takes any number
     place = min(int(share * values.numel()) + 1, values.numel())
     return values.float().kthvalue(place).values.item()

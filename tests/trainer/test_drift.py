@@ -1,0 +1,138 @@
+"""`python -m trainer drift`: engine and trainer compared with a learning rate of 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer.tiny import config_tree, run_trainer, write_config
+from trainer.drift import Gaps, verdict
+from trainer.groups import Completion
+from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.transformers_engine import TransformersEngine
+
+
+def gaps(*means: float) -> list[Gaps]:
+    return [Gaps(mean=mean, p99=mean, max=mean, num_tokens=1) for mean in means]
+
+
+def test_gaps_are_absolute_differences() -> None:
+    found = Gaps.of(torch.tensor([0.1, -0.3, 0.0, 0.2]))
+
+    assert found.mean == pytest.approx(0.15)
+    assert found.max == found.p99 == pytest.approx(0.3)
+    assert found.num_tokens == 4
+
+
+def test_small_steady_differences_pass() -> None:
+    assert verdict(gaps(9e-5, 5e-5, 9e-5), limit=1e-4) is None
+
+
+def test_a_single_step_above_the_limit_is_drift() -> None:
+    complaint = verdict(gaps(0.0, 2e-4, 0.0), limit=1e-4)
+
+    assert complaint is not None
+    assert "0.0002 nats" in complaint
+
+
+def test_differences_that_grow_are_drift_though_they_are_small() -> None:
+    complaint = verdict(gaps(1e-6, 2e-5, 4e-5), limit=1e-4)
+
+    assert complaint is not None
+    assert "grew from 1e-06 to 4e-05" in complaint
+
+
+def test_numbers_that_are_none_are_drift() -> None:
+    assert verdict(gaps(float("nan")), limit=1e-4) is not None
+
+
+def test_this_engine_and_this_trainer_agree(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tree = config_tree(model_folder, rows_path, rollout={"temperature": 0.7})
+
+    done = run_trainer("drift", write_config(tmp_path, tree), "--steps", 3)
+
+    told = capsys.readouterr().out.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert [line.split("  ")[0] for line in told[:3]] == ["step 1", "step 2", "step 3"]
+    assert told[3].startswith("ok:")
+
+
+def test_an_engine_at_another_temperature_is_found_out(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sample = TransformersEngine.sample
+
+    def warmer(
+        self: TransformersEngine, requests: Sequence[Request], params: SamplingParams
+    ) -> list[tuple[Completion, ...]]:
+        return sample(self, requests, replace(params, temperature=1.1))
+
+    monkeypatch.setattr(TransformersEngine, "sample", warmer)
+    config = write_config(tmp_path, config_tree(model_folder, rows_path))
+
+    done = run_trainer("drift", config, "--steps", 1)
+
+    assert done.returncode == 1
+    assert "drift: the mean difference is" in capsys.readouterr().out
+
+
+def test_an_engine_that_loses_something_at_each_sync_is_found_out(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lost = 0.0
+    sample = TransformersEngine.sample
+
+    def shifted(
+        self: TransformersEngine, requests: Sequence[Request], params: SamplingParams
+    ) -> list[tuple[Completion, ...]]:
+        return [
+            tuple(
+                replace(c, logprobs=tuple(p - lost for p in c.logprobs)) for c in group
+            )
+            for group in sample(self, requests, params)
+        ]
+
+    def sync(self: TransformersEngine) -> None:
+        nonlocal lost
+        lost += 2e-5
+
+    monkeypatch.setattr(TransformersEngine, "sample", shifted)
+    monkeypatch.setattr(TransformersEngine, "sync_weights", sync)
+    config = write_config(tmp_path, config_tree(model_folder, rows_path))
+
+    done = run_trainer("drift", config, "--steps", 4)
+
+    assert done.returncode == 1
+    assert "though no weight changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [(["--steps", 0], "at least 1"), ([], "There is no model folder")],
+)
+def test_what_cannot_be_compared_is_refused(
+    arguments: list[object], sentence: str, rows_path: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, config_tree(Path("/nowhere"), rows_path))
+
+    done = run_trainer("drift", config, *arguments)
+
+    assert done.returncode == 2
+    assert sentence in done.stderr

@@ -1,0 +1,168 @@
+"""Stopped anywhere and resumed, a run of any kind equals one that never stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.test_resume import story, untimed
+from tests.trainer.tiny import (
+    config_tree,
+    only,
+    read_events,
+    run_trainer,
+    write_config,
+)
+
+SHORT = {
+    "recipe": {"rules": [{"name": "short", "kind": "length", "params": {"maximum": 6}}]}
+}
+FROZEN_START = {
+    "rollout": {"source": "start"},
+    "advantage": {"credit": "indicator"},
+    "loss": {"surrogate": "reinforce", "kl_coef": 0.02},
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "adaptive-kl-and-reset-reference": {
+        "loss": {"kl_coef": 0.05, "kl_target": 0.5, "kl_horizon": 200},
+        "reference": {"reset_every_steps": 2},
+        "optim": {"reset_every_steps": 5},
+    },
+    "mixed-reference": {
+        "loss": {"kl_coef": 0.05},
+        "reference": {"mix_every_steps": 2, "mix_alpha": 0.3},
+    },
+    "refill": {
+        "reward": SHORT,
+        "rollout": {"dynamic_sampling": "refill", "max_refills": 2},
+    },
+    "phases": {
+        "loss": {"kl_coef": 0.05},
+        "phases": [
+            {"name": "one", "num_steps": 2},
+            {"name": "two", "num_steps": 2, "changes": FROZEN_START},
+            {"name": "three", "num_steps": 2, "changes": {"loss": {"kl_coef": 0.1}}},
+        ],
+    },
+    "lora": {"model": {"lora_rank": 4}, "loss": {"kl_coef": 0.05}},
+    "minibatches": {"optim": {"minibatches": 2}},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("micro_batch_tokens", [100_000, 64])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_resumed_after_any_step_it_ends_the_same(
+    passes: int,
+    micro_batch_tokens: int,
+    variant: str,
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+) -> None:
+    parts = dict(VARIANTS[variant])
+    phases = parts.pop("phases", None)
+    optim = {
+        "num_steps": 6,
+        "schedule": "cosine",
+        "updates_per_batch": passes,
+        "micro_batch_tokens": micro_batch_tokens,
+    }
+    tree = config_tree(
+        model_folder,
+        rows_path,
+        **parts | {"optim": optim | parts.get("optim", {})},
+        checkpoint={"every_steps": 1, "keep_last": 10},
+    )
+    if phases is not None:
+        tree["phases"] = phases
+    config = write_config(tmp_path, tree)
+    done = run_trainer("run", config, "--out", tmp_path / "whole")
+    assert done.returncode == 0, done.stderr
+
+    for step in (2, 3, 5) if phases else (3,):
+        out = tmp_path / f"resumed-{step}"
+        done = run_trainer(
+            "run",
+            config,
+            "--out",
+            out,
+            "--epoch",
+            2,
+            "--resume-from",
+            tmp_path / "whole" / "checkpoints" / f"step-{step:06d}-epoch-1",
+        )
+
+        assert done.returncode == 0, done.stderr
+        assert story(out / "events.jsonl") == story(
+            tmp_path / "whole" / "events.jsonl", after=step
+        )
+        assert contents(out, epoch=2) == contents(tmp_path / "whole", epoch=1)
+
+
+def contents(out: Path, *, epoch: int) -> dict[str, bytes]:
+    """All that the last checkpoint holds, but for which life it was saved in."""
+    folder = out / "checkpoints" / f"step-000006-epoch-{epoch}"
+    named = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    assert {"optimizer.safetensors", "controllers.json"} <= named.keys()
+    return {k: v for k, v in named.items() if k not in ("state.json", "manifest.json")}
+
+
+def test_the_variants_do_what_they_are_named_for(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    """Else their equality would say little."""
+    told = {}
+    for variant in ("adaptive-kl-and-reset-reference", "refill"):
+        tree = config_tree(
+            model_folder,
+            rows_path,
+            **VARIANTS[variant] | {"optim": {"num_steps": 6}},
+        )
+        folder = tmp_path / variant
+        run_trainer("run", write_config(folder, tree), "--out", folder / "out")
+        events = only(read_events(folder / "out" / "events.jsonl"), "step_finished")
+        told[variant] = [event["metrics"] for event in events]
+
+    adaptive = told["adaptive-kl-and-reset-reference"]
+    assert len({metrics["kl/coef"] for metrics in adaptive}) > 3
+    assert [m["kl/mean"] < 1e-6 for m in adaptive] == [True, False] * 3
+    refilled = told["refill"]
+    assert max(metrics["sampling/num_rounds"] for metrics in refilled) > 1
+    assert all(
+        metrics["group/num_effective"] <= tree["rollout"]["prompts_per_step"]
+        for metrics in refilled
+    )
+
+
+def test_alarms_that_rang_do_not_ring_again_after_a_resume(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    tree = config_tree(
+        model_folder,
+        rows_path,
+        rollout={"max_new_tokens": 3},
+        optim={"num_steps": 4, "learning_rate": 1e-6},
+    )
+    config = write_config(tmp_path, tree)
+    run_trainer("run", config, "--out", tmp_path / "out")
+    run_trainer(
+        "run",
+        config,
+        "--out",
+        tmp_path / "resumed",
+        "--resume-from",
+        tmp_path / "out" / "checkpoints" / "step-000002-epoch-1",
+    )
+
+    rang = only(read_events(tmp_path / "out" / "events.jsonl"), "warned")
+    again = only(read_events(tmp_path / "resumed" / "events.jsonl"), "warned")
+    assert ("truncated", 1) in [(w["code"], w["step"]) for w in rang]
+    assert [untimed(w) for w in again] == [untimed(w) for w in rang if w["step"] > 2]

@@ -1,0 +1,153 @@
+"""A step that runs out of memory is done again in smaller parts, with equal result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.tiny import (
+    config_tree,
+    only,
+    read_events,
+    run_trainer,
+    write_config,
+)
+from trainer.batch import MicroBatch
+from trainer.policy import Policy
+
+ROOM = 100  # tokens that a pass of the fake GPU holds
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Passes with more than ROOM tokens fail; the sizes of all passes."""
+    sizes: list[int] = []
+    forward = Policy.hidden
+
+    def hidden(self: Policy, micro: MicroBatch) -> torch.Tensor:
+        sizes.append(micro.input_ids.numel())
+        if sizes[-1] > ROOM:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+        return forward(self, micro)
+
+    monkeypatch.setattr(Policy, "hidden", hidden)
+    return sizes
+
+
+def run(
+    folder: Path, model: Path, rows: Path, *, tokens: int, **optim: Any
+) -> list[dict[str, Any]]:
+    tree = config_tree(
+        model,
+        rows,
+        loss={"kl_coef": 0.05},
+        optim={"num_steps": 4, "micro_batch_tokens": tokens} | optim,
+    )
+    done = run_trainer("run", write_config(folder, tree), "--out", folder / "out")
+    assert done.returncode == 0, done.stderr
+    return read_events(folder / "out" / "events.jsonl")
+
+
+def weights(folder: Path) -> bytes:
+    model = folder / "out" / "checkpoints" / "step-000004-epoch-1" / "model"
+    return (model / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "optim", [{}, {"updates_per_batch": 2}, {"minibatches": 2, "updates_per_batch": 2}]
+)
+def test_the_run_ends_as_with_small_micro_batches_from_the_start(
+    optim: dict[str, int],
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    little_memory: list[int],
+) -> None:
+    run(tmp_path / "small", model_folder, rows_path, tokens=64, **optim)
+    assert max(little_memory) <= ROOM
+
+    events = run(tmp_path / "large", model_folder, rows_path, tokens=256, **optim)
+
+    assert max(little_memory) > ROOM
+    assert weights(tmp_path / "large") == weights(tmp_path / "small")
+    warnings = [w for w in only(events, "warned") if w["code"] == "out_of_memory"]
+    assert [(w["step"], w["value"]) for w in warnings] == [(1, 128.0), (1, 64.0)]
+    assert "optim.micro_batch_tokens to 64" in warnings[-1]["message"]
+    assert [e["step"] for e in only(events, "step_finished")] == [1, 2, 3, 4]
+
+
+def test_memory_that_runs_out_in_the_middle_of_a_batch_drops_its_gradients(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    undisturbed = run(tmp_path / "a", model_folder, rows_path, tokens=160)
+    forward, calls = Policy.hidden, 0
+
+    def hidden(self: Policy, micro: MicroBatch) -> torch.Tensor:
+        nonlocal calls
+        calls += torch.is_grad_enabled()
+        if torch.is_grad_enabled() and calls == 6:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return forward(self, micro)
+
+    monkeypatch.setattr(Policy, "hidden", hidden)
+
+    events = run(tmp_path / "b", model_folder, rows_path, tokens=160)
+
+    (warning,) = [w for w in only(events, "warned") if w["code"] == "out_of_memory"]
+    assert warning["step"] == 3
+    for ours, theirs in zip(
+        only(events, "step_finished"), only(undisturbed, "step_finished"), strict=True
+    ):
+        for name in ("loss", "grad_norm", "reward/mean", "kl/mean"):
+            assert ours["metrics"][name] == pytest.approx(
+                theirs["metrics"][name], rel=1e-4, abs=1e-6
+            )
+
+
+def test_what_memory_bears_survives_a_resume(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    little_memory: list[int],
+) -> None:
+    run(tmp_path, model_folder, rows_path, tokens=256)
+    little_memory.clear()
+
+    done = run_trainer(
+        "run",
+        tmp_path / "run.json",
+        "--out",
+        tmp_path / "resumed",
+        "--resume-from",
+        tmp_path / "out" / "checkpoints" / "step-000002-epoch-1",
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert max(little_memory) <= ROOM
+    resumed = tmp_path / "resumed" / "checkpoints" / "step-000004-epoch-1" / "model"
+    assert (resumed / "model.safetensors").read_bytes() == weights(tmp_path)
+
+
+def test_a_completion_too_large_for_the_memory_fails_the_run_with_advice(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hidden(self: Policy, micro: MicroBatch) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(Policy, "hidden", hidden)
+    config = write_config(tmp_path, config_tree(model_folder, rows_path))
+
+    done = run_trainer("run", config, "--out", tmp_path / "out")
+
+    assert done.returncode == 1
+    failed = read_events(tmp_path / "out" / "events.jsonl")[-1]
+    assert "optim.micro_batch_tokens" in failed["error"]

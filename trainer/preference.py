@@ -1,0 +1,63 @@
+"""DPO on pairs built from groups: credit that changes with every update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from trainer.advantages import preference_advantages
+from trainer.batch import MicroBatch
+from trainer.minibatches import MemoryBudget, Minibatch, completion_sums
+from trainer.policy import Policy
+
+
+def credit_preferences(
+    minibatch: Minibatch,
+    rewards: torch.Tensor,
+    *,
+    policy: Policy,
+    temperature: float,
+    beta: float,
+    budget: MemoryBudget,
+) -> tuple[torch.Tensor, float]:
+    """Set the advantages of a minibatch's pairs under the policy as it is now.
+
+    A pair's weight depends on how far the policy has told winner and loser apart, so
+    each update weighs anew, after a pass of its own without gradient.
+
+    Args:
+        minibatch: groups with the reference's log-probs filled in.
+        rewards: of the whole step's batch, float64 [P, G].
+
+    Returns:
+        The advantages of the whole batch [P, G], 0 outside of this minibatch, and
+        DPO's loss, the mean over its pairs (arXiv:2305.18290, equation 7).
+    """
+
+    def sums(micro_batches: Sequence[MicroBatch]) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.no_grad():
+            logprobs = [
+                policy.logprobs(micro, temperature=temperature)[0]
+                for micro in micro_batches
+            ]
+        reference = [micro.reference_logprobs for micro in micro_batches]
+        return (
+            completion_sums(micro_batches, logprobs),
+            completion_sums(micro_batches, [r for r in reference if r is not None]),
+        )
+
+    policy_sums, reference_sums = budget.run(minibatch, sums)
+    first = minibatch.batch.first
+    here = slice(first, first + len(minibatch.batch.samples))
+    shape = (-1, rewards.shape[1])
+    weighed, loss = preference_advantages(
+        policy_sums.view(shape),
+        reference_sums.view(shape),
+        rewards.flatten()[here].view(shape),
+        beta,
+    )
+    advantages = torch.zeros_like(rewards)
+    advantages.view(-1)[here] = weighed.flatten()
+    minibatch.set_advantages(advantages)
+    return advantages, float(loss)

@@ -1,0 +1,106 @@
+"""Making a run ready: model, data, and where it goes on."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+
+from trainer.checkpoint import restore_policy, saved_step
+from trainer.config import RunConfig
+from trainer.events import RunResumed, RunStarted
+from trainer.log import EventLog
+from trainer.loop import say
+from trainer.prompts import PromptRenderer, read_rows, split_rows
+from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.seeding import seed_torch
+from trainer.stages import data_order
+from trainer.training import Training
+
+HELD_OUT = "heldout"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a run reads and writes."""
+
+    config: Path
+    out: Path
+    checkpoints: Path
+    resume_from: Path | None
+    epoch: int
+
+
+def prepare(config: RunConfig, place: Place, log: EventLog) -> Training:
+    """Load model and data, as new or as a checkpoint left them.
+
+    Raises:
+        ValueError: whatever of the configuration turns out not to be there, or not to
+            fit, in any of its phases.
+    """
+    set_up_torch(config)
+    rows = read_rows(place.config.parent / config.data.rows)
+    train_rows, eval_rows = split_rows(
+        rows, num_eval_rows=config.data.num_eval_rows, seed=config.seed
+    )
+    for stage in config.stages:
+        data_order(stage, num_rows=len(train_rows))
+    policy = restore_policy(config.model, place.resume_from)
+    renderer = PromptRenderer(policy.tokenizer, config.data)
+    training = Training(
+        config=config,
+        policy=policy,
+        engine=TransformersEngine(policy, max_batch_rows=config.rollout.max_batch_rows),
+        train_prompts=[renderer.render(row) for row in train_rows],
+        eval_sets={HELD_OUT: [renderer.render(row) for row in eval_rows]},
+        log=log,
+        out=place.out,
+        checkpoints=place.checkpoints,
+        epoch=place.epoch,
+        done_steps=0 if place.resume_from is None else saved_step(place.resume_from),
+        newest_checkpoint=place.resume_from,
+    )
+    _announce(training, place)
+    return training
+
+
+def set_up_torch(config: RunConfig) -> None:
+    if config.distributed.num_threads is not None:
+        torch.set_num_threads(config.distributed.num_threads)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    seed_torch(config.seed)
+
+
+def _announce(training: Training, place: Place) -> None:
+    facts = {
+        "num_steps": training.config.optim.num_steps,
+        "num_parameters": training.policy.num_parameters,
+        "num_train_rows": len(training.train_prompts),
+        "num_eval_rows": len(training.eval_sets[HELD_OUT]),
+        "device": _device_name(training.policy.device),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+    }
+    log, step = training.log, training.done_steps
+    if place.resume_from is None:
+        log.add(RunStarted, step=0, **facts)
+    else:
+        log.add(RunResumed, step=step, checkpoint=place.resume_from.name, **facts)
+    say(
+        f"{facts['num_parameters']:,} parameters on {facts['device']}, "
+        f"{facts['num_train_rows']} prompts, from step {step}"
+    )
+    log.flush()
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu ({torch.get_num_threads()} threads)"

@@ -1,0 +1,193 @@
+"""One step of training, as the composition of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from trainer.batch import MicroBatch, batch_of
+from trainer.config import LossConfig
+from trainer.credit import credit_groups
+from trainer.gathering import Gathered, gather
+from trainer.groups import reward_matrix
+from trainer.kl import kl_estimate
+from trainer.metrics import Stopwatch
+from trainer.minibatches import Minibatch, completion_sums
+from trainer.optimization import learning_rate
+from trainer.outcome import StepOutcome
+from trainer.preference import credit_preferences
+from trainer.training import Training
+from trainer.updates import UpdateResult, add_old_logprobs, update
+
+
+def train_step(training: Training, *, step: int, watch: Stopwatch) -> StepOutcome:
+    """Gather groups, credit their completions, update the policy."""
+    stage, config = training.stage, training.stage.config
+    own = stage.prompts(training.train_prompts, step=step, round=0)
+    gathered = gather(
+        stage.source,
+        lambda round: stage.prompts(training.train_prompts, step=step, round=round),
+        config,
+        step=step,
+        watch=watch,
+    )
+    minibatches = cut_batch(training, gathered)
+    with watch.phase("logprobs"):
+        add_known_logprobs(training, minibatches)
+    rate = learning_rate(stage.place(step), config.optim)
+    kl_coef = stage.kl_coef
+    with watch.phase("update"):
+        if config.advantage.credit == "preference":
+            rewards = reward_matrix(gathered.groups)
+            advantages, updates = prefer(training, minibatches, rewards, rate=rate)
+        else:
+            advantages = give_credit(training, gathered, minibatches)
+            updates = [
+                run_update(training, minibatch, rate=rate)
+                for _ in range(config.optim.updates_per_batch)
+                for minibatch in minibatches
+            ]
+    return StepOutcome(
+        gathered=gathered,
+        minibatches=minibatches,
+        own_prompts=frozenset(prompt.index for prompt in own),
+        advantages=advantages,
+        updates=updates,
+        learning_rate=rate,
+        kl_coef=kl_coef if config.loss.kl_coef > 0 else None,
+        staleness=stage.staleness(len(updates)),
+        is_on_policy=config.rollout.source == "policy",
+    )
+
+
+def cut_batch(training: Training, gathered: Gathered) -> list[Minibatch]:
+    """The parts of a batch that each make one update, cut to what memory bears."""
+    config = training.stage.config
+    batch = batch_of(gathered.groups, config.loss)
+    return [
+        Minibatch(
+            part, max_tokens=training.budget.tokens, device=training.policy.device
+        )
+        for part in batch.minibatches(config.optim.minibatches)
+    ]
+
+
+def add_known_logprobs(training: Training, minibatches: Sequence[Minibatch]) -> None:
+    """The reference's log-probs, and old ones where an update comes before them.
+
+    The first minibatch's first pass runs with the policy that the ratio compares with,
+    so it brings its own; without another minibatch no separate pass is needed.
+    """
+    reference, policy = training.stage.reference, training.policy
+    config = training.stage.config
+    temperature = config.logprob_temperature
+    is_preference = config.advantage.credit == "preference"
+    # a KL over the whole vocabulary asks for more, in each update
+    if reference is not None and (config.loss.kl_estimator != "full" or is_preference):
+        for minibatch in minibatches:
+            training.budget.run(
+                minibatch,
+                lambda micros: reference.add_logprobs(micros, temperature=temperature),
+            )
+    if compares_with_the_old_policy(config.loss):
+        for minibatch in minibatches[1:]:
+            training.budget.run(
+                minibatch,
+                lambda micros: add_old_logprobs(
+                    policy, micros, temperature=temperature
+                ),
+            )
+
+
+def compares_with_the_old_policy(loss: LossConfig) -> bool:
+    """Whether the objective uses the policy's own log-probs before the batch."""
+    uses_ratio = loss.surrogate != "reinforce" or loss.importance_correction is not None
+    return loss.old_logprobs == "policy" and uses_ratio
+
+
+def give_credit(
+    training: Training, gathered: Gathered, minibatches: Sequence[Minibatch]
+) -> torch.Tensor:
+    """Set the batch's advantages; [P, G] for the log."""
+    stage = training.stage
+    loss, penalties = stage.config.loss, None
+    if loss.kl_in == "reward" and loss.kl_coef > 0:
+        penalties = stage.kl_coef * torch.cat(
+            [completion_kl(minibatch.micro_batches, loss) for minibatch in minibatches]
+        ).view(len(gathered.groups), -1)
+    credit = credit_groups(gathered.groups, stage.config, penalties=penalties)
+    for minibatch in minibatches:
+        minibatch.set_advantages(
+            credit.advantages if credit.tokens is None else credit.tokens
+        )
+    return credit.advantages
+
+
+def completion_kl(
+    micro_batches: Sequence[MicroBatch], loss: LossConfig
+) -> torch.Tensor:
+    """Σ_t KL_t of each completion as it was sampled; float64, in batch order."""
+    values = []
+    for micro in micro_batches:
+        assert micro.reference_logprobs is not None
+        values.append(
+            kl_estimate(
+                micro.sampling_logprobs,
+                micro.reference_logprobs,
+                loss.kl_estimator,
+                loss.kl_clamp,
+            )
+        )
+    return completion_sums(micro_batches, values)
+
+
+def run_update(
+    training: Training, minibatch: Minibatch, *, rate: float
+) -> UpdateResult:
+    """One update by a minibatch, done again with less at once if memory runs out."""
+    stage = training.stage
+    return training.budget.run(
+        minibatch,
+        lambda micros: update(
+            training.policy,
+            stage.optimizer,
+            micros,
+            totals=minibatch.batch.totals,
+            config=stage.config,
+            learning_rate=rate,
+            kl_coef=stage.kl_coef,
+            reference=stage.reference,
+        ),
+    )
+
+
+def prefer(
+    training: Training,
+    minibatches: Sequence[Minibatch],
+    rewards: torch.Tensor,
+    *,
+    rate: float,
+) -> tuple[torch.Tensor, list[UpdateResult]]:
+    """Updates by DPO, whose loss is told in place of its surrogate's.
+
+    The advantages [P, G] are those of the first pass; later ones differ a little.
+    """
+    config = training.stage.config
+    advantages, updates = torch.zeros_like(rewards), []
+    for number in range(config.optim.updates_per_batch):
+        for minibatch in minibatches:
+            weighed, loss = credit_preferences(
+                minibatch,
+                rewards,
+                policy=training.policy,
+                temperature=config.logprob_temperature,
+                beta=config.advantage.preference_beta,
+                budget=training.budget,
+            )
+            if number == 0:
+                advantages = advantages + weighed
+            result = run_update(training, minibatch, rate=rate)
+            updates.append(replace(result, loss=loss))
+    return advantages, updates

@@ -1,0 +1,97 @@
+"""What a run holds while it trains."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer.config import RunConfig
+from trainer.config.run import Stage
+from trainer.journal import Journal
+from trainer.log import EventLog
+from trainer.minibatches import MemoryBudget
+from trainer.policy import Policy
+from trainer.prompts import Prompt
+from trainer.recovery import Setbacks
+from trainer.rollout.engine import RolloutEngine
+from trainer.stages import StageState, enter_stage
+
+
+@dataclass(kw_only=True)
+class Training:
+    """A run from its beginning or its checkpoint to its end, phase after phase."""
+
+    config: RunConfig
+    policy: Policy
+    engine: RolloutEngine  # samples from the policy
+    train_prompts: Sequence[Prompt]
+    eval_sets: Mapping[str, Sequence[Prompt]]
+    log: EventLog
+    out: Path
+    checkpoints: Path
+    epoch: int
+    done_steps: int
+    newest_checkpoint: Path | None  # where a rollback goes back to
+    setbacks: Setbacks = field(default_factory=Setbacks)
+    _stage: StageState | None = None
+
+    def __post_init__(self) -> None:
+        self.journal = Journal(self.log)
+        self.budget = MemoryBudget(
+            self.config.optim.micro_batch_tokens, on_halved=self._tell_of_memory
+        )
+
+    @property
+    def stage(self) -> StageState:
+        """The phase at hand."""
+        assert self._stage is not None
+        return self._stage
+
+    def enter(self, stage: Stage, *, saved: Path | None) -> None:
+        """Begin a phase, or go on in it from a checkpoint; the last one is let go."""
+        self._stage = None
+        gc.collect()  # its models and moments, before there are others
+        torch.cuda.empty_cache()
+        self._stage = enter_stage(
+            stage,
+            policy=self.policy,
+            engine=self.engine,
+            prompts=self.train_prompts,
+            saved=saved,
+        )
+        self.budget.begin_phase(stage.config.optim.micro_batch_tokens)
+
+    def sync_weights(self) -> None:
+        """Make whatever samples from the policy sample from its present weights."""
+        self.stage.source.sync_weights()
+        if self.stage.config.rollout.source != "policy":
+            self.engine.sync_weights()  # which evaluation samples with
+
+    def _tell_of_memory(self, tokens: int, reason: str) -> None:
+        self.journal.warn(
+            "out_of_memory",
+            f"Memory ran out ({reason}), so the step was done again with at most "
+            f"{tokens} tokens at once, and so are all that follow; results are the "
+            f"same. Set optim.micro_batch_tokens to {tokens} to spare later runs this.",
+            value=float(tokens),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds beside weights, optimizer and reference."""
+        return {
+            "alarms": self.journal.alarms.state(),
+            "memory": self.budget.state(),
+            "setbacks": self.setbacks.state(),
+            "phase": self.stage.state(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on as a checkpoint left the run; `enter` restores the phase."""
+        self.journal.alarms.load_state(state["alarms"])
+        self.budget.load_state(state["memory"])
+        self.setbacks.load_state(state["setbacks"])
