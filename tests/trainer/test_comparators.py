@@ -261,3 +261,20 @@ def _check_pair(each: Seen, group: dict[str, Any], beta: float) -> float | None:
     ]
     assert fits
     return fits[0]
+
+
+def test_dpo_is_refused_without_a_reference_and_brings_one_by_itself(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    credit = {
+        "advantage": {"credit": "preference"},
+        "loss": {"surrogate": "reinforce"},
+    }
+    tree = config_tree(model_folder, rows_path, **credit, reference={"kind": "none"})
+
+    done = run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")
+
+    assert done.returncode == 2
+    assert "measures the policy against a reference" in done.stderr
+    events = run(tmp_path / "auto", model_folder, rows_path, **credit)
+    assert all("kl/mean" in e["metrics"] for e in only(events, "step_finished"))

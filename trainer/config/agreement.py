@@ -51,6 +51,11 @@ def _reference(config: RunConfig) -> Iterator[str]:
             f"A KL weight of {loss.kl_coef:g} needs a reference model, but "
             'reference.kind is "none". Set it to "auto", or the weight to 0.'
         )
+    if config.advantage.credit == "preference" and reference.kind == "none":
+        yield (
+            'advantage.credit = "preference" measures the policy against a reference, '
+            'but reference.kind is "none". Set it to "auto".'
+        )
     if reference.kind == "base" and config.model.lora_rank == 0:
         yield (
             'reference.kind = "base" is the model without its adapters, but '
@@ -161,6 +166,15 @@ def _sampling(config: RunConfig) -> Iterator[str]:
             "from a part of the vocabulary, so ratios to the sampling log-probs are "
             "off by that part's mass. Use top_p = 1 and top_k = 0, or old_logprobs = "
             '"policy" without importance_correction.'
+        )
+    # A KL in the reward is measured on the log-probs of sampling.
+    compares = uses_sampling or (loss.kl_in == "reward" and loss.kl_coef > 0)
+    if compares and config.logprob_temperature != rollout.temperature:
+        yield (
+            f"Log-probs at temperature {config.logprob_temperature:g} cannot be "
+            f"compared with those of sampling at {rollout.temperature:g}. Leave "
+            'rollout.logprob_temperature empty, or use old_logprobs = "policy" without '
+            'importance_correction and kl_in = "loss".'
         )
     if uses_sampling and loss.include_prompt:
         yield (
