@@ -9,7 +9,17 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("Adapters", ("lora_rank", "lora_alpha", "lora_targets", "quantization")),
     ),
     "rollout": (
-        ("Sampling", ("engine", "source", "top_p", "top_k", "max_batch_rows")),
+        (
+            "Sampling",
+            (
+                "engine",
+                "source",
+                "top_p",
+                "top_k",
+                "logprob_temperature",
+                "max_batch_rows",
+            ),
+        ),
         ("Groups without a signal", ("dynamic_sampling", "max_refills")),
     ),
     "reward": (
