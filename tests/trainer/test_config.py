@@ -59,6 +59,20 @@ def tree(**parts: Any) -> dict[str, Any]:
             {"loss": {"include_prompt": True, "importance_correction": "token_mask"}},
             "nobody sampled",
         ),
+        (
+            {
+                "rollout": {"logprob_temperature": 1.0, "temperature": 0.9},
+                "loss": {"old_logprobs": "sampling"},
+            },
+            "cannot be compared with those of sampling at 0.9",
+        ),
+        (
+            {
+                "rollout": {"logprob_temperature": 1.0, "temperature": 0.9},
+                "loss": {"kl_in": "reward", "kl_coef": 0.1},
+            },
+            "cannot be compared with those of sampling at 0.9",
+        ),
         ({"rollout": {"source": "dataset"}}, "nothing to compare"),
         (
             {
