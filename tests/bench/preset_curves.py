@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -39,7 +40,6 @@ class Curve:
     seconds_per_step: float
     num_tokens: int
     held_out: list[float]  # the preset's own reward
-    group_size: int
 
 
 def main() -> None:
@@ -115,9 +115,13 @@ def _read(name: str, folder: Path) -> Curve:
     equation = next(rule.name for rule in rules if rule.kind == "countdown")
     steps = [event for event in events if event["type"] == "step_finished"]
     groups = [event for event in events if event["type"] == "group_scored"]
+    # Of all groups: those that dynamic sampling drops are the all right and all wrong.
+    scores = defaultdict[int, list[float]](list)
+    for group in groups:
+        scores[group["step"]] += [c["rules"][equation] for c in group["completions"]]
     return Curve(
         preset=preset,
-        right=[event["metrics"][f"reward/{equation}/mean"] for event in steps],
+        right=[fmean(scores[event["step"]]) for event in steps],
         seconds_per_step=fmean(event["metrics"]["time/step"] for event in steps),
         num_tokens=sum(
             completion["num_tokens"]
@@ -129,7 +133,6 @@ def _read(name: str, folder: Path) -> Curve:
             for event in events
             if event["type"] == "evaluated"
         ],
-        group_size=config.rollout.group_size,
     )
 
 
