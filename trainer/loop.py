@@ -93,13 +93,11 @@ def _is_due(step: int, every: int) -> bool:
 
 
 def run_evaluation(training: Training, *, step: int) -> None:
-    """Evaluate on each held-out set that has prompts, where it is asked for."""
+    """Evaluate on each held-out set, where it is asked for."""
     config = training.stage.config
     if config.evaluation.every_steps == 0:
         return
     for name, prompts in training.eval_sets.items():
-        if not prompts:
-            continue
         metrics = evaluate(training.engine, prompts, config, name=name)
         training.log.add(
             Evaluated,

@@ -14,13 +14,12 @@ from trainer.config import RunConfig
 from trainer.events import RunResumed, RunStarted
 from trainer.log import EventLog
 from trainer.loop import say
-from trainer.prompts import PromptRenderer, read_rows, split_rows
+from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.seeding import seed_torch
+from trainer.sources import DatasetSource
 from trainer.stages import data_order
 from trainer.training import Training
-
-HELD_OUT = "heldout"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +54,8 @@ def prepare(config: RunConfig, place: Place, log: EventLog) -> Training:
         policy=policy,
         engine=TransformersEngine(policy, max_batch_rows=config.rollout.max_batch_rows),
         train_prompts=[renderer.render(row) for row in train_rows],
-        eval_sets={HELD_OUT: [renderer.render(row) for row in eval_rows]},
+        held_out=[renderer.render(row) for row in eval_rows],
+        eval_files=_eval_files(config, renderer, folder=place.config.parent),
         log=log,
         out=place.out,
         checkpoints=place.checkpoints,
@@ -63,8 +63,31 @@ def prepare(config: RunConfig, place: Place, log: EventLog) -> Training:
         done_steps=0 if place.resume_from is None else saved_step(place.resume_from),
         newest_checkpoint=place.resume_from,
     )
+    _check_sources(training)
     _announce(training, place)
     return training
+
+
+def _eval_files(
+    config: RunConfig, renderer: PromptRenderer, *, folder: Path
+) -> dict[str, list[Prompt]]:
+    """The prompts of each file that any phase is evaluated on."""
+    names = {
+        name
+        for stage in config.stages
+        for name in stage.config.evaluation.sets.values()
+    }
+    return {
+        name: [renderer.render(row) for row in read_rows(folder / name)]
+        for name in sorted(names)
+    }
+
+
+def _check_sources(training: Training) -> None:
+    """Let rows that a later phase cannot learn from be refused now, not at night."""
+    for stage in training.config.stages:
+        if stage.config.rollout.source == "dataset":
+            DatasetSource(training.policy, stage.config, training.train_prompts)
 
 
 def set_up_torch(config: RunConfig) -> None:
@@ -80,7 +103,7 @@ def _announce(training: Training, place: Place) -> None:
         "num_steps": training.config.optim.num_steps,
         "num_parameters": training.policy.num_parameters,
         "num_train_rows": len(training.train_prompts),
-        "num_eval_rows": len(training.eval_sets[HELD_OUT]),
+        "num_eval_rows": len(training.held_out),
         "device": _device_name(training.policy.device),
         "versions": {
             "python": platform.python_version(),

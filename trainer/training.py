@@ -21,6 +21,8 @@ from trainer.recovery import Setbacks
 from trainer.rollout.engine import RolloutEngine
 from trainer.stages import StageState, enter_stage
 
+HELD_OUT = "heldout"  # the set that is split off the run's own rows
+
 
 @dataclass(kw_only=True)
 class Training:
@@ -30,7 +32,8 @@ class Training:
     policy: Policy
     engine: RolloutEngine  # samples from the policy
     train_prompts: Sequence[Prompt]
-    eval_sets: Mapping[str, Sequence[Prompt]]
+    held_out: Sequence[Prompt]
+    eval_files: Mapping[str, Sequence[Prompt]]  # of further sets, by file
     log: EventLog
     out: Path
     checkpoints: Path
@@ -51,6 +54,15 @@ class Training:
         """The phase at hand."""
         assert self._stage is not None
         return self._stage
+
+    @property
+    def eval_sets(self) -> dict[str, Sequence[Prompt]]:
+        """The held-out sets of the phase at hand that have prompts, by name."""
+        further = self.stage.config.evaluation.sets
+        sets = {HELD_OUT: self.held_out} | {
+            name: self.eval_files[file] for name, file in further.items()
+        }
+        return {name: prompts for name, prompts in sets.items() if prompts}
 
     def enter(self, stage: Stage, *, saved: Path | None) -> None:
         """Begin a phase, or go on in it from a checkpoint; the last one is let go."""

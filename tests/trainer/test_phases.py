@@ -211,3 +211,19 @@ def test_a_phase_with_more_prompts_than_rows_is_refused_at_the_start(
     events = read_events(tmp_path / "out" / "events.jsonl")
     assert [e["type"] for e in events] == ["run_failed"]
     assert "20 rows to train on" in events[0]["error"]
+
+
+def test_rows_that_a_later_phase_cannot_learn_from_are_refused_at_the_start(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    tree = config_tree(model_folder, rows_path, optim={"num_steps": 4})
+    tree["phases"] = [
+        {"name": "reinforce", "num_steps": 1},
+        PHASES[0],
+    ]
+
+    done = run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")
+
+    assert done.returncode == 1
+    (event,) = read_events(tmp_path / "out" / "events.jsonl")
+    assert 'no text to learn in column "completion"' in event["error"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from trainer.rewards.spec import recipe_bounds
 
 if TYPE_CHECKING:
     from trainer.config.run import RunConfig
+
+_SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")  # part of metrics' names
 
 
 def complaints(config: RunConfig) -> Iterator[str]:
@@ -19,6 +22,7 @@ def complaints(config: RunConfig) -> Iterator[str]:
     yield from _kl(config)
     yield from _credit(config)
     yield from _sampling(config)
+    yield from _evaluation(config)
 
 
 def _schedule(config: RunConfig) -> Iterator[str]:
@@ -195,3 +199,13 @@ def _sampling(config: RunConfig) -> Iterator[str]:
             'rollout.source = "dataset" has one completion a row. Set '
             'rollout.group_size to 1 and dynamic_sampling to "off".'
         )
+
+
+def _evaluation(config: RunConfig) -> Iterator[str]:
+    for name in config.evaluation.sets:
+        if name == "heldout" or not _SET_NAME.fullmatch(name):
+            yield (
+                f'evaluation.sets has a set named "{name}". Name it with letters, '
+                "digits, dot, dash and underscore, at most 40, but not heldout, which "
+                "is the set split off data.rows."
+            )
