@@ -1,13 +1,21 @@
-"""Held-out evaluation: mean reward, pass@k and maj@k."""
+"""Held-out evaluation: mean reward, pass@k and maj@k, each with its confidence."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Sequence
+
+import numpy as np
 
 from trainer.answers import AnswerReader, answer_reader
 from trainer.config import RunConfig
+from trainer.estimates import (
+    Bools,
+    Floats,
+    majority_places,
+    mean_interval,
+    pass_at_k,
+    reported_ks,
+)
 from trainer.groups import Group, is_right, score_groups
 from trainer.prompts import Prompt
 from trainer.rewards.spec import recipe_bounds
@@ -43,9 +51,8 @@ def evaluate(
     )
     recipe = config.reward.recipe
     groups = score_groups(recipe, prompts, completions)
-    highest = recipe_bounds(recipe)[1]
     measured = evaluation_metrics(
-        groups, highest=highest, read_answer=answer_reader(recipe)
+        groups, bounds=recipe_bounds(recipe), read_answer=answer_reader(recipe)
     )
     return {f"eval/{name}/{metric}": value for metric, value in measured.items()}
 
@@ -53,69 +60,76 @@ def evaluate(
 def evaluation_metrics(
     groups: Sequence[Group],
     *,
-    highest: float,
+    bounds: tuple[float, float],
     read_answer: AnswerReader | None = None,
 ) -> dict[str, float | None]:
-    """Mean reward, pass@k and maj@k for k = 1, 2, 4 … n, length, share cut short.
+    """Mean reward, pass@k and maj@k over prompts, length, share cut short.
 
     A completion passes when its reward is the highest that the recipe gives. maj@k is
-    the share of prompts where the most frequent of the first k answers passes.
+    the share of prompts where the most frequent of the first k answers passes. Beside
+    each stand the ends of its 95 % confidence interval, /low and /high
+    (`mean_interval`); the reward's is found on the scale of `bounds`.
+
+    Args:
+        groups: P prompts with n completions each.
+        bounds: the recipe's lowest and highest reward.
+        read_answer: finds a completion's answer; None: there is no majority.
     """
-    rewards = [reward for group in groups for reward in group.scored_rewards]
-    completions = [c for group in groups for c in group.completions]
-    metrics: dict[str, float | None] = {
-        "mean": sum(rewards) / len(rewards) if rewards else None,
-        "mean_length": _mean([c.num_tokens for c in completions]),
-        "frac_truncated": _mean([c.end_reason == "length" for c in completions]),
-    }
     num_samples = len(groups[0].completions)
-    right = [
-        sum(is_right(score.total, highest=highest) for score in group.scores)
-        for group in groups
-    ]
-    for k in powers_of_two(num_samples):
-        metrics[f"pass@{k}"] = _mean([pass_at_k(num_samples, c, k) for c in right])
-        if read_answer is not None and k > 1:
-            metrics[f"maj@{k}"] = _mean(
-                [majority_is_right(g, k, read_answer, highest=highest) for g in groups]
-            )
+    ks = reported_ks(num_samples)
+    right = np.array(
+        [
+            [is_right(score.total, highest=bounds[1]) for score in group.scores]
+            for group in groups
+        ]
+    )
+    shares = {
+        f"pass@{k}": column
+        for k, column in zip(
+            ks, pass_at_k(num_samples, right.sum(axis=1).tolist(), ks).T, strict=True
+        )
+    }
+    if read_answer is not None:
+        majorities = majority_is_right(groups, right, read_answer)
+        shares |= {f"maj@{k}": majorities[:, k - 1] for k in ks}
+    completions = [c for group in groups for c in group.completions]
+    metrics = _mean_reward(groups, bounds=bounds)
+    metrics["mean_length"] = _mean([c.num_tokens for c in completions])
+    metrics["frac_truncated"] = _mean([c.end_reason == "length" for c in completions])
+    values = np.stack(list(shares.values()), axis=1).astype(np.float64)
+    low, high = mean_interval(values, num_samples=num_samples)
+    for place, name in enumerate(shares):
+        metrics[name] = float(values[:, place].mean())
+        metrics[f"{name}/low"] = float(low[place])
+        metrics[f"{name}/high"] = float(high[place])
     return metrics
 
 
-def powers_of_two(limit: int) -> list[int]:
-    """1, 2, 4 … up to `limit`, and `limit` itself."""
-    return sorted({2**p for p in range(limit.bit_length()) if 2**p <= limit} | {limit})
-
-
-def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
-    """Chance that one of k completions is right: 1 - C(n-c, k) / C(n, k).
-
-    Unbiased, from n samples of which c are right (arXiv:2107.03374, section 2.1).
-    """
-    if not 1 <= k <= num_samples or not 0 <= num_right <= num_samples:
-        raise ValueError(
-            f"pass@k needs 1 ≤ k ≤ n and 0 ≤ c ≤ n; got k={k}, n={num_samples}, "
-            f"c={num_right}."
-        )
-    wrong = num_samples - num_right
-    return 1.0 - math.comb(wrong, k) / math.comb(num_samples, k)
-
-
 def majority_is_right(
-    group: Group, k: int, read_answer: AnswerReader, *, highest: float
-) -> bool:
-    """Whether the most frequent answer of a group's first k completions passes."""
-    answers = [read_answer(completion.text) for completion in group.completions[:k]]
-    chosen = majority(answers)
-    return chosen is not None and is_right(
-        group.scores[answers.index(chosen)].total, highest=highest
-    )
+    groups: Sequence[Group], right: Bools, read_answer: AnswerReader
+) -> Bools:
+    """Whether the most frequent answer of the first k passes, [P, n] for k = 1 … n."""
+    found = np.zeros_like(right)
+    for row, group in enumerate(groups):
+        answers = [read_answer(completion.text) for completion in group.completions]
+        for k, place in enumerate(majority_places(answers)):
+            found[row, k] = place is not None and right[row, place]
+    return found
 
 
-def majority(answers: Sequence[str | None]) -> str | None:
-    """The most frequent answer, the first of equals; None when there is none."""
-    given = [answer for answer in answers if answer is not None]
-    return Counter(given).most_common(1)[0][0] if given else None
+def _mean_reward(
+    groups: Sequence[Group], *, bounds: tuple[float, float]
+) -> dict[str, float | None]:
+    """The mean over prompts of their mean rewards; unscorable prompts are left out."""
+    means = [_mean(group.scored_rewards) for group in groups if group.scored_rewards]
+    if not means:
+        return {"mean": None, "mean/low": None, "mean/high": None}
+    lowest, highest = bounds
+    width = highest - lowest or 1.0
+    scaled: Floats = np.clip((np.array(means)[:, None] - lowest) / width, 0, 1)
+    ends = mean_interval(scaled, num_samples=len(groups[0].completions))
+    low, high = (float(lowest + width * end[0]) for end in ends)
+    return {"mean": _mean(means), "mean/low": low, "mean/high": high}
 
 
 def _mean(values: Sequence[float]) -> float:

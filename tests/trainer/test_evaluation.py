@@ -1,18 +1,30 @@
-"""pass@k and maj@k."""
+"""pass@k, maj@k, and how far their means may be trusted."""
 
 from __future__ import annotations
 
 import itertools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 
+import numpy as np
 import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainer.answers import answer_reader
-from trainer.evaluation import (
-    evaluation_metrics,
-    majority,
+from trainer.estimates import (
+    _student_quantile,
+    majority_places,
+    mean_interval,
     pass_at_k,
-    powers_of_two,
+    reported_ks,
 )
+from trainer.evaluation import evaluation_metrics
 from trainer.groups import Completion, Group
 from trainer.prompts import Prompt, Row
 from trainer.rewards.scoring import Score
@@ -21,31 +33,64 @@ from trainer.rewards.spec import Recipe
 
 def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:
     outcomes = [True, True, False, False, False]
-    for k in range(1, 6):
+    ks = range(1, 6)
+
+    (found,) = pass_at_k(5, [2], ks)
+
+    for k, chance in zip(ks, found, strict=True):
         draws = list(itertools.combinations(outcomes, k))
         share = sum(any(draw) for draw in draws) / len(draws)
-        assert pass_at_k(5, 2, k) == pytest.approx(share)
+        assert chance == pytest.approx(share)
+
+
+@given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))))
+def test_pass_at_k_equals_exact_fractions(drawn: tuple[int, int]) -> None:
+    n, c = drawn
+    ks = range(1, n + 1)
+
+    (found,) = pass_at_k(n, [c], ks)
+
+    exact = [1 - Fraction(math.comb(n - c, k), math.comb(n, k)) for k in ks]
+    assert found.tolist() == pytest.approx([float(each) for each in exact], abs=1e-12)
 
 
 def test_pass_at_k_of_many_samples_does_not_overflow() -> None:
-    assert pass_at_k(1024, 1, 512) == pytest.approx(0.5)
+    assert pass_at_k(1024, [1, 0, 1024], [512]).tolist() == [
+        [pytest.approx(0.5)],
+        [0.0],
+        [1.0],
+    ]
 
 
-@pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 5), (4, 5, 1), (4, 1, 0)])
+@pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 5), (4, 5, 1), (4, -1, 1), (4, 1, 0)])
 def test_pass_at_k_refuses_what_makes_no_sense(n: int, c: int, k: int) -> None:
     with pytest.raises(ValueError, match=r"pass@k"):
-        pass_at_k(n, c, k)
+        pass_at_k(n, [c], [k])
 
 
-def test_ks_are_powers_of_two_and_the_number_of_samples() -> None:
-    assert powers_of_two(1) == [1]
-    assert powers_of_two(8) == [1, 2, 4, 8]
-    assert powers_of_two(6) == [1, 2, 4, 6]
+def test_every_k_is_reported_while_there_are_few() -> None:
+    assert reported_ks(1) == [1]
+    assert reported_ks(6) == [1, 2, 3, 4, 5, 6]
+    assert reported_ks(16) == list(range(1, 17))
+    assert reported_ks(17) == [1, 2, 4, 8, 16, 17]
+    assert reported_ks(64) == [1, 2, 4, 8, 16, 32, 64]
 
 
 def test_the_first_of_equally_frequent_answers_wins() -> None:
-    assert majority(["b", None, "a", "a", "b"]) == "b"
-    assert majority([None, None]) is None
+    assert majority_places(["b", None, "a", "a", "b"]) == [0, 0, 0, 2, 0]
+    assert majority_places([None, None]) == [None, None]
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", None]), max_size=12))
+def test_a_majority_equals_a_slow_version(answers: list[str | None]) -> None:
+    def slow(first: list[str | None]) -> int | None:
+        given_answers = [answer for answer in first if answer is not None]
+        if not given_answers:
+            return None
+        return first.index(Counter(given_answers).most_common(1)[0][0])
+
+    expected = [slow(answers[:k]) for k in range(1, len(answers) + 1)]
+    assert majority_places(answers) == expected
 
 
 def group(*texts: str, right: str) -> Group:
@@ -74,12 +119,12 @@ def test_metrics_of_held_out_groups() -> None:
     ]
     reader = answer_reader(recipe("numeric_answer"))
 
-    metrics = evaluation_metrics(groups, highest=1.0, read_answer=reader)
+    metrics = evaluation_metrics(groups, bounds=(0.0, 1.0), read_answer=reader)
 
     assert metrics["mean"] == pytest.approx(4 / 8)
     assert metrics["pass@1"] == pytest.approx(4 / 8)
     assert metrics["pass@4"] == 1.0
-    assert metrics["maj@4"] == 0.5
+    assert [metrics[f"maj@{k}"] for k in (1, 2, 3, 4)] == [1.0, 1.0, 0.5, 0.5]
     assert metrics["frac_truncated"] == 0.0
     assert metrics["mean_length"] == 2.0
 
@@ -101,3 +146,115 @@ def test_texts_between_tags_can_be_compared() -> None:
 
 def test_rules_without_an_answer_have_no_majority() -> None:
     assert answer_reader(recipe("length")) is None
+
+
+def test_interval_ends_stand_beside_each_share() -> None:
+    groups = [group("4", "5", right="4"), group("7", "7", right="7")]
+    reader = answer_reader(recipe("numeric_answer"))
+
+    metrics = evaluation_metrics(groups, bounds=(0.0, 1.0), read_answer=reader)
+
+    for name in ("mean", "pass@1", "pass@2", "maj@1", "maj@2"):
+        low, mean, high = (metrics[f"{name}{end}"] for end in ("/low", "", "/high"))
+        assert low is not None
+        assert mean is not None
+        assert high is not None
+        assert 0 <= low <= mean <= high <= 1
+        assert low < high
+    assert "mean_length/low" not in metrics
+
+
+def test_rewards_on_another_scale_have_the_same_intervals() -> None:
+    groups = [group("4", "5", right="4"), group("7", "7", right="7")]
+
+    plain = evaluation_metrics(groups, bounds=(0.0, 1.0))
+    wide = evaluation_metrics(
+        [scaled(each, lambda reward: 5 * reward - 2) for each in groups],
+        bounds=(-2.0, 3.0),
+    )
+
+    for end in ("mean", "mean/low", "mean/high"):
+        assert wide[end] == pytest.approx(5 * plain[end] - 2)  # type: ignore[operator]  # there is one
+
+
+def scaled(each: Group, change: Callable[[float], float]) -> Group:
+    scores = tuple(
+        Score(None if s.total is None else change(s.total), s.rules, s.errors)
+        for s in each.scores
+    )
+    return replace(each, scores=scores)
+
+
+def test_without_any_score_there_is_no_mean() -> None:
+    unscored = replace(group("4", right="4"), scores=(Score(None, {}, {}),))
+
+    metrics = evaluation_metrics([unscored], bounds=(0.0, 1.0))
+
+    assert (metrics["mean"], metrics["mean/low"], metrics["mean/high"]) == (None,) * 3
+    assert metrics["pass@1"] == 0.0
+
+
+def test_a_proportion_of_independent_prompts_has_wilsons_interval() -> None:
+    values = np.array([[1.0]] * 13 + [[0.0]] * 51)
+
+    low, high = mean_interval(values, num_samples=1)
+
+    # Wilson's own formula, at 63 observations and Student's quantile of as many
+    t, p, n = scipy.stats.t.ppf(0.975, 63), 13 / 64, 63
+    middle = (p + t * t / (2 * n)) / (1 + t * t / n)
+    reach = t / (1 + t * t / n) * math.sqrt(p * (1 - p) / n + t * t / (4 * n * n))
+    assert low == pytest.approx([middle - reach], abs=1e-6)
+    assert high == pytest.approx([middle + reach], abs=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.5])
+@pytest.mark.parametrize("num_prompts", [1, 2, 64])
+def test_equal_values_still_leave_doubt(value: float, num_prompts: int) -> None:
+    low, high = mean_interval(np.full((num_prompts, 1), value), num_samples=4)
+
+    assert 0 <= low[0] <= value <= high[0] <= 1
+    assert high[0] - low[0] > 0.05
+
+
+@pytest.mark.parametrize("degrees", [4, 8, 63])
+def test_the_quantile_is_students(degrees: int) -> None:
+    expected = scipy.stats.t.ppf(0.975, degrees)
+
+    assert _student_quantile(degrees) == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize("num_prompts", [16, 64])
+@pytest.mark.parametrize(("a", "b"), [(0.5, 0.5), (0.3, 3), (0.1, 5), (2, 2), (5, 0.3)])
+def test_intervals_hold_the_truth_in_95_of_100_cases(
+    a: float, b: float, num_prompts: int
+) -> None:
+    """Prompts whose chance of a right completion is drawn from Beta(a, b)."""
+    rng = np.random.default_rng(7)
+    num_samples, num_trials, ks = 8, 1000, [1, 4, 8]
+    truth = 1 - ((1 - rng.beta(a, b, size=(10**6, 1))) ** ks).mean(axis=0)
+    chances = rng.beta(a, b, size=(num_trials, num_prompts))
+    counts = rng.binomial(num_samples, chances)
+
+    held = np.zeros(len(ks))
+    for row in counts:
+        values = pass_at_k(num_samples, row.tolist(), ks)
+        low, high = mean_interval(values, num_samples=num_samples)
+        held += (low <= truth) & (truth <= high)
+
+    shares = held / num_trials
+    assert (shares >= 0.88).all(), shares
+    assert 0.93 <= shares.mean() <= 0.995, shares
+
+
+def test_a_usual_evaluation_is_measured_in_no_time() -> None:
+    texts = [str(n % 5) for n in range(16)]
+    groups = [group(*texts[n % 5 :], *texts[: n % 5], right="1") for n in range(64)]
+
+    seconds = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        metrics = evaluation_metrics(groups, bounds=(0.0, 1.0), read_answer=str.strip)
+        seconds.append(time.perf_counter() - begin)
+
+    assert len(metrics) == 5 + 3 * 32
+    assert min(seconds) <= 0.05
