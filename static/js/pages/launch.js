@@ -52,7 +52,8 @@ const recipe = document.querySelector("[data-start-recipe]");
 recipe?.addEventListener("submit", () => keepChoices(recipe));
 
 // What launch_field.html says beside a setting, kept true while one types.
-const startName = form.dataset.start;
+// Not form.dataset: that is the field of this name.
+const startName = form.getAttribute("data-start");
 const idleTable = JSON.parse(document.getElementById("idle-table").textContent);
 const settings = [...form.querySelectorAll("[data-setting]")];
 

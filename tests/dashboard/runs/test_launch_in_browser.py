@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -10,6 +11,7 @@ from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import COUNTDOWN, make_dataset, make_recipe
 
 pytestmark = pytest.mark.browser
+AXE = Path(__file__).parents[3] / "node_modules/axe-core/axe.min.js"
 
 
 def test_numbers_follow_while_settings_are_typed(page: Page, team: Team) -> None:
@@ -54,3 +56,74 @@ def test_what_is_wrong_has_the_focus_after_sending(page: Page, team: Team) -> No
     expect(page.get_by_text("Nothing was launched yet")).to_be_visible()
     expect(page.locator("[data-problems]")).to_be_focused()
     expect(page.get_by_label("Learning rate", exact=True)).to_have_value("fast")
+
+
+def test_a_preset_fills_the_settings_and_leaves_the_choices(
+    page: Page, team: Team
+) -> None:
+    make_dataset(team)
+    make_dataset(team, "words")
+    page.goto("/alpha/runs/new")
+    page.get_by_label("Name").fill("brave-otter")
+    page.get_by_label("Folder or hub id").fill("org/model")
+    page.get_by_label("Dataset", exact=True).select_option(label="words v1, 200 rows")
+
+    page.get_by_role("combobox", name="Settings").select_option("trl")
+
+    expect(page).to_have_url(re.compile(r"[?&]preset=trl"))
+    expect(page.get_by_label("Max new tokens")).to_have_value("512")
+    expect(page.get_by_label("Name")).to_have_value("brave-otter")
+    expect(page.get_by_label("Folder or hub id")).to_have_value("org/model")
+    expect(
+        page.get_by_label("Dataset", exact=True).locator("option:checked")
+    ).to_have_text("words v1, 200 rows")
+
+
+def test_a_presets_reward_is_saved_and_chosen(page: Page, team: Team) -> None:
+    make_dataset(team)
+    page.goto("/alpha/runs/new?preset=trl")
+    page.get_by_label("Name").fill("brave-otter")
+
+    page.get_by_role("button", name="Save it as a reward of Alpha").click()
+
+    reward = page.get_by_label("Reward", exact=True).locator("option:checked")
+    expect(reward).to_have_text("trl reward v1")
+    expect(page.get_by_label("Name")).to_have_value("brave-otter")
+    expect(page.get_by_text("Your team has no such reward")).to_have_count(0)
+
+
+def test_marks_follow_what_is_typed(page: Page, team: Team) -> None:
+    page.goto("/alpha/runs/new?preset=trl")
+    length = page.locator("[data-setting='rollout.max_new_tokens']")
+    horizon = page.locator("[data-setting='loss.kl_target'] [data-idle]")
+    expect(length).to_contain_text("from trl, default 256")
+    page.get_by_text("The objective of one update").click()
+    expect(horizon).to_have_text("no effect: the KL weight is 0")
+
+    page.get_by_label("Max new tokens").fill("64")
+    page.get_by_label("KL weight").fill("0.04")
+
+    expect(length).to_contain_text("changed from trl: 512")
+    expect(horizon).to_be_hidden()
+    page.get_by_label("Clip high").fill("0.28")
+    expect(page.get_by_text("1 changed")).to_be_visible()
+    page.get_by_label("Max new tokens").fill("512")
+    expect(length).to_contain_text("from trl, default 256")
+
+
+def test_the_whole_form_is_accessible_on_any_screen(page: Page, team: Team) -> None:
+    make_dataset(team)
+    recipe = make_recipe(team)
+    page.goto(f"/alpha/runs/new?preset=verl&model=org/model&recipe={recipe.pk}")
+    page.evaluate(
+        "document.querySelectorAll('main details').forEach(d => d.open = true)"
+    )
+    page.evaluate(AXE.read_text())
+
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        found = page.evaluate(
+            "axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))"
+        )
+        assert found == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
