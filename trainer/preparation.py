@@ -77,10 +77,14 @@ def _eval_files(
         for stage in config.stages
         for name in stage.config.evaluation.sets.values()
     }
-    return {
-        name: [renderer.render(row) for row in read_rows(folder / name)]
-        for name in sorted(names)
-    }
+    prompts = {}
+    for name in sorted(names):
+        rows = read_rows(folder / name, setting="evaluation.sets")
+        try:
+            prompts[name] = [renderer.render(row) for row in rows]
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return prompts
 
 
 def _check_sources(training: Training) -> None:

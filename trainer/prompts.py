@@ -43,13 +43,16 @@ class Prompt:
         return self.row.index
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Read a dataset of one JSON object a line; ValueError names the line at fault."""
+def read_rows(path: Path, *, setting: str = "data.rows") -> list[Row]:
+    """Read a dataset of one JSON object a line; ValueError names the line at fault.
+
+    `setting` is what the path was taken from.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ValueError(
-            f"There is no file {path}. Set data.rows to a JSONL file of prompts."
+            f"There is no file {path}. Set {setting} to a JSONL file of prompts."
         ) from None
     except UnicodeDecodeError as error:
         raise ValueError(

@@ -19,6 +19,12 @@ def tree(**parts: Any) -> dict[str, Any]:
     } | parts
 
 
+OVERLONG = {"recipe": {"rules": [{"name": "overlong", "kind": "length"}]}}
+STEPS = OVERLONG | {
+    "step_recipe": {"rules": [{"name": "step", "kind": "length", "weight": -2}]}
+}
+
+
 @pytest.mark.parametrize(
     ("parts", "complaint"),
     [
@@ -73,6 +79,26 @@ def tree(**parts: Any) -> dict[str, Any]:
             },
             "cannot be compared with those of sampling at 0.9",
         ),
+        (
+            {
+                "advantage": {"credit": "process", "combine": "normalize_then_sum"},
+                "reward": STEPS,
+            },
+            "compares steps",
+        ),
+        (
+            {"advantage": {"credit": "process", "scale": "mean"}, "reward": STEPS},
+            "the step recipe can give -2",
+        ),
+        ({"advantage": {"credit": "ones", "whiten": True}}, "Switch it off"),
+        (
+            {"reward": OVERLONG | {"overlong_buffer_tokens": 9}},
+            "Rename the rule",
+        ),
+        ({"reward": OVERLONG | {"step_pattern": "(?=a)"}}, "RE2"),
+        ({"evaluation": {"sets": {"AIME-24": "a"}}}, "cannot name a held-out set"),
+        ({"evaluation": {"sets": {"heldout": "a"}}}, "cannot name a held-out set"),
+        ({"evaluation": {"sets": {"aime": ""}}}, "has no file"),
         ({"rollout": {"source": "dataset"}}, "nothing to compare"),
         (
             {

@@ -21,6 +21,8 @@ def complaints(config: RunConfig) -> Iterator[str]:
     yield from _reference(config)
     yield from _kl(config)
     yield from _credit(config)
+    yield from _steps(config)
+    yield from _penalty(config)
     yield from _sampling(config)
     yield from _evaluation(config)
 
@@ -133,6 +135,28 @@ def _kl(config: RunConfig) -> Iterator[str]:
         )
 
 
+def _steps(config: RunConfig) -> Iterator[str]:
+    recipe = config.reward.step_recipe
+    if recipe is None or config.advantage.credit != "process":
+        return
+    lowest = recipe_bounds(recipe)[0]
+    if config.advantage.scale == "mean" and lowest < 0:
+        yield (
+            'advantage.scale = "mean" divides by the mean reward of a group\'s steps, '
+            f"which must not be negative; the step recipe can give {lowest:g}. Use "
+            '"group_std".'
+        )
+
+
+def _penalty(config: RunConfig) -> Iterator[str]:
+    names = [rule.name for rule in config.reward.recipe.rules]
+    if config.reward.overlong_buffer_tokens > 0 and "overlong" in names:
+        yield (
+            'With reward.overlong_buffer_tokens above 0 the name "overlong" is the '
+            "penalty's, but a rule has it too. Rename the rule."
+        )
+
+
 def _credit(config: RunConfig) -> Iterator[str]:
     advantage, loss = config.advantage, config.loss
     if advantage.credit == "process" and config.reward.step_recipe is None:
@@ -144,6 +168,18 @@ def _credit(config: RunConfig) -> Iterator[str]:
         yield (
             "loss.include_prompt spreads one advantage over the prompt's tokens, but "
             'advantage.credit = "process" gives each token its own. Switch one off.'
+        )
+    if advantage.credit == "process" and advantage.combine == "normalize_then_sum":
+        yield (
+            'advantage.combine = "normalize_then_sum" has no effect with '
+            'advantage.credit = "process", which compares steps by their whole '
+            'rewards. Use "sum_then_normalize".'
+        )
+    if advantage.whiten and advantage.credit in ("ones", "preference"):
+        yield (
+            f'advantage.whiten has no effect on advantage.credit = "'
+            f'{advantage.credit}", which compares no rewards over the batch. Switch '
+            "it off."
         )
     compares = advantage.credit == "preference" or (
         advantage.credit == "outcome" and advantage.baseline != "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -132,6 +133,19 @@ class EvaluationConfig(Part):
         {},
         description="Further held-out sets: a name and a JSONL file for each.",
     )
+
+    @field_validator("sets")
+    @classmethod
+    def _names_fit_into_metrics(cls, sets: dict[str, str]) -> dict[str, str]:
+        for name, path in sets.items():
+            if not re.fullmatch("[a-z0-9_]{1,40}", name) or name == "heldout":
+                raise ValueError(
+                    f'"{name}" cannot name a held-out set. Use up to 40 of a-z, 0-9 '
+                    "and _, and not heldout, which is the run's own."
+                )
+            if not path:
+                raise ValueError(f'Held-out set "{name}" has no file. Name one.')
+        return sets
 
 
 class CheckpointConfig(Part):

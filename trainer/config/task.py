@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from trainer.config.part import Part, unit
+from trainer.rewards.patterns import refuse_bad_pattern
 from trainer.rewards.spec import Recipe
 
 
@@ -228,3 +229,5 @@ class RewardConfig(Part):
         max_length=200,
         description="Regular expression (RE2) that ends a reasoning step.",
     )
+
+    _pattern_compiles = field_validator("step_pattern")(refuse_bad_pattern)
