@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ from tests.trainer.tiny import (
     write_config,
 )
 from trainer.losses import objective
+
+TOKEN = re.compile("<pad>|.", re.DOTALL)
 
 
 @dataclass
@@ -74,7 +78,8 @@ SHORT = {
 
 def run(folder: Path, model: Path, rows: Path, **parts: Any) -> list[dict[str, Any]]:
     optim = {"num_steps": 3, "micro_batch_tokens": 100_000} | parts.pop("optim", {})
-    tree = config_tree(model, rows, optim=optim, reward=SHORT, **parts)
+    reward = parts.pop("reward", SHORT)
+    tree = config_tree(model, rows, optim=optim, reward=reward, **parts)
     done = run_trainer("run", write_config(folder, tree), "--out", folder / "out")
     assert done.returncode == 0, done.stderr
     return read_events(folder / "out" / "events.jsonl")
@@ -198,6 +203,78 @@ def _check_outcome_coefficient(each: Seen, *, beta: float) -> None:
     pull = torch.expm1(each.reference[inside] - each.logprobs[inside].detach())
     expected = each.expanded_advantages + beta * pull
     torch.testing.assert_close(each.coefficients, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_grpo_by_process_credits_a_token_with_the_steps_still_to_come(
+    seen: list[Seen], model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    pattern = "[e-h0-4]"
+    steps = {"name": "calm", "kind": "length", "params": {"maximum": 2}}
+    tree_reward = SHORT | {"step_recipe": {"rules": [steps]}, "step_pattern": pattern}
+
+    events = run(
+        tmp_path,
+        model_folder,
+        rows_path,
+        reward=tree_reward,
+        advantage={"credit": "process"},
+        loss={"kl_coef": 0.04},
+    )
+
+    for step, each in enumerate(seen, start=1):
+        _check_outcome_coefficient(each, beta=0.04)
+        groups = [g for g in only(events, "group_scored") if g["step"] == step]
+        expected = [
+            tokens for group in groups for tokens in _credit_of_steps(group, pattern)
+        ]
+        # a micro-batch is padded on the right and sorted by length
+        found = [
+            row[inside > 0].tolist()
+            for row, inside in zip(each.advantages, each.mask, strict=True)
+        ]
+        assert len(found) == len(expected) == 16
+        assert rounded(found) == rounded(expected)
+
+
+def rounded(rows: list[list[float]]) -> list[list[float]]:
+    """Sorted, so that rows in another order can be compared."""
+    return sorted([round(value, 3) + 0.0 for value in row] for row in rows)
+
+
+def _credit_of_steps(group: dict[str, Any], pattern: str) -> list[list[float]]:
+    """Each completion's token advantages, by arXiv:2402.03300, section 4.1.3.
+
+    Characters are tokens here, and the end token belongs to the last step.
+    """
+    cut = [_steps_of(c["text"], pattern) for c in group["completions"]]
+    rewards = [
+        [float(len(step) <= 2) for step in steps[:-1]]
+        + [float(len(steps[-1]) <= 2) + completion["reward"]]
+        for steps, completion in zip(cut, group["completions"], strict=True)
+    ]
+    pooled = [reward for each in rewards for reward in each]
+    spread = statistics.stdev(pooled) + 1e-4
+    mean = statistics.fmean(pooled)
+    credit = []
+    for completion, steps, given in zip(
+        group["completions"], cut, rewards, strict=True
+    ):
+        owner = [place for place, step in enumerate(steps) for _ in TOKEN.findall(step)]
+        owner += [len(steps) - 1] * (completion["num_tokens"] - len(owner))
+        normal = [(reward - mean) / spread for reward in given]
+        credit.append([sum(normal[place:]) for place in owner])
+    return credit
+
+
+def _steps_of(text: str, pattern: str) -> list[str]:
+    steps = [""]
+    for character in text:
+        steps[-1] += character
+        if re.fullmatch(pattern, character) and steps[-1].strip():
+            steps.append("")
+    if not steps[-1].strip() and len(steps) > 1:
+        steps[-2:] = [steps[-2] + steps[-1]]
+    return steps
 
 
 def test_dpo_pulls_a_groups_best_up_and_its_worst_down(
