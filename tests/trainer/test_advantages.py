@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from fractions import Fraction
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.advantages import (
@@ -171,11 +172,117 @@ def test_it_equals_a_slow_version(group: list[float]) -> None:
         assert found == pytest.approx(slow(group, baseline, scale, ddof), abs=1e-9)
 
 
-@given(rewards_of_a_group, st.integers(-8, 8))
-def test_shifting_all_rewards_changes_nothing(group: list[float], shift: int) -> None:
-    moved = [reward + shift for reward in group]
+@given(
+    st.lists(rewards_of_a_group, min_size=1, max_size=5),
+    st.sampled_from(["mean", "leave_one_out", "none"]),
+    st.sampled_from([0, 1]),
+)
+def test_batch_wide_scale_equals_a_slow_version(
+    groups: list[list[float]], baseline: str, ddof: int
+) -> None:
+    rows = padded(groups)
+    flat = [r for row in rows for r in row if not math.isnan(r)]
+    spread = statistics.stdev if ddof else statistics.pstdev
+    divisor = (spread(flat) if len(set(flat)) > 1 else 0.0) + 1e-4
 
-    assert advantages(moved)[0] == pytest.approx(advantages(group)[0], abs=1e-6)
+    found = advantages(*rows, baseline=baseline, scale="batch_std", ddof=ddof)
+
+    for group, row in zip(rows, found, strict=True):
+        plain = slow(group, baseline, "none", ddof)
+        num_scored = sum(not math.isnan(reward) for reward in group)
+        if baseline == "none" and num_scored > 1:  # equal rewards keep their size
+            plain = [0.0 if math.isnan(reward) else reward for reward in group]
+        assert row == pytest.approx([value / divisor for value in plain], abs=1e-9)
+
+
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=8))
+def test_mean_scale_equals_exact_fractions(group: list[int]) -> None:
+    exact = [Fraction(0)] * len(group)
+    if len(set(group)) > 1:
+        mean = Fraction(sum(group), len(group))
+        exact = [(reward - mean) / mean for reward in group]
+
+    found = advantages([float(r) for r in group], scale="mean", eps=0.0)[0]
+
+    assert found == pytest.approx([float(value) for value in exact], abs=1e-12)
+
+
+@given(st.lists(st.integers(-9, 9), min_size=2, max_size=8), st.sampled_from([0, 1]))
+def test_squares_of_normalised_rewards_are_exact(group: list[int], ddof: int) -> None:
+    mean = Fraction(sum(group), len(group))
+    squares = [(reward - mean) ** 2 for reward in group]
+    total = sum(squares)
+
+    found = advantages([float(r) for r in group], ddof=ddof, eps=0.0)[0]
+
+    exact = [s * (len(group) - ddof) / total if total else 0 for s in squares]
+    assert [a * a for a in found] == pytest.approx([float(s) for s in exact], abs=1e-9)
+    assert all(a * float(r - mean) >= 0 for a, r in zip(found, group, strict=True))
+
+
+COMPARED = [
+    (baseline, scale)
+    for baseline in ("mean", "leave_one_out")
+    for scale in ("group_std", "batch_std", "none")
+]
+
+
+def padded(groups: list[list[float]]) -> list[list[float]]:
+    width = max(map(len, groups))
+    return [group + [NAN] * (width - len(group)) for group in groups]
+
+
+def flattened(rows: list[list[float]]) -> list[float]:
+    return [value for row in rows for value in row]
+
+
+@pytest.mark.parametrize(("baseline", "scale"), COMPARED)
+@settings(max_examples=30)
+@given(st.lists(rewards_of_a_group, min_size=1, max_size=3), st.integers(-8, 8))
+def test_shifting_all_rewards_changes_nothing(
+    baseline: str, scale: str, groups: list[list[float]], shift: int
+) -> None:
+    rows = padded(groups)
+    moved = [[reward + shift for reward in row] for row in rows]
+    options = {"baseline": baseline, "scale": scale}
+
+    found = flattened(advantages(*moved, **options))
+
+    assert found == pytest.approx(flattened(advantages(*rows, **options)), abs=1e-6)
+
+
+@pytest.mark.parametrize("scale", ["group_std", "batch_std"])
+@settings(max_examples=30)
+@given(st.lists(rewards_of_a_group, min_size=1, max_size=3), st.integers(1, 50))
+def test_stretching_all_rewards_changes_nothing_without_eps(
+    scale: str, groups: list[list[float]], factor: int
+) -> None:
+    rows = padded(groups)
+    stretched = [[reward * factor for reward in row] for row in rows]
+
+    found = flattened(advantages(*stretched, scale=scale, eps=0.0))
+
+    expected = flattened(advantages(*rows, scale=scale, eps=0.0))
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("baseline", "scale"), [*COMPARED, ("none", "batch_std")])
+@settings(max_examples=30)
+@given(st.lists(rewards_of_a_group, min_size=1, max_size=3), st.data())
+def test_a_missing_score_leaves_the_others_as_if_it_were_not_there(
+    baseline: str, scale: str, groups: list[list[float]], data: st.DataObject
+) -> None:
+    rows = padded(groups)
+    width = len(rows[0])
+    place = data.draw(st.integers(0, width))
+    with_gaps = [[*row[:place], NAN, *row[place:]] for row in rows]
+    options = {"baseline": baseline, "scale": scale}
+
+    found = advantages(*with_gaps, **options)
+
+    assert [row.pop(place) for row in found] == [0.0] * len(rows)
+    expected = flattened(advantages(*rows, **options))
+    assert flattened(found) == pytest.approx(expected, abs=1e-12)
 
 
 @given(rewards_of_a_group)
@@ -227,3 +334,10 @@ def test_completions_without_steps_have_no_advantage() -> None:
 def test_step_ends_must_rise_within_the_completion(ends: list[int]) -> None:
     with pytest.raises(ValueError, match="Completion 0"):
         process_advantages([[1, 0]], [ends], [4], AdvantageConfig())
+
+
+def test_credit_that_needs_more_than_rewards_is_refused() -> None:
+    with pytest.raises(ValueError, match="preference_advantages"):
+        advantages([1, 0], credit="preference")
+    with pytest.raises(ValueError, match="process_advantages"):
+        advantages([1, 0], credit="process")
