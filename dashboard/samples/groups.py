@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, F, OrderBy, Prefetch, QuerySet
+from django.db.models import Count, F, OrderBy, Prefetch, Q, QuerySet
 
 from dashboard.runs.models import Run
 from dashboard.samples.models import Completion, Group
@@ -36,14 +36,12 @@ class SignalCounts:
     """How many groups of a step carry each signal."""
 
     by_signal: dict[str, int]
+    num_teaching: int  # mixed, and in the batch
+    num_left_out: int  # by dynamic sampling
 
     @property
     def total(self) -> int:
         return sum(self.by_signal.values())
-
-    @property
-    def mixed(self) -> int:
-        return self.by_signal.get("mixed", 0)
 
 
 def step_groups(run: Run, step: int) -> QuerySet[Group]:
@@ -52,7 +50,13 @@ def step_groups(run: Run, step: int) -> QuerySet[Group]:
 
 def count_signals(run: Run, step: int) -> SignalCounts:
     rows = step_groups(run, step).order_by().values_list("signal")
-    return SignalCounts(by_signal=dict(rows.annotate(n=Count("id")).order_by("-n")))
+    left_out = Count("id", filter=Q(is_trained=False))
+    counted = list(rows.annotate(n=Count("id"), left_out=left_out).order_by("-n"))
+    return SignalCounts(
+        by_signal={signal: count for signal, count, _ in counted},
+        num_teaching=sum(n - out for signal, n, out in counted if signal == "mixed"),
+        num_left_out=sum(out for _, _, out in counted),
+    )
 
 
 def read_signal_map(run: Run, step: int) -> list[dict[str, object]]:

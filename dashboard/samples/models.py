@@ -30,6 +30,8 @@ class Group(models.Model):
     reward_std = models.FloatField(null=True)
     signal = models.CharField(max_length=10)  # trainer.events.Signal
     rule_names = ArrayField(models.CharField(max_length=40), default=list)
+    # False: dynamic sampling left it out of the batch.
+    is_trained = models.BooleanField(default=True, db_default=True)
     superseded_by = models.PositiveIntegerField(null=True, blank=True)
 
     objects = GroupQuerySet.as_manager()

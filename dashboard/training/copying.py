@@ -25,6 +25,7 @@ GROUP_COLUMNS = (
     "reward_std",
     "signal",
     "rule_names",
+    "is_trained",
 )
 COMPLETION_COLUMNS = (
     "group_id",

@@ -202,6 +202,7 @@ def _group_row(
         event.reward_std,
         event.signal,
         text_array(name[:40] for name in _rule_names(event)),
+        event.is_trained,
     )
 
 

@@ -190,3 +190,21 @@ def test_many_groups_cost_no_more_queries_than_one(
         alice_client.get(url + "?step=1")
     with django_assert_num_queries(12):  # type: ignore[operator]
         alice_client.get(url + "?step=2")
+
+
+def test_groups_that_dynamic_sampling_left_out_are_told(
+    alice_client: Client, run: Run
+) -> None:
+    make_group(run, step=5, prompt_index=0)
+    make_group(run, step=5, prompt_index=1, is_trained=False)
+    make_group(run, step=5, prompt_index=2, rewards=(0.0, 0.0), is_trained=False)
+
+    page = alice_client.get(f"/{run.team.slug}/runs/{run.pk}/groups/?step=5").text
+    left_out = alice_client.get(f"/{run.team.slug}/runs/{run.pk}/groups/5/1/").text
+    trained = alice_client.get(f"/{run.team.slug}/runs/{run.pk}/groups/5/0/").text
+
+    text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
+    assert "1 of 3 groups teach (mixed rewards; dynamic sampling left 2 out" in text
+    assert text.count(" left out ") == 2
+    assert "left this group out of the batch" in left_out
+    assert "left this group out of the batch" not in trained

@@ -195,3 +195,14 @@ def test_groups_of_logs_from_before_dynamic_sampling_were_trained_on() -> None:
 
     assert isinstance(event, GroupScored)
     assert event.is_trained
+
+
+def test_a_group_left_out_of_the_batch_is_known_as_such(claim: Claim) -> None:
+    log = LogBuilder().started()
+    log.add(GroupScored, step=1, **group(0))
+    log.add(GroupScored, step=1, is_trained=False, **group(1))
+
+    ingest(claim, log.events)
+
+    kept = Group.objects.filter(run=claim.run_id).order_by("prompt_index")
+    assert [g.is_trained for g in kept] == [True, False]
