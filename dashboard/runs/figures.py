@@ -19,8 +19,9 @@ import plotly.graph_objects as go
 from trainer.config import RunConfig
 
 NO_REFERENCE = "No reference model: KL is not measured (the KL weight is 0)."
-# Lengths and shares of cut completions are no scores, and stand in the table below.
-SCORES = r"^eval/{set}/(mean|(pass|maj)@\d+)$"
+# Lengths and shares of cut completions are no scores, and stand in the table below;
+# of one completion the majority is itself, as pass@1 has it.
+SCORES = r"^eval/{set}/(mean|pass@\d+|maj@(?!1$)\d+)$"
 MAIN_SET = "heldout"
 PHASES = ("generate", "score", "logprobs", "update", "sync")
 
@@ -122,7 +123,7 @@ def _evaluation(title: str, name: str) -> Chart:
         hovertemplate=_hover(""),
         meta={"each": SCORES.format(set=name), "smooth": False, "band": True},
     )
-    about = "Held-out prompts; shaded: the confidence interval"
+    about = "Held-out prompts; shaded: 95 % confidence"
     return _chart(title, about, [each], y="score")
 
 

@@ -195,3 +195,28 @@ test("a run without phases has no marks", () => {
 
   assert.deepEqual([drawn.shapes, drawn.annotations], [[], []]);
 });
+
+test("among many lines only the mean keeps its band, and k counts up", () => {
+  const metrics = {};
+  for (const name of ["mean", "pass@16", "pass@2", "pass@1", "pass@4"])
+    for (const end of ["", "/low", "/high"]) metrics[`eval/a/${name}${end}`] = 0.5;
+  const store = new RunStore();
+  store.apply({
+    type: "batch",
+    run: { last_step: 2 },
+    steps: [],
+    evaluations: [{ step: 1, metrics }],
+    events: [],
+  });
+  const each = { meta: { each: "^eval/a/(mean|pass@\\d+)$", band: true }, name: "e" };
+  const view = { smoothing: 0, x: "step" };
+  const { data } = fillFigure(
+    { data: [each], layout },
+    { store, view, read, revision: 1 },
+  );
+
+  assert.deepEqual(
+    data.map(({ name }) => name.replace("eval/a/", "")),
+    ["mean/low", "mean/high", "mean", "pass@1", "pass@2", "pass@4", "pass@16"],
+  );
+});

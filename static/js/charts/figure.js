@@ -6,6 +6,7 @@ import { resolveColors, styleLayout, withAlpha } from "./theme.js";
 const RAW_OPACITY = 0.25;
 const NUM_SERIES_COLORS = 10;
 const BAND_ALPHA = 0.14;
+const MAX_BANDS = 4; // more of them over one another say nothing
 const LABEL_ALPHA = 0.75;
 
 export function fillFigure(figure, { store, view, read, revision }) {
@@ -34,7 +35,8 @@ function expand(trace, store) {
   const names = store
     .names()
     .filter((name) => pattern.test(name))
-    .sort();
+    .sort((a, b) => a.localeCompare(b, "en", { numeric: true })); // pass@2, pass@16
+  const hasBand = (name) => names.length <= MAX_BANDS || name.endsWith("/mean");
   return names.flatMap((name, i) => {
     const color = `var(--cohort-series-${(i % NUM_SERIES_COLORS) + 1})`;
     const line = {
@@ -43,7 +45,8 @@ function expand(trace, store) {
       line: { ...trace.line, color },
       meta: { ...trace.meta, terms: [[name, 1]] },
     };
-    return trace.meta.band ? [...band(name, color, store), line] : [line];
+    const isBanded = trace.meta.band && hasBand(name);
+    return isBanded ? [...band(name, color, store), line] : [line];
   });
 }
 

@@ -43,20 +43,20 @@ def test_dual_clip_is_drawn_where_it_is_set() -> None:
 
 
 def test_one_held_out_set_has_one_chart_and_several_have_one_each() -> None:
-    several = _charts(evaluation={"sets": {"hard": "a.jsonl", "a.b": "b.jsonl"}})
+    several = _charts(evaluation={"sets": {"hard": "a.jsonl", "a_b": "b.jsonl"}})
 
     assert [t for t in _charts() if t.startswith("eval/")] == ["eval/…"]
     assert [t for t in several if t.startswith("eval/")] == [
         "eval/heldout/…",
         "eval/hard/…",
-        "eval/a.b/…",
+        "eval/a_b/…",
     ]
-    figure = several["eval/a.b/…"].figure
+    figure = several["eval/a_b/…"].figure
     assert figure
     family = figure["data"][0]["meta"]["each"]
-    assert re.search(family, "eval/a.b/pass@4")
-    assert not re.search(family, "eval/axb/pass@4")
-    assert not re.search(family, "eval/a.b/mean/low")
+    assert re.search(family, "eval/a_b/pass@4")
+    assert not re.search(family, "eval/ab/pass@4")
+    assert not re.search(family, "eval/a_b/mean/low")
     assert figure["data"][0]["meta"]["band"] is True
 
 
