@@ -137,10 +137,9 @@ def _kl(
 ) -> torch.Tensor | None:
     """KL to the reference of each token, [B, T]; None where its source is not given."""
     if config.kl_estimator == "full":
-        if kl_full is None:
-            return None
-        kl = torch.where(inside, kl_full, 0.0)
-        return kl if config.kl_clamp is None else kl.clamp(max=config.kl_clamp)
+        if kl_full is None or config.kl_clamp is None:
+            return kl_full
+        return kl_full.clamp(max=config.kl_clamp)
     if reference_logprobs is None:
         return None
     reference_logprobs = torch.where(inside, reference_logprobs, 0.0)
