@@ -103,7 +103,11 @@ def add_known_logprobs(training: Training, minibatches: Sequence[Minibatch]) -> 
 
 def compares_with_the_old_policy(loss: LossConfig) -> bool:
     """Whether the objective uses the policy's own log-probs before the batch."""
-    uses_ratio = loss.surrogate != "reinforce" or loss.importance_correction is not None
+    uses_ratio = (
+        loss.surrogate != "reinforce"
+        or loss.importance_correction is not None
+        or (loss.kl_ratio and loss.kl_coef > 0)
+    )
     return loss.old_logprobs == "policy" and uses_ratio
 
 
