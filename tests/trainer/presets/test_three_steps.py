@@ -54,3 +54,18 @@ def test_three_steps_of_the_scaled_form(
         assert ("kl/mean" in metrics) == (config.loss.kl_coef > 0)
         for rule in config.reward.recipe.rules:
             assert f"reward/{rule.name}/mean" in metrics
+        assert ("reward/overlong/mean" in metrics) == (
+            config.reward.overlong_buffer_tokens > 0
+        )
+        if config.rollout.dynamic_sampling == "off":
+            # a batch cut in n makes n updates, of which the last is n - 1 behind
+            updates = config.optim.minibatches * config.optim.updates_per_batch
+            assert metrics["staleness/mean"] == (updates - 1) / 2
+        else:
+            trained = [
+                group
+                for group in only(events, "group_scored")
+                if group["step"] == event["step"] and group["is_trained"]
+            ]
+            assert 0 < len(trained) <= config.rollout.prompts_per_step
+            assert all(group["reward_std"] > 0 for group in trained)
