@@ -11,6 +11,7 @@ from collections.abc import Sequence
 COMMANDS = {
     "run": ("trainer.run", "train a model by a run configuration"),
     "reference": ("trainer.references.command", "serve a reference model to trainers"),
+    "memory": ("trainer.memory_table", "estimate the memory that a run needs"),
     "drift": ("trainer.drift", "compare log-probs of sampling and training"),
     "score": ("trainer.rewards.command", "score completions by a recipe"),
     "warmup": ("trainer.starter.warmup", "make the tiny starter model and its task"),

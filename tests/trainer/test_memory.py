@@ -1,0 +1,448 @@
+"""What a run is said to need, by hand and against models themselves."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
+
+from tests.trainer.tiny import ROOT, config_tree, run_trainer, write_config
+from trainer.adapters import add_adapters
+from trainer.config import ModelConfig, RunConfig
+from trainer.dimensions import Dimensions, dimensions_of
+from trainer.memory import MemoryEstimate, estimate
+from trainer.memory_table import table
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 1_000,
+    "head_dim": 16,
+}
+# The same by hand: layers 3 x (attention 64 x (64 + 32 + 32 + 64) + MLP 3 x 64 x 176),
+# embedding 1000 x 64, norms 7 x 64.
+NUM_LINEAR = 3 * (64 * 192 + 3 * 64 * 176)
+NUM_TIED = NUM_LINEAR + 64_000 + 7 * 64
+LLAMA = SIZES | {"model_type": "llama", "tie_word_embeddings": True}
+
+
+def config_of(**parts: Any) -> RunConfig:
+    """Micro-batches of 2 sequences of 48 tokens, 8 sequences an update."""
+    tree = config_tree(
+        Path("nowhere"),
+        Path("rows.jsonl"),
+        **{
+            "data": {"max_prompt_tokens": 16},
+            "rollout": {
+                "prompts_per_step": 4,
+                "group_size": 2,
+                "max_new_tokens": 32,
+            },
+            "optim": {"num_steps": 1, "micro_batch_tokens": 100},
+            "evaluation": {"every_steps": 0},
+        }
+        | parts,
+    )
+    return RunConfig.model_validate(tree)
+
+
+def of(model_config: dict[str, Any] = LLAMA, /, **parts: Any) -> MemoryEstimate:
+    return estimate(config_of(**parts), model_config)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LlamaConfig(**SIZES),
+        LlamaConfig(**SIZES, tie_word_embeddings=True),
+        Qwen2Config(**SIZES),
+        Qwen3Config(**SIZES),
+        GPT2Config(n_embd=64, n_layer=3, n_head=4, vocab_size=1_000, n_positions=128),
+        Qwen3MoeConfig(
+            **SIZES, moe_intermediate_size=48, num_experts=8, num_experts_per_tok=2
+        ),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_the_number_of_weights_is_that_of_the_model(config: PreTrainedConfig) -> None:
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+
+    sizes = dimensions_of(config.to_dict())
+
+    assert sizes.num_parameters == pytest.approx(model.num_parameters(), rel=0.01)
+
+
+def test_published_sizes_are_met() -> None:
+    # Qwen2.5-7B and Llama-3.2-1B as their model cards give them: 7.61 and 1.24 billion
+    qwen = dimensions_of(
+        {
+            "model_type": "qwen2",
+            "hidden_size": 3_584,
+            "intermediate_size": 18_944,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 28,
+            "num_key_value_heads": 4,
+            "vocab_size": 152_064,
+            "tie_word_embeddings": False,
+        }
+    )
+    llama = dimensions_of(
+        {
+            "model_type": "llama",
+            "hidden_size": 2_048,
+            "intermediate_size": 8_192,
+            "num_hidden_layers": 16,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "vocab_size": 128_256,
+            "tie_word_embeddings": True,
+        }
+    )
+
+    assert round(qwen.num_parameters / 1e9, 1) == 7.6
+    assert round(llama.num_parameters / 1e9, 2) == 1.24
+
+
+def saved_bytes(model: Any, tokens: torch.Tensor) -> int:
+    """Bytes that autograd itself keeps of a forward pass, its weights left out."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model.base_model(input_ids=tokens, use_cache=False)
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_activations_are_what_autograd_keeps(
+    kind: str, checkpointing: bool, rank: int, dtype: str
+) -> None:
+    sizes = SIZES | {"tie_word_embeddings": True}
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(kind, **sizes, pad_token_id=0)
+    ).to(getattr(torch, dtype))
+    settings = {
+        "path": "nowhere",
+        "lora_rank": rank,
+        "dtype": dtype,
+        "gradient_checkpointing": checkpointing,
+    }
+    if rank:
+        add_adapters(model, ModelConfig.model_validate(settings))
+    if checkpointing:
+        model.activation_checkpointing_enable({"use_reentrant": False})
+    model.train()
+
+    kept = saved_bytes(model, torch.randint(0, 1_000, (2, 48)))
+    found = of(SIZES | {"model_type": kind}, model=settings).activations
+    if checkpointing:  # one layer's own come later, when it is computed anew
+        plain = settings | {"gradient_checkpointing": False}
+        one, two = (
+            of(SIZES | {"model_type": kind, "num_hidden_layers": n}, model=plain)
+            for n in (1, 2)
+        )
+        found -= two.activations - one.activations
+
+    assert found == pytest.approx(kept, rel=0.1)
+
+
+def test_parts_of_training_all_weights_by_hand() -> None:
+    found = of()
+
+    assert found.weights == 4 * NUM_TIED
+    assert found.master_weights == 0
+    assert found.gradients == 4 * NUM_TIED
+    assert found.optimizer == 8 * NUM_TIED
+    assert found.reference == 0
+    # 8 completions, each of 48 tokens and a block of 64, keys and values of 32 numbers
+    # in 3 layers; a buffer more while one grows
+    assert found.kv_cache == 8 * 112 * 32 * 4 * 7
+    # 64 logits of 1000 in a micro-batch: kept once, 3 times in work, and their weights
+    assert found.logits == 4 * (64_000 * 4 + 64_000) + 64 * 64 * 4
+
+
+def test_bfloat16_has_masters_in_float32() -> None:
+    found = of(model={"dtype": "bfloat16"})
+
+    assert found.weights == 2 * NUM_TIED
+    assert found.master_weights == 4 * NUM_TIED
+    assert found.gradients == 6 * NUM_TIED
+    assert found.optimizer == 8 * NUM_TIED
+
+
+def test_adapters_are_all_that_has_gradients_and_moments() -> None:
+    # rank 4: q 64+64, k and v 64+32, o 64+64, gate and up 64+176, down 176+64
+    num_adapter = 3 * 4 * (128 + 96 + 96 + 128 + 240 + 240 + 240)
+
+    found = of(model={"lora_rank": 4, "dtype": "bfloat16"}, loss={"kl_coef": 0.1})
+
+    assert found.weights == 2 * NUM_TIED + 4 * num_adapter
+    assert found.master_weights == 0
+    assert found.gradients == 4 * num_adapter
+    assert found.optimizer == 8 * num_adapter
+    assert found.reference == 0  # the base, which is there anyway
+
+
+def test_adapters_on_some_layers_only() -> None:
+    found = of(model={"lora_rank": 4, "lora_targets": "self_attn.q_proj, v_proj"})
+
+    assert found.gradients == 4 * 3 * 4 * (128 + 96)
+
+
+def test_the_number_of_adapter_weights_is_that_of_the_model() -> None:
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**SIZES))
+    add_adapters(model, ModelConfig(path="nowhere", lora_rank=8))
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+    assert of(model={"lora_rank": 8}).gradients == 4 * trained
+
+
+def test_four_bits_hold_linear_layers_in_an_eighth() -> None:
+    settings = {"quantization": "4bit", "lora_rank": 4, "dtype": "bfloat16"}
+    plain = of(model=settings | {"quantization": "none"})
+
+    saved = plain.weights - of(model=settings).weights
+
+    assert saved == pytest.approx((2 - 4.127 / 8) * NUM_LINEAR, abs=1)
+
+
+def test_moments_of_eight_bits_take_a_quarter() -> None:
+    eight = of(optim={"num_steps": 1, "optimizer": "adamw_8bit"}).optimizer
+
+    assert eight == pytest.approx(of().optimizer / 4, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("parts", "each"),
+    [
+        ({}, 0),
+        ({"loss": {"kl_coef": 0.1}}, 4),
+        ({"reference": {"kind": "frozen"}}, 4),
+        ({"reference": {"kind": "server", "url": "http://127.0.0.1:1"}}, 0),
+        ({"rollout": {"source": "start"}}, 4),
+        ({"rollout": {"source": "start"}, "reference": {"kind": "frozen"}}, 8),
+        (
+            {
+                "model": {"dtype": "bfloat16"},
+                "reference": {"kind": "frozen", "mix_every_steps": 1},
+            },
+            6,
+        ),
+    ],
+)
+def test_copies_that_stand_still_are_counted(parts: dict[str, Any], each: int) -> None:
+    assert of(**parts).reference == each * NUM_TIED
+
+
+def test_recomputing_keeps_less_the_more_layers_there_are() -> None:
+    deep = LLAMA | {"num_hidden_layers": 40}
+
+    plain = of(deep).activations
+    recomputed = of(deep, model={"gradient_checkpointing": True}).activations
+
+    assert recomputed < plain / 8
+
+
+def test_many_logits_are_not_held_at_once() -> None:
+    large = LLAMA | {"vocab_size": 200_000}
+    tokens = {"num_steps": 1, "micro_batch_tokens": 48 * 1_000}
+    rollout = {"prompts_per_step": 500, "group_size": 2, "max_new_tokens": 32}
+
+    found = of(large, optim=tokens, rollout=rollout).logits
+
+    # 32,000 tokens x 200,000 would be 23.8 GiB
+    assert found == 4 * (3 * 2**24 + 200_000 * 64 + 32_000 * 64)
+
+
+def test_more_tokens_at_once_need_more() -> None:
+    budgets = (100, 200, 400)
+
+    found = [of(optim={"num_steps": 1, "micro_batch_tokens": b}) for b in budgets]
+
+    activations = [each.activations for each in found]
+    assert activations[1] == pytest.approx(2 * activations[0])
+    assert activations[2] == pytest.approx(4 * activations[0])
+
+
+def test_no_more_rows_are_counted_than_there_are() -> None:
+    few = of(optim={"num_steps": 1, "micro_batch_tokens": 1_000_000})
+    all_rows = of(optim={"num_steps": 1, "micro_batch_tokens": 8 * 48})
+
+    assert few == all_rows
+
+
+def test_the_peak_is_the_larger_of_sampling_and_updating() -> None:
+    sampling = of(rollout={"group_size": 100, "max_new_tokens": 32})
+    updating = of()
+
+    assert sampling.while_sampling > sampling.while_updating
+    assert sampling.total == sampling.always + sampling.while_sampling
+    assert updating.while_updating > updating.while_sampling
+    assert updating.total == updating.always + updating.while_updating
+
+
+def test_a_dataset_is_not_sampled() -> None:
+    found = of(
+        rollout={"source": "dataset", "group_size": 1}, advantage={"credit": "ones"}
+    )
+
+    assert found.while_sampling == 0
+
+
+def test_held_out_prompts_are_sampled_too() -> None:
+    tree = {"max_prompt_tokens": 16, "num_eval_rows": 10}
+
+    found = of(data=tree, evaluation={"every_steps": 1, "samples_per_prompt": 4})
+
+    assert found.kv_cache == of().kv_cache * 40 // 8
+
+
+def test_a_critic_costs_a_policy_without_its_head() -> None:
+    found = of()
+
+    assert found.ppo_critic == (
+        found.weights + found.gradients + found.optimizer + found.activations
+    )
+    untied = of(LLAMA | {"tie_word_embeddings": False})
+    assert untied.ppo_critic == found.ppo_critic
+
+
+def test_auto_is_bfloat16_on_a_gpu() -> None:
+    config = config_of()
+
+    assert estimate(config, LLAMA, on_gpu=True).weights == 2 * NUM_TIED
+    assert estimate(config, LLAMA, on_gpu=False).weights == 4 * NUM_TIED
+
+
+@pytest.mark.parametrize(
+    "missing", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"]
+)
+def test_a_model_of_unknown_size_is_named(missing: str) -> None:
+    config = {name: value for name, value in LLAMA.items() if name != missing}
+
+    with pytest.raises(ValueError, match=f'"llama" model has no {missing}'):
+        of(config)
+
+
+def test_a_text_model_inside_another_is_found() -> None:
+    assert dimensions_of({"model_type": "seer", "text_config": LLAMA}) == dimensions_of(
+        LLAMA
+    )
+
+
+def test_the_worked_example_holds() -> None:
+    sizes = Dimensions(
+        layers=2,
+        hidden=8,
+        heads=2,
+        kv_heads=1,
+        head_size=4,
+        inner=16,
+        vocabulary=100,
+        positions=0,
+        is_gated=True,
+        is_tied=True,
+    )
+
+    assert f".num_parameters\n    {sizes.num_parameters}\n" in (
+        Dimensions.__doc__ or ""
+    )
+
+
+def test_it_reads_the_models_folder(model_folder: Path, rows_path: Path) -> None:
+    config = RunConfig.model_validate(config_tree(model_folder, rows_path))
+    model = AutoModelForCausalLM.from_pretrained(model_folder)
+
+    found = estimate(config)
+
+    assert found.weights == pytest.approx(4 * model.num_parameters(), rel=0.02)
+
+
+def test_the_command_prints_a_table(
+    tmp_path: Path,
+    model_folder: Path,
+    rows_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tree = config_tree(model_folder, rows_path)
+
+    done = run_trainer("memory", write_config(tmp_path, tree))
+
+    assert done.returncode == 0
+    out = capsys.readouterr().out
+    for part in ("weights", "optimizer", "activations", "kv cache", "a PPO critic"):
+        assert part in out
+    assert "KiB" in out
+
+
+def test_the_tables_units_are_right() -> None:
+    found = MemoryEstimate(
+        weights=3 * 2**30,
+        master_weights=0,
+        optimizer=1_536 * 2**10,
+        reference=0,
+        gradients=1_023,
+        activations=0,
+        logits=0,
+        kv_cache=0,
+        sampling=0,
+        ppo_critic=0,
+    )
+
+    lines = [line.split() for line in table(config_of(), found).splitlines()]
+
+    assert ["weights", "3.0", "GiB"] in lines
+    assert ["optimizer", "1.5", "MiB"] in lines
+    assert ["gradients", "1023", "B"] in lines
+
+
+def test_a_model_that_is_not_here_is_told(tmp_path: Path, rows_path: Path) -> None:
+    tree = config_tree(tmp_path / "no-model", rows_path)
+
+    done = run_trainer("memory", write_config(tmp_path, tree))
+
+    assert done.returncode == 2
+    assert "set model.path to one" in done.stderr
+
+
+def test_it_loads_no_torch() -> None:
+    importlib.import_module("trainer.memory_table")
+    script = (
+        "import sys, trainer.memory_table\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules), 'torch was loaded'"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,227 @@
+"""What a model's sizes come to under a configuration, part by part."""
+
+from __future__ import annotations
+
+from trainer.config import RunConfig
+from trainer.dimensions import Dimensions
+
+_FLOAT32 = 4
+# NF4 with a constant for every 64 weights, itself quantized (arXiv:2305.14314).
+_NF4 = 4.127 / 8
+# AdamW's two moments (arXiv:1711.05101); in 8 bits (arXiv:2110.02861) with a float32
+# constant for every 256 numbers, as bitsandbytes has it.
+_MOMENTS = {"adamw": 2 * _FLOAT32, "adamw_8bit": 2 * (1 + _FLOAT32 / 256)}
+# `trainer.logprobs` holds so many logits at a time, keeps at most so many for the
+# backward pass, and has so many copies of a chunk while it computes.
+_CHUNK, _KEPT, _CHUNK_COPIES = 16 * 2**20, 64 * 2**20, 3
+# `trainer.rollout` has so many copies of a token's logits while it draws.
+_DRAWING_COPIES = 5
+# Prompt tokens that go through the model at once.
+_PREFILL = 16_384
+# Buffers of keys and values grow by so many tokens.
+_CACHE_BLOCK = 64
+
+
+class Footprint:
+    """A model's sizes with what a configuration does to them."""
+
+    def __init__(self, sizes: Dimensions, config: RunConfig, *, on_gpu: bool) -> None:
+        self._sizes = sizes
+        self._config = config
+        self._each = _bytes_each(config, on_gpu=on_gpu)  # of a weight, an activation
+        self._has_adapters = config.model.lora_rank > 0
+        length = config.data.max_prompt_tokens + config.rollout.max_new_tokens
+        rows = max(1, config.optim.micro_batch_tokens // length)
+        self._rows = min(rows, _sequences_per_update(config))
+        self._tokens = self._rows * length  # of a micro-batch
+        self._length = length
+
+    @property
+    def weights(self) -> int:
+        """Those of the model, and the adapters, which are float32."""
+        return self._base + _FLOAT32 * self._num_adapter
+
+    @property
+    def _base(self) -> int:
+        sizes = self._sizes
+        if self._config.model.quantization == "none":
+            return self._each * sizes.num_parameters
+        others = sizes.num_parameters - sizes.num_linear
+        return round(_NF4 * sizes.num_linear) + self._each * others
+
+    @property
+    def master_weights(self) -> int:
+        return _FLOAT32 * self._num_trained if self._has_masters else 0
+
+    @property
+    def optimizer(self) -> int:
+        return round(_MOMENTS[self._config.optim.optimizer] * self._num_trained)
+
+    @property
+    def gradients(self) -> int:
+        """In float32, and what one backward pass leaves in the weights' own format."""
+        own = self._each if self._has_masters else 0
+        return (_FLOAT32 + own) * self._num_trained
+
+    @property
+    def reference(self) -> int:
+        """Further copies of the model that stand still, or follow in steps."""
+        reference = self._config.reference
+        kind = reference.kind
+        if kind == "auto":
+            wanted = self._config.loss.kl_coef > 0 and not self._has_adapters
+            kind = "frozen" if wanted else "none"
+        copies = self._base if kind == "frozen" else 0
+        if copies and reference.mix_every_steps and self._each < _FLOAT32:
+            copies += _FLOAT32 * self._sizes.num_parameters
+        if self._config.rollout.source == "start":
+            copies += self._base
+        return copies
+
+    @property
+    def activations(self) -> int:
+        """What the backward pass needs: of every layer, or of one and all inputs.
+
+        Counted over what a decoder layer of transformers keeps with flash or
+        memory-saving attention, which never holds the [L, L] weights; the same count
+        as in arXiv:2205.05198, section 4, without dropout.
+        """
+        hidden, layers = self._sizes.hidden, self._sizes.layers
+        layer = self._tokens * self._layer_bytes
+        last = self._tokens * hidden * self._norm_bytes
+        if self._config.model.gradient_checkpointing:
+            return layers * self._tokens * hidden * self._each + layer + last
+        return layers * layer + last
+
+    @property
+    def _layer_bytes(self) -> int:
+        """Bytes that one layer keeps of a token."""
+        sizes, each = self._sizes, self._each
+        inner = sizes.inner * sizes.active_experts
+        normed = 2 * sizes.hidden
+        if sizes.has_query_norm:
+            normed += sizes.query_size + sizes.kv_size
+        kept = normed * self._norm_bytes
+        # attention: queries and its output, keys and values, a float32 sum a head
+        kept += each * 2 * (sizes.query_size + sizes.kv_size) + _FLOAT32 * sizes.heads
+        kept += each * inner * (3 if sizes.is_gated else 1)
+        return kept + self._linear_input_bytes
+
+    @property
+    def _norm_bytes(self) -> int:
+        """A norm keeps its input in float32, and its result to train its weights."""
+        return _FLOAT32 + (0 if self._has_adapters else self._each)
+
+    @property
+    def _linear_input_bytes(self) -> int:
+        """Inputs of linear maps that the gradient of their weights needs."""
+        sizes = self._sizes
+        active = sizes.inner * sizes.active_experts
+        if not self._has_adapters:
+            return self._each * (2 * sizes.hidden + active)
+        targets = self._targets
+        ranks = _FLOAT32 * self._config.model.lora_rank * len(targets)
+        if self._each < _FLOAT32:  # each adapter makes a float32 copy of its own
+            return _FLOAT32 * sum(sizes.linear_layers[t][0] for t in targets) + ranks
+        shared = {_INPUTS.get(t, t) for t in targets} - {"attention"}
+        wide = active if "inner" in shared else 0
+        return _FLOAT32 * (sizes.hidden * len(shared - {"inner"}) + wide) + ranks
+
+    @property
+    def logits(self) -> int:
+        """In float32, whatever the model computes in; and the last hidden states."""
+        loss, sizes = self._config.loss, self._sizes
+        covered = self._config.rollout.max_new_tokens
+        if loss.include_prompt:
+            covered = self._length - 1
+        tokens = self._rows * covered
+        values = tokens * sizes.vocabulary
+        if loss.kl_estimator == "full" and loss.kl_coef > 0:
+            values *= 2  # the reference's too
+        kept = values if values <= _KEPT else 0
+        chunks = min(values, _CHUNK) * _CHUNK_COPIES
+        head = 0 if self._has_adapters else sizes.vocabulary * sizes.hidden
+        hidden = tokens * sizes.hidden * self._each
+        return _FLOAT32 * (kept + chunks + head) + hidden
+
+    @property
+    def kv_cache(self) -> int:
+        """Keys and values of the completions sampled at the same time."""
+        if self._config.rollout.source == "dataset":
+            return 0
+        room = self._rows_sampled * (self._length + _CACHE_BLOCK)
+        one = room * self._sizes.kv_size * self._each
+        # and of one layer a second time, while its buffer grows
+        return one * (2 * self._sizes.layers + 1)
+
+    @property
+    def sampling(self) -> int:
+        """Logits of the token being drawn, or what prompts need, if that is more."""
+        if self._config.rollout.source == "dataset":
+            return 0
+        sizes, rollout = self._sizes, self._config.rollout
+        drawn = self._rows_sampled * sizes.vocabulary * _FLOAT32 * _DRAWING_COPIES
+        prompts = max(1, self._rows_sampled // rollout.group_size)
+        tokens = min(_PREFILL, prompts * self._config.data.max_prompt_tokens)
+        inner = 3 * sizes.inner * sizes.active_experts
+        return max(drawn, tokens * self._each * (inner + 2 * sizes.hidden))
+
+    @property
+    def _rows_sampled(self) -> int:
+        config = self._config
+        wanted = config.completions_per_step
+        if config.evaluation.every_steps:
+            held_out = config.data.num_eval_rows * config.evaluation.samples_per_prompt
+            wanted = max(wanted, held_out)
+        return min(wanted, config.rollout.max_batch_rows)
+
+    @property
+    def _num_trained(self) -> int:
+        return self._num_adapter or self._sizes.num_parameters
+
+    @property
+    def _num_adapter(self) -> int:
+        """rank · (inputs + outputs) of each layer with one (arXiv:2106.09685)."""
+        layers = self._sizes.linear_layers
+        each = sum(sum(layers[name]) for name in self._targets)
+        return self._config.model.lora_rank * self._sizes.layers * each
+
+    @property
+    def _targets(self) -> list[str]:
+        model, names = self._config.model, list(self._sizes.linear_layers)
+        if not self._has_adapters:
+            return []
+        if model.lora_targets == "all-linear":
+            return names
+        wanted = {t.strip().rpartition(".")[2] for t in model.lora_targets.split(",")}
+        return [name for name in names if name in wanted]
+
+    @property
+    def _has_masters(self) -> bool:
+        return self._each < _FLOAT32 and not self._has_adapters
+
+
+# Linear maps that read the same tensor; attention's output is kept by attention itself.
+_INPUTS = {
+    "q_proj": "first",
+    "k_proj": "first",
+    "v_proj": "first",
+    "o_proj": "attention",
+    "gate_proj": "second",
+    "up_proj": "second",
+    "down_proj": "inner",
+}
+
+
+def _bytes_each(config: RunConfig, *, on_gpu: bool) -> int:
+    """Of a weight and of an activation. A GPU of today has bfloat16."""
+    dtype, device = config.model.dtype, config.model.device
+    fast = device == "cuda" or (device == "auto" and on_gpu)
+    if dtype == "auto":
+        dtype = "bfloat16" if fast else "float32"
+    return 2 if dtype == "bfloat16" else _FLOAT32
+
+
+def _sequences_per_update(config: RunConfig) -> int:
+    prompts = -(-config.rollout.prompts_per_step // config.optim.minibatches)
+    return prompts * config.rollout.group_size

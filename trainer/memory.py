@@ -1,0 +1,92 @@
+"""How much memory a run needs, from its configuration and its model's sizes alone.
+
+The web half may ask before there is any model, so no torch is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainer.config import RunConfig
+from trainer.dimensions import dimensions_of, read_dimensions
+from trainer.footprint import Footprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryEstimate:
+    """Bytes, by what holds them.
+
+    Sampling and updating take turns, so the total is what is always held and the
+    larger of the two. Left out: the program itself, CUDA's own (about half a GB), and
+    what an allocator loses between its blocks.
+    """
+
+    weights: int
+    master_weights: int  # float32 copies of trained weights kept in less
+    optimizer: int
+    reference: int
+    gradients: int
+    activations: int  # kept for the backward pass of one micro-batch
+    logits: int  # of the chunk being computed, and those kept for the backward pass
+    kv_cache: int
+    sampling: int  # logits of the token being drawn
+    ppo_critic: int  # what PPO would add for a critic of the policy's size
+
+    @property
+    def always(self) -> int:
+        return self.weights + self.master_weights + self.optimizer + self.reference
+
+    @property
+    def while_sampling(self) -> int:
+        return self.kv_cache + self.sampling
+
+    @property
+    def while_updating(self) -> int:
+        return self.gradients + self.activations + self.logits
+
+    @property
+    def total(self) -> int:
+        return self.always + max(self.while_sampling, self.while_updating)
+
+
+def estimate(
+    config: RunConfig,
+    model_config: Mapping[str, Any] | None = None,
+    *,
+    on_gpu: bool = False,
+) -> MemoryEstimate:
+    """What a run holds at its peak, if every prompt and completion were of full length.
+
+    Args:
+        config: of the run.
+        model_config: the model's config.json; None: read from the folder model.path.
+        on_gpu: what "auto" means for device and number format.
+
+    Raises:
+        ValueError: the model's sizes are not known.
+    """
+    if model_config is None:
+        sizes = read_dimensions(config.model.path)
+    else:
+        sizes = dimensions_of(model_config)
+    model = Footprint(sizes, config, on_gpu=on_gpu)
+    # A value head is a single row, so of the embeddings the critic has the input's.
+    critic = Footprint(replace(sizes, is_tied=True), config, on_gpu=on_gpu)
+    return MemoryEstimate(
+        weights=model.weights,
+        master_weights=model.master_weights,
+        optimizer=model.optimizer,
+        reference=model.reference,
+        gradients=model.gradients,
+        activations=model.activations,
+        logits=model.logits,
+        kv_cache=model.kv_cache,
+        sampling=model.sampling,
+        ppo_critic=critic.weights
+        + critic.master_weights
+        + critic.optimizer
+        + critic.gradients
+        + critic.activations,
+    )

@@ -1,0 +1,72 @@
+"""`python -m trainer memory`: what a run would hold, before it is started."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from trainer.config import RunConfig, read_config
+from trainer.memory import MemoryEstimate, estimate
+
+EXIT_BAD_CONFIG = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, help="run configuration, TOML or JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    try:
+        config = read_config(args.config)
+        # what "auto" means where the run would be started
+        found = estimate(config, on_gpu=shutil.which("nvidia-smi") is not None)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_BAD_CONFIG
+    sys.stdout.write(table(config, found))
+    return 0
+
+
+def table(config: RunConfig, found: MemoryEstimate) -> str:
+    """The parts, a line each, and the total."""
+    lines = [f"{config.model.path}, every text at its longest:"]
+    for title, value, parts in (
+        (
+            "always",
+            found.always,
+            ("weights", "master_weights", "optimizer", "reference"),
+        ),
+        ("while sampling", found.while_sampling, ("kv_cache", "sampling")),
+        (
+            "while updating",
+            found.while_updating,
+            ("gradients", "activations", "logits"),
+        ),
+    ):
+        lines.append(_line(title, value))
+        lines.extend(
+            _line(f"  {part.replace('_', ' ')}", getattr(found, part)) for part in parts
+        )
+    lines += [
+        _line("at the peak", found.total),
+        _line("a PPO critic would add", found.ppo_critic),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(title: str, num_bytes: int) -> str:
+    return f"  {title:<24}{_shown(num_bytes):>12}"
+
+
+def _shown(num_bytes: int) -> str:
+    """A size in the unit that leaves it at least 1.
+
+    >>> _shown(3 * 2**20 // 2)
+    '1.5 MiB'
+    """
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if num_bytes >= 2**power:
+            return f"{num_bytes / 2**power:,.1f} {unit}"
+    return f"{num_bytes} B"
