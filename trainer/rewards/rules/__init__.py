@@ -7,6 +7,7 @@ from typing import Any
 from trainer.rewards.rule import Rule
 from trainer.rewards.rules import (
     countdown,
+    equations,
     exact_answer,
     format_tags,
     length,
@@ -24,6 +25,7 @@ _ALL: tuple[Rule[Any], ...] = (
     marker_answer.RULE,
     math_verify.RULE,
     countdown.RULE,
+    equations.RULE,
     reasoning_gym.RULE,
     format_tags.RULE,
     tag_count.RULE,
