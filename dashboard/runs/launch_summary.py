@@ -11,6 +11,7 @@ from dashboard.datasets.models import DatasetRow
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.config_fields import main_fields, write_texts
 from dashboard.runs.forms import Launch, LaunchForm
+from dashboard.runs.launch_memory import Memory, estimate_memory
 from dashboard.runs.model_choices import StarterModel
 from trainer.config import RunConfig
 from trainer.rewards.judge import limited_to
@@ -33,6 +34,7 @@ class Amount:
 @dataclass(kw_only=True)
 class Summary:
     amounts: list[Amount] = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
     warnings: tuple[str, ...] = ()  # to be confirmed before a launch
     hints: list[str] = field(default_factory=list)
     # A starter model that the form does not use the settings of, and how they differ.
@@ -45,6 +47,7 @@ def summarize(form: LaunchForm) -> Summary:
     summary = Summary()
     if launch is not None:
         summary.amounts = _amounts(launch)
+        summary.memory = estimate_memory(launch.config)
         summary.warnings = warn(launch)
         summary.hints = _hints(launch)
     _compare_with_starter(form, summary)

@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
+from dashboard.runs.devices import Device
 from dashboard.runs.models import HELD, Run
 from dashboard.training.lives import lose_life
 from dashboard.training.models import Worker
@@ -63,6 +64,27 @@ def _status(worker: Worker, *, is_busy: bool, now: datetime) -> str:
     if now - worker.last_seen > GONE_AFTER:
         return "gone"
     return "busy" if is_busy else "idle"
+
+
+def list_devices() -> list[Device]:
+    """What the workers that are there have to train on; one query."""
+    since = timezone.now() - GONE_AFTER
+    workers = Worker.objects.filter(stopped_at__isnull=True, last_seen__gte=since)
+    return [device for worker in workers for device in _devices_of(worker)]
+
+
+def _devices_of(worker: Worker) -> list[Device]:
+    hardware = worker.hardware
+    gpus = [
+        Device(name=gpu["name"], memory_bytes=gpu["memory_bytes"], is_gpu=True)
+        for gpu in hardware.get("gpus", [])
+    ]
+    cpu = Device(
+        name=f"{worker.name}'s machine",
+        memory_bytes=hardware.get("memory_bytes", 0),
+        is_gpu=False,
+    )
+    return [*gpus, cpu]
 
 
 class WorkerBeat:

@@ -1,0 +1,155 @@
+"""What a run needs in memory, as the launch form shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dashboard.runs.devices import Device, known_devices
+from trainer.config import RunConfig
+from trainer.memory import MemoryEstimate, estimate
+
+ALWAYS = {
+    "weights": "Weights",
+    "master_weights": "Float32 copies of them",
+    "optimizer": "Optimizer",
+    "reference": "Reference",
+}
+UPDATING = {
+    "gradients": "Gradients",
+    "activations": "Activations",
+    "logits": "Logits",
+}
+SAMPLING = {
+    "kv_cache": "Keys and values of completions",
+    "sampling": "Logits while sampling",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryPart:
+    title: str
+    num_bytes: int
+    colour: int  # of the page's series
+    start_percent: float  # its place in the bar
+    percent: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fit:
+    """A device beside what the run needs."""
+
+    device: Device
+    percent: float
+
+    @property
+    def is_enough(self) -> bool:
+        return self.percent <= 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """The most that the run holds at once, in the phase that holds the most."""
+
+    problem: str = ""  # why nothing is known
+    peak: str = ""  # when it is
+    phase: str = ""
+    total: int = 0
+    parts: tuple[MemoryPart, ...] = ()
+    others: tuple[
+        tuple[str, int], ...
+    ] = ()  # held at the other moment, not at the peak
+    ppo_critic: int = 0
+    fits: tuple[Fit, ...] = ()
+
+    @property
+    def is_too_much(self) -> bool:
+        """For every device that is known."""
+        return bool(self.fits) and not any(fit.is_enough for fit in self.fits)
+
+
+def estimate_memory(config: RunConfig) -> Memory:
+    if not config.model.path.startswith("/"):
+        return Memory(
+            problem="Memory cannot be estimated before the model is downloaded: only "
+            "its folder says how large its parts are."
+        )
+    model_config = _read_model_config(Path(config.model.path))
+    if model_config is None:
+        return Memory(
+            problem="Memory cannot be estimated: this machine cannot read a "
+            f"config.json in {config.model.path}."
+        )
+    devices = _possible(config, known_devices())
+    on_gpu = any(device.is_gpu for device in devices)
+    try:
+        estimates = [
+            (stage.name, estimate(stage.config, model_config, on_gpu=on_gpu))
+            for stage in config.stages
+        ]
+    except ValueError as error:
+        return Memory(problem=str(error))
+    phase, largest = max(estimates, key=lambda named: named[1].total)
+    return _describe(largest, phase, devices)
+
+
+def _read_model_config(folder: Path) -> dict[str, Any] | None:
+    try:
+        tree = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return tree if isinstance(tree, dict) else None
+
+
+def _possible(config: RunConfig, devices: Sequence[Device]) -> list[Device]:
+    """Those the run would take: a GPU when there is one, unless it asks for a CPU."""
+    gpus = [device for device in devices if device.is_gpu]
+    if config.model.device == "cuda" or (config.model.device == "auto" and gpus):
+        return gpus
+    return [device for device in devices if not device.is_gpu]
+
+
+def _describe(found: MemoryEstimate, phase: str, devices: Sequence[Device]) -> Memory:
+    is_sampling = found.while_sampling > found.while_updating
+    at_peak, otherwise = (SAMPLING, UPDATING) if is_sampling else (UPDATING, SAMPLING)
+    return Memory(
+        peak="while sampling" if is_sampling else "while updating",
+        phase=phase,
+        total=found.total,
+        parts=tuple(_parts(found, {**ALWAYS, **at_peak})),
+        others=tuple(
+            (title, getattr(found, name))
+            for name, title in otherwise.items()
+            if getattr(found, name)
+        ),
+        ppo_critic=found.ppo_critic,
+        fits=tuple(
+            Fit(device=device, percent=100 * found.total / device.memory_bytes)
+            for device in devices
+            if device.memory_bytes
+        ),
+    )
+
+
+def _parts(found: MemoryEstimate, titles: dict[str, str]) -> list[MemoryPart]:
+    """Those that are there, one after the other along the bar."""
+    parts: list[MemoryPart] = []
+    start = 0
+    for colour, (name, title) in enumerate(titles.items(), start=1):
+        num_bytes = getattr(found, name)
+        if not num_bytes:
+            continue
+        parts.append(
+            MemoryPart(
+                title=title,
+                num_bytes=num_bytes,
+                colour=colour,
+                start_percent=100 * start / found.total,
+                percent=100 * num_bytes / found.total,
+            )
+        )
+        start += num_bytes
+    return parts

@@ -1,0 +1,186 @@
+"""The memory panel of the launch form."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+from dashboard.runs.devices import Device, known_devices
+from dashboard.runs.launch_memory import Memory, estimate_memory
+from dashboard.training.models import Worker
+from tests.dashboard.runs.launching import make_config, make_dataset, make_recipe
+from trainer.config import RunConfig
+from trainer.memory import estimate
+
+SIZES = {
+    "model_type": "llama",
+    "num_hidden_layers": 4,
+    "hidden_size": 256,
+    "num_attention_heads": 8,
+    "intermediate_size": 512,
+    "vocab_size": 8_000,
+}
+GB = 10**9
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(SIZES))
+    return folder
+
+
+def _config(path: object, **parts: Any) -> RunConfig:
+    model = {"path": str(path), **parts.pop("model", {})}
+    return RunConfig.model_validate(make_config(model=model, **parts))
+
+
+def _worker(name: str, *, gpus: tuple[int, ...] = (), memory: int = 32 * GB) -> Worker:
+    now = timezone.now()
+    return Worker.objects.create(
+        name=name,
+        host=name,
+        pid=1,
+        hardware={
+            "memory_bytes": memory,
+            "gpus": [{"name": "NVIDIA L4", "memory_bytes": size} for size in gpus],
+        },
+        started_at=now,
+        last_seen=now,
+    )
+
+
+def _summary(client: Client, team: Team, model: object, **fields: str) -> str:
+    form = {
+        "name": "brave-otter",
+        "model_other": str(model),
+        "dataset": make_dataset(team).pk,
+        "recipe": make_recipe(team).pk,
+        **fields,
+    }
+    page = client.post(f"/{team.slug}/runs/new/summary", form).text
+    return " ".join(re.sub(r"<[^>]+>", " ", unescape(page)).split())
+
+
+def test_the_panel_is_the_engines_estimate(db: None, model: Path) -> None:
+    config = _config(model)
+
+    memory = estimate_memory(config)
+
+    expected = estimate(config, SIZES)
+    assert memory.total == expected.total
+    assert memory.ppo_critic == expected.ppo_critic
+    assert sum(part.num_bytes for part in memory.parts) == expected.total
+
+
+def test_the_bars_parts_follow_one_another_to_its_end(db: None, model: Path) -> None:
+    parts = estimate_memory(_config(model, loss={"kl_coef": 0.1})).parts
+
+    ends = [part.start_percent + part.percent for part in parts]
+    assert [part.start_percent for part in parts[1:]] == pytest.approx(ends[:-1])
+    assert ends[-1] == pytest.approx(100)
+    assert "Reference" in {part.title for part in parts}
+
+
+def test_the_phase_that_holds_most_counts(db: None, model: Path) -> None:
+    short = _config(model, optim={"num_steps": 2})
+    phases = [
+        {"name": "short", "num_steps": 1},
+        {
+            "name": "long",
+            "num_steps": 1,
+            "changes": {"rollout": {"max_new_tokens": 4_096}},
+        },
+    ]
+    both = _config(model, optim={"num_steps": 2}, phases=phases)
+
+    memory = estimate_memory(both)
+
+    assert memory.phase == "long"
+    assert memory.total > estimate_memory(short).total
+
+
+def test_a_hub_id_is_not_guessed_at(alice_client: Client, team: Team) -> None:
+    text = _summary(alice_client, team, "org/model")
+
+    assert "Memory cannot be estimated before the model is downloaded" in text
+
+
+@pytest.mark.parametrize("content", [None, "[1]", "{", "{}", "\ufeff[", "[" * 100_000])
+def test_a_folder_that_says_nothing_is_answered(
+    db: None, tmp_path: Path, content: str | None
+) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+
+    memory = estimate_memory(_config(tmp_path))
+
+    assert "cannot be estimated" in memory.problem
+
+
+def test_the_form_says_what_there_is_to_train_on(
+    alice_client: Client, team: Team, model: Path
+) -> None:
+    _worker("big", gpus=(24 * GB, 24 * GB))
+
+    text = _summary(alice_client, team, model)
+
+    assert re.search(r"\d+ % of the 24 GB of NVIDIA L4\.", text)
+    assert text.count("NVIDIA L4") == 1
+    assert "A PPO critic would add" in text
+    assert "big's machine" not in text  # auto takes the GPU
+
+
+def test_too_little_memory_is_told_with_what_takes_less(
+    alice_client: Client, team: Team, model: Path
+) -> None:
+    _worker("small", memory=1_000_000)
+
+    text = _summary(alice_client, team, model)
+
+    assert "More than the 1 MB of small's machine." in text
+    assert "No worker that is known has that much." in text
+
+
+def test_one_worker_with_enough_is_enough(
+    alice_client: Client, team: Team, model: Path
+) -> None:
+    _worker("small", memory=1_000_000)
+    _worker("large")
+
+    text = _summary(alice_client, team, model)
+
+    assert "More than the 1 MB of small's machine." in text
+    assert "No worker that is known" not in text
+
+
+def test_a_gpu_that_is_asked_for_is_not_compared_with_a_cpu(
+    db: None, model: Path
+) -> None:
+    _worker("small", memory=1_000)
+
+    assert estimate_memory(_config(model, model={"device": "cuda"})).fits == ()
+
+
+def test_workers_that_are_gone_offer_nothing(db: None) -> None:
+    gone, stopped = _worker("gone"), _worker("stopped")
+    Worker.objects.filter(pk=gone.pk).update(last_seen="2020-01-01T00:00:00Z")
+    Worker.objects.filter(pk=stopped.pk).update(stopped_at=timezone.now())
+    _worker("here", memory=7)
+
+    assert known_devices() == [
+        Device(name="here's machine", memory_bytes=7, is_gpu=False)
+    ]
+
+
+def test_nothing_is_too_much_for_workers_that_nobody_knows() -> None:
+    assert not Memory(total=10**15).is_too_much
