@@ -50,6 +50,9 @@ class Shape:
     eval_sets: tuple[str, ...]
     has_reference: bool
     has_dual_clip: bool
+    has_penalty: bool  # for length
+    samples_again: bool  # or drops groups
+    is_stale: bool  # trains on what an older policy sampled
 
 
 def overview_sections(config: RunConfig) -> list[Section]:
@@ -68,6 +71,13 @@ def shape_of(config: RunConfig) -> Shape:
             for one in configs
         ),
         has_dual_clip=any(one.loss.dual_clip is not None for one in configs),
+        has_penalty=any(one.reward.overlong_buffer_tokens > 0 for one in configs),
+        samples_again=any(one.rollout.dynamic_sampling != "off" for one in configs),
+        is_stale=any(
+            one.rollout.source == "start"
+            or one.optim.minibatches * one.optim.updates_per_batch > 1
+            for one in configs
+        ),
     )
 
 
@@ -89,7 +99,7 @@ def _sections(shape: Shape) -> list[Section]:
         *(several if len(sets) > 1 else []),
         Section(title="Signal", charts=_signal()),
         Section(title="Policy", charts=_policy(shape)),
-        Section(title="Completions", charts=_completions()),
+        Section(title="Completions", charts=_completions(shape)),
         Section(title="Speed", charts=_speed()),
     ]
 
@@ -104,6 +114,9 @@ def _reward(shape: Shape) -> list[Chart]:
         _line(f"reward/{rule}/mean", name=rule, color=i)
         for i, rule in enumerate(shape.rules, start=1)
     ]
+    if shape.has_penalty:
+        color = len(by_rule) + 1
+        by_rule.append(_line("reward/overlong/mean", name="overlong", color=color))
     charts = [
         _chart("reward/mean", "± reward/std over all completions", mean, y="reward"),
         _chart("reward/<rule>/mean", "Before weights", by_rule, y="score"),
@@ -176,39 +189,34 @@ def _policy(shape: Shape) -> list[Chart]:
     ]
 
 
-def _completions() -> list[Chart]:
+def _completions(shape: Shape) -> list[Chart]:
     gap = [_line("mismatch/mean", color=1), _line("mismatch/max", color=2)]
     weights = [_line("importance/mean", color=1)]
     masked = [_line("importance/frac_masked", color=2)]
-    rounds = [_line("sampling/num_rounds", color=1)]
-    dropped = [_line("sampling/frac_dropped", color=2)]
-    age = [_line("staleness", color=1, smooth=False)]
+    about_gap = "Log-probs as sampled against the trainer's"
     return [
         _chart("completion/mean_length", "Length of completions", y="tokens"),
         _chart("completion/frac_truncated", "Cut at the length limit", y="share"),
-        _chart(
-            "sampling/num_rounds", "Rounds until enough", rounds, y="rounds", only=True
-        ),
-        _chart(
-            "sampling/frac_dropped",
-            "Groups left out of the batch",
-            dropped,
-            y="share",
-            only=True,
-        ),
-        _chart("staleness", "Updates since sampling", age, y="updates", only=True),
-        _chart(
-            "mismatch/…",
-            "Log-probs as sampled against the trainer's",
-            gap,
-            y="nats per token",
-            only=True,
-        ),
+        *(_rounds() if shape.samples_again else []),
+        *([_age()] if shape.is_stale else []),
+        _chart("mismatch/…", about_gap, gap, y="nats per token", only=True),
         _chart("importance/mean", "Correction of it", weights, y="weight", only=True),
         _chart(
             "importance/frac_masked", "Tokens it drops", masked, y="share", only=True
         ),
     ]
+
+
+def _rounds() -> list[Chart]:
+    return [
+        _chart("sampling/num_rounds", "Rounds of dynamic sampling", y="rounds"),
+        _chart("sampling/frac_dropped", "Groups left out of the batch", y="share"),
+    ]
+
+
+def _age() -> Chart:
+    age = [_line("staleness/mean", color=1, smooth=False)]
+    return _chart("staleness/mean", "Updates since sampling", age, y="updates")
 
 
 def _speed() -> list[Chart]:

@@ -84,7 +84,8 @@ def _rewards() -> Prefetch[str, QuerySet[Completion], str]:
 
 def make_cards(run: Run, groups: Sequence[Group]) -> list[GroupCard]:
     rewards = [c.reward for group in groups for c in group.completions.all()]
-    scale = reward_scale(reward_bounds(run), rewards)
+    step = groups[0].step if groups else 0
+    scale = reward_scale(reward_bounds(run, step), rewards)
     cards = []
     for group in groups:
         completions = list(group.completions.all())

@@ -21,7 +21,7 @@ def group(
     found = get_group(run, step, prompt)
     form = GroupViewForm.read(request.GET)
     completions = list(found.completions.order_by("position"))
-    standings = rank_completions(found, completions, rule_weights(run))
+    standings = rank_completions(found, completions, rule_weights(run, step))
     before, after = neighbours_in_step(found)
     context = {
         "team": team_,

@@ -15,11 +15,12 @@ from dashboard.live.messages import Position
 from dashboard.runs.figures import Chart, overview_sections
 from dashboard.runs.models import Run
 from dashboard.runs.stream import MAX_EVENTS, read_frame
-from tests.dashboard.runs.launching import make_config
+from tests.dashboard.runs.launching import NUMERIC, make_config
 from tests.dashboard.runs.stories import Story, queue_run
 from trainer.config import RunConfig
 from trainer.events import PhaseStarted
 
+PENALISED = {"recipe": NUMERIC, "overlong_buffer_tokens": 16}
 PHASES = [
     {"name": "sft", "num_steps": 40},
     {"name": "rl", "num_steps": 60, "changes": {"loss": {"kl_coef": 0.01}}},
@@ -93,8 +94,28 @@ def test_a_reference_is_measured_without_a_weight(kind: str) -> None:
 def test_charts_that_few_runs_fill_stay_away_until_then() -> None:
     optional = {title for title, chart in _charts().items() if chart.is_optional}
 
-    assert {"mismatch/…", "staleness", "sampling/num_rounds"} <= optional
+    assert {"mismatch/…", "importance/mean"} <= optional
     assert "reward/mean" not in optional
+
+
+@pytest.mark.parametrize(
+    ("title", "parts"),
+    [
+        ("sampling/num_rounds", {"rollout": {"dynamic_sampling": "refill"}}),
+        ("sampling/frac_dropped", {"rollout": {"dynamic_sampling": "drop"}}),
+        ("staleness/mean", {"optim": {"minibatches": 4}}),
+        ("staleness/mean", {"rollout": {"source": "start"}}),
+    ],
+)
+def test_what_cannot_move_has_no_chart(title: str, parts: dict[str, Any]) -> None:
+    assert title not in _charts()
+    assert title in _charts(**parts)
+
+
+def test_a_penalty_for_length_is_drawn_beside_the_rules() -> None:
+    names = _names(_charts(reward=PENALISED)["reward/<rule>/mean"])
+
+    assert names == ["answer", "overlong"]
 
 
 @pytest.fixture

@@ -10,7 +10,9 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
+from dashboard.samples.breakdown import rank_completions
 from dashboard.samples.models import Group
+from dashboard.samples.recipes import rule_weights
 from tests.dashboard.samples.factories import make_group, make_run
 
 
@@ -184,3 +186,29 @@ def test_a_group_costs_the_same_queries_whatever_its_size(
     for group in (small, big):
         with django_assert_num_queries(11):  # type: ignore[operator]
             get(alice_client, group)
+
+
+def test_a_penalty_for_length_is_a_part_of_the_reward(run: Run) -> None:
+    found = make_group(run, rewards=(1.0, 0.0), rule_names=["answer", "overlong"])
+    long, _ = found.completions.order_by("position")
+    long.reward, long.rule_scores = 0.75, [1.0, -0.25]
+    long.save()
+
+    parts = {
+        part.name: part.part
+        for part in rank_completions(found, [long], rule_weights(run, 1))[0].parts
+    }
+
+    assert parts["overlong"] == -0.25
+
+
+def test_a_phases_own_rules_weigh_its_groups(team: Team) -> None:
+    run = make_run(team)
+    other = {"rules": [{"name": "answer", "kind": "exact_answer", "weight": 3.0}]}
+    run.config["phases"] = [
+        {"name": "a", "num_steps": 4, "changes": {"reward": {"recipe": other}}},
+        {"name": "b", "num_steps": 4, "changes": {}},
+    ]
+    own = rule_weights(make_run(team, "plain"), 1)["answer"]
+
+    assert [rule_weights(run, step)["answer"] for step in (1, 4, 5)] == [3.0, 3.0, own]
