@@ -41,11 +41,11 @@ def break_updates(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[int]], None]
 
 
 def run(
-    folder: Path, model: Path, rows: Path, **parts: Any
+    folder: Path, model_folder: Path, rows: Path, **parts: Any
 ) -> tuple[int, list[dict[str, Any]]]:
     optim = {"num_steps": 8, "micro_batch_tokens": 100_000, "max_nonfinite": 2}
     tree = config_tree(
-        model,
+        model_folder,
         rows,
         optim=optim | parts.pop("optim", {}),
         checkpoint={"every_steps": 3, "keep_last": 10},
@@ -85,7 +85,9 @@ def test_one_bad_update_is_skipped_and_nothing_else_happens(
     assert steps[2]["metrics"]["loss"] is not None
 
 
+@pytest.mark.parametrize("lora_rank", [0, 4])
 def test_several_in_a_row_bring_back_the_last_checkpoints_weights(
+    lora_rank: int,
     model_folder: Path,
     rows_path: Path,
     tmp_path: Path,
@@ -94,7 +96,9 @@ def test_several_in_a_row_bring_back_the_last_checkpoints_weights(
     # step 4 still learns; its progress is what the rollback gives up
     break_updates({5, 6})
 
-    code, events = run(tmp_path, model_folder, rows_path)
+    code, events = run(
+        tmp_path, model_folder, rows_path, model={"lora_rank": lora_rank}
+    )
 
     assert code == 0
     assert codes(events) == [
