@@ -9,8 +9,12 @@ import torch
 from trainer.tokenizers import first_line
 
 
+class Diverged(Exception):
+    """Training cannot go on; the text is for the user."""
+
+
 def explain(error: BaseException) -> str:
-    """The sentence for the user; ValueErrors already are one."""
+    """The sentence for the user; ValueErrors and Diverged already are one."""
     if isinstance(error, torch.OutOfMemoryError):
         return (
             f"The GPU has no memory left: {first_line(error)} Lower "
@@ -28,7 +32,7 @@ def explain(error: BaseException) -> str:
             f"No space is left on the disk of {place}. Free some and resume from the "
             "last checkpoint."
         )
-    if isinstance(error, ValueError):
+    if isinstance(error, ValueError | Diverged):
         return str(error)
     return f"{type(error).__name__}: {first_line(error)}"
 

@@ -16,10 +16,6 @@ from trainer.updates import UpdateResult
 FAILED_BATCH = "failed-batch"
 
 
-class Diverged(Exception):
-    """Training cannot go on; the text is for the user."""
-
-
 class Setbacks:
     """Counts skipped updates in a row, and how often they sent the run back."""
 

@@ -10,9 +10,10 @@ from trainer.checkpoint import (
     saved_step,
     verify_checkpoint,
 )
+from trainer.failures import Diverged
 from trainer.outcome import StepOutcome
 from trainer.policy import Policy
-from trainer.recovery import FAILED_BATCH, Diverged, save_failed_batch
+from trainer.recovery import FAILED_BATCH, save_failed_batch
 from trainer.training import Training
 
 

@@ -48,6 +48,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
         ],
     },
     "lora": {"model": {"lora_rank": 4}, "loss": {"kl_coef": 0.05}},
+    "lora-phases": {
+        "model": {"lora_rank": 4},
+        "loss": {"kl_coef": 0.05},
+        "phases": [
+            {"name": "one", "num_steps": 2},
+            {"name": "two", "num_steps": 4, "changes": FROZEN_START},
+        ],
+    },
     "minibatches": {"optim": {"minibatches": 2}},
 }
 

@@ -150,6 +150,7 @@ def test_the_second_time_it_fails_and_leaves_the_batch(
     folder = tmp_path / "out" / "failed-batch"
     assert events[-1]["type"] == "run_failed"
     assert str(folder) in events[-1]["error"]
+    assert events[-1]["error"].startswith("2 updates in a row had a loss or gradient")
     assert "Lower the learning rate" in events[-1]["error"]
     assert [s["step"] for s in only(events, "step_finished")] == list(range(1, 8))
     story = json.loads((folder / "batch.json").read_text())
