@@ -71,9 +71,13 @@ class Footprint:
         if kind == "auto":
             wanted = self._config.loss.kl_coef > 0 and not self._has_adapters
             kind = "frozen" if wanted else "none"
-        copies = self._base if kind == "frozen" else 0
-        if copies and reference.mix_every_steps and self._each < _FLOAT32:
-            copies += _FLOAT32 * self._sizes.num_parameters
+        copies, whole = 0, self._sizes.num_parameters
+        if kind == "frozen":
+            moves = reference.reset_every_steps or reference.mix_every_steps
+            # 4 bits cannot take over what was trained
+            copies = self._each * whole if moves else self._base
+            if reference.mix_every_steps and self._each < _FLOAT32:
+                copies += _FLOAT32 * whole
         if self._config.rollout.source == "start":
             copies += self._base
         return copies

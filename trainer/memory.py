@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer.config import RunConfig
-from trainer.dimensions import dimensions_of, read_dimensions
+from trainer.dimensions import Dimensions, dimensions_of, read_dimensions
 from trainer.footprint import Footprint
 
 
@@ -59,6 +59,8 @@ def estimate(
 ) -> MemoryEstimate:
     """What a run holds at its peak, if every prompt and completion were of full length.
 
+    Of a run in phases, what the phase holds that needs the most.
+
     Args:
         config: of the run.
         model_config: the model's config.json; None: read from the folder model.path.
@@ -71,6 +73,13 @@ def estimate(
         sizes = read_dimensions(config.model.path)
     else:
         sizes = dimensions_of(model_config)
+    return max(
+        (_of_phase(stage.config, sizes, on_gpu=on_gpu) for stage in config.stages),
+        key=lambda found: found.total,
+    )
+
+
+def _of_phase(config: RunConfig, sizes: Dimensions, *, on_gpu: bool) -> MemoryEstimate:
     model = Footprint(sizes, config, on_gpu=on_gpu)
     # A value head is a single row, so of the embeddings the critic has the input's.
     critic = Footprint(replace(sizes, is_tied=True), config, on_gpu=on_gpu)

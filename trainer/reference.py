@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from trainer.batch import MicroBatch
 from trainer.config import RunConfig
@@ -71,9 +71,9 @@ def make_reference(
         return BaseReference(policy)
     if kind == "server":
         return _server_reference(config)
-    reference = FrozenReference(
-        load_start(config), config.reference, has_moved=from_policy
-    )
+    moves = config.reference.reset_every_steps or config.reference.mix_every_steps
+    start = load_start(config, will_move=bool(moves) or from_policy)
+    reference = FrozenReference(start, config.reference, has_moved=from_policy)
     if saved is not None:
         reference.restore(saved)
     elif from_policy:
@@ -100,11 +100,14 @@ def _server_reference(config: RunConfig) -> ServerReference:
     return reference
 
 
-def load_start(config: RunConfig) -> Policy:
-    """The model that the run started from, held fixed."""
-    model = config.model.model_copy(
-        update={"lora_rank": 0, "gradient_checkpointing": False}
-    )
-    start = load_policy(model)
+def load_start(config: RunConfig, *, will_move: bool = False) -> Policy:
+    """The model that the run started from, held fixed.
+
+    One whose weights `will_move` is not quantized: 4 bits cannot take them over.
+    """
+    changes: dict[str, Any] = {"lora_rank": 0, "gradient_checkpointing": False}
+    if will_move:
+        changes["quantization"] = "none"
+    start = load_policy(config.model.model_copy(update=changes))
     start.model.eval().requires_grad_(requires_grad=False)
     return start

@@ -171,7 +171,7 @@ def _start(stage: Stage, policy: Policy, saved: Path | None) -> FrozenReference 
     """The weights that a later phase began with, where it samples from them."""
     if stage.first_step == 1 or stage.config.rollout.source != "start":
         return None
-    start = FrozenReference(load_start(stage.config), ReferenceConfig())
+    start = FrozenReference(load_start(stage.config, will_move=True), ReferenceConfig())
     if saved is None:
         start.become(policy)
     else:

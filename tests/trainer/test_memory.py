@@ -263,6 +263,15 @@ def test_copies_that_stand_still_are_counted(parts: dict[str, Any], each: int) -
     assert of(**parts).reference == each * NUM_TIED
 
 
+def test_a_reference_that_moves_is_not_kept_in_four_bits() -> None:
+    model = {"quantization": "4bit", "lora_rank": 4, "dtype": "bfloat16"}
+    still = of(model=model, reference={"kind": "frozen"}).reference
+    moving = {"kind": "frozen", "reset_every_steps": 1}
+
+    assert still < NUM_TIED * 1.5
+    assert of(model=model, reference=moving).reference == 2 * NUM_TIED
+
+
 def test_recomputing_keeps_less_the_more_layers_there_are() -> None:
     deep = LLAMA | {"num_hidden_layers": 40}
 
@@ -316,6 +325,22 @@ def test_a_dataset_is_not_sampled() -> None:
     )
 
     assert found.while_sampling == 0
+
+
+def test_of_several_phases_the_largest_counts() -> None:
+    small = {"name": "first", "num_steps": 1}
+    large = small | {"name": "then", "changes": {"loss": {"kl_coef": 0.1}}}
+    tree = config_of(optim={"num_steps": 2, "micro_batch_tokens": 100}).model_dump()
+
+    whole = {
+        tuple(p["name"] for p in phases): estimate(
+            RunConfig.model_validate(tree | {"phases": phases}), LLAMA
+        )
+        for phases in ([small, large], [large, small])
+    }
+
+    assert all(found.reference == 4 * NUM_TIED for found in whole.values())
+    assert len(set(whole.values())) == 1
 
 
 def test_held_out_prompts_are_sampled_too() -> None:

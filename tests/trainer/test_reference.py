@@ -330,6 +330,42 @@ def test_a_frozen_reference_of_an_adapted_policy_takes_over_its_adapters(
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "reference", "expected"),
+    [
+        ({}, {"kind": "frozen"}, "4bit"),
+        ({}, {"kind": "frozen", "reset_every_steps": 1}, "none"),
+        ({}, {"kind": "frozen", "mix_every_steps": 1}, "none"),
+        ({"from_policy": True}, {"kind": "frozen"}, "none"),
+    ],
+)
+def test_only_a_reference_that_never_moves_is_kept_in_four_bits(
+    model_folder: Path,
+    rows_path: Path,
+    policy: Policy,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    reference: dict[str, Any],
+    expected: str,
+) -> None:
+    asked: list[ModelConfig] = []
+
+    def load(config: ModelConfig) -> Policy:
+        asked.append(config)
+        return load_policy(config.model_copy(update={"quantization": "none"}))
+
+    monkeypatch.setattr("trainer.reference.load_policy", load)
+    model = adapted(model_folder) | {"quantization": "4bit"}
+
+    made(
+        config_of(model_folder, rows_path, model=model, reference=reference),
+        policy,
+        **options,
+    )
+
+    assert [config.quantization for config in asked] == [expected]
+
+
 def test_a_reference_does_not_train_and_has_no_adapters(
     model_folder: Path, rows_path: Path
 ) -> None:
