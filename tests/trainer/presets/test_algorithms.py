@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainer.advantages import group_advantages
+from trainer.advantages import group_advantages, process_advantages
 from trainer.config import RunConfig
 from trainer.losses import policy_loss
 from trainer.presets.preset import load_preset, preset_names
@@ -242,6 +242,37 @@ def test_the_batch_meets_the_odd_cases() -> None:
         config = config_of("verl", loss=change)
         advantages = group_advantages(torch.from_numpy(n.rewards), config.advantage)
         assert abs(engine_loss(config, n, advantages.flatten()) - losses["verl"]) > 1e-4
+
+
+def test_process_supervision_credits_a_token_with_the_steps_still_to_come() -> None:
+    """Section 4.1.3: step rewards of a whole group are compared, then summed."""
+    n = numbers(SPREAD)
+    config = config_of("deepseekmath-process")
+    chance = np.random.default_rng(3)
+    published = np.zeros_like(n.logp)
+    found = torch.zeros(P * G, T, dtype=torch.float64)
+    for group in range(P):
+        rows = range(group * G, group * G + G)
+        lengths = [int(n.lengths[row]) for row in rows]
+        # the last step ends with the completion
+        ends = [sorted({max(1, length // 2), length}) for length in lengths]
+        rewards = [list(chance.integers(0, 3, size=len(each)) / 2.0) for each in ends]
+
+        pooled = np.array([reward for each in rewards for reward in each])
+        normalised = (pooled - pooled.mean()) / pooled.std(ddof=1)
+        left = iter(normalised)
+        for row, own_ends in zip(rows, ends, strict=True):
+            for end, value in [(end, next(left)) for end in own_ends]:
+                for t in range(T):
+                    if end >= t + 1:  # steps count tokens from 1, as the paper does
+                        published[row, t] += value
+        tokens = process_advantages(rewards, ends, lengths, config.advantage)
+        for row, own in zip(rows, tokens, strict=True):
+            found[row, : len(own)] = own
+
+    np.testing.assert_allclose(found.numpy(), published, rtol=0, atol=1e-9)
+    loss = engine_loss(config, n, found)
+    assert loss == pytest.approx(deepseekmath_loss(n, published), rel=0, abs=1e-9)
 
 
 def test_verl_credits_a_single_completion_with_its_reward() -> None:

@@ -16,6 +16,7 @@ from trainer.presets.toml import write_preset
 SYSTEMS = [
     "dapo",
     "deepseekmath-outcome",
+    "deepseekmath-process",
     "dr-grpo",
     "grpo-zero",
     "lm-book",
