@@ -70,7 +70,10 @@ def keep_likeliest(probs: torch.Tensor, *, top_p: float, top_k: int) -> torch.Te
         before = values.cumsum(dim=1) - values
         num_kept = (before < top_p * total).sum(dim=1, keepdim=True)
     last = values.gather(1, num_kept - 1)
-    num_last = num_kept - (values > last).sum(dim=1, keepdim=True)
-    is_last = probs == last
-    kept = (probs > last) | (is_last & (is_last.cumsum(dim=1) <= num_last))
-    return torch.where(kept, probs, 0.0)
+    at_least = probs >= last
+    if ((num_likely := at_least.sum(dim=1, keepdim=True)) > num_kept).any():
+        # more are as likely as the last one kept than there is room for
+        ties = probs == last
+        room = num_kept - num_likely + ties.sum(dim=1, keepdim=True)
+        at_least &= ~ties | (ties.cumsum(dim=1) <= room)
+    return torch.where(at_least, probs, 0.0)
