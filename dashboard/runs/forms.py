@@ -142,7 +142,8 @@ class LaunchForm:
         """One that can write text, unless the reward is for the Countdown model."""
         starters = {starter.key: starter for starter in self.choices.starters}
         recipe = self.recipe_version
-        rules = recipe.spec.get("rules", []) if recipe else []
+        spec = recipe.spec if recipe else self.start.recipe or {}
+        rules = spec.get("rules", [])
         is_countdown = any(rule.get("kind") == "countdown" for rule in rules)
         wanted = ("countdown", "smollm2") if is_countdown else ("smollm2", "countdown")
         keys = [key for key in wanted if key in starters] or list(starters)

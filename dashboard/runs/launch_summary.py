@@ -192,6 +192,8 @@ def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[str, ...]:
 
 def _compare_with_starter(form: LaunchForm, summary: Summary) -> None:
     """Settings that teach a large model nothing happen to be our defaults for it."""
+    if form.start.key:
+        return  # other settings were chosen on purpose
     starters = [s for s in form.choices.starters if s.path == form.model_path]
     if not starters or not starters[0].has_settings:
         return

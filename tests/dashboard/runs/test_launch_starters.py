@@ -117,3 +117,15 @@ def test_a_run_of_a_starter_bears_its_title(
     run = Run.objects.get()
     assert run.model_label == "Countdown starter (0.6 M)"
     assert run.config["model"]["path"] == f"{starter}/model"
+
+
+def test_who_chose_a_preset_is_not_offered_other_settings(
+    alice_client: Client, team: Team, starter: Path
+) -> None:
+    make_dataset(team)
+    make_recipe(team)
+
+    page = _page(alice_client, team, "?preset=grpo-zero&scaled=1")
+
+    assert f'<option value="{starter}/model" selected>' in page
+    assert "learns well with" not in page
