@@ -109,8 +109,8 @@ def compose_reward(page: Page) -> None:
 def launch(page: Page, model: Path) -> str:
     page.get_by_role("link", name="Launch a run with it").click()
     page.get_by_label("Name", exact=True).fill("first-run")
-    page.locator("[name=dataset]").select_option(label="sums v1, 24 rows")
-    page.locator("[name=model]").select_option("")
+    page.locator("#launch-form [name=dataset]").select_option(label="sums v1, 24 rows")
+    page.locator("#launch-form [name=model]").select_option("")
     page.locator("[name=model_other]").fill(str(model))
     for name, value in SETTINGS.items():
         fill(page, name, value)
@@ -210,7 +210,8 @@ def compare(page: Page, first: str, second: str) -> None:
         page.get_by_role("heading", name=re.compile("settings differ"))
     ).to_have_text(re.compile(r"^1 of \d+ settings differ"))
     expect(page.get_by_role("rowheader", name="optim.learning_rate")).to_be_visible()
-    lines = "document.querySelector('[data-curve-plot]').data.filter(t => t.meta)"
+    plot = "document.querySelector('[data-curve-plot]')"
+    lines = f"({plot}.data ?? []).filter(t => t.meta)"  # not drawn yet: none
     wait_until(page, f"{lines}.length === 2")
     assert page.evaluate(f"{lines}.map(t => t.x.length)") == [120, 120]
     names = page.evaluate(f"{lines}.map(t => t.name)")
