@@ -27,6 +27,7 @@ from tests.trainer.tiny import (
     write_config,
     write_model,
 )
+from trainer.batch import MicroBatch
 from trainer.config import RunConfig
 from trainer.fingerprint import model_fingerprint
 from trainer.policy import Policy
@@ -173,7 +174,7 @@ def test_it_tells_which_model_it_holds(server: Server, model_folder: Path) -> No
         (b"{}", {}, 409, "another model"),
         (b"{}", {"X_Model": "right"}, 400, "not safetensors"),
         (b"", {"X_Model": "right"}, 400, "not safetensors"),
-        (b"x" * (2**20 + 1), {"X_Model": "right"}, 413, "larger than this server"),
+        (b"x" * 2**25, {"X_Model": "right"}, 413, "larger than this server"),
         (b"x", {"X_Model": "right", "Content_Length": "ten"}, 411, "Content-Length"),
         (b"x", {"X_Model": "right", "Content_Length": "-1"}, 411, "Content-Length"),
         (b"x", {"X_Model": "right", "Content_Length": "9" * 40}, 411, "Content-Length"),
@@ -287,7 +288,11 @@ def ask_together(
     return [answers[k] for k in range(len(questions))], model.shapes
 
 
-def questions_of(policy: Policy, **options: Any) -> list[Question]:
+def cut_batch(policy: Policy) -> list[MicroBatch]:
+    return cut(make_batch(12), policy, max_tokens=40)
+
+
+def questions_of(policy: Policy) -> list[Question]:
     return [
         Question(
             input_ids=micro.input_ids,
@@ -295,7 +300,7 @@ def questions_of(policy: Policy, **options: Any) -> list[Question]:
             targets=micro.targets,
             temperature=0.8,
         )
-        for micro in cut(make_batch(12), policy, max_tokens=40)
+        for micro in cut_batch(policy)
     ]
 
 
@@ -310,9 +315,11 @@ def test_questions_that_wait_together_go_through_the_model_together(
     rows = sum(len(q.input_ids) for q in questions[1:])
     longest = max(q.input_ids.shape[1] for q in questions[1:])
     assert shapes == [tuple(questions[0].input_ids.shape), (rows, longest)]
-    for asked, answer in zip(questions, answers, strict=True):
-        (alone,), _ = ask_together(policy, [asked], max_tokens=10_000)
-        torch.testing.assert_close(answer, alone, atol=1e-6, rtol=0)
+    for micro, answer in zip(cut_batch(policy), answers, strict=True):
+        with torch.no_grad():
+            logprobs, _ = policy.logprobs(micro, temperature=0.8)
+        expected = logprobs.flatten()[micro.slots]
+        torch.testing.assert_close(answer, expected, atol=1e-6, rtol=0)
 
 
 def test_no_pass_is_larger_than_allowed(policy: Policy) -> None:
@@ -325,6 +332,16 @@ def test_no_pass_is_larger_than_allowed(policy: Policy) -> None:
     assert len(shapes) > 2
     for one, other in zip(answers, wide, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+
+
+def test_a_short_question_is_not_padded_to_a_long_one_beyond_the_budget(
+    policy: Policy,
+) -> None:
+    long = question(input_ids=torch.full((1, 40), 3))
+
+    _, shapes = ask_together(policy, [question(), question(), long], max_tokens=48)
+
+    assert shapes == [(1, 3), (1, 3), (1, 40)]
 
 
 def test_a_question_larger_than_a_pass_is_cut_by_rows(policy: Policy) -> None:
@@ -395,6 +412,28 @@ def test_another_model_is_refused_before_the_run_starts(
 
     with pytest.raises(ValueError, match="holds another model than the one"):
         make_reference(RunConfig.model_validate(tree), policy)
+
+
+def test_another_model_in_the_servers_place_is_refused_in_the_middle_of_a_run(
+    tmp_path: Path, model_folder: Path, rows_path: Path, policy: Policy
+) -> None:
+    token_file = tmp_path / "token"
+    server = Server(model_folder, token_file)
+    tree = config_of(model_folder, rows_path, url=server.url, token_file=token_file)
+    (micro,) = cut(make_batch(2), policy, max_tokens=1_000)
+    try:
+        reference = make_reference(RunConfig.model_validate(tree), policy)
+        assert reference is not None
+        reference.add_logprobs([micro], temperature=1.0)
+        port = server.port
+        server.end()
+        other = write_model(tmp_path / "other", seed=9)
+        server = Server(other, token_file, port=port)
+
+        with pytest.raises(ValueError, match="holds another model than the one"):
+            reference.add_logprobs([micro], temperature=1.0)
+    finally:
+        server.end()
 
 
 def test_another_token_is_refused_before_the_run_starts(
