@@ -36,7 +36,11 @@ STEPS = OVERLONG | {
         (
             {
                 "loss": {"kl_estimator": "full"},
-                "reference": {"kind": "server", "url": "http://127.0.0.1:1"},
+                "reference": {
+                    "kind": "server",
+                    "url": "http://127.0.0.1:1",
+                    "token_file": "t",
+                },
             },
             "whole vocabulary",
         ),
@@ -46,6 +50,10 @@ STEPS = OVERLONG | {
         ({"loss": {"kl_target": 1.0}}, "a KL weight to start from"),
         ({"reference": {"kind": "base"}}, "without its adapters"),
         ({"reference": {"kind": "server"}}, "belong together"),
+        (
+            {"reference": {"kind": "server", "url": "http://127.0.0.1:1"}},
+            "asks for a token",
+        ),
         (
             {
                 "reference": {"reset_every_steps": 5},
@@ -203,6 +211,15 @@ def test_phases_follow_one_another_with_their_own_settings() -> None:
     assert first.config.rollout.source == "dataset"
     assert second.config.rollout.source == "policy"
     assert first.config.optim.learning_rate == second.config.optim.learning_rate == 1e-3
+
+
+def test_weights_in_4_bits_are_no_start_of_a_later_phase() -> None:
+    later = {"name": "rft", "num_steps": 3, "changes": {"rollout": {"source": "start"}}}
+    parts: dict[str, Any] = {"optim": {"num_steps": 5}}
+    parts["model"] = {"path": "m", "lora_rank": 4, "quantization": "4bit"}
+
+    with pytest.raises(ValueError, match=r'Phase "rft" samples from the weights'):
+        RunConfig.model_validate(tree(**parts, phases=[SFT, later]))
 
 
 def test_a_run_without_phases_is_one_stage() -> None:

@@ -28,6 +28,7 @@ from trainer.dimensions import Dimensions, dimensions_of
 from trainer.memory import MemoryEstimate, estimate
 from trainer.memory_table import table
 
+SERVER = {"kind": "server", "url": "http://127.0.0.1:1", "token_file": "t"}
 SIZES: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 176,
@@ -247,7 +248,7 @@ def test_moments_of_eight_bits_take_a_quarter() -> None:
         ({}, 0),
         ({"loss": {"kl_coef": 0.1}}, 4),
         ({"reference": {"kind": "frozen"}}, 4),
-        ({"reference": {"kind": "server", "url": "http://127.0.0.1:1"}}, 0),
+        ({"reference": SERVER}, 0),
         ({"rollout": {"source": "start"}}, 4),
         ({"rollout": {"source": "start"}, "reference": {"kind": "frozen"}}, 8),
         (

@@ -574,6 +574,8 @@ def test_an_address_that_cannot_be_used_is_refused(url: str, words: str) -> None
         ("8.8.8.8", False),
         ("0.0.0.0", False),  # noqa: S104 - that is what is refused
         ("::", False),
+        ("169.254.169.254", False),
+        ("fe80::1", False),
     ],
 )
 def test_what_a_private_address_is(host: str, expected: bool) -> None:

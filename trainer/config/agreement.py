@@ -72,6 +72,11 @@ def _reference(config: RunConfig) -> Iterator[str]:
             'reference.kind = "server" and reference.url belong together. Set both, '
             "or neither."
         )
+    if reference.kind == "server" and reference.token_file is None:
+        yield (
+            "A reference server asks for a token. Set reference.token_file to the "
+            "file that it was started with."
+        )
     moves = reference.reset_every_steps or reference.mix_every_steps
     is_base = reference.kind == "base" or (
         reference.kind == "auto" and config.model.lora_rank > 0

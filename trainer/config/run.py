@@ -77,6 +77,14 @@ class RunConfig(Part):
                     f'Phase "{phase.name}"{f", {where}" if where else ""}: '
                     f"{fault['msg'].removeprefix('Value error, ')}"
                 ) from None
+        for stage in self.stages[1:]:
+            starts = stage.config.rollout.source == "start"
+            if starts and self.model.quantization != "none":
+                raise ValueError(
+                    f'Phase "{stage.name}" samples from the weights it begins with, '
+                    f'which model.quantization = "{self.model.quantization}" does not '
+                    'keep apart. Use rollout.source = "policy", or "none".'
+                )
 
     def _config_of(self, phase: Phase) -> RunConfig:
         tree = self.model_dump(exclude={"phases"})

@@ -9,6 +9,8 @@ import socket
 def is_private(host: str) -> bool:
     """Whether each address of a host is on this machine or on a private network.
 
+    Link-local addresses are not: clouds answer there with a machine's credentials.
+
     Raises:
         ValueError: the name has no address.
     """
@@ -18,6 +20,6 @@ def is_private(host: str) -> bool:
         raise ValueError(f"{host} has no address: {error.strerror}.") from None
     addresses = [ipaddress.ip_address(str(entry[4][0])) for entry in found]
     return all(
-        (each.is_private or each.is_link_local) and not each.is_unspecified
+        each.is_private and not each.is_link_local and not each.is_unspecified
         for each in addresses
     )
