@@ -22,6 +22,7 @@ CONTROLS = {
     "phases": "phases",
 }
 # How complaints begin that are about phases as a whole.
+MAX_ERRORS = 200  # nobody reads more
 OF_PHASES = ('Phase "', "The phases have")
 
 
@@ -64,7 +65,7 @@ def _errors_of(tree: dict[str, Any]) -> list[Any]:
     try:
         RunConfig.model_validate(tree)
     except ValidationError as error:
-        return list(error.errors(include_url=False))
+        return list(error.errors(include_url=False))[:MAX_ERRORS]
     return []
 
 
@@ -84,6 +85,7 @@ def _add_cross_field(problems: Problems, tree: dict[str, Any], message: str) -> 
     problems.together.append(message)
     if message.startswith(OF_PHASES):
         problems.add("phases", message)
+        return  # no setting's default mends a phase
     if "reward.step_recipe" in message:
         problems.add("step_recipe", message)
     for path in all_fields():

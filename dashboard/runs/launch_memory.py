@@ -12,6 +12,8 @@ from dashboard.runs.devices import Device, known_devices
 from trainer.config import RunConfig
 from trainer.memory import MemoryEstimate, estimate
 
+LARGEST_CONFIG = 1_000_000  # bytes; the largest published ones have some thousands
+LONGEST_PROBLEM = 300  # characters
 ALWAYS = {
     "weights": "Weights",
     "master_weights": "Float32 copies of them",
@@ -91,14 +93,23 @@ def estimate_memory(config: RunConfig) -> Memory:
             for stage in config.stages
         ]
     except ValueError as error:
-        return Memory(problem=str(error))
+        return Memory(problem=str(error)[:LONGEST_PROBLEM])
+    except (TypeError, ArithmeticError):  # whatever a file of that name holds
+        return Memory(
+            problem="Memory cannot be estimated: the config.json in "
+            f"{config.model.path} is not one of a language model."
+        )
     phase, largest = max(estimates, key=lambda named: named[1].total)
     return _describe(largest, phase, devices)
 
 
 def _read_model_config(folder: Path) -> dict[str, Any] | None:
+    file = folder / "config.json"
     try:
-        tree = json.loads((folder / "config.json").read_bytes())
+        # a pipe would be waited for
+        if not file.is_file() or file.stat().st_size > LARGEST_CONFIG:
+            return None
+        tree = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
     return tree if isinstance(tree, dict) else None

@@ -9,6 +9,11 @@ from typing import Any
 
 from dashboard.runs.snapshot import toml_value
 
+MAX_LENGTH = 65_536  # characters; a hundred phases need a fifth of it
+MAX_PHASES = 100
+MAX_DEPTH = 20
+# Longer whole numbers are not a setting's, and Python refuses to write them out.
+MAX_NUMBER = 10**18
 EXAMPLE = """\
 [[phases]]
 name = "sft"
@@ -27,19 +32,50 @@ def read_phases(text: str) -> list[Any]:
     text = text.strip()
     if not text:
         return []
+    if len(text) > MAX_LENGTH:
+        raise ValueError(
+            f"These phases have {len(text):,} characters; {MAX_LENGTH:,} are allowed. "
+            "Leave out what is as in the settings above."
+        )
     is_json = text.startswith("{") or text.removeprefix("[").lstrip()[:1] in ("{", "]")
     tree = _read_json(text) if is_json else _read_toml(text)
     if isinstance(tree, dict):
         others = sorted(set(tree) - {"phases"})
         if others or "phases" not in tree:
-            seen = f"“{others[0]}”" if others else "nothing"
+            seen = f"“{_shown(others[0])}”" if others else "nothing"
             raise ValueError(
                 f"Only phases belong here, each beginning with [[phases]]; got {seen}."
             )
         tree = tree["phases"]
     if not isinstance(tree, list):
         raise ValueError("Phases are a list: begin each with [[phases]].")
+    if len(tree) > MAX_PHASES:
+        raise ValueError(
+            f"These are {len(tree):,} phases; {MAX_PHASES} are allowed. Join some."
+        )
+    _refuse_unstorable(tree, depth=0)
     return tree
+
+
+def _refuse_unstorable(tree: Any, *, depth: int) -> None:
+    """What parses, but neither the database nor an answer can hold."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"Phases nest at most {MAX_DEPTH} deep; these nest deeper.")
+    if isinstance(tree, int) and abs(tree) > MAX_NUMBER:
+        raise ValueError("A number here is longer than any setting takes. Shorten it.")
+    if isinstance(tree, str) and ("\x00" in tree or _shown(tree) != tree):
+        raise ValueError(
+            f"“{_shown(tree)[:60]}” holds a NUL or half a character. Remove it."
+        )
+    if isinstance(tree, dict):
+        tree = [*tree, *tree.values()]
+    if isinstance(tree, list):
+        for part in tree:
+            _refuse_unstorable(part, depth=depth + 1)
+
+
+def _shown(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _read_toml(text: str) -> Any:

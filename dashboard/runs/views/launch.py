@@ -77,16 +77,21 @@ def run_new_recipe(request: HttpRequest, team: str) -> HttpResponse:
     if start.recipe is None:
         raise Http404("This start brings no reward.")
     assert isinstance(request.user, User)
-    version = save_recipe_version(
-        team=team_,
-        name=free_name(team_, f"{start.name} reward"),
-        recipe=Recipe.model_validate(start.recipe),
-        user=request.user,
-        description=f"The reward of {start.title}.",
-    )
-    messages.success(request, f"Saved as {version}.")
     kept = {name: request.POST[name] for name in KEPT if request.POST.get(name)}
-    query = urlencode({**kept, "recipe": version.pk})
+    try:
+        version = save_recipe_version(
+            team=team_,
+            name=free_name(team_, f"{start.name} reward"),
+            recipe=Recipe.model_validate(start.recipe),
+            user=request.user,
+            description=f"The reward of {start.title}.",
+        )
+    except ValueError as error:  # such as a name that was taken meanwhile
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"Saved as {version}.")
+        kept["recipe"] = str(version.pk)
+    query = urlencode(kept)
     return redirect(f"{reverse('run_new', args=[team_.slug])}?{query}")
 
 

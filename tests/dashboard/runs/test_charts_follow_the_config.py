@@ -82,7 +82,7 @@ def test_what_a_later_phase_measures_has_its_charts() -> None:
 def test_a_reference_is_measured_without_a_weight(kind: str) -> None:
     reference = {"kind": kind}
     if kind == "server":
-        reference["url"] = "http://127.0.0.1:8600"
+        reference |= {"url": "http://127.0.0.1:8600", "token_file": "t"}
     charts = _charts(
         reference=reference,
         model={"path": "m", "lora_rank": 8 if kind == "base" else 0},

@@ -115,7 +115,11 @@ def test_a_hub_id_is_not_guessed_at(alice_client: Client, team: Team) -> None:
     assert "Memory cannot be estimated before the model is downloaded" in text
 
 
-@pytest.mark.parametrize("content", [None, "[1]", "{", "{}", "\ufeff[", "[" * 100_000])
+CONTENTS = [None, "[1]", "{", "{}", "\ufeff[", "[" * 100_000, '{"text_config": 5}']
+CONTENTS += [" " * 1_000_001, '{"hidden_size": 1' + "0" * 400 + "}"]
+
+
+@pytest.mark.parametrize("content", CONTENTS)
 def test_a_folder_that_says_nothing_is_answered(
     db: None, tmp_path: Path, content: str | None
 ) -> None:
