@@ -555,6 +555,7 @@ class talker:
         ("http://127.0.0.1:8600/path", "must look like"),
         ("http://me:secret@127.0.0.1:8600", "must look like"),
         ("http://8.8.8.8:8600", "leads out of the private network"),
+        ("https://8.8.8.8:8600", "leads out of the private network"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused(url: str, words: str) -> None:

@@ -197,10 +197,11 @@ def _parts(url: str) -> tuple[bool, str, int]:
         )
     is_tls = parts.scheme == "https"
     assert parts.hostname is not None
-    if not is_tls and not is_private(parts.hostname):
+    if not is_private(parts.hostname):
         raise ValueError(
-            f"reference.url {url} leads out of the private network, and what is sent "
-            "there is not encrypted. Use https, or a tunnel."
+            f"reference.url {url} leads out of the private network, where sampled "
+            "texts and the token must not go. Put the server on this machine or a "
+            "private network, or open a tunnel to it."
         )
     return is_tls, parts.hostname, port or (443 if is_tls else 80)
 
