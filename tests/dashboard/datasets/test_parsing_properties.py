@@ -55,7 +55,7 @@ def check_answers(file_format: str, content: bytes) -> None:
     for item in parsed:
         row = item
         if isinstance(item, Record):
-            names = list(item.values)
+            names = list(item.values) or ["prompt"]  # an empty object has none
             mapping = Mapping(prompt=names[0], columns=tuple(names))
             row = map_record(item, mapping, is_text=file_format == "csv")
         # What is kept can be stored; what is said can be shown.
