@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dashboard.rewards.json_text import read_json
 from dashboard.rewards.params import (
     ParamField,
     Unreadable,
@@ -215,17 +216,7 @@ def write_json(recipe: Recipe) -> str:
 
 def read_recipe(text: str) -> Recipe:
     """The recipe a JSON text describes; ValueError with one sentence a line."""
-    try:
-        tree = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"This is not JSON: {error.msg} at line {error.lineno}, column "
-            f"{error.colno}."
-        ) from None
-    except (ValueError, RecursionError):
-        raise ValueError(
-            "This JSON nests too deep or holds a number that is too long."
-        ) from None
+    tree = read_json(text)
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:

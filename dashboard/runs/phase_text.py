@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dashboard.rewards.json_text import read_json
 from dashboard.runs.snapshot import toml_value
 
 MAX_LENGTH = 65_536  # characters; a hundred phases need a fifth of it
@@ -38,7 +39,7 @@ def read_phases(text: str) -> list[Any]:
             "Leave out what is as in the settings above."
         )
     is_json = text.startswith("{") or text.removeprefix("[").lstrip()[:1] in ("{", "]")
-    tree = _read_json(text) if is_json else _read_toml(text)
+    tree = read_json(text) if is_json else _read_toml(text)
     if isinstance(tree, dict):
         others = sorted(set(tree) - {"phases"})
         if others or "phases" not in tree:
@@ -83,20 +84,6 @@ def _read_toml(text: str) -> Any:
         return tomllib.loads(text.replace("\r\n", "\n"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"This is not TOML: {error}.") from None
-
-
-def _read_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"This is not JSON: {error.msg} at line {error.lineno}, column "
-            f"{error.colno}."
-        ) from None
-    except (ValueError, RecursionError):
-        raise ValueError(
-            "This JSON nests too deep or holds a number that is too long."
-        ) from None
 
 
 def write_phases(phases: Sequence[Any]) -> str:
