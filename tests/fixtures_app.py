@@ -49,7 +49,7 @@ def test_database_url() -> str:
     return f"postgresql://{login}@{host}:{at['PORT'] or 5432}/{at['NAME']}"
 
 
-test_database_url.__test__ = False  # type: ignore[attr-defined]  # a name, not a test
+test_database_url.__test__ = False
 
 
 @pytest.fixture

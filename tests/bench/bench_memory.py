@@ -116,7 +116,7 @@ def measured(config: dict[str, Any], folder: Path, *, gives_back: bool = True) -
         while not (log.exists() and _num_steps(log) >= 2):
             if child.poll() is not None:
                 raise SystemExit(child.communicate()[0])
-            time.sleep(0.01)
+            time.sleep(0.01)  # the log is a file of another process
         status = Path(f"/proc/{child.pid}/status").read_text()
     finally:
         child.kill()

@@ -273,7 +273,7 @@ def test_four_bits_are_refused_without_a_gpu(model_folder: Path) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(
+@pytest.mark.skipif(  # it comes with the training image only
     importlib.util.find_spec("bitsandbytes") is None, reason="needs bitsandbytes"
 )
 def test_adapters_are_trained_over_four_bits(tmp_path: Path, rows_path: Path) -> None:

@@ -33,7 +33,7 @@ def saved(folder: Path, policy: Policy, **parts: object) -> Path:
         epoch=1,
         policy=policy,
         optimizer=optimizer,
-        **parts,  # type: ignore[arg-type]
+        **parts,
     )
     return folder / made.name
 

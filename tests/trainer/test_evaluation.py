@@ -174,7 +174,7 @@ def test_rewards_on_another_scale_have_the_same_intervals() -> None:
     )
 
     for end in ("mean", "mean/low", "mean/high"):
-        assert wide[end] == pytest.approx(5 * plain[end] - 2)  # type: ignore[operator]  # there is one
+        assert wide[end] == pytest.approx(5 * plain[end] - 2)
 
 
 def scaled(each: Group, change: Callable[[float], float]) -> Group:

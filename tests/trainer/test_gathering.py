@@ -184,7 +184,7 @@ def test_rules_that_are_normalised_first_may_differ_under_equal_totals() -> None
     assert differs(group, run_config(*names, weights=weights, advantage=first))
     assert not differs(group, run_config(*names, weights=weights))
     only_c = [{"a": 1.0, "b": 1.0, "c": float(n)} for n in range(2)]
-    equal = make_group(2.0, 2.0, rules=only_c)  # type: ignore[arg-type]  # invariance
+    equal = make_group(2.0, 2.0, rules=only_c)
     assert not differs(equal, run_config(*names, weights=weights, advantage=first))
 
 

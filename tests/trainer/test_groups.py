@@ -29,7 +29,7 @@ def test_signals(rewards: tuple[float | None, ...], signal: str) -> None:
 def test_shares_of_groups_add_up() -> None:
     signals = ["mixed", "all_right", "all_wrong", "tied"]
 
-    metrics = signal_metrics(signals)  # type: ignore[arg-type]
+    metrics = signal_metrics(signals)
 
     assert metrics["group/frac_zero_std"] == 0.75
     assert metrics["group/frac_all_max"] == metrics["group/frac_all_min"] == 0.25

@@ -21,7 +21,7 @@ def corrected(kind: str) -> tuple[float, dict[str, float]]:
         old,
         torch.tensor([1.0, 1.0]),
         torch.tensor([[1, 1], [1, 0]]),
-        LossConfig(importance_correction=kind),  # type: ignore[arg-type]
+        LossConfig(importance_correction=kind),
         sampling_logprobs=sampling,
     )
     return -loss.item() * 3, metrics

@@ -215,7 +215,7 @@ def test_at_ratio_one_the_gradient_is_that_of_reinforce() -> None:
             logprobs.detach(),
             advantages,
             MASK,
-            LossConfig(surrogate=surrogate),  # type: ignore[arg-type]
+            LossConfig(surrogate=surrogate),
         )
         loss.backward()
         gradients.append(logprobs.grad)

@@ -150,9 +150,9 @@ def test_a_later_phase_samples_from_the_model_it_began_with(
         "model": tree["model"] | {"path": str(model)},
         "phases": [
             PHASES[0]
-            | {"changes": PHASES[1]["changes"] | {"optim": {"learning_rate": 1e-9}}},  # type: ignore[operator]
+            | {"changes": PHASES[1]["changes"] | {"optim": {"learning_rate": 1e-9}}},
             PHASES[1]
-            | {"changes": PHASES[1]["changes"] | {"optim": {"learning_rate": 1e-9}}},  # type: ignore[operator]
+            | {"changes": PHASES[1]["changes"] | {"optim": {"learning_rate": 1e-9}}},
         ],
     }
     slow["optim"] = slow["optim"] | {"num_steps": 6}

@@ -275,7 +275,7 @@ def test_asking_the_base_leaves_the_adapters_as_they_were(
 
     logprobs_of(reference, trained)
     with pytest.raises(ZeroDivisionError), trained.adapters_off():
-        1 / 0  # noqa: B018
+        raise ZeroDivisionError
 
     assert torch.equal(logprobs_of(trained, trained), before)
     assert [p.requires_grad for p in trained.model.parameters()] == trainable

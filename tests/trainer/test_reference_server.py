@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +266,7 @@ def ask_together(
 ) -> tuple[list[torch.Tensor], list[tuple[int, ...]]]:
     """Answers and shapes of passes when all but the first wait at the same time."""
     model = SlowModel(policy)
-    answerer = Answerer(model, max_tokens=max_tokens)  # type: ignore[arg-type]
+    answerer = Answerer(model, max_tokens=max_tokens)
     answers: dict[int, torch.Tensor] = {}
     threads = [
         threading.Thread(target=lambda k=k, q=q: answers.update({k: answerer.ask(q)}))
@@ -277,8 +277,7 @@ def ask_together(
         assert model.is_in.wait(20)
         for waiting, thread in enumerate(threads[1:], start=1):
             thread.start()
-            while answerer._waiting.qsize() < waiting:
-                time.sleep(0.001)
+            wait_until(lambda n=waiting: answerer._waiting.qsize() >= n)
         model.may_go.set()
         for thread in threads:
             thread.join(20)
@@ -371,7 +370,7 @@ def test_more_questions_than_can_wait_are_sent_away(
 ) -> None:
     monkeypatch.setattr("trainer.references.batching._MAX_WAITING", 1)
     model = SlowModel(policy)
-    answerer = Answerer(model, max_tokens=100)  # type: ignore[arg-type]
+    answerer = Answerer(model, max_tokens=100)
     threads = [
         threading.Thread(target=answerer.ask, args=(question(),)) for _ in range(2)
     ]
@@ -379,8 +378,7 @@ def test_more_questions_than_can_wait_are_sent_away(
         threads[0].start()
         assert model.is_in.wait(20)
         threads[1].start()
-        while answerer._waiting.qsize() < 1:
-            time.sleep(0.001)
+        wait_until(lambda: answerer._waiting.qsize() >= 1)
         with pytest.raises(Busy):
             answerer.ask(question())
     finally:
@@ -393,12 +391,12 @@ def test_more_questions_than_can_wait_are_sent_away(
 def test_a_model_that_fails_says_so_and_goes_on(policy: Policy) -> None:
     model = SlowModel(policy)
     model.may_go.set()
-    whole, model.body = model.body, None  # type: ignore[method-assign, assignment]
-    answerer = Answerer(model, max_tokens=100)  # type: ignore[arg-type]
+    whole, model.body = model.body, None
+    answerer = Answerer(model, max_tokens=100)
     try:
         with pytest.raises(ValueError, match="TypeError"):
             answerer.ask(question())
-        model.body = whole  # type: ignore[method-assign]
+        model.body = whole
         assert answerer.ask(question()).shape == (2,)
     finally:
         answerer.end()
@@ -655,7 +653,7 @@ def test_a_run_waits_while_its_server_is_killed_and_goes_on(
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.communicate()
         seen = _num_steps(out)
-        time.sleep(1.5)
+        time.sleep(1.5)  # many steps long, were it not waiting
         assert run.poll() is None  # it waits, it has neither failed nor finished
         assert _num_steps(out) <= seen + 1
 
@@ -693,9 +691,12 @@ def _num_steps(out: Path) -> int:
 
 
 def wait_for(path: Path, text: str) -> None:
+    wait_until(lambda: path.exists() and text in path.read_text())
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Look often: nothing tells of another process's file or a queue's length."""
     deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        if path.exists() and text in path.read_text():
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"{path} never said {text}")
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.005)

@@ -32,7 +32,7 @@ def thin_slowly(
             kept.add(max(filled, key=lambda i: (values[i], -i)))
         if values[bucket[-1]] is not None:
             kept.add(bucket[-1])
-    return [(i + 1, values[i]) for i in sorted(kept)]  # type: ignore[misc]
+    return [(i + 1, values[i]) for i in sorted(kept)]
 
 
 def test_a_short_history_comes_whole(run: Run) -> None:
@@ -136,5 +136,5 @@ def test_curves_take_the_same_few_queries_however_many_metrics(
     make_history(run, num_steps=2_000, num_metrics=30)
 
     # Bounds, savepoint, settings, the points, release.
-    with django_assert_num_queries(5):  # type: ignore[operator]
+    with django_assert_num_queries(5):
         read_curves(run, run.metric_names)
