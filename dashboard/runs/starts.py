@@ -64,8 +64,9 @@ class Offered:
     title: str
 
 
-def offer_presets() -> list[Offered]:
-    return [Offered(name, load_preset(name).title) for name in preset_names()]
+@cache
+def offer_presets() -> tuple[Offered, ...]:
+    return tuple(Offered(name, load_preset(name).title) for name in preset_names())
 
 
 def offer_starters(starters: list[StarterModel]) -> list[Offered]:
