@@ -135,7 +135,7 @@ def _show(
         "unknown_start": unknown,
         "presets": offer_presets(),
         "starter_settings": offer_starters(form.choices.starters),
-        "kept": [(name, kept) for name, kept in _kept(form) if kept],
+        "kept": _kept(form),
         "wanted_sentence": recipe_sentence(wanted) if wanted else "",
         "idle_table": describe_idle(),
         "phases_example": EXAMPLE,
@@ -145,14 +145,15 @@ def _show(
     return render(request, "runs/launch.html", context, status=status)
 
 
-def _kept(form: LaunchForm) -> list[tuple[str, str]]:
+def _kept(form: LaunchForm) -> dict[str, str]:
     """What stays chosen when the settings begin anew."""
-    return [
-        ("name", form.name),
-        ("model", form.model_path),
-        ("dataset", form.dataset),
-        ("recipe", form.recipe),
-    ]
+    chosen = {
+        "name": form.name,
+        "model": form.model_path,
+        "dataset": form.dataset,
+        "recipe": form.recipe,
+    }
+    return {name: text for name, text in chosen.items() if text}
 
 
 def _start(query: Mapping[str, str], team: Team, choices: Choices) -> tuple[Start, str]:
