@@ -78,8 +78,8 @@ class BoundPart:
     @property
     def num_set(self) -> int:
         """What a start other than the defaults brought along."""
-        return sum(bound.is_changed for bound in self.fields) - sum(
-            bound.differs_from_start and bound.is_changed for bound in self.fields
+        return sum(
+            bound.is_changed and not bound.differs_from_start for bound in self.fields
         )
 
     @property

@@ -21,8 +21,8 @@ CONTROLS = {
     "evaluation.sets": "keeps_eval_sets",
     "phases": "phases",
 }
-# How complaints begin that are about phases as a whole.
 MAX_ERRORS = 200  # nobody reads more
+# How complaints begin that are about phases as a whole.
 OF_PHASES = ('Phase "', "The phases have")
 
 

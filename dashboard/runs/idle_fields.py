@@ -6,8 +6,11 @@ follow what is typed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dashboard.runs.config_fields import all_fields
 
 ZERO = ("0",)
 EMPTY = ("",)
@@ -172,30 +175,16 @@ def find_idle(texts: Mapping[str, str]) -> dict[str, str]:
     """The settings without effect in a form of these texts, and why."""
     found: dict[str, str] = {}
     for idle in IDLE:
-        if all(_is_one_of(texts[path], values) for path, values in idle.when.items()):
+        if all(_is_one_of(path, texts[path], idle.when[path]) for path in idle.when):
             for path in idle.paths:
                 found.setdefault(path, idle.reason)
     return found
 
 
-def _is_one_of(text: str, values: tuple[str, ...]) -> bool:
-    return any(_means(text.strip(), value) for value in values)
+def _is_one_of(path: str, text: str, values: tuple[str, ...]) -> bool:
+    return any(all_fields()[path].is_same(text, value) for value in values)
 
 
-def _means(text: str, value: str) -> bool:
-    if text == value:
-        return True
-    try:
-        return float(text) == float(value)
-    except ValueError:
-        return False
-
-
-def describe_idle() -> list[dict[str, object]]:
+def describe_idle() -> list[dict[str, Any]]:
     """The table as launch.js reads it."""
-    return list(_describe())
-
-
-def _describe() -> Iterator[dict[str, object]]:
-    for idle in IDLE:
-        yield {"paths": idle.paths, "when": dict(idle.when), "reason": idle.reason}
+    return [asdict(idle) for idle in IDLE]

@@ -8,4 +8,4 @@ Interval = tuple[float, float]
 
 def is_bound(metric: str) -> bool:
     """Whether it is an end of another metric's interval, and is shown with that."""
-    return metric.startswith("eval/") and metric.endswith(("/low", "/high"))
+    return metric.startswith("eval/") and metric.rpartition("/")[2] in ENDS
