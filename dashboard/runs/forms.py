@@ -166,7 +166,7 @@ class LaunchForm:
         if dataset and not self.problems:
             config = RunConfig.model_validate(tree)
             check_rows(config, dataset, self.problems)
-            check_files(config, self.eval_sets, self.problems)
+            check_files(config, self.problems)
         if self.problems or dataset is None or recipe is None:
             return None
         return Launch(

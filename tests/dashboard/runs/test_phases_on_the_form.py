@@ -184,6 +184,76 @@ def test_phases_make_no_worker_read_a_file_or_send_it_away(
     assert "Put it there" in _beside(page, "field-reference-token_file")[0]
 
 
+def test_what_the_form_holds_is_blamed_once_however_many_phases_use_it(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    form = filled | {
+        "phases": '[{"name": "a", "num_steps": 40}, {"name": "b", "num_steps": 60}]',
+        "rollout.prompts_per_step": "137",
+        "reference.kind": "server",
+        "reference.url": "http://127.0.0.1:8600",
+        "reference.token_file": "/etc/passwd",
+    }
+
+    _, page = _post(alice_client, team, form)
+
+    assert len(_beside(page, "field-reference-token_file")) == 1
+    assert len(_beside(page, "field-rollout-prompts_per_step")) == 1
+    assert _beside(page, "phases") == []
+
+
+def test_what_a_phase_changes_is_blamed_on_it_by_name(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    server = 'kind = "server", url = "http://x", token_file = "/etc/passwd"'
+    phases = f"""
+        [[phases]]
+        name = "small"
+        num_steps = 40
+
+        [[phases]]
+        name = "wide"
+        num_steps = 60
+        changes.rollout.prompts_per_step = 137
+        changes.reference = {{ {server} }}
+    """
+
+    _, page = _post(alice_client, team, filled | {"phases": phases})
+
+    prompts, token = _beside(page, "phases")
+    assert prompts.startswith('Phase "wide": A step takes 137 distinct prompts')
+    assert token.startswith('Phase "wide": A token for a reference server')
+    assert _beside(page, "field-rollout-prompts_per_step") == []
+    assert _beside(page, "field-reference-token_file") == []
+
+
+def test_a_setting_that_every_phase_changes_is_not_blamed(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    phase = '[[phases]]\nname = "a"\nnum_steps = 100\n'
+    form = filled | {
+        "phases": phase + "changes.rollout.prompts_per_step = 8",
+        "rollout.prompts_per_step": "137",
+    }
+
+    status, _ = _post(alice_client, team, form)
+
+    assert status == 302
+
+
+def test_a_phase_that_reads_the_missing_column_is_named(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    bare = make_dataset(team, "bare")
+    form = filled | {"dataset": bare.pk, "phases": EXAMPLE, "optim.num_steps": "200"}
+
+    _, page = _post(alice_client, team, form)
+
+    (told,) = _beside(page, "field-data-completion_column")
+    assert told.startswith('Phase "sft": The completions come from the dataset')
+    assert _beside(page, "phases") == []
+
+
 def test_completions_from_the_dataset_need_their_column(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
