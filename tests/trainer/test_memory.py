@@ -2,126 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    GPT2Config,
-    LlamaConfig,
-    PreTrainedConfig,
-    Qwen2Config,
-    Qwen3Config,
-    Qwen3MoeConfig,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
-from tests.trainer.tiny import ROOT, config_tree, run_trainer, write_config
+from tests.trainer.sizes import LLAMA, SIZES, config_of
+from tests.trainer.tiny import config_tree
 from trainer.adapters import add_adapters
 from trainer.config import ModelConfig, RunConfig
-from trainer.dimensions import Dimensions, dimensions_of
 from trainer.memory import MemoryEstimate, estimate
-from trainer.memory_table import table
 
 SERVER = {"kind": "server", "url": "http://127.0.0.1:1", "token_file": "t"}
-SIZES: dict[str, Any] = {
-    "hidden_size": 64,
-    "intermediate_size": 176,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 1_000,
-    "head_dim": 16,
-}
-# The same by hand: layers 3 x (attention 64 x (64 + 32 + 32 + 64) + MLP 3 x 64 x 176),
+# LLAMA's by hand: layers 3 x (attention 64 x (64 + 32 + 32 + 64) + MLP 3 x 64 x 176),
 # embedding 1000 x 64, norms 7 x 64.
 NUM_LINEAR = 3 * (64 * 192 + 3 * 64 * 176)
 NUM_TIED = NUM_LINEAR + 64_000 + 7 * 64
-LLAMA = SIZES | {"model_type": "llama", "tie_word_embeddings": True}
-
-
-def config_of(**parts: Any) -> RunConfig:
-    """Micro-batches of 2 sequences of 48 tokens, 8 sequences an update."""
-    tree = config_tree(
-        Path("nowhere"),
-        Path("rows.jsonl"),
-        **{
-            "data": {"max_prompt_tokens": 16},
-            "rollout": {
-                "prompts_per_step": 4,
-                "group_size": 2,
-                "max_new_tokens": 32,
-            },
-            "optim": {"num_steps": 1, "micro_batch_tokens": 100},
-            "evaluation": {"every_steps": 0},
-        }
-        | parts,
-    )
-    return RunConfig.model_validate(tree)
 
 
 def of(model_config: dict[str, Any] = LLAMA, /, **parts: Any) -> MemoryEstimate:
     return estimate(config_of(**parts), model_config)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        LlamaConfig(**SIZES),
-        LlamaConfig(**SIZES, tie_word_embeddings=True),
-        Qwen2Config(**SIZES),
-        Qwen3Config(**SIZES),
-        GPT2Config(n_embd=64, n_layer=3, n_head=4, vocab_size=1_000, n_positions=128),
-        Qwen3MoeConfig(
-            **SIZES, moe_intermediate_size=48, num_experts=8, num_experts_per_tok=2
-        ),
-    ],
-    ids=lambda config: config.model_type,
-)
-def test_the_number_of_weights_is_that_of_the_model(config: PreTrainedConfig) -> None:
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-
-    sizes = dimensions_of(config.to_dict())
-
-    assert sizes.num_parameters == pytest.approx(model.num_parameters(), rel=0.01)
-
-
-def test_published_sizes_are_met() -> None:
-    # Qwen2.5-7B and Llama-3.2-1B as their model cards give them: 7.61 and 1.24 billion
-    qwen = dimensions_of(
-        {
-            "model_type": "qwen2",
-            "hidden_size": 3_584,
-            "intermediate_size": 18_944,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 28,
-            "num_key_value_heads": 4,
-            "vocab_size": 152_064,
-            "tie_word_embeddings": False,
-        }
-    )
-    llama = dimensions_of(
-        {
-            "model_type": "llama",
-            "hidden_size": 2_048,
-            "intermediate_size": 8_192,
-            "num_hidden_layers": 16,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "head_dim": 64,
-            "vocab_size": 128_256,
-            "tie_word_embeddings": True,
-        }
-    )
-
-    assert round(qwen.num_parameters / 1e9, 1) == 7.6
-    assert round(llama.num_parameters / 1e9, 2) == 1.24
 
 
 def saved_bytes(model: Any, tokens: torch.Tensor) -> int:
@@ -379,31 +281,6 @@ def test_a_model_of_unknown_size_is_named(missing: str) -> None:
         of(config)
 
 
-def test_a_text_model_inside_another_is_found() -> None:
-    assert dimensions_of({"model_type": "seer", "text_config": LLAMA}) == dimensions_of(
-        LLAMA
-    )
-
-
-def test_the_worked_example_holds() -> None:
-    sizes = Dimensions(
-        layers=2,
-        hidden=8,
-        heads=2,
-        kv_heads=1,
-        head_size=4,
-        inner=16,
-        vocabulary=100,
-        positions=0,
-        is_gated=True,
-        is_tied=True,
-    )
-
-    assert f".num_parameters\n    {sizes.num_parameters}\n" in (
-        Dimensions.__doc__ or ""
-    )
-
-
 def test_it_reads_the_models_folder(model_folder: Path, rows_path: Path) -> None:
     config = RunConfig.model_validate(config_tree(model_folder, rows_path))
     model = AutoModelForCausalLM.from_pretrained(model_folder)
@@ -411,64 +288,3 @@ def test_it_reads_the_models_folder(model_folder: Path, rows_path: Path) -> None
     found = estimate(config)
 
     assert found.weights == pytest.approx(4 * model.num_parameters(), rel=0.02)
-
-
-def test_the_command_prints_a_table(
-    tmp_path: Path,
-    model_folder: Path,
-    rows_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    tree = config_tree(model_folder, rows_path)
-
-    done = run_trainer("memory", write_config(tmp_path, tree))
-
-    assert done.returncode == 0
-    out = capsys.readouterr().out
-    for part in ("weights", "optimizer", "activations", "kv cache", "a PPO critic"):
-        assert part in out
-    assert "KiB" in out
-
-
-def test_the_tables_units_are_right() -> None:
-    found = MemoryEstimate(
-        weights=3 * 2**30,
-        master_weights=0,
-        optimizer=1_536 * 2**10,
-        reference=0,
-        gradients=1_023,
-        activations=0,
-        logits=0,
-        kv_cache=0,
-        sampling=0,
-        ppo_critic=0,
-    )
-
-    lines = [line.split() for line in table(config_of(), found).splitlines()]
-
-    assert ["weights", "3.0", "GiB"] in lines
-    assert ["optimizer", "1.5", "MiB"] in lines
-    assert ["gradients", "1023", "B"] in lines
-
-
-def test_a_model_that_is_not_here_is_told(tmp_path: Path, rows_path: Path) -> None:
-    tree = config_tree(tmp_path / "no-model", rows_path)
-
-    done = run_trainer("memory", write_config(tmp_path, tree))
-
-    assert done.returncode == 2
-    assert "set model.path to one" in done.stderr
-
-
-def test_it_loads_no_torch() -> None:
-    importlib.import_module("trainer.memory_table")
-    script = (
-        "import sys, trainer.memory_table\n"
-        "assert not {'torch', 'transformers'} & set(sys.modules), 'torch was loaded'"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
-    )
-
-    assert done.returncode == 0, done.stderr

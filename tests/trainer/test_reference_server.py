@@ -7,10 +7,8 @@ import json
 import os
 import re
 import signal
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +25,13 @@ from tests.trainer.tiny import (
     write_config,
     write_model,
 )
-from trainer.batch import MicroBatch
+from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
 from trainer.fingerprint import model_fingerprint
 from trainer.policy import Policy
 from trainer.reference import make_reference
-from trainer.references.addresses import is_private
-from trainer.references.batching import Answerer, Busy
 from trainer.references.client import ServerReference
 from trainer.references.token import read_or_make_token, read_token
-from trainer.references.wire import Question, pack_question, unpack_question
 
 
 class Server:
@@ -197,211 +192,6 @@ def test_what_is_no_question_is_answered_with_a_sentence(
     assert words in json.loads(reply)["error"]
 
 
-def question(**changes: Any) -> Question:
-    fields: dict[str, Any] = {
-        "input_ids": torch.tensor([[2, 3, 4]]),
-        "places": torch.tensor([0, 1]),
-        "targets": torch.tensor([3, 4]),
-        "temperature": 1.0,
-    }
-    return Question(**(fields | changes))
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"input_ids": torch.tensor([[2, 36, 4]])}, "input_ids must be at least 0 and"),
-        ({"input_ids": torch.tensor([[2, -1, 4]])}, "below 36; got -1 to 4"),
-        ({"input_ids": torch.tensor([2, 3, 4])}, "must be [B, L]"),
-        ({"input_ids": torch.zeros(0, 3)}, "must be [B, L] and not empty"),
-        ({"input_ids": torch.zeros(1, 9)}, "longer than this model's 8"),
-        ({"places": torch.tensor([0, 3])}, "places must be at least 0 and below 3"),
-        ({"targets": torch.tensor([3, 99])}, "targets must be at least 0"),
-        ({"targets": torch.tensor([3])}, "places and targets [N]"),
-        ({"places": torch.tensor([0.0, 1.0])}, "must be whole numbers"),
-        ({"temperature": 0.0}, "temperature must be one number above 0"),
-        ({"temperature": float("nan")}, "temperature must be one number above 0"),
-        ({"temperature": float("inf")}, "temperature must be one number above 0"),
-    ],
-)
-def test_a_question_the_model_cannot_take_is_refused(
-    changes: dict[str, Any], words: str
-) -> None:
-    body = pack_question(question(**changes))
-
-    with pytest.raises(ValueError, match=re.escape(words)):
-        unpack_question(body, vocabulary=36, max_length=8)
-
-
-def test_a_question_arrives_as_it_was_sent() -> None:
-    sent = question(temperature=0.1)
-
-    got = unpack_question(pack_question(sent), vocabulary=36, max_length=8)
-
-    assert torch.equal(got.input_ids, sent.input_ids)
-    assert torch.equal(got.places, sent.places)
-    assert torch.equal(got.targets, sent.targets)
-    assert got.temperature == sent.temperature
-
-
-class SlowModel:
-    """A model that waits in its first pass until it is let go."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.head, self.logit_scale = policy.head, policy.logit_scale
-        self.device = policy.device
-        self.shapes: list[tuple[int, ...]] = []
-        self.is_in, self.may_go = threading.Event(), threading.Event()
-        self._policy = policy
-
-    def body(self, input_ids: torch.Tensor, **options: Any) -> Any:
-        self.shapes.append(tuple(input_ids.shape))
-        self.is_in.set()
-        assert self.may_go.wait(20)
-        return self._policy.body(input_ids=input_ids, **options)
-
-
-def ask_together(
-    policy: Policy, questions: list[Question], *, max_tokens: int
-) -> tuple[list[torch.Tensor], list[tuple[int, ...]]]:
-    """Answers and shapes of passes when all but the first wait at the same time."""
-    model = SlowModel(policy)
-    answerer = Answerer(model, max_tokens=max_tokens)
-    answers: dict[int, torch.Tensor] = {}
-    threads = [
-        threading.Thread(target=lambda k=k, q=q: answers.update({k: answerer.ask(q)}))
-        for k, q in enumerate(questions)
-    ]
-    try:
-        threads[0].start()
-        assert model.is_in.wait(20)
-        for waiting, thread in enumerate(threads[1:], start=1):
-            thread.start()
-            wait_until(lambda n=waiting: answerer._waiting.qsize() >= n)
-        model.may_go.set()
-        for thread in threads:
-            thread.join(20)
-    finally:
-        model.may_go.set()
-        answerer.end()
-    return [answers[k] for k in range(len(questions))], model.shapes
-
-
-def cut_batch(policy: Policy) -> list[MicroBatch]:
-    return cut(make_batch(12), policy, max_tokens=40)
-
-
-def questions_of(policy: Policy) -> list[Question]:
-    return [
-        Question(
-            input_ids=micro.input_ids,
-            places=micro.places,
-            targets=micro.targets,
-            temperature=0.8,
-        )
-        for micro in cut_batch(policy)
-    ]
-
-
-def test_questions_that_wait_together_go_through_the_model_together(
-    policy: Policy,
-) -> None:
-    questions = questions_of(policy)
-    assert len(questions) > 3
-
-    answers, shapes = ask_together(policy, questions, max_tokens=10_000)
-
-    rows = sum(len(q.input_ids) for q in questions[1:])
-    longest = max(q.input_ids.shape[1] for q in questions[1:])
-    assert shapes == [tuple(questions[0].input_ids.shape), (rows, longest)]
-    for micro, answer in zip(cut_batch(policy), answers, strict=True):
-        with torch.no_grad():
-            logprobs, _ = policy.logprobs(micro, temperature=0.8)
-        expected = logprobs.flatten()[micro.slots]
-        torch.testing.assert_close(answer, expected, atol=1e-6, rtol=0)
-
-
-def test_no_pass_is_larger_than_allowed(policy: Policy) -> None:
-    questions = questions_of(policy)
-
-    answers, shapes = ask_together(policy, questions, max_tokens=48)
-    wide, _ = ask_together(policy, questions, max_tokens=10_000)
-
-    assert all(rows * length <= 48 for rows, length in shapes)
-    assert len(shapes) > 2
-    for one, other in zip(answers, wide, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
-
-
-def test_a_short_question_is_not_padded_to_a_long_one_beyond_the_budget(
-    policy: Policy,
-) -> None:
-    long = question(input_ids=torch.full((1, 40), 3))
-
-    _, shapes = ask_together(policy, [question(), question(), long], max_tokens=48)
-
-    assert shapes == [(1, 3), (1, 3), (1, 40)]
-
-
-def test_a_question_larger_than_a_pass_is_cut_by_rows(policy: Policy) -> None:
-    (asked, *_) = questions_of(policy)
-    num_rows, length = asked.input_ids.shape
-    assert num_rows > 1
-
-    (answer,), shapes = ask_together(policy, [asked], max_tokens=1)
-
-    assert shapes == [(1, length)] * num_rows
-    (whole,), _ = ask_together(policy, [asked], max_tokens=10_000)
-    torch.testing.assert_close(answer, whole, atol=1e-6, rtol=0)
-
-
-def test_questions_of_different_temperature_are_not_mixed(policy: Policy) -> None:
-    first, second = question(temperature=0.5), question(temperature=2.0)
-
-    answers, shapes = ask_together(policy, [first, first, second], max_tokens=10_000)
-
-    assert len(shapes) == 3
-    assert not torch.allclose(answers[1], answers[2])
-    assert torch.equal(answers[0], answers[1])
-
-
-def test_more_questions_than_can_wait_are_sent_away(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trainer.references.batching._MAX_WAITING", 1)
-    model = SlowModel(policy)
-    answerer = Answerer(model, max_tokens=100)
-    threads = [
-        threading.Thread(target=answerer.ask, args=(question(),)) for _ in range(2)
-    ]
-    try:
-        threads[0].start()
-        assert model.is_in.wait(20)
-        threads[1].start()
-        wait_until(lambda: answerer._waiting.qsize() >= 1)
-        with pytest.raises(Busy):
-            answerer.ask(question())
-    finally:
-        model.may_go.set()
-        for thread in threads:
-            thread.join(20)
-        answerer.end()
-
-
-def test_a_model_that_fails_says_so_and_goes_on(policy: Policy) -> None:
-    model = SlowModel(policy)
-    model.may_go.set()
-    whole, model.body = model.body, None
-    answerer = Answerer(model, max_tokens=100)
-    try:
-        with pytest.raises(ValueError, match="TypeError"):
-            answerer.ask(question())
-        model.body = whole
-        assert answerer.ask(question()).shape == (2,)
-    finally:
-        answerer.end()
-
-
 def test_another_model_is_refused_before_the_run_starts(
     tmp_path: Path, server: Server, rows_path: Path, policy: Policy
 ) -> None:
@@ -455,130 +245,6 @@ def test_a_server_needs_a_token_file(
 
     with pytest.raises(ValueError, match=r"Set reference\.token_file"):
         make_reference(RunConfig.model_validate(tree), policy)
-
-
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-def client(url: str, *, patience: float = 1.0) -> ServerReference:
-    return ServerReference(
-        url, token="0123456789abcdef", fingerprint="x", patience_seconds=patience
-    )
-
-
-def test_a_server_that_stays_away_is_waited_for_and_then_named(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    url = f"http://127.0.0.1:{unused_port()}"
-    started = time.monotonic()
-
-    with pytest.raises(ValueError, match=r"has been away for \d+ s \(Connection") as e:
-        client(url).check_model()
-
-    assert time.monotonic() - started > 0.4
-    assert "Start it again with `python -m trainer reference`" in str(e.value)
-    assert capsys.readouterr().out.count("waiting for the reference server") == 1
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"",
-        b"SSH-2.0-OpenSSH\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf",
-        b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\n{}",
-    ],
-)
-def test_half_answers_are_asked_for_again(said: bytes) -> None:
-    with talker(said) as url, pytest.raises(ValueError, match="has been away for"):
-        client(url).check_model()
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "is no reference server"),
-        (b"HTTP/1.1 302 Go\r\nLocation: http://e.org\r\n\r\n", "refused with 302"),
-        (b"HTTP/1.1 500 No\r\n\r\n{", "refused with 500: it gave no reason"),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n" + b"x" * 999_999,
-            "larger than",
-        ),
-    ],
-)
-def test_other_answers_are_refused_at_once(said: bytes, words: str) -> None:
-    with talker(said) as url, pytest.raises(ValueError, match=words):
-        client(url, patience=60).check_model()
-
-
-class talker:
-    """Something on loopback that says the same to everyone."""
-
-    def __init__(self, said: bytes) -> None:
-        self._said = said
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self._thread = threading.Thread(target=self._talk)
-
-    def __enter__(self) -> str:
-        self._thread.start()
-        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-
-    def __exit__(self, *args: object) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join(20)
-
-    def _talk(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            with connection:
-                connection.recv(65_536)
-                connection.sendall(self._said)
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("127.0.0.1:8600", "must look like"),
-        ("ftp://127.0.0.1", "must look like"),
-        ("http://", "must look like"),
-        ("http://127.0.0.1:99999", "must look like"),
-        ("http://127.0.0.1:8600/path", "must look like"),
-        ("http://me:secret@127.0.0.1:8600", "must look like"),
-        ("http://8.8.8.8:8600", "leads out of the private network"),
-        ("https://8.8.8.8:8600", "leads out of the private network"),
-    ],
-)
-def test_an_address_that_cannot_be_used_is_refused(url: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        client(url)
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        ("127.0.0.1", True),
-        ("localhost", True),
-        ("::1", True),
-        ("10.1.2.3", True),
-        ("192.168.0.9", True),
-        ("fd00::1", True),
-        ("8.8.8.8", False),
-        ("0.0.0.0", False),  # noqa: S104 - that is what is refused
-        ("::", False),
-        ("169.254.169.254", False),
-        ("fe80::1", False),
-    ],
-)
-def test_what_a_private_address_is(host: str, expected: bool) -> None:
-    assert is_private(host) is expected
 
 
 def test_a_server_does_not_listen_to_the_world(tmp_path: Path) -> None:
@@ -692,11 +358,3 @@ def _num_steps(out: Path) -> int:
 
 def wait_for(path: Path, text: str) -> None:
     wait_until(lambda: path.exists() and text in path.read_text())
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Look often: nothing tells of another process's file or a queue's length."""
-    deadline = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.005)

@@ -1,0 +1,136 @@
+"""A reference server that is away, no such server, or out of reach."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from trainer.references.addresses import is_private
+from trainer.references.client import ServerReference
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def client(url: str, *, patience: float = 1.0) -> ServerReference:
+    return ServerReference(
+        url, token="0123456789abcdef", fingerprint="x", patience_seconds=patience
+    )
+
+
+def test_a_server_that_stays_away_is_waited_for_and_then_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url = f"http://127.0.0.1:{unused_port()}"
+    started = time.monotonic()
+
+    with pytest.raises(ValueError, match=r"has been away for \d+ s \(Connection") as e:
+        client(url).check_model()
+
+    assert time.monotonic() - started > 0.4
+    assert "Start it again with `python -m trainer reference`" in str(e.value)
+    assert capsys.readouterr().out.count("waiting for the reference server") == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf",
+        b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\n{}",
+    ],
+)
+def test_half_answers_are_asked_for_again(said: bytes) -> None:
+    with talker(said) as url, pytest.raises(ValueError, match="has been away for"):
+        client(url).check_model()
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "is no reference server"),
+        (b"HTTP/1.1 302 Go\r\nLocation: http://e.org\r\n\r\n", "refused with 302"),
+        (b"HTTP/1.1 500 No\r\n\r\n{", "refused with 500: it gave no reason"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n" + b"x" * 999_999,
+            "larger than",
+        ),
+    ],
+)
+def test_other_answers_are_refused_at_once(said: bytes, words: str) -> None:
+    with talker(said) as url, pytest.raises(ValueError, match=words):
+        client(url, patience=60).check_model()
+
+
+class talker:
+    """Something on loopback that says the same to everyone."""
+
+    def __init__(self, said: bytes) -> None:
+        self._said = said
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._talk)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def __exit__(self, *args: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(20)
+
+    def _talk(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(self._said)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("127.0.0.1:8600", "must look like"),
+        ("ftp://127.0.0.1", "must look like"),
+        ("http://", "must look like"),
+        ("http://127.0.0.1:99999", "must look like"),
+        ("http://127.0.0.1:8600/path", "must look like"),
+        ("http://me:secret@127.0.0.1:8600", "must look like"),
+        ("http://8.8.8.8:8600", "leads out of the private network"),
+        ("https://8.8.8.8:8600", "leads out of the private network"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused(url: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        client(url)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        ("10.1.2.3", True),
+        ("192.168.0.9", True),
+        ("fd00::1", True),
+        ("8.8.8.8", False),
+        ("0.0.0.0", False),  # noqa: S104 - that is what is refused
+        ("::", False),
+        ("169.254.169.254", False),
+        ("fe80::1", False),
+    ],
+)
+def test_what_a_private_address_is(host: str, expected: bool) -> None:
+    assert is_private(host) is expected
