@@ -102,8 +102,9 @@ def measure(
     num_steps: int,
 ) -> list[Gaps]:
     """Steps with a learning rate of 0, each with its differences printed."""
-    config = config.model_copy(update={"loss": LossConfig()})
-    order = data_order(config.stages[0], num_rows=len(prompts))
+    stage = config.stages[0]
+    config = _plain(stage.config)
+    order = data_order(stage, num_rows=len(prompts))
     source, optimizer = EngineSource(engine, config), Optimizer(policy, config.optim)
     budget = MemoryBudget(
         config.optim.micro_batch_tokens,
@@ -131,6 +132,12 @@ def measure(
         gaps.append(Gaps.of(result.statistics.mismatch))
         say(_line(step, gaps[-1]))
     return gaps
+
+
+def _plain(config: RunConfig) -> RunConfig:
+    """The configuration with log-probs that are those of sampling, if all agrees."""
+    rollout = config.rollout.model_copy(update={"logprob_temperature": None})
+    return config.model_copy(update={"loss": LossConfig(), "rollout": rollout})
 
 
 def verdict(gaps: Sequence[Gaps], *, limit: float) -> str | None:

@@ -66,6 +66,35 @@ def test_this_engine_and_this_trainer_agree(
     assert told[3].startswith("ok:")
 
 
+def test_what_a_system_compares_with_on_purpose_is_no_drift(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    rollout = {"temperature": 0.7, "logprob_temperature": 1.0}
+    tree = config_tree(model_folder, rows_path, rollout=rollout)
+
+    done = run_trainer("drift", write_config(tmp_path, tree), "--steps", 1)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_chain_of_phases_is_compared_as_it_begins(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    pairs = {
+        "advantage": {"credit": "preference"},
+        "loss": {"surrogate": "reinforce", "aggregation": "sequence_mean_token_sum"},
+    }
+    tree = config_tree(model_folder, rows_path, optim={"num_steps": 2})
+    tree["phases"] = [
+        {"name": "grpo", "num_steps": 1},
+        {"name": "dpo", "num_steps": 1, "changes": pairs},
+    ]
+
+    done = run_trainer("drift", write_config(tmp_path, tree), "--steps", 1)
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_engine_at_another_temperature_is_found_out(
     model_folder: Path,
     rows_path: Path,
