@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainer.config import RunConfig
+from trainer.config.run import Stage
 from trainer.dimensions import Dimensions
 
 _FLOAT32 = 4
@@ -23,11 +24,12 @@ _CACHE_BLOCK = 64
 
 
 class Footprint:
-    """A model's sizes with what a configuration does to them."""
+    """A model's sizes with what a run or phase does to them."""
 
-    def __init__(self, sizes: Dimensions, config: RunConfig, *, on_gpu: bool) -> None:
+    def __init__(self, sizes: Dimensions, stage: Stage, *, on_gpu: bool) -> None:
         self._sizes = sizes
-        self._config = config
+        self._stage = stage
+        config = self._config = stage.config
         self._each = _bytes_each(config, on_gpu=on_gpu)  # of a weight, an activation
         self._has_adapters = config.model.lora_rank > 0
         length = config.data.max_prompt_tokens + config.rollout.max_new_tokens
@@ -66,17 +68,11 @@ class Footprint:
     @property
     def reference(self) -> int:
         """Further copies of the model that stand still, or follow in steps."""
-        reference = self._config.reference
-        kind = reference.kind
-        if kind == "auto":
-            wanted = self._config.loss.kl_coef > 0 and not self._has_adapters
-            kind = "frozen" if wanted else "none"
         copies, whole = 0, self._sizes.num_parameters
-        if kind == "frozen":
-            moves = reference.reset_every_steps or reference.mix_every_steps
+        if self._stage.reference_kind == "frozen":
             # 4 bits cannot take over what was trained
-            copies = self._each * whole if moves else self._base
-            if reference.mix_every_steps and self._each < _FLOAT32:
+            copies = self._each * whole if self._stage.reference_moves else self._base
+            if self._config.reference.mix_every_steps and self._each < _FLOAT32:
                 copies += _FLOAT32 * whole
         if self._config.rollout.source == "start":
             copies += self._base

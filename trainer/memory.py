@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer.config import RunConfig
+from trainer.config.run import Stage
 from trainer.dimensions import Dimensions, dimensions_of, read_dimensions
 from trainer.footprint import Footprint
 
@@ -23,6 +24,7 @@ class MemoryEstimate:
     what an allocator loses between its blocks.
     """
 
+    first_step: int  # of the phase that it is of
     weights: int
     master_weights: int  # float32 copies of trained weights kept in less
     optimizer: int
@@ -74,16 +76,17 @@ def estimate(
     else:
         sizes = dimensions_of(model_config)
     return max(
-        (_of_phase(stage.config, sizes, on_gpu=on_gpu) for stage in config.stages),
+        (_of_stage(stage, sizes, on_gpu=on_gpu) for stage in config.stages),
         key=lambda found: found.total,
     )
 
 
-def _of_phase(config: RunConfig, sizes: Dimensions, *, on_gpu: bool) -> MemoryEstimate:
-    model = Footprint(sizes, config, on_gpu=on_gpu)
+def _of_stage(stage: Stage, sizes: Dimensions, *, on_gpu: bool) -> MemoryEstimate:
+    model = Footprint(sizes, stage, on_gpu=on_gpu)
     # A value head is a single row, so of the embeddings the critic has the input's.
-    critic = Footprint(replace(sizes, is_tied=True), config, on_gpu=on_gpu)
+    critic = Footprint(replace(sizes, is_tied=True), stage, on_gpu=on_gpu)
     return MemoryEstimate(
+        first_step=stage.first_step,
         weights=model.weights,
         master_weights=model.master_weights,
         optimizer=model.optimizer,

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from trainer.batch import MicroBatch
 from trainer.config import RunConfig
+from trainer.config.run import Stage
 from trainer.fingerprint import model_fingerprint
 from trainer.policy import Policy, load_policy
 from trainer.references.base import BaseReference
@@ -43,45 +44,46 @@ class Reference(Protocol):
 
 
 def make_reference(
-    config: RunConfig,
-    policy: Policy,
-    *,
-    saved: Path | None = None,
-    from_policy: bool = False,
+    stage: Stage, policy: Policy, *, saved: Path | None = None
 ) -> Reference | None:
-    """The reference that a configuration asks for; None where it asks for none.
+    """The reference that a run or phase asks for; None where it asks for none.
 
     Args:
-        config: of the run or of a phase.
+        stage: the phase, or the run where it has none. A frozen reference of a phase
+            that goes on from another one's weights is the policy as it is now, not the
+            starting model.
         policy: the policy it stands beside.
         saved: the folder that `save` wrote, when resuming with one that had moved.
-        from_policy: a frozen reference is the policy as it is now, not the starting
-            model; so it is for a phase that goes on from another one's weights.
 
     Raises:
         ValueError: the model cannot be loaded or the server cannot be used.
     """
-    kind = config.reference.kind
-    is_needed = config.loss.kl_coef > 0 or config.advantage.credit == "preference"
-    if kind == "none" or (kind == "auto" and not is_needed):
-        return None
-    # 4-bit weights cannot take up merged adapters
-    keeps_base = not from_policy or config.model.quantization != "none"
-    if kind == "base" or (kind == "auto" and policy.has_adapters and keeps_base):
-        return BaseReference(policy)
-    if kind == "server":
-        return _server_reference(config)
-    moves = config.reference.reset_every_steps or config.reference.mix_every_steps
-    start = load_start(config, will_move=bool(moves) or from_policy)
-    reference = FrozenReference(start, config.reference, has_moved=from_policy)
-    if saved is not None:
-        reference.restore(saved)
-    elif from_policy:
-        reference.become(policy)
-    return reference
+    config = stage.config
+    match stage.reference_kind:
+        case "none":
+            return None
+        case "base":
+            return BaseReference(policy)
+        case "server":
+            return reference_server(config)
+        case "frozen":
+            start = load_start(config, will_move=stage.reference_moves)
+            reference = FrozenReference(
+                start, config.reference, has_moved=stage.goes_on
+            )
+            if saved is not None:
+                reference.restore(saved)
+            elif stage.goes_on:
+                reference.become(policy)
+            return reference
 
 
-def _server_reference(config: RunConfig) -> ServerReference:
+def reference_server(config: RunConfig) -> ServerReference:
+    """The server that `config.reference` names, asked for its model.
+
+    Raises:
+        ValueError: it is not there, or holds another model.
+    """
     url, token_file = config.reference.url, config.reference.token_file
     assert url is not None
     assert token_file is not None

@@ -138,10 +138,7 @@ def enter_stage(
             TransformersEngine(start.policy, max_batch_rows=rows), config
         )
     reference = make_reference(
-        config,
-        policy,
-        saved=None if saved is None else saved_reference(saved),
-        from_policy=stage.first_step > 1,
+        stage, policy, saved=None if saved is None else saved_reference(saved)
     )
     state = StageState(
         stage=stage,
@@ -160,7 +157,7 @@ def enter_stage(
 def data_order(stage: Stage, *, num_rows: int) -> DataOrder:
     """The first phase's is that of a run without phases; each later one is its own."""
     config, seed = stage.config, stage.config.seed
-    if stage.first_step > 1:
+    if stage.goes_on:
         seed = derive(seed, "phase", stage.first_step)
     return DataOrder(
         num_rows=num_rows, prompts_per_step=config.rollout.prompts_per_step, seed=seed
@@ -169,7 +166,7 @@ def data_order(stage: Stage, *, num_rows: int) -> DataOrder:
 
 def _start(stage: Stage, policy: Policy, saved: Path | None) -> FrozenReference | None:
     """The weights that a later phase began with, where it samples from them."""
-    if stage.first_step == 1 or stage.config.rollout.source != "start":
+    if not stage.goes_on or stage.config.rollout.source != "start":
         return None
     start = FrozenReference(load_start(stage.config, will_move=True), ReferenceConfig())
     if saved is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ from trainer.config import ModelConfig, RunConfig
 from trainer.memory import MemoryEstimate, estimate
 
 SERVER = {"kind": "server", "url": "http://127.0.0.1:1", "token_file": "t"}
+PREFERENCE = {
+    "advantage": {"credit": "preference"},
+    "loss": {"surrogate": "reinforce"},
+}
 # LLAMA's by hand: layers 3 x (attention 64 x (64 + 32 + 32 + 64) + MLP 3 x 64 x 176),
 # embedding 1000 x 64, norms 7 x 64.
 NUM_LINEAR = 3 * (64 * 192 + 3 * 64 * 176)
@@ -151,6 +156,7 @@ def test_moments_of_eight_bits_take_a_quarter() -> None:
         ({"loss": {"kl_coef": 0.1}}, 4),
         ({"reference": {"kind": "frozen"}}, 4),
         ({"reference": SERVER}, 0),
+        (PREFERENCE, 4),
         ({"rollout": {"source": "start"}}, 4),
         ({"rollout": {"source": "start"}, "reference": {"kind": "frozen"}}, 8),
         (
@@ -164,6 +170,21 @@ def test_moments_of_eight_bits_take_a_quarter() -> None:
 )
 def test_copies_that_stand_still_are_counted(parts: dict[str, Any], each: int) -> None:
     assert of(**parts).reference == each * NUM_TIED
+
+
+def test_a_later_phase_has_a_copy_of_what_its_adapters_began_with() -> None:
+    adapted = {
+        "model": {"lora_rank": 4, "dtype": "bfloat16"},
+        "loss": {"kl_coef": 0.1},
+        "optim": {"num_steps": 6},
+    }
+    halves = [{"name": "first", "num_steps": 2}, {"name": "second", "num_steps": 4}]
+
+    assert of(**adapted).reference == 0
+    tree = config_of(**adapted).model_dump() | {"phases": halves}
+    found = estimate(RunConfig.model_validate(tree), LLAMA)
+    assert found.reference == 2 * NUM_TIED
+    assert found.first_step == 3
 
 
 def test_a_reference_that_moves_is_not_kept_in_four_bits() -> None:
@@ -235,15 +256,14 @@ def test_of_several_phases_the_largest_counts() -> None:
     large = small | {"name": "then", "changes": {"loss": {"kl_coef": 0.1}}}
     tree = config_of(optim={"num_steps": 2, "micro_batch_tokens": 100}).model_dump()
 
-    whole = {
-        tuple(p["name"] for p in phases): estimate(
-            RunConfig.model_validate(tree | {"phases": phases}), LLAMA
-        )
-        for phases in ([small, large], [large, small])
-    }
+    first, then = (
+        estimate(RunConfig.model_validate(tree | {"phases": phases}), LLAMA)
+        for phases in ([large, small], [small, large])
+    )
 
-    assert all(found.reference == 4 * NUM_TIED for found in whole.values())
-    assert len(set(whole.values())) == 1
+    assert (first.first_step, then.first_step) == (1, 2)
+    assert first == replace(then, first_step=1)
+    assert first.reference == 4 * NUM_TIED
 
 
 def test_held_out_prompts_are_sampled_too() -> None:

@@ -34,6 +34,7 @@ def test_the_command_prints_a_table(
 
 def test_the_tables_units_are_right() -> None:
     found = MemoryEstimate(
+        first_step=1,
         weights=3 * 2**30,
         master_weights=0,
         optimizer=1_536 * 2**10,

@@ -11,6 +11,7 @@ import torch
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.tiny import config_tree, write_model
 from trainer.config import ModelConfig, RunConfig
+from trainer.config.run import Stage
 from trainer.policy import Policy, load_policy
 from trainer.reference import Reference, make_reference
 from trainer.references.base import BaseReference
@@ -22,8 +23,9 @@ def config_of(model_folder: Path, rows_path: Path, **parts: Any) -> RunConfig:
     return RunConfig.model_validate(tree)
 
 
-def made(config: RunConfig, policy: Policy, **options: Any) -> Reference:
-    reference = make_reference(config, policy, **options)
+def made(config: RunConfig, policy: Policy, *, saved: Path | None = None) -> Reference:
+    (stage,) = config.stages
+    reference = make_reference(stage, policy, saved=saved)
     assert reference is not None
     return reference
 
@@ -55,7 +57,8 @@ def test_no_kl_needs_no_reference(
 ) -> None:
     config = RunConfig.model_validate(config_tree(model_folder, rows_path))
 
-    assert make_reference(config, policy) is None
+    (stage,) = config.stages
+    assert make_reference(stage, policy) is None
 
 
 def test_none_is_none_and_frozen_is_there_without_a_kl(
@@ -63,7 +66,8 @@ def test_none_is_none_and_frozen_is_there_without_a_kl(
 ) -> None:
     def of(kind: str) -> Reference | None:
         tree = config_tree(model_folder, rows_path, reference={"kind": kind})
-        return make_reference(RunConfig.model_validate(tree), policy)
+        (stage,) = RunConfig.model_validate(tree).stages
+        return make_reference(stage, policy)
 
     assert of("none") is None
     assert isinstance(of("frozen"), FrozenReference)
@@ -227,7 +231,7 @@ def test_the_saved_reference_of_another_model_is_refused(
     config = config_of(other, rows_path, reference=resets)
 
     with pytest.raises(ValueError, match="holds the reference of another model"):
-        make_reference(config, policy, saved=tmp_path / "reference")
+        made(config, policy, saved=tmp_path / "reference")
 
 
 def test_a_later_phase_may_start_from_the_policy_as_it_is(
@@ -236,9 +240,13 @@ def test_a_later_phase_may_start_from_the_policy_as_it_is(
     disturb(policy)
     here = logprobs_of(policy, policy)
 
-    reference = made(config_of(model_folder, rows_path), policy, from_policy=True)
+    config = config_of(model_folder, rows_path)
+    stage = Stage(name="later", first_step=2, config=config)
+
+    reference = make_reference(stage, policy)
     disturb(policy, seed=2)
 
+    assert reference is not None
     assert torch.equal(logprobs_of(reference, policy), here)
     assert reference.has_moved  # so that a checkpoint holds it
 
@@ -331,12 +339,12 @@ def test_a_frozen_reference_of_an_adapted_policy_takes_over_its_adapters(
 
 
 @pytest.mark.parametrize(
-    ("options", "reference", "expected"),
+    ("first_step", "reference", "expected"),
     [
-        ({}, {"kind": "frozen"}, "4bit"),
-        ({}, {"kind": "frozen", "reset_every_steps": 1}, "none"),
-        ({}, {"kind": "frozen", "mix_every_steps": 1}, "none"),
-        ({"from_policy": True}, {"kind": "frozen"}, "none"),
+        (1, {"kind": "frozen"}, "4bit"),
+        (1, {"kind": "frozen", "reset_every_steps": 1}, "none"),
+        (1, {"kind": "frozen", "mix_every_steps": 1}, "none"),
+        (2, {"kind": "frozen"}, "none"),
     ],
 )
 def test_only_a_reference_that_never_moves_is_kept_in_four_bits(
@@ -344,7 +352,7 @@ def test_only_a_reference_that_never_moves_is_kept_in_four_bits(
     rows_path: Path,
     policy: Policy,
     monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, Any],
+    first_step: int,
     reference: dict[str, Any],
     expected: str,
 ) -> None:
@@ -357,11 +365,8 @@ def test_only_a_reference_that_never_moves_is_kept_in_four_bits(
     monkeypatch.setattr("trainer.reference.load_policy", load)
     model = adapted(model_folder) | {"quantization": "4bit"}
 
-    made(
-        config_of(model_folder, rows_path, model=model, reference=reference),
-        policy,
-        **options,
-    )
+    config = config_of(model_folder, rows_path, model=model, reference=reference)
+    make_reference(Stage(name="", first_step=first_step, config=config), policy)
 
     assert [config.quantization for config in asked] == [expected]
 

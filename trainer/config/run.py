@@ -6,7 +6,7 @@ import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -117,6 +117,14 @@ class RunConfig(Part):
         return self.rollout.logprob_temperature or self.rollout.temperature
 
     @property
+    def has_reference(self) -> bool:
+        """Whether a model stands beside the policy for it to be measured against."""
+        kind = self.reference.kind
+        if kind == "auto":
+            return self.loss.kl_coef > 0 or self.advantage.credit == "preference"
+        return kind != "none"
+
+    @property
     def completions_per_step(self) -> int:
         return self.rollout.prompts_per_step * self.rollout.group_size
 
@@ -132,6 +140,34 @@ class Stage:
     @property
     def last_step(self) -> int:
         return self.first_step + self.config.optim.num_steps - 1
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it begins with another phase's weights."""
+        return self.first_step > 1
+
+    @property
+    def reference_kind(self) -> Literal["none", "base", "frozen", "server"]:
+        """What "auto" comes to.
+
+        Adapters switched off are the reference for nothing. They are not the weights
+        that a later phase begins with, so it has a copy of those; but 4-bit weights
+        cannot take up merged adapters.
+        """
+        kind, model = self.config.reference.kind, self.config.model
+        if kind != "auto":
+            return kind
+        if not self.config.has_reference:
+            return "none"
+        keeps_base = not self.goes_on or model.quantization != "none"
+        return "base" if model.lora_rank > 0 and keeps_base else "frozen"
+
+    @property
+    def reference_moves(self) -> bool:
+        """Whether a frozen reference takes over weights that were trained."""
+        reference = self.config.reference
+        often = reference.reset_every_steps or reference.mix_every_steps
+        return bool(often) or self.goes_on
 
 
 def load_config(path: Path) -> RunConfig:

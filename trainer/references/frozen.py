@@ -26,7 +26,6 @@ class FrozenReference:
     def __init__(
         self, model: Policy, config: ReferenceConfig, *, has_moved: bool = False
     ) -> None:
-        model.model.eval().requires_grad_(requires_grad=False)
         self.policy = model
         self.has_moved = has_moved
         self._config = config
