@@ -19,6 +19,7 @@ def tree(**parts: Any) -> dict[str, Any]:
     } | parts
 
 
+RULE = {"rules": [{"name": "length", "kind": "length"}]}
 OVERLONG = {"recipe": {"rules": [{"name": "overlong", "kind": "length"}]}}
 STEPS = OVERLONG | {
     "step_recipe": {"rules": [{"name": "step", "kind": "length", "weight": -2}]}
@@ -102,6 +103,20 @@ STEPS = OVERLONG | {
         (
             {"reward": OVERLONG | {"overlong_buffer_tokens": 9}},
             "Rename the rule",
+        ),
+        (
+            {
+                "reward": {"recipe": RULE, "overlong_buffer_tokens": 17},
+                "rollout": {"max_new_tokens": 16},
+            },
+            "does not fit into completions of at most 16",
+        ),
+        (
+            {
+                "loss": {"kl_in": "reward", "kl_coef": 0.1},
+                "rollout": {"source": "start"},
+            },
+            "by the starting model",
         ),
         ({"reward": OVERLONG | {"step_pattern": "(?=a)"}}, "RE2"),
         ({"evaluation": {"sets": {"AIME-24": "a"}}}, "cannot name a held-out set"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,6 @@ from trainer.rewards.spec import recipe_bounds
 
 if TYPE_CHECKING:
     from trainer.config.run import RunConfig
-
-_SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")  # part of metrics' names
 
 
 def complaints(config: RunConfig) -> Iterator[str]:
@@ -24,7 +21,6 @@ def complaints(config: RunConfig) -> Iterator[str]:
     yield from _steps(config)
     yield from _penalty(config)
     yield from _sampling(config)
-    yield from _evaluation(config)
 
 
 def _schedule(config: RunConfig) -> Iterator[str]:
@@ -119,6 +115,12 @@ def _kl(config: RunConfig) -> Iterator[str]:
             f'"{advantage.credit}", which does not compare total rewards. Use kl_in = '
             '"loss".'
         )
+    if penalised and config.rollout.source == "start":
+        yield (
+            'loss.kl_in = "reward" measures completions as they were sampled, and with '
+            'rollout.source = "start" that is by the starting model, whatever was '
+            'learnt since. Use kl_in = "loss".'
+        )
     if loss.kl_estimator == "full" and config.reference.kind == "server":
         yield (
             'loss.kl_estimator = "full" needs the reference\'s probabilities of the '
@@ -155,6 +157,16 @@ def _steps(config: RunConfig) -> Iterator[str]:
 
 def _penalty(config: RunConfig) -> Iterator[str]:
     names = [rule.name for rule in config.reward.recipe.rules]
+    buffer, longest = (
+        config.reward.overlong_buffer_tokens,
+        config.rollout.max_new_tokens,
+    )
+    if buffer > longest:
+        yield (
+            f"An overlong buffer of {buffer} tokens does not fit into completions of "
+            f"at most {longest}. Lower reward.overlong_buffer_tokens or raise "
+            "rollout.max_new_tokens."
+        )
     if config.reward.overlong_buffer_tokens > 0 and "overlong" in names:
         yield (
             'With reward.overlong_buffer_tokens above 0 the name "overlong" is the '
@@ -240,13 +252,3 @@ def _sampling(config: RunConfig) -> Iterator[str]:
             'rollout.source = "dataset" has one completion a row. Set '
             'rollout.group_size to 1 and dynamic_sampling to "off".'
         )
-
-
-def _evaluation(config: RunConfig) -> Iterator[str]:
-    for name in config.evaluation.sets:
-        if name == "heldout" or not _SET_NAME.fullmatch(name):
-            yield (
-                f'evaluation.sets has a set named "{name}". Name it with letters, '
-                "digits, dot, dash and underscore, at most 40, but not heldout, which "
-                "is the set split off data.rows."
-            )
