@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -141,14 +142,13 @@ def group_std(values: torch.Tensor, scored: torch.Tensor, *, ddof: int) -> torch
     return torch.where(_is_constant(values, scored), 0.0, variance.sqrt())
 
 
-def combined_advantages(
+def rule_advantages(
     rule_rewards: torch.Tensor, weights: Sequence[float], config: AdvantageConfig
 ) -> torch.Tensor:
-    """Advantages of several rules, weighted before or after they are compared.
+    """Σ w·A(r) over several rules, each compared by itself.
 
-    combine = "sum_then_normalize": A(Σ w·r), a completion's sum running over the rules
-    that scored it. "normalize_then_sum": Σ w·A(r) (arXiv:2601.05242, without its last
-    normalisation over the batch), so that a rule of small spread keeps its voice.
+    So a rule of small spread keeps its voice (arXiv:2601.05242, without its last
+    normalisation over the batch, which is `whiten`).
 
     Args:
         rule_rewards: float64 [P, G, R]; NaN where a rule gave no score.
@@ -162,11 +162,6 @@ def combined_advantages(
             f"Got rewards of shape {list(rule_rewards.shape)} and {len(weights)} "
             "weights; the shape must be [prompts, completions, rules]."
         )
-    scale = torch.tensor(list(weights), dtype=torch.float64)
-    if config.combine == "sum_then_normalize":
-        total = (rule_rewards.double() * scale).nansum(dim=2)
-        unscored = rule_rewards.isnan().all(dim=2)
-        return group_advantages(total.masked_fill(unscored, torch.nan), config)
     each = [
         weight * group_advantages(rule_rewards[:, :, place], config)
         for place, weight in enumerate(weights)
@@ -179,17 +174,21 @@ def process_advantages(
     step_ends: Sequence[Sequence[int]],
     num_tokens: Sequence[int],
     config: AdvantageConfig,
+    *,
+    group_size: int | None = None,
 ) -> list[torch.Tensor]:
-    """Token advantages of one group from the rewards of reasoning steps.
+    """Token advantages from the rewards of reasoning steps.
 
-    The step rewards of all completions are pooled and compared with one another; a
-    token's advantage is the sum over the steps that end after it (arXiv:2402.03300,
+    The step rewards of a group's completions are pooled and compared with one another;
+    a token's advantage is the sum over the steps that end after it (arXiv:2402.03300,
     section 4.1.3). Tokens behind the last step get 0.
 
     Args:
         step_rewards: per completion, one reward per step; NaN = no score.
         step_ends: per completion, the exclusive token offset where each step ends.
         num_tokens: tokens of each completion.
+        group_size: completions of each group, which stand one after another; None:
+            all are one group.
 
     Returns:
         One float64 tensor [num_tokens] per completion.
@@ -199,19 +198,29 @@ def process_advantages(
             completion's last token.
     """
     _check_steps(step_rewards, step_ends, num_tokens)
-    pooled = [reward for rewards in step_rewards for reward in rewards]
-    if not pooled:
+    size = group_size or max(len(step_rewards), 1)
+    pooled = [
+        [reward for rewards in step_rewards[first : first + size] for reward in rewards]
+        for first in range(0, len(step_rewards), size)
+    ]
+    width = max((len(rewards) for rewards in pooled), default=0)
+    if width == 0:
         return [torch.zeros(length, dtype=torch.float64) for length in num_tokens]
+    padded = [rewards + [math.nan] * (width - len(rewards)) for rewards in pooled]
     outcome = config.model_copy(update={"credit": "outcome"})
-    row = torch.tensor([pooled], dtype=torch.float64)
-    normalised = iter(group_advantages(row, outcome)[0].tolist())
+    compared = group_advantages(torch.tensor(padded, dtype=torch.float64), outcome)
+    values = (
+        value
+        for row, rewards in zip(compared.tolist(), pooled, strict=True)
+        for value in row[: len(rewards)]
+    )
     return [
-        spread_steps([next(normalised) for _ in ends], ends, num_tokens=length)
+        _spread_steps([next(values) for _ in ends], ends, num_tokens=length)
         for ends, length in zip(step_ends, num_tokens, strict=True)
     ]
 
 
-def spread_steps(
+def _spread_steps(
     values: Sequence[float], ends: Sequence[int], *, num_tokens: int
 ) -> torch.Tensor:
     """Each token's sum of the values of the steps that end after it, [num_tokens]."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from trainer.advantages import (
-    combined_advantages,
     group_advantages,
-    spread_steps,
+    process_advantages,
+    rule_advantages,
     whiten,
 )
 from trainer.config import RewardConfig, RunConfig
@@ -59,7 +59,7 @@ def credit_groups(
         return _process(groups, config)
     if advantage.credit == "outcome" and advantage.combine == "normalize_then_sum":
         assert penalties is None
-        advantages = combined_advantages(
+        advantages = rule_advantages(
             torch.tensor(
                 [rule_rewards(group, config.reward) for group in groups],
                 dtype=torch.float64,
@@ -117,32 +117,25 @@ def step_rewards(group: Group) -> list[list[float]]:
 
 
 def _process(groups: Sequence[Group], config: RunConfig) -> Credit:
-    """Step rewards pooled within each group, compared, and summed over what follows."""
-    outcome = config.advantage.model_copy(update={"credit": "outcome"})
-    pooled = [[r for each in step_rewards(group) for r in each] for group in groups]
-    width = max(len(row) for row in pooled)
-    padded = [row + [math.nan] * (width - len(row)) for row in pooled]
-    compared = group_advantages(torch.tensor(padded, dtype=torch.float64), outcome)
-
-    tokens, scored = [], []
-    for group, row in zip(groups, compared.tolist(), strict=True):
-        assert group.step_scores is not None
-        values = iter(row)
-        rewards = step_rewards(group)
-        for place, completion in enumerate(group.completions):
-            steps = group.step_scores[place]
-            tokens.append(
-                spread_steps(
-                    [next(values) for _ in steps],
-                    [step.end for step in steps],
-                    num_tokens=completion.num_tokens,
-                )
-            )
-            is_scored = not all(math.isnan(reward) for reward in rewards[place])
-            scored.append(torch.full((completion.num_tokens,), is_scored))
+    """Step rewards compared within each group, and summed over what follows."""
+    completions = [each for group in groups for each in group.completions]
+    rewards = [each for group in groups for each in step_rewards(group)]
+    ends = [
+        [step.end for step in steps]
+        for group in groups
+        for steps in group.step_scores or ()
+    ]
+    lengths = [completion.num_tokens for completion in completions]
+    tokens = process_advantages(
+        rewards, ends, lengths, config.advantage, group_size=len(groups[0].completions)
+    )
     if config.advantage.whiten:
+        scored = [
+            torch.full((length,), not all(math.isnan(reward) for reward in each))
+            for length, each in zip(lengths, rewards, strict=True)
+        ]
         whitened = whiten(torch.cat(tokens), torch.cat(scored), config.advantage)
-        tokens = list(whitened.split([len(each) for each in tokens]))
+        tokens = list(whitened.split(lengths))
     means = torch.stack([each.mean() for each in tokens])
     return Credit(advantages=means.view(len(groups), -1), tokens=tokens)
 

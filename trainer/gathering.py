@@ -112,7 +112,7 @@ def _sample(
     with watch.phase("score"):
         groups = score_groups(config.reward.recipe, prompts, completions)
         groups = penalise_overlong(groups, config)
-        if config.reward.step_recipe is not None:
+        if config.advantage.credit == "process":
             groups = score_steps(groups, config.reward, source.tokenizer)
     return groups
 

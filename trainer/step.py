@@ -28,7 +28,11 @@ def train_step(training: Training, *, step: int, watch: Stopwatch) -> StepOutcom
     own = stage.prompts(training.train_prompts, step=step, round=0)
     gathered = gather(
         stage.source,
-        lambda round: stage.prompts(training.train_prompts, step=step, round=round),
+        lambda round: (
+            stage.prompts(training.train_prompts, step=step, round=round)
+            if round
+            else own
+        ),
         config,
         step=step,
         watch=watch,

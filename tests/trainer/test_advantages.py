@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.advantages import (
-    combined_advantages,
     group_advantages,
     process_advantages,
+    rule_advantages,
 )
 from trainer.config import AdvantageConfig
 
@@ -290,19 +290,11 @@ def test_advantages_of_a_group_add_up_to_zero(group: list[float]) -> None:
     assert sum(advantages(group)[0]) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_rules_summed_first_equal_the_advantages_of_the_sum() -> None:
-    rules = torch.tensor([[[1.0, 0.2], [0.0, NAN], [NAN, NAN]]], dtype=torch.float64)
-
-    found = combined_advantages(rules, [2.0, 0.5], AdvantageConfig())
-
-    assert found.tolist() == advantages([2.1, 0.0, NAN])
-
-
 def test_rules_normalised_first_keep_the_voice_of_a_small_spread() -> None:
     rules = torch.tensor([[[100.0, 0.0], [0.0, 1.0]]], dtype=torch.float64)
     config = AdvantageConfig(combine="normalize_then_sum", ddof=0, eps=0.0)
 
-    found = combined_advantages(rules, [1.0, 1.0], config)
+    found = rule_advantages(rules, [1.0, 1.0], config)
 
     assert found.tolist() == [[0.0, 0.0]]
 
@@ -314,6 +306,19 @@ def test_a_steps_advantage_reaches_every_token_before_its_end() -> None:
     )
 
     assert [tokens.tolist() for tokens in found] == [[0, 0, -1, 0], [0, 1, 1, 1]]
+
+
+def test_the_steps_of_each_group_are_compared_among_themselves() -> None:
+    rewards, ends = [[1, 0], [0], [5], [7]], [[1, 2], [2], [1], [1]]
+    config = AdvantageConfig(ddof=0, eps=0.0)
+
+    found = process_advantages(rewards, ends, [2, 2, 1, 1], config, group_size=2)
+
+    alone = [
+        *process_advantages(rewards[:2], ends[:2], [2, 2], config),
+        *process_advantages(rewards[2:], ends[2:], [1, 1], config),
+    ]
+    assert [tokens.tolist() for tokens in found] == [t.tolist() for t in alone]
 
 
 def test_a_step_without_a_score_counts_for_nothing() -> None:

@@ -36,7 +36,6 @@ class Answerer:
     """
 
     def __init__(self, model: Policy, *, max_tokens: int) -> None:
-        self.num_passes = 0
         self._model = model
         self._max_tokens = max_tokens
         self._waiting: queue.Queue[_Job | None] = queue.Queue(_MAX_WAITING)
@@ -123,7 +122,6 @@ class Answerer:
                 logit_scale=model.logit_scale,
             )
             found[mine] = logprobs.float().cpu()
-            self.num_passes += 1
         return found
 
 

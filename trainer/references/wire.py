@@ -26,10 +26,6 @@ class Question:
     targets: torch.Tensor  # [N] int64
     temperature: float
 
-    @property
-    def num_tokens(self) -> int:
-        return self.input_ids.numel()
-
 
 def pack_question(question: Question) -> bytes:
     return save(
