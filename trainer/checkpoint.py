@@ -49,7 +49,7 @@ def save_checkpoint(
     optimizer: Optimizer,
     reference: Reference | None = None,
     start: Reference | None = None,
-    controllers: Mapping[str, Any] | None = None,
+    controllers: Mapping[str, Any],
 ) -> SavedCheckpoint:
     """Write all that a run goes on from as folder/step-…-epoch-….
 
@@ -72,8 +72,7 @@ def save_checkpoint(
         reference.save(unfinished / _REFERENCE)
     if start is not None:
         start.save(unfinished / _START)
-    if controllers is not None:
-        _write(unfinished / _CONTROLLERS, json.dumps(controllers).encode())
+    _write(unfinished / _CONTROLLERS, json.dumps(controllers).encode())
     state = {key: value.contiguous().cpu() for key, value in optimizer.state().items()}
     # No other random state exists: all draws follow from seed and step.
     state["torch_rng"] = torch.get_rng_state()
@@ -165,10 +164,7 @@ def saved_start(path: Path) -> Path:
 
 def saved_controllers(path: Path) -> dict[str, Any]:
     """What adapts itself during the run, as `save_checkpoint` was given it."""
-    file = path / _CONTROLLERS
-    if not file.is_file():
-        return {}
-    controllers: dict[str, Any] = json.loads(file.read_bytes())
+    controllers: dict[str, Any] = json.loads((path / _CONTROLLERS).read_bytes())
     return controllers
 
 

@@ -24,15 +24,15 @@ def train(
     What a step means is in the log before its checkpoint exists: its groups and
     metrics, then its evaluation. A resumed run owes nothing to the past.
     """
-    state = {} if resume_from is None else saved_controllers(resume_from)
-    if state:
+    state = None if resume_from is None else saved_controllers(resume_from)
+    if state is not None:
         training.load_state(state)
     for stage in training.config.stages:
         if training.done_steps >= stage.last_step or should_stop():
             continue
         is_begun = training.done_steps >= stage.first_step
         training.enter(stage, saved=resume_from if is_begun else None)
-        if is_begun and state:
+        if is_begun and state is not None:
             training.stage.load_state(state["phase"])
         if not is_begun:
             begin_phase(training, stage)

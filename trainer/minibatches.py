@@ -135,6 +135,5 @@ class MemoryBudget:
         return {"limit": self._limit}
 
     def load_state(self, state: Mapping[str, int | None]) -> None:
+        """What memory was seen to bear; `begin_phase` heeds it."""
         self._limit = state["limit"]
-        if self._limit is not None:
-            self.tokens = min(self.tokens, self._limit)
