@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 
@@ -123,19 +124,30 @@ class Optimizer:
         self._lower_weights()
 
 
+def check_optimizer(policy: Policy, config: OptimConfig) -> None:
+    """
+    Raises:
+        ValueError: the optimizer that is asked for does not run here.
+    """
+    if config.optimizer == "adamw_8bit":
+        _eight_bit_class(policy.device)
+
+
 def _adamw(
     parameters: Sequence[torch.Tensor], config: OptimConfig
 ) -> torch.optim.Optimizer:
-    betas = (config.beta1, config.beta2)
+    settings: dict[str, Any] = {
+        "lr": config.learning_rate,
+        "betas": (config.beta1, config.beta2),
+        "weight_decay": config.weight_decay,
+    }
     if config.optimizer == "adamw":
-        return torch.optim.AdamW(
-            parameters,
-            lr=config.learning_rate,
-            betas=betas,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
-    if not all(parameter.is_cuda for parameter in parameters):
+        return torch.optim.AdamW(parameters, fused=True, **settings)
+    return _eight_bit_class(parameters[0].device)(parameters, **settings)
+
+
+def _eight_bit_class(device: torch.device) -> type[torch.optim.Optimizer]:
+    if device.type != "cuda":
         raise ValueError(
             'optim.optimizer = "adamw_8bit" keeps its moments in 8 bits by kernels '
             'that run on a GPU only, but the model is not on one. Use "adamw".'
@@ -147,13 +159,8 @@ def _adamw(
             'optim.optimizer = "adamw_8bit" needs the package bitsandbytes, which '
             f'cannot be loaded here ({error}). Install it, or use "adamw".'
         ) from None
-    made: torch.optim.Optimizer = module.AdamW8bit(
-        parameters,
-        lr=config.learning_rate,
-        betas=betas,
-        weight_decay=config.weight_decay,
-    )
-    return made
+    found: type[torch.optim.Optimizer] = module.AdamW8bit
+    return found
 
 
 def _as_tensor(name: str, value: torch.Tensor | int) -> torch.Tensor:

@@ -14,7 +14,9 @@ from trainer.config import RunConfig
 from trainer.events import RunResumed, RunStarted
 from trainer.log import EventLog
 from trainer.loop import say
+from trainer.optimization import check_optimizer
 from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
+from trainer.reference import reference_server
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.seeding import seed_torch
 from trainer.sources import DatasetSource
@@ -63,7 +65,7 @@ def prepare(config: RunConfig, place: Place, log: EventLog) -> Training:
         done_steps=0 if place.resume_from is None else saved_step(place.resume_from),
         newest_checkpoint=place.resume_from,
     )
-    _check_sources(training)
+    _check_phases(training)
     _announce(training, place)
     return training
 
@@ -87,11 +89,15 @@ def _eval_files(
     return prompts
 
 
-def _check_sources(training: Training) -> None:
-    """Let rows that a later phase cannot learn from be refused now, not at night."""
+def _check_phases(training: Training) -> None:
+    """Let what a later phase could not begin with be refused now, not at night."""
     for stage in training.config.stages:
-        if stage.config.rollout.source == "dataset":
-            DatasetSource(training.policy, stage.config, training.train_prompts)
+        config = stage.config
+        if config.rollout.source == "dataset":
+            DatasetSource(training.policy, config, training.train_prompts)
+        check_optimizer(training.policy, config.optim)
+        if stage.reference_kind == "server":
+            reference_server(config)
 
 
 def set_up_torch(config: RunConfig) -> None:
