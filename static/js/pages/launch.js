@@ -17,7 +17,6 @@ showOther();
 
 // Another start fills the form anew; what is chosen above the settings stays.
 const start = document.getElementById("start-form");
-start.querySelector("button").hidden = true;
 
 function keepChoices(target) {
   const chosen = {
@@ -42,7 +41,6 @@ function addHidden(target, name) {
   return field;
 }
 
-start.addEventListener("change", () => start.requestSubmit());
 start.addEventListener("submit", () => {
   keepChoices(start);
   // A preset brings its own reward, unless the team has it not.

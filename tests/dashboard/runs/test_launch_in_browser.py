@@ -69,6 +69,8 @@ def test_a_preset_fills_the_settings_and_leaves_the_choices(
     page.get_by_label("Dataset", exact=True).select_option(label="words v1, 200 rows")
 
     page.get_by_role("combobox", name="Settings").select_option("trl")
+    expect(page).not_to_have_url(re.compile("preset=trl"))  # to choose is not to send
+    page.get_by_role("button", name="Load these settings").click()
 
     expect(page).to_have_url(re.compile(r"[?&]preset=trl"))
     expect(page.get_by_label("Max new tokens")).to_have_value("512")
