@@ -103,9 +103,16 @@ function showIdle() {
   }
 }
 
-form.addEventListener("input", () => {
+function show() {
   showMarks();
   showIdle();
+}
+
+form.addEventListener("input", show);
+// Only then has a browser that comes back filled in what was typed.
+window.addEventListener("pageshow", () => {
+  show();
+  showOther();
 });
 
 const wrong = form.querySelector("[aria-invalid=true], [data-problems]");

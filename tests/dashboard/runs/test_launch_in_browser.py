@@ -113,6 +113,19 @@ def test_marks_follow_what_is_typed(page: Page, team: Team) -> None:
     expect(length).to_contain_text("from trl, default 256")
 
 
+def test_marks_fit_what_the_browser_fills_in_again(page: Page, team: Team) -> None:
+    page.goto("/alpha/runs/new")
+    clip = page.locator("[data-setting='loss.dual_clip'] [data-idle]")
+    page.get_by_text("The objective of one update").click()
+    page.get_by_label("Surrogate").select_option("cispo")
+
+    page.goto("/alpha/runs/")
+    page.go_back()
+
+    expect(page.locator("select[name='loss.surrogate']")).to_have_value("cispo")
+    expect(clip).to_have_text("no effect: this surrogate has no second clip")
+
+
 def test_the_whole_form_is_accessible_on_any_screen(page: Page, team: Team) -> None:
     make_dataset(team)
     recipe = make_recipe(team)
