@@ -88,10 +88,7 @@ def estimate_memory(config: RunConfig) -> Memory:
     devices = _possible(config, known_devices())
     on_gpu = any(device.is_gpu for device in devices)
     try:
-        estimates = [
-            (stage.name, estimate(stage.config, model_config, on_gpu=on_gpu))
-            for stage in config.stages
-        ]
+        found = estimate(config, model_config, on_gpu=on_gpu)
     except ValueError as error:
         return Memory(problem=str(error)[:LONGEST_PROBLEM])
     except (TypeError, ArithmeticError):  # whatever a file of that name holds
@@ -99,8 +96,8 @@ def estimate_memory(config: RunConfig) -> Memory:
             problem="Memory cannot be estimated: the config.json in "
             f"{config.model.path} is not one of a language model."
         )
-    phase, largest = max(estimates, key=lambda named: named[1].total)
-    return _describe(largest, phase, devices)
+    names = {stage.first_step: stage.name for stage in config.stages}
+    return _describe(found, names[found.first_step], devices)
 
 
 def _read_model_config(folder: Path) -> dict[str, Any] | None:

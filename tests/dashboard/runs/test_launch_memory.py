@@ -91,22 +91,31 @@ def test_the_bars_parts_follow_one_another_to_its_end(db: None, model: Path) -> 
     assert "Reference" in {part.title for part in parts}
 
 
+LONG = {"rollout": {"max_new_tokens": 4_096}}
+PHASES = [
+    {"name": "short", "num_steps": 1},
+    {"name": "long", "num_steps": 1, "changes": LONG},
+]
+
+
 def test_the_phase_that_holds_most_counts(db: None, model: Path) -> None:
     short = _config(model, optim={"num_steps": 2})
-    phases = [
-        {"name": "short", "num_steps": 1},
-        {
-            "name": "long",
-            "num_steps": 1,
-            "changes": {"rollout": {"max_new_tokens": 4_096}},
-        },
-    ]
-    both = _config(model, optim={"num_steps": 2}, phases=phases)
+    both = _config(model, optim={"num_steps": 2}, phases=PHASES)
 
     memory = estimate_memory(both)
 
     assert memory.phase == "long"
     assert memory.total > estimate_memory(short).total
+
+
+def test_the_panel_names_that_phase(
+    alice_client: Client, team: Team, model: Path
+) -> None:
+    form = {"phases": json.dumps(PHASES), "optim.num_steps": "2"}
+
+    text = _summary(alice_client, team, model, **form)
+
+    assert re.search(r"at the peak, while \w+ in phase long", text)
 
 
 def test_a_hub_id_is_not_guessed_at(alice_client: Client, team: Team) -> None:
