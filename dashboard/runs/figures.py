@@ -66,10 +66,7 @@ def shape_of(config: RunConfig) -> Shape:
     return Shape(
         rules=tuple(dict.fromkeys(rules)),
         eval_sets=_eval_sets(configs),
-        has_reference=any(
-            one.loss.kl_coef > 0 or one.reference.kind not in ("auto", "none")
-            for one in configs
-        ),
+        has_reference=any(one.has_reference for one in configs),
         has_dual_clip=any(one.loss.dual_clip is not None for one in configs),
         has_penalty=any(one.reward.overlong_buffer_tokens > 0 for one in configs),
         samples_again=any(one.rollout.dynamic_sampling != "off" for one in configs),

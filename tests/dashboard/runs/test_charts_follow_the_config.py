@@ -91,6 +91,14 @@ def test_a_reference_is_measured_without_a_weight(kind: str) -> None:
     assert charts["kl/mean"].figure is not None
 
 
+def test_preferences_measure_their_reference_without_a_weight() -> None:
+    charts = _charts(
+        advantage={"credit": "preference"}, loss={"surrogate": "reinforce"}
+    )
+
+    assert charts["kl/mean"].figure is not None
+
+
 def test_charts_that_few_runs_fill_stay_away_until_then() -> None:
     optional = {title for title, chart in _charts().items() if chart.is_optional}
 
