@@ -14,12 +14,20 @@ from dashboard.runs.config_fields import all_fields
 
 ZERO = ("0",)
 EMPTY = ("",)
+OFF = ("",)
 FRESH_RATIO = {
     "optim.updates_per_batch": ("1",),
     "optim.minibatches": ("1",),
     "loss.old_logprobs": ("policy",),
 }
 NOT_COMPARED = ("indicator", "ones", "preference")
+NOT_PREFERENCE = ("outcome", "process", "indicator", "ones")
+# As RunConfig.has_reference says it.
+NO_REFERENCE = {
+    "loss.kl_coef": ZERO,
+    "reference.kind": ("auto", "none"),
+    "advantage.credit": NOT_PREFERENCE,
+}
 NOT_A_SERVER = ("auto", "none", "frozen", "base")
 
 
@@ -88,7 +96,7 @@ IDLE = (
     ),
     Idle(
         ("advantage.preference_beta",),
-        {"advantage.credit": ("outcome", "process", "indicator", "ones")},
+        {"advantage.credit": NOT_PREFERENCE},
         "credit is not preference",
     ),
     Idle(
@@ -103,7 +111,20 @@ IDLE = (
     ),
     Idle(
         _loss("old_logprobs"),
-        {"loss.surrogate": ("reinforce",), "loss.importance_correction": EMPTY},
+        {
+            "loss.surrogate": ("reinforce",),
+            "loss.importance_correction": EMPTY,
+            "loss.kl_ratio": OFF,
+        },
+        "reinforce has no ratio",
+    ),
+    Idle(
+        _loss("old_logprobs"),
+        {
+            "loss.surrogate": ("reinforce",),
+            "loss.importance_correction": EMPTY,
+            "loss.kl_coef": ZERO,
+        },
         "reinforce has no ratio",
     ),
     Idle(
@@ -127,11 +148,7 @@ IDLE = (
         },
         "aggregation is not constant",
     ),
-    Idle(
-        _loss("kl_estimator", "kl_clamp"),
-        {"loss.kl_coef": ZERO, "reference.kind": ("auto", "none")},
-        "the KL weight is 0",
-    ),
+    Idle(_loss("kl_estimator", "kl_clamp"), NO_REFERENCE, "the KL weight is 0"),
     Idle(
         _loss("kl_in", "kl_ratio", "kl_aggregation", "kl_target", "kl_horizon"),
         {"loss.kl_coef": ZERO},
@@ -144,8 +161,11 @@ IDLE = (
     ),
     Idle(_loss("kl_horizon"), {"loss.kl_target": EMPTY}, "there is no KL target"),
     Idle(
-        ("reference.reset_every_steps", "reference.mix_every_steps"),
-        {"loss.kl_coef": ZERO, "reference.kind": ("auto", "none")},
+        tuple(
+            f"reference.{name}"
+            for name in ("reset_every_steps", "mix_every_steps", "mix_alpha")
+        ),
+        NO_REFERENCE,
         "there is no reference",
     ),
     Idle(

@@ -12,10 +12,14 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.runs.config_fields import all_fields, write_texts
 from dashboard.runs.idle_fields import IDLE, find_idle
+from tests.dashboard.runs.launching import make_config
+from trainer.config import RunConfig
 
 DEFAULTS = write_texts({})
 # Held by a control of its own.
 OTHERS = {"reward.step_recipe"}
+REINFORCE = {"loss.surrogate": "reinforce"}
+FROZEN = {"reference.kind": "frozen"}
 
 
 def test_the_table_names_settings_that_there_are() -> None:
@@ -33,7 +37,8 @@ def test_the_table_asks_for_values_that_a_setting_can_have() -> None:
             possible = {text for text, _ in field.options} if field.choices else None
             for value in values:
                 assert possible is None or value in possible, (path, value)
-                assert value or field.is_optional, path
+                can_be_empty = field.is_optional or field.kind == "switch"
+                assert value or can_be_empty, path
 
 
 def test_no_setting_silences_itself() -> None:
@@ -52,6 +57,16 @@ def test_no_setting_silences_itself() -> None:
         ("loss.importance_cap", {"loss.importance_correction": ""}),
         ("reward.step_recipe", {"advantage.credit": "outcome"}),
         ("advantage.ddof", {"advantage.scale": "mean"}),
+        ("advantage.combine", {"advantage.credit": "indicator"}),
+        ("loss.dual_clip", REINFORCE | {"optim.minibatches": "4"}),
+        ("loss.dual_clip", {"loss.surrogate": "cispo", "optim.minibatches": "4"}),
+        ("loss.old_logprobs", REINFORCE),
+        ("loss.old_logprobs", REINFORCE | {"loss.kl_coef": "0.1"}),
+        ("loss.old_logprobs", REINFORCE | {"loss.kl_ratio": "on"}),
+        ("loss.kl_aggregation", {"loss.kl_coef": "0.1", "loss.kl_in": "reward"}),
+        ("reference.reset_every_steps", {"loss.kl_coef": "0"}),
+        ("reference.mix_every_steps", {"loss.kl_coef": "0"}),
+        ("reference.mix_alpha", {"reference.mix_every_steps": "512"}),
     ],
 )
 def test_a_setting_that_nothing_reads_is_idle(path: str, texts: dict[str, str]) -> None:
@@ -64,19 +79,52 @@ def test_a_setting_that_nothing_reads_is_idle(path: str, texts: dict[str, str]) 
         ("loss.kl_estimator", {"loss.kl_coef": "0.001"}),
         # A frozen reference is measured against, with or without a weight.
         ("loss.kl_estimator", {"loss.kl_coef": "0", "reference.kind": "frozen"}),
+        ("loss.kl_estimator", {"advantage.credit": "preference"}),
+        ("loss.kl_aggregation", {"loss.kl_coef": "0.1"}),
+        ("loss.dual_clip", {"loss.surrogate": "gspo", "optim.minibatches": "4"}),
+        ("loss.old_logprobs", {}),
+        (
+            "loss.old_logprobs",
+            REINFORCE | {"loss.importance_correction": "token_mask"},
+        ),
+        (
+            "loss.old_logprobs",
+            REINFORCE | {"loss.kl_coef": "0.1", "loss.kl_ratio": "on"},
+        ),
+        ("advantage.combine", {}),
         ("loss.clip_high", {"optim.minibatches": "4"}),
         ("loss.clip_high", {"loss.old_logprobs": "sampling"}),
         ("model.lora_alpha", {"model.lora_rank": "16"}),
-        ("reference.mix_alpha", {"reference.mix_every_steps": "512"}),
+        ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": "512"}),
         ("loss.kl_horizon", {"loss.kl_coef": "0.1", "loss.kl_target": "6"}),
         ("advantage.indicator_threshold", {"advantage.credit": "indicator"}),
         # Half typed: nothing is known yet.
-        ("reference.mix_alpha", {"reference.mix_every_steps": "x"}),
-        ("reference.mix_alpha", {"reference.mix_every_steps": ""}),
+        ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": "x"}),
+        ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": ""}),
     ],
 )
 def test_a_setting_that_is_read_is_not(path: str, texts: dict[str, str]) -> None:
     assert path not in find_idle(DEFAULTS | texts)
+
+
+@pytest.mark.parametrize("kind", ["auto", "frozen"])
+@pytest.mark.parametrize("kl_coef", [0.0, 0.1])
+@pytest.mark.parametrize("credit", ["outcome", "indicator", "preference"])
+def test_a_reference_moves_where_there_is_one(
+    kind: str, kl_coef: float, credit: str
+) -> None:
+    config = RunConfig.model_validate(
+        make_config(
+            advantage={"credit": credit},
+            loss={"kl_coef": kl_coef, "surrogate": "reinforce"},
+            reference={"kind": kind},
+        )
+    )
+
+    idle = find_idle(write_texts(config.model_dump()))
+
+    assert config.has_reference == ("reference.reset_every_steps" not in idle)
+    assert config.has_reference == ("reference.mix_every_steps" not in idle)
 
 
 def _mark(page: str, path: str) -> str:
