@@ -1,7 +1,8 @@
 """Settings that do nothing while others stand as they do.
 
 The launch form marks them "no effect"; launch.js reads the same table, so the marks
-follow what is typed.
+follow what is typed. An effect is one on training, or on the KL to a reference that
+was asked for; a deviation that is only logged counts as none.
 """
 
 from __future__ import annotations
@@ -78,17 +79,26 @@ IDLE = (
     Idle(
         tuple(
             f"advantage.{name}"
-            for name in ("baseline", "scale", "ddof", "eps", "combine", "singleton")
+            for name in ("baseline", "scale", "combine", "singleton")
         ),
         {"advantage.credit": NOT_COMPARED},
         "this credit does not compare rewards within a group",
     ),
     Idle(
+        ("advantage.ddof", "advantage.eps"),
+        {"advantage.credit": NOT_COMPARED, "advantage.whiten": OFF},
+        "this credit does not compare rewards within a group",
+    ),
+    Idle(
         ("advantage.ddof",),
-        {"advantage.scale": ("mean", "none")},
+        {"advantage.scale": ("mean", "none"), "advantage.whiten": OFF},
         "nothing is divided by a standard deviation",
     ),
-    Idle(("advantage.eps",), {"advantage.scale": ("none",)}, "nothing is divided"),
+    Idle(
+        ("advantage.eps",),
+        {"advantage.scale": ("none",), "advantage.whiten": OFF},
+        "nothing is divided",
+    ),
     Idle(
         ("advantage.indicator_threshold",),
         {"advantage.credit": ("outcome", "process", "ones", "preference")},

@@ -19,6 +19,7 @@ DEFAULTS = write_texts({})
 # Held by a control of its own.
 OTHERS = {"reward.step_recipe"}
 REINFORCE = {"loss.surrogate": "reinforce"}
+WHITENED = {"advantage.whiten": "on"}
 FROZEN = {"reference.kind": "frozen"}
 
 
@@ -57,6 +58,8 @@ def test_no_setting_silences_itself() -> None:
         ("loss.importance_cap", {"loss.importance_correction": ""}),
         ("reward.step_recipe", {"advantage.credit": "outcome"}),
         ("advantage.ddof", {"advantage.scale": "mean"}),
+        ("advantage.eps", {"advantage.scale": "none"}),
+        ("advantage.eps", {"advantage.credit": "indicator"}),
         ("advantage.combine", {"advantage.credit": "indicator"}),
         ("loss.dual_clip", REINFORCE | {"optim.minibatches": "4"}),
         ("loss.dual_clip", {"loss.surrogate": "cispo", "optim.minibatches": "4"}),
@@ -92,6 +95,9 @@ def test_a_setting_that_nothing_reads_is_idle(path: str, texts: dict[str, str]) 
             REINFORCE | {"loss.kl_coef": "0.1", "loss.kl_ratio": "on"},
         ),
         ("advantage.combine", {}),
+        ("advantage.ddof", {"advantage.scale": "mean"} | WHITENED),
+        ("advantage.eps", {"advantage.scale": "none"} | WHITENED),
+        ("advantage.eps", {"advantage.credit": "indicator"} | WHITENED),
         ("loss.clip_high", {"optim.minibatches": "4"}),
         ("loss.clip_high", {"loss.old_logprobs": "sampling"}),
         ("model.lora_alpha", {"model.lora_rank": "16"}),
