@@ -41,8 +41,8 @@ class Idle:
     reason: str
 
 
-def _loss(*names: str) -> tuple[str, ...]:
-    return tuple(f"loss.{name}" for name in names)
+def _paths(part: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{part}.{name}" for name in names)
 
 
 IDLE = (
@@ -77,10 +77,7 @@ IDLE = (
         "credit is not process",
     ),
     Idle(
-        tuple(
-            f"advantage.{name}"
-            for name in ("baseline", "scale", "combine", "singleton")
-        ),
+        _paths("advantage", "baseline", "scale", "combine", "singleton"),
         {"advantage.credit": NOT_COMPARED},
         "this credit does not compare rewards within a group",
     ),
@@ -110,17 +107,17 @@ IDLE = (
         "credit is not preference",
     ),
     Idle(
-        _loss("clip_low", "clip_high"),
+        _paths("loss", "clip_low", "clip_high"),
         {"loss.surrogate": ("reinforce",)},
         "reinforce has no ratio",
     ),
     Idle(
-        _loss("dual_clip"),
+        _paths("loss", "dual_clip"),
         {"loss.surrogate": ("reinforce", "cispo")},
         "this surrogate has no second clip",
     ),
     Idle(
-        _loss("old_logprobs"),
+        _paths("loss", "old_logprobs"),
         {
             "loss.surrogate": ("reinforce",),
             "loss.importance_correction": EMPTY,
@@ -129,7 +126,7 @@ IDLE = (
         "reinforce has no ratio",
     ),
     Idle(
-        _loss("old_logprobs"),
+        _paths("loss", "old_logprobs"),
         {
             "loss.surrogate": ("reinforce",),
             "loss.importance_correction": EMPTY,
@@ -138,17 +135,17 @@ IDLE = (
         "reinforce has no ratio",
     ),
     Idle(
-        _loss("clip_low", "clip_high", "dual_clip"),
+        _paths("loss", "clip_low", "clip_high", "dual_clip"),
         FRESH_RATIO,
         "with one update a batch the ratio is 1",
     ),
     Idle(
-        _loss("importance_cap"),
+        _paths("loss", "importance_cap"),
         {"loss.importance_correction": EMPTY},
         "nothing is corrected",
     ),
     Idle(
-        _loss("constant_length"),
+        _paths("loss", "constant_length"),
         {
             "loss.aggregation": (
                 "token_mean",
@@ -158,23 +155,26 @@ IDLE = (
         },
         "aggregation is not constant",
     ),
-    Idle(_loss("kl_estimator", "kl_clamp"), NO_REFERENCE, "the KL weight is 0"),
     Idle(
-        _loss("kl_in", "kl_ratio", "kl_aggregation", "kl_target", "kl_horizon"),
+        _paths("loss", "kl_estimator", "kl_clamp"), NO_REFERENCE, "the KL weight is 0"
+    ),
+    Idle(
+        _paths(
+            "loss", "kl_in", "kl_ratio", "kl_aggregation", "kl_target", "kl_horizon"
+        ),
         {"loss.kl_coef": ZERO},
         "the KL weight is 0",
     ),
     Idle(
-        _loss("kl_aggregation", "kl_ratio"),
+        _paths("loss", "kl_aggregation", "kl_ratio"),
         {"loss.kl_in": ("reward",)},
         "the KL is taken off the rewards",
     ),
-    Idle(_loss("kl_horizon"), {"loss.kl_target": EMPTY}, "there is no KL target"),
     Idle(
-        tuple(
-            f"reference.{name}"
-            for name in ("reset_every_steps", "mix_every_steps", "mix_alpha")
-        ),
+        _paths("loss", "kl_horizon"), {"loss.kl_target": EMPTY}, "there is no KL target"
+    ),
+    Idle(
+        _paths("reference", "reset_every_steps", "mix_every_steps", "mix_alpha"),
         NO_REFERENCE,
         "there is no reference",
     ),
