@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 from dashboard.runs.config_fields import write_number
 from trainer.config import RunConfig
 
+ABSENT = "none"  # as the engine reads it
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -107,12 +108,18 @@ def write_json(config: RunConfig) -> str:
 
 
 def write_toml(config: RunConfig) -> str:
-    """TOML has no null: a setting without a value is left out."""
+    """TOML has no null: a setting without a value is left out, or called none."""
     tree = config.model_dump(mode="json")
-    # Left out, it would be the default again; the engine reads this word as none.
-    if tree["optim"]["max_grad_norm"] is None:
-        tree["optim"]["max_grad_norm"] = "none"
+    # Left out, these would be the default's and the run's again.
+    tree["optim"] = _name_absent(tree["optim"])
+    for phase in tree["phases"]:
+        changes = phase["changes"]
+        phase["changes"] = {part: _name_absent(changes[part]) for part in changes}
     return "\n".join(_toml_lines(tree, "")).strip() + "\n"
+
+
+def _name_absent(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: ABSENT if value is None else value for n, value in settings.items()}
 
 
 def _toml_lines(tree: Mapping[str, Any], path: str) -> Iterator[str]:

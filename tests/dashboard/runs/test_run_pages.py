@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.runs.figures import NO_REFERENCE
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.snapshot import write_toml
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.samples.factories import make_config, make_run
-from trainer.config import RunConfig
+from trainer.config import RunConfig, read_config
 
 RULES = [
     {
@@ -24,6 +26,9 @@ RULES = [
         "params": {},
     }
 ]
+
+
+UNBOUNDED = {"max_grad_norm": None}
 
 
 @pytest.fixture
@@ -147,6 +152,33 @@ def test_the_downloaded_config_is_the_snapshot(
 
     tree = tomllib.loads(text) if suffix == "toml" else json.loads(text)
     assert RunConfig.model_validate(tree) == RunConfig.model_validate(config)
+
+
+def test_the_downloaded_phases_unset_what_they_unset(
+    alice_client: Client, team: Team, tmp_path: Path
+) -> None:
+    unset = {"name": "free", "num_steps": 3, "changes": {"optim": UNBOUNDED}}
+    config = make_config(optim={"num_steps": 3}, phases=[unset])
+    run = make_run(team, config=config)
+    (tmp_path / "run.toml").write_text(page(alice_client, run, "config.toml"))
+
+    (stage,) = read_config(tmp_path / "run.toml").stages
+
+    assert stage.config.optim.max_grad_norm is None
+
+
+def test_a_downloaded_phase_calls_what_it_unsets_none() -> None:
+    unset = {"loss": {"dual_clip": None, "clip_low": 0.1}}
+    phase = {"name": "free", "num_steps": 3, "changes": unset}
+    config = make_config(loss={"dual_clip": 3}, optim={"num_steps": 3}, phases=[phase])
+
+    tree = tomllib.loads(write_toml(RunConfig.model_validate(config)))
+
+    assert tree["phases"][0]["changes"]["loss"] == {
+        "dual_clip": "none",
+        "clip_low": 0.1,
+    }
+    assert tree["loss"]["dual_clip"] == 3
 
 
 def test_checkpoints_say_step_size_and_hash(alice_client: Client, run: Run) -> None:
