@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -126,15 +127,33 @@ def test_marks_fit_what_the_browser_fills_in_again(page: Page, team: Team) -> No
     expect(clip).to_have_text("no effect: this surrogate has no second clip")
 
 
-def test_the_whole_form_is_accessible_on_any_screen(page: Page, team: Team) -> None:
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_whole_form_is_accessible_on_any_screen(
+    page: Page, team: Team, theme: Literal["light", "dark"]
+) -> None:
     make_dataset(team)
     recipe = make_recipe(team)
+    page.emulate_media(color_scheme=theme)
     page.goto(f"/alpha/runs/new?preset=verl&model=org/model&recipe={recipe.pk}")
+
+    assert_accessible(page)
+
+
+def test_a_form_with_problems_is_accessible(page: Page, team: Team) -> None:
+    page.goto("/alpha/runs/new")
+    page.get_by_label("Learning rate", exact=True).fill("fast")
+    page.get_by_role("button", name="Launch").click()
+    expect(page.locator("[data-problems]")).to_be_focused()
+
+    assert_accessible(page)
+
+
+def assert_accessible(page: Page) -> None:
+    """Unfolded, on a wide and on a narrow screen."""
     page.evaluate(
         "document.querySelectorAll('main details').forEach(d => d.open = true)"
     )
     page.evaluate(AXE.read_text())
-
     for width in (1440, 390):
         page.set_viewport_size({"width": width, "height": 900})
         found = page.evaluate(
