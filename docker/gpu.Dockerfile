@@ -8,7 +8,7 @@ WORKDIR /app
 COPY pyproject.toml README.md ./
 # What the base image brings stays as it is: its torch and vLLM were built together.
 RUN python3 -m pip list --format=freeze --exclude-editable > /tmp/base.txt \
- && python3 -m pip install --no-cache-dir --constraint /tmp/base.txt ".[web,engine,gpu]"
+ && python3 -m pip install --no-cache-dir --constraint /tmp/base.txt ".[web,engine]"
 RUN useradd --system --uid 10001 --create-home cohort \
  && install -d -o cohort -g cohort -m 0700 /data
 COPY manage.py ./

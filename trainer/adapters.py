@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import importlib.util
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,21 +59,7 @@ def add_adapters(model: PreTrainedModel, config: ModelConfig) -> None:
 
 
 def four_bit_settings(*, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    """What loads a model with its linear layers in NF4 (arXiv:2305.14314).
-
-    Raises:
-        ValueError: there is no GPU, or no bitsandbytes.
-    """
-    if device.type != "cuda":
-        raise ValueError(
-            'model.quantization = "4bit" needs a GPU, but the model is to run on '
-            f'"{device.type}". Set it to "none", or run on a machine with a GPU.'
-        )
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise ValueError(
-            'model.quantization = "4bit" needs the package bitsandbytes, which is not '
-            'installed here. Install it, or set model.quantization to "none".'
-        )
+    """What loads a model with its linear layers in NF4 (arXiv:2305.14314)."""
     settings = BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -82,6 +67,18 @@ def four_bit_settings(*, device: torch.device, dtype: torch.dtype) -> dict[str, 
         bnb_4bit_compute_dtype=dtype,
     )
     return {"quantization_config": settings, "device_map": {"": device}}
+
+
+def keep_packing(model: PreTrainedModel) -> None:
+    """Let 4-bit weights stay as they were read.
+
+    On some CPUs bitsandbytes would pack them anew when the model is first sampled, with
+    coarser constants, so that the policy sampled would not be the one trained.
+    """
+    layer: Any
+    for layer in model.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False
 
 
 def has_adapters(model: torch.nn.Module) -> bool:

@@ -124,15 +124,6 @@ class Optimizer:
         self._lower_weights()
 
 
-def check_optimizer(policy: Policy, config: OptimConfig) -> None:
-    """
-    Raises:
-        ValueError: the optimizer that is asked for does not run here.
-    """
-    if config.optimizer == "adamw_8bit":
-        _eight_bit_class(policy.device)
-
-
 def _adamw(
     parameters: Sequence[torch.Tensor], config: OptimConfig
 ) -> torch.optim.Optimizer:
@@ -143,24 +134,11 @@ def _adamw(
     }
     if config.optimizer == "adamw":
         return torch.optim.AdamW(parameters, fused=True, **settings)
-    return _eight_bit_class(parameters[0].device)(parameters, **settings)
-
-
-def _eight_bit_class(device: torch.device) -> type[torch.optim.Optimizer]:
-    if device.type != "cuda":
-        raise ValueError(
-            'optim.optimizer = "adamw_8bit" keeps its moments in 8 bits by kernels '
-            'that run on a GPU only, but the model is not on one. Use "adamw".'
-        )
-    try:
-        module = importlib.import_module("bitsandbytes.optim")
-    except ImportError as error:
-        raise ValueError(
-            'optim.optimizer = "adamw_8bit" needs the package bitsandbytes, which '
-            f'cannot be loaded here ({error}). Install it, or use "adamw".'
-        ) from None
-    found: type[torch.optim.Optimizer] = module.AdamW8bit
-    return found
+    # only where it is asked for: loading it takes seconds
+    eight_bit: type[torch.optim.Optimizer] = importlib.import_module(
+        "bitsandbytes.optim"
+    ).AdamW8bit
+    return eight_bit(parameters, **settings)
 
 
 def _as_tensor(name: str, value: torch.Tensor | int) -> torch.Tensor:

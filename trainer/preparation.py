@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,6 @@ from trainer.config import RunConfig
 from trainer.events import RunResumed, RunStarted
 from trainer.log import EventLog
 from trainer.loop import say
-from trainer.optimization import check_optimizer
 from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.reference import reference_server
 from trainer.rollout.transformers_engine import TransformersEngine
@@ -95,7 +95,6 @@ def _check_phases(training: Training) -> None:
         config = stage.config
         if config.rollout.source == "dataset":
             DatasetSource(training.policy, config, training.train_prompts)
-        check_optimizer(training.policy, config.optim)
         if stage.reference_kind == "server":
             reference_server(config)
 
@@ -105,6 +104,8 @@ def set_up_torch(config: RunConfig) -> None:
         torch.set_num_threads(config.distributed.num_threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    # it warns of a kernel that it would download
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     seed_torch(config.seed)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from trainer.adapters import four_bit_settings
+from trainer.adapters import four_bit_settings, keep_packing
 from trainer.config import ModelConfig
 from trainer.tokenizers import first_line
 
@@ -34,13 +34,15 @@ def load_model(
     """The model of a folder or hub id, on its device and in its number format.
 
     Raises:
-        ValueError: it cannot be read, or there is no GPU for what is asked.
+        ValueError: it cannot be read, or there is no GPU though one is asked for.
     """
     device = pick_device(config)
     dtype = pick_dtype(config, device)
     if config.quantization == "4bit":
         settings = four_bit_settings(device=device, dtype=dtype)
-        return _read(source, revision=revision, dtype=dtype, **settings)
+        model = _read(source, revision=revision, dtype=dtype, **settings)
+        keep_packing(model)
+        return model
     model = _read(source, revision=revision, dtype=dtype)
     model.to(device=device)  # type: ignore[call-arg]  # torch overloads it
     for parameter in model.parameters():

@@ -106,7 +106,7 @@ WORDS: dict[str, dict[str, str]] = {
     },
     "optim.optimizer": {
         "adamw": "moments as the weights",
-        "adamw_8bit": "moments in 8 bits, on a GPU",
+        "adamw_8bit": "moments in 8 bits",
     },
     "optim.schedule": {
         "constant": "stays",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -265,23 +264,12 @@ def test_a_model_of_transposed_layers_takes_adapters_too(tmp_path: Path) -> None
     torch.testing.assert_close(logits_of(plain), logits_of(trained.model))
 
 
-def test_four_bits_are_refused_without_a_gpu(model_folder: Path) -> None:
-    with pytest.raises(
-        ValueError, match='needs a GPU, but the model is to run on "cpu'
-    ):
-        adapted(model_folder, quantization="4bit")
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(  # it comes with the training image only
-    importlib.util.find_spec("bitsandbytes") is None, reason="needs bitsandbytes"
-)
 def test_adapters_are_trained_over_four_bits(tmp_path: Path, rows_path: Path) -> None:
     folder = write_model(tmp_path / "model", hidden_size=128, intermediate_size=256)
-    trained = adapted(folder, device="cuda", quantization="4bit")
+    trained = adapted(folder, quantization="4bit")
     optimizer = Optimizer(trained, OptimConfig(learning_rate=1e-2))
     batch = make_batch(6)
-    base = logits_of(trained.model.cuda())
+    base = logits_of(trained.model)
 
     update(
         trained,
@@ -292,10 +280,29 @@ def test_adapters_are_trained_over_four_bits(tmp_path: Path, rows_path: Path) ->
         learning_rate=1e-2,
     )
 
+    weight = trained.model.model.layers[0].mlp.up_proj.base_layer.weight
+    assert weight.dtype == torch.uint8  # two weights in each
+    assert weight.numel() == 128 * 256 / 2
     with trained.adapters_off():
-        torch.testing.assert_close(logits_of(trained.model), base)
+        assert torch.equal(logits_of(trained.model), base)
     assert not torch.allclose(logits_of(trained.model), base)
     trained.save(tmp_path / "merged")
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype="auto")
-    difference = logits_of(plain).cuda().float() - logits_of(trained.model).float()
-    assert difference.abs().mean() < 0.1
+    torch.testing.assert_close(
+        logits_of(plain), logits_of(trained.model), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_four_bits_stay_near_the_weights_they_stand_for(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", hidden_size=128, intermediate_size=256)
+
+    quantized = dict(merged_weights(adapted(folder, quantization="4bit").model))
+    plain = dict(merged_weights(adapted(folder).model))
+
+    for name, weight in plain.items():
+        if name.endswith("_proj.weight"):
+            # NF4's error on normal weights in blocks of 64: 0.009 of their variance
+            error = (quantized[name] - weight).square().mean() / weight.var()
+            assert error == pytest.approx(0.009, abs=0.001), name
+        else:
+            assert torch.equal(quantized[name], weight), name

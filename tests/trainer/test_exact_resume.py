@@ -56,6 +56,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
             {"name": "two", "num_steps": 4, "changes": FROZEN_START},
         ],
     },
+    "lora-over-four-bits": {
+        "model": {"lora_rank": 4, "quantization": "4bit"},
+        "loss": {"kl_coef": 0.05},
+        "optim": {"optimizer": "adamw_8bit"},
+    },
+    "eight-bit-moments": {"optim": {"optimizer": "adamw_8bit"}},
     "minibatches": {"optim": {"minibatches": 2}},
 }
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.trainer.samples import cut, make_batch
+from tests.trainer.tiny import write_model
 from trainer.config import ModelConfig, OptimConfig, RunConfig
 from trainer.optimization import Optimizer, learning_rate
 from trainer.policy import Policy, load_policy
@@ -193,26 +194,34 @@ def test_an_optimizer_that_forgets_goes_on_like_a_new_one(model_folder: Path) ->
     assert torch.equal(weights(policy), weights(other))
 
 
-def test_eight_bit_moments_are_refused_without_a_gpu(policy: Policy) -> None:
-    with pytest.raises(ValueError, match="run on a GPU only"):
-        Optimizer(policy, OptimConfig(optimizer="adamw_8bit"))
+def test_eight_bit_moments_follow_those_of_float32(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", hidden_size=128, intermediate_size=256)
+    moved = {}
+    for kind in ("adamw", "adamw_8bit"):
+        policy = load_policy(ModelConfig(path=str(folder), device="cpu"))
+        optimizer = Optimizer(policy, OptimConfig(optimizer=kind))
+        before = weights(policy)
+        for _ in range(3):
+            one_update(policy, run_config(), optimizer)
+        moved[kind] = weights(policy) - before
+
+    dtypes = {value.dtype for value in optimizer.state().values()}
+    assert torch.uint8 in dtypes
+    similarity = torch.cosine_similarity(moved["adamw"], moved["adamw_8bit"], dim=0)
+    assert similarity > 0.99
+    assert not torch.equal(moved["adamw"], moved["adamw_8bit"])
 
 
-def test_eight_bit_moments_are_restored_as_they_were(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    eight_bit = pytest.importorskip("bitsandbytes.optim").AdamW8bit
-    monkeypatch.setattr(
-        "trainer.optimization._adamw",
-        lambda parameters, _: eight_bit(parameters, min_8bit_size=256),
-    )
-    model = ModelConfig(path=str(model_folder), device="cpu")
+def test_eight_bit_moments_are_restored_as_they_were(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", hidden_size=128, intermediate_size=256)
+    model = ModelConfig(path=str(folder), device="cpu")
     policy, config = load_policy(model), run_config()
-    optimizer = Optimizer(policy, config.optim)
+    eight_bit = OptimConfig(optimizer="adamw_8bit")
+    optimizer = Optimizer(policy, eight_bit)
     one_update(policy, config, optimizer)
     other = load_policy(model)
     other.model.load_state_dict(policy.model.state_dict())
-    restored = Optimizer(other, config.optim)
+    restored = Optimizer(other, eight_bit)
     restored.load_state({k: v.clone() for k, v in optimizer.state().items()})
 
     one_update(policy, config, optimizer)

@@ -23,8 +23,7 @@ class OptimConfig(Part):
     )
     optimizer: Literal["adamw", "adamw_8bit"] = Field(
         "adamw",
-        description="adamw_8bit keeps its moments in 8 bits (bitsandbytes), on a GPU "
-        "only.",
+        description="adamw_8bit keeps its moments in 8 bits (bitsandbytes).",
     )
     learning_rate: float = Field(
         1e-6, gt=0, le=1, description="Peak learning rate of AdamW."

@@ -61,7 +61,7 @@ class ModelConfig(Part):
     quantization: Literal["none", "4bit"] = Field(
         "none",
         description="How the weights under the adapters are kept. 4bit: NF4 by "
-        "bitsandbytes, on a GPU only.",
+        "bitsandbytes.",
     )
 
 
