@@ -267,3 +267,15 @@ def test_a_phase_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
         RunConfig.model_validate(tree(optim={"num_steps": 5}, phases=[phase]))
+
+
+def test_none_is_said_by_name_where_a_value_may_be_empty() -> None:
+    found = RunConfig.model_validate(
+        tree(loss={"dual_clip": "none"}, reference={"kind": "none", "url": "none"})
+    )
+
+    assert found.loss.dual_clip is None
+    assert found.reference.kind == "none"
+    assert found.reference.url is None
+    with pytest.raises(ValueError, match="clip_low"):
+        RunConfig.model_validate(tree(loss={"clip_low": "none"}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -94,12 +94,6 @@ class OptimConfig(Part):
         "it changes memory and speed, not the result.",
         json_schema_extra=unit("tokens"),
     )
-
-    @field_validator("max_grad_norm", mode="before")
-    @classmethod
-    def _none_has_a_name(cls, norm: Any) -> Any:
-        # TOML cannot say null, and here leaving it out means 1.
-        return None if norm == "none" else norm
 
 
 class EvaluationConfig(Part):

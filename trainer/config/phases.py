@@ -6,18 +6,21 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from trainer.config.course import EvaluationConfig, OptimConfig
+from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
 from trainer.config.part import Part, unit
+from trainer.config.task import RewardConfig, RolloutConfig
 
 # The rest belongs to the run as a whole.
-CHANGEABLE = (
-    "rollout",
-    "reward",
-    "advantage",
-    "loss",
-    "reference",
-    "optim",
-    "evaluation",
-)
+CHANGEABLE: dict[str, type[Part]] = {
+    "rollout": RolloutConfig,
+    "reward": RewardConfig,
+    "advantage": AdvantageConfig,
+    "loss": LossConfig,
+    "reference": ReferenceConfig,
+    "optim": OptimConfig,
+    "evaluation": EvaluationConfig,
+}
 
 
 class Phase(Part):
@@ -56,4 +59,10 @@ class Phase(Part):
                 "A phase has its num_steps beside its name, not in changes.optim. "
                 "Move it there."
             )
-        return changes
+        return {
+            part: {
+                name: CHANGEABLE[part].value_of(name, value)
+                for name, value in values.items()
+            }
+            for part, values in changes.items()
+        }

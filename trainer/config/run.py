@@ -77,9 +77,10 @@ class RunConfig(Part):
                     f'Phase "{phase.name}"{f", {where}" if where else ""}: '
                     f"{fault['msg'].removeprefix('Value error, ')}"
                 ) from None
+        if self.model.quantization == "none":
+            return
         for stage in self.stages[1:]:
-            starts = stage.config.rollout.source == "start"
-            if starts and self.model.quantization != "none":
+            if stage.config.rollout.source == "start":
                 raise ValueError(
                     f'Phase "{stage.name}" samples from the weights it begins with, '
                     f'which model.quantization = "{self.model.quantization}" does not '

@@ -154,31 +154,29 @@ def test_the_downloaded_config_is_the_snapshot(
     assert RunConfig.model_validate(tree) == RunConfig.model_validate(config)
 
 
-def test_the_downloaded_phases_unset_what_they_unset(
-    alice_client: Client, team: Team, tmp_path: Path
+def test_a_downloaded_file_is_the_run_again_though_toml_has_no_null(
+    tmp_path: Path,
 ) -> None:
-    unset = {"name": "free", "num_steps": 3, "changes": {"optim": UNBOUNDED}}
-    config = make_config(optim={"num_steps": 3}, phases=[unset])
-    run = make_run(team, config=config)
-    (tmp_path / "run.toml").write_text(page(alice_client, run, "config.toml"))
-
-    (stage,) = read_config(tmp_path / "run.toml").stages
-
-    assert stage.config.optim.max_grad_norm is None
-
-
-def test_a_downloaded_phase_calls_what_it_unsets_none() -> None:
-    unset = {"loss": {"dual_clip": None, "clip_low": 0.1}}
-    phase = {"name": "free", "num_steps": 3, "changes": unset}
-    config = make_config(loss={"dual_clip": 3}, optim={"num_steps": 3}, phases=[phase])
-
-    tree = tomllib.loads(write_toml(RunConfig.model_validate(config)))
-
-    assert tree["phases"][0]["changes"]["loss"] == {
-        "dual_clip": "none",
-        "clip_low": 0.1,
+    unset = {
+        "loss": {"dual_clip": None, "kl_target": None, "clip_low": 0.1},
+        "optim": {"max_grad_norm": None},
+        "reward": {"step_recipe": None},
     }
-    assert tree["loss"]["dual_clip"] == 3
+    config = RunConfig.model_validate(
+        make_config(
+            loss={"dual_clip": 3, "kl_coef": 0.1, "kl_target": 2},
+            optim={"num_steps": 3, "max_grad_norm": None},
+            phases=[{"name": "free", "num_steps": 3, "changes": unset}],
+        )
+    )
+    (tmp_path / "run.toml").write_text(write_toml(config))
+
+    again = read_config(tmp_path / "run.toml")
+
+    assert again == config
+    (stage,) = again.stages
+    assert stage.config.loss.dual_clip is None
+    assert stage.config.loss.kl_target is None
 
 
 def test_checkpoints_say_step_size_and_hash(alice_client: Client, run: Run) -> None:
