@@ -8,10 +8,9 @@ sampled and saved as any other.
 from __future__ import annotations
 
 import copy
-import importlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,11 @@ from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
 from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file, save_file
-from transformers import BitsAndBytesConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from trainer.config import ModelConfig
+from trainer.quantization import unpacked
 
 _NAME = "default"
 _CONFIG = "adapter_config.json"
@@ -31,6 +31,30 @@ _WEIGHTS = "adapter_model.safetensors"
 _BASE = "base.sha256"
 # peft reads a folder's names with this before them.
 _PREFIX = "base_model.model."
+
+
+class Adapters:
+    """The adapters in a model, which were made for the base with a fingerprint."""
+
+    def __init__(self, model: PreTrainedModel, *, base: str) -> None:
+        self._model = model
+        self._base = base
+
+    def off(self) -> AbstractContextManager[None]:
+        """Inside, the model is its base."""
+        return adapters_off(self._model)
+
+    def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return merged_weights(self._model)
+
+    def save(self, folder: Path) -> None:
+        save_adapters(self._model, folder, base=self._base)
+
+    def save_merged(self, folder: Path) -> None:
+        save_merged(self._model, folder)
+
+    def load(self, folder: Path) -> None:
+        load_adapters(self._model, folder, base=self._base)
 
 
 def add_adapters(model: PreTrainedModel, config: ModelConfig) -> None:
@@ -56,33 +80,6 @@ def add_adapters(model: PreTrainedModel, config: ModelConfig) -> None:
     inject_adapter_in_model(lora, model, adapter_name=_NAME)
     for parameter in adapter_parameters(model):
         parameter.data = parameter.data.float()
-
-
-def four_bit_settings(*, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    """What loads a model with its linear layers in NF4 (arXiv:2305.14314)."""
-    settings = BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-    )
-    return {"quantization_config": settings, "device_map": {"": device}}
-
-
-def keep_packing(model: PreTrainedModel) -> None:
-    """Let 4-bit weights stay as they were read.
-
-    On some CPUs bitsandbytes would pack them anew when the model is first sampled, with
-    coarser constants, so that the policy sampled would not be the one trained.
-    """
-    layer: Any
-    for layer in model.modules():
-        if hasattr(layer, "support_avx512bf16_for_cpu"):
-            layer.support_avx512bf16_for_cpu = False
-
-
-def has_adapters(model: torch.nn.Module) -> bool:
-    return any(True for _ in _layers(model))
 
 
 def adapter_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
@@ -118,7 +115,7 @@ def merged_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
         for name, parameter in model.named_parameters():
             if ".lora_A." in name or ".lora_B." in name:
                 continue
-            weight = _unpacked(parameter)
+            weight = unpacked(parameter)
             if name in adapted:
                 layer: Any = adapted[name]  # the method is its subclasses'
                 delta = layer.get_delta_weight(_NAME)
@@ -223,15 +220,6 @@ def _targets(model: PreTrainedModel, wanted: str) -> list[str]:
             )
         found |= matching
     return sorted(found)
-
-
-def _unpacked(weight: torch.nn.Parameter) -> torch.Tensor:
-    state: Any = getattr(weight, "quant_state", None)  # bitsandbytes' own
-    if state is None:
-        return weight.detach()
-    functional = importlib.import_module("bitsandbytes.functional")
-    unpacked: torch.Tensor = functional.dequantize_4bit(weight.data, state)
-    return unpacked
 
 
 def _shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:

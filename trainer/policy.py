@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from trainer.adapters import (
-    adapters_off,
-    add_adapters,
-    has_adapters,
-    load_adapters,
-    merged_weights,
-    save_adapters,
-    save_merged,
-)
 from trainer.batch import MicroBatch
 from trainer.config import ModelConfig
 from trainer.fingerprint import model_fingerprint
 from trainer.logprobs import token_logprobs, token_logprobs_and_kl
 from trainer.pretrained import check_folder, load_model
 from trainer.tokenizers import load_tokenizer
+
+if TYPE_CHECKING:
+    from trainer.adapters import Adapters
 
 
 class TokenPredictor(Protocol):
@@ -50,14 +44,14 @@ class Policy:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         *,
-        base: str | None = None,  # fingerprint of the model under adapters
+        adapters: Adapters | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.body = model.base_model
         self.head = _head_of(model)
         self.logit_scale = _logit_scale(model)
-        self._base = base
+        self._adapters = adapters
         self.eos_ids = _eos_ids(model, tokenizer)
         _switch_dropout_off(model)
 
@@ -81,28 +75,30 @@ class Policy:
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The model's weights with their names, its adapters merged into them."""
-        return merged_weights(self.model)
+        if self._adapters is not None:
+            return self._adapters.merged_weights()
+        return ((name, p.detach()) for name, p in self.model.named_parameters())
 
     @property
     def has_adapters(self) -> bool:
-        return has_adapters(self.model)
+        return self._adapters is not None
 
     def adapters_off(self) -> AbstractContextManager[None]:
         """Inside, this is the model that the adapters were put into."""
-        return adapters_off(self.model)
+        return nullcontext() if self._adapters is None else self._adapters.off()
 
     def save(self, folder: Path) -> None:
         """Write a model folder that any program can load, its adapters merged."""
-        if self.has_adapters:
-            save_merged(self.model, folder)
+        if self._adapters is not None:
+            self._adapters.save_merged(folder)
         else:
             self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
     def save_adapters(self, folder: Path) -> None:
         """Write the adapters by themselves, for a policy to go on from."""
-        assert self._base is not None
-        save_adapters(self.model, folder, base=self._base)
+        assert self._adapters is not None
+        self._adapters.save(folder)
 
     def logprobs(
         self, micro: MicroBatch, *, temperature: float
@@ -176,18 +172,27 @@ def load_policy(
     check_folder(source)
     tokenizer = load_tokenizer(tokenizer_path or source, revision=revision)
     model = load_model(source, config, revision=revision)
-    base = None
+    found = None
     if config.lora_rank > 0:
-        base = model_fingerprint(source, revision=revision)
-        add_adapters(model, config)
+        found = _make_adapters(model, config, source=source, revision=revision)
         if adapters is not None:
-            load_adapters(model, adapters, base=base)
+            found.load(adapters)
     if config.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
         model.train()  # checkpointing works only in this mode; dropout is off anyway
-    policy = Policy(model, tokenizer, base=base)
+    policy = Policy(model, tokenizer, adapters=found)
     policy.check_split()
     return policy
+
+
+def _make_adapters(
+    model: PreTrainedModel, config: ModelConfig, *, source: str, revision: str | None
+) -> Adapters:
+    # peft takes seconds to load, so only those who need it wait for it
+    from trainer.adapters import Adapters, add_adapters  # noqa: PLC0415
+
+    add_adapters(model, config)
+    return Adapters(model, base=model_fingerprint(source, revision=revision))
 
 
 def _head_of(model: PreTrainedModel) -> torch.nn.Linear:

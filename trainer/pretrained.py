@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from trainer.adapters import four_bit_settings, keep_packing
 from trainer.config import ModelConfig
+from trainer.quantization import four_bit_settings, keep_packing
 from trainer.tokenizers import first_line
 
 
