@@ -16,7 +16,8 @@ from transformers.cache_utils import DynamicCache
 
 from trainer.groups import Completion
 from trainer.policy import Policy
-from trainer.rollout.cache import is_growing, join_caches, make_cache
+from trainer.rollout.cache import join_caches, make_cache
+from trainer.rollout.decoder import make_decoder
 from trainer.rollout.drawing import draw_tokens
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.seeding import uniforms
@@ -83,18 +84,16 @@ class TransformersEngine:
         owner = torch.repeat_interleave(torch.arange(len(sizes)), sizes).to(device)
         cache.batch_select_indices(owner)
         hidden, padding = hidden[owner], padding[owner]
-        width = int(padding.shape[1])
-        lengths = padding.sum(dim=1)
+        positions = padding.sum(dim=1)  # of the next token
+        decoder = make_decoder(
+            policy, cache, padding, max_new_tokens=params.max_new_tokens
+        )
 
-        num_rows, max_new_tokens = len(owner), params.max_new_tokens
-        tokens = torch.zeros(num_rows, max_new_tokens, dtype=torch.long, device=device)
-        logprobs = torch.zeros(num_rows, max_new_tokens, device=device)
-        counts = torch.full((num_rows,), max_new_tokens, device=device)
-        live = torch.arange(num_rows, device=device)  # rows still in the batch
-        ended = torch.zeros(num_rows, dtype=torch.bool, device=device)
+        written = _Written(len(owner), params.max_new_tokens, device)
+        live = torch.arange(len(owner), device=device)  # rows still in the batch
+        ended = torch.zeros(len(owner), dtype=torch.bool, device=device)
         draws = _Draws(rows.seeds, device)
-
-        for place in range(max_new_tokens):
+        for place in range(params.max_new_tokens):
             chosen, logprob = draw_tokens(
                 policy.logits(hidden),
                 draws.at(place)[live],
@@ -102,23 +101,26 @@ class TransformersEngine:
                 top_p=params.top_p,
                 top_k=params.top_k,
             )
-            tokens[live, place] = chosen
-            logprobs[live, place] = logprob
-            ends_here = torch.isin(chosen, self._eos) & ~ended
-            counts[live[ends_here]] = place + 1
-            ended = ended | ends_here
+            written.add(chosen, logprob)
+            ended = ended | self._ends(chosen)
             num_ended = int(ended.sum())
-            if num_ended == len(live) or place + 1 == max_new_tokens:
+            if num_ended == len(live) or place + 1 == params.max_new_tokens:
                 break
             if num_ended >= _ENDED_SHARE * len(live):
+                written.settle(live)
                 stay = (~ended).nonzero().squeeze(1)
-                cache.batch_select_indices(stay)
+                decoder.keep(stay)
                 live, chosen, ended = live[stay], chosen[stay], ended[stay]
-                padding, lengths = padding[stay], lengths[stay]
-            hidden = self._decode(
-                cache, chosen, padding, lengths + place, width + place
-            )
-        return self._completions(tokens, logprobs, counts)
+                positions = positions[stay]
+            hidden = decoder.step(chosen, positions)
+            positions = positions + 1
+        written.settle(live)
+        return self._completions(written)
+
+    def _ends(self, chosen: torch.Tensor) -> torch.Tensor:
+        if len(self._eos) == 1:  # isin takes five times as long
+            return chosen == self._eos
+        return torch.isin(chosen, self._eos)
 
     def _prefill(
         self, requests: Sequence[Request]
@@ -158,50 +160,59 @@ class TransformersEngine:
         )[0]
         return cache, hidden[:, -1]
 
-    def _decode(
-        self,
-        cache: DynamicCache,
-        chosen: torch.Tensor,
-        padding: torch.Tensor,
-        positions: torch.Tensor,
-        num_cached: int,
-    ) -> torch.Tensor:
-        """Hidden states [rows, H] after one more token of each row."""
-        new = padding.new_ones(len(padding), num_cached + 1 - padding.shape[1])
-        mask = torch.cat([padding, new], dim=1)
-        if is_growing(cache):
-            # ready-made, so that transformers need not derive it at every token
-            mask = mask.bool()[:, None, None, :]
-        hidden: torch.Tensor = self._policy.body(
-            input_ids=chosen[:, None],
-            attention_mask=mask,
-            position_ids=positions[:, None],
-            past_key_values=cache,
-            use_cache=True,
-        )[0]
-        return hidden[:, -1]
-
-    def _completions(
-        self, tokens: torch.Tensor, logprobs: torch.Tensor, counts: torch.Tensor
-    ) -> list[Completion]:
+    def _completions(self, written: _Written) -> list[Completion]:
         completions = []
-        eos = set(self._policy.eos_ids)
-        for ids, values, count in zip(
-            tokens.tolist(), logprobs.tolist(), counts.tolist(), strict=True
+        ends = self._ends(written.tokens)
+        counts = torch.where(
+            ends.any(dim=1), ends.int().argmax(dim=1) + 1, ends.shape[1]
+        )
+        for ids, values, stops, count in zip(
+            written.tokens.tolist(),
+            written.logprobs.tolist(),
+            ends.any(dim=1).tolist(),
+            counts.tolist(),
+            strict=True,
         ):
-            token_ids = ids[:count]
-            stops = token_ids[-1] in eos
             # The ending token itself is no part of the text.
-            written = token_ids[:-1] if stops else token_ids
+            text = ids[: count - 1] if stops else ids[:count]
             completions.append(
                 Completion(
-                    text=decode_text(self._policy.tokenizer, written),
-                    token_ids=tuple(token_ids),
+                    text=decode_text(self._policy.tokenizer, text),
+                    token_ids=tuple(ids[:count]),
                     logprobs=tuple(values[:count]),
                     end_reason="stop" if stops else "length",
                 )
             )
         return completions
+
+
+class _Written:
+    """Tokens and log-probs of all rows, [rows, max_new_tokens].
+
+    Those of the rows in the batch are kept apart, place by place, until some leave it.
+    """
+
+    def __init__(
+        self, num_rows: int, max_new_tokens: int, device: torch.device
+    ) -> None:
+        self.tokens = torch.zeros(
+            num_rows, max_new_tokens, dtype=torch.long, device=device
+        )
+        self.logprobs = torch.zeros(num_rows, max_new_tokens, device=device)
+        self._new: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._first = 0  # place of the first that is new
+
+    def add(self, chosen: torch.Tensor, logprob: torch.Tensor) -> None:
+        self._new.append((chosen, logprob))
+
+    def settle(self, live: torch.Tensor) -> None:
+        """Put what is new where it belongs; `live` are the rows that wrote it."""
+        tokens, logprobs = zip(*self._new, strict=True)
+        span = slice(self._first, self._first + len(self._new))
+        self.tokens[live, span] = torch.stack(tokens, dim=1)
+        self.logprobs[live, span] = torch.stack(logprobs, dim=1)
+        self._first += len(self._new)
+        self._new = []
 
 
 class _Draws:
