@@ -11,6 +11,7 @@ import torch
 from trainer.config import LossConfig
 from trainer.events import EndReason
 from trainer.groups import Group
+from trainer.layout import Layout, make_layout
 from trainer.losses import BatchTotals
 
 
@@ -45,6 +46,8 @@ class MicroBatch:
     """
 
     members: list[int]  # places in the step's batch
+    samples: list[TrainingSample]
+    firsts: list[int]  # offset in each of its first token that gets a log-prob
     input_ids: torch.Tensor  # [B, L]
     places: torch.Tensor  # [N]
     slots: torch.Tensor  # [N]
@@ -55,6 +58,18 @@ class MicroBatch:
     sampling_logprobs: torch.Tensor  # [B, T], NaN on prompt tokens, 0 on padding
     old_logprobs: torch.Tensor | None = None  # [B, T], once the first update ran
     reference_logprobs: torch.Tensor | None = None  # [B, T]
+    _layout: Layout | None = None
+
+    def layout(self, dtype: torch.dtype) -> Layout:
+        """Its tokens without padding, for activations of a number format."""
+        if self._layout is None:
+            self._layout = make_layout(
+                [(sample.prompt_ids, sample.completion_ids) for sample in self.samples],
+                self.firsts,
+                device=self.mask.device,
+                dtype=dtype,
+            )
+        return self._layout
 
     def spread(self, values: torch.Tensor) -> torch.Tensor:
         """Values of the N tokens as [B, T], 0 on padding."""
@@ -219,6 +234,8 @@ def _pack(batch: Batch, rows: list[int], device: torch.device) -> MicroBatch:
     uses_sampling = batch.loss.old_logprobs == "sampling"
     return MicroBatch(
         members=[batch.first + row for row in rows],
+        samples=chosen,
+        firsts=firsts,
         input_ids=torch.tensor(tokens, device=device),
         places=torch.tensor(places, dtype=torch.long, device=device),
         slots=torch.tensor(slots, dtype=torch.long, device=device),

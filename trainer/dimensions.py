@@ -14,6 +14,8 @@ _UNGATED = {"bloom", "gpt2", "gpt_neox", "gptj", "opt", "phi", "starcoder2"}
 _TIED = {"bloom", "gemma", "gemma2", "gemma3_text", "gpt2", "opt", "starcoder2"}
 # A further normalisation of queries and keys.
 _QUERY_NORM = {"gemma3_text", "olmo2", "qwen3", "qwen3_moe"}
+# `trainer.architecture` has them trained without padding, where no layer has a window.
+_FLAT = {"llama", "mistral", "qwen2", "qwen3"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,7 @@ class Dimensions:
     is_gated: bool
     is_tied: bool
     has_query_norm: bool = False
+    is_flat: bool = False  # trained without padding, prompts shared
     experts: int = 1
     active_experts: int = 1
 
@@ -154,6 +157,13 @@ def dimensions_of(model_config: Mapping[str, Any]) -> Dimensions:
         is_gated=kind not in _UNGATED,
         is_tied=bool(config.get("tie_word_embeddings", kind in _TIED)),
         has_query_norm=kind in _QUERY_NORM,
+        is_flat=kind in _FLAT and not _has_window(config, kind),
         experts=experts,
         active_experts=first("num_experts_per_tok", default=1) if experts > 1 else 1,
     )
+
+
+def _has_window(config: Mapping[str, Any], kind: str) -> bool:
+    if kind == "mistral":
+        return config.get("sliding_window") is not None
+    return bool(config.get("use_sliding_window"))

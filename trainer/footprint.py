@@ -86,12 +86,41 @@ class Footprint:
         memory-saving attention, which never holds the [L, L] weights; the same count
         as in arXiv:2205.05198, section 4, without dropout.
         """
+        if self._is_flat:
+            return self._flat_activations
         hidden, layers = self._sizes.hidden, self._sizes.layers
         layer = self._tokens * self._layer_bytes
         last = self._tokens * hidden * self._norm_bytes
         if self._config.model.gradient_checkpointing:
             return layers * self._tokens * hidden * self._each + layer + last
         return layers * layer + last
+
+    @property
+    def _is_flat(self) -> bool:
+        plain = not self._has_adapters and not self._config.model.gradient_checkpointing
+        return plain and self._sizes.is_flat
+
+    @property
+    def _flat_activations(self) -> int:
+        """What `trainer.flat` keeps, prompts once for each group in a micro-batch."""
+        sizes, each, rows = self._sizes, self._each, self._rows
+        prompt = self._config.data.max_prompt_tokens
+        new = self._length - prompt
+        group = self._config.rollout.group_size
+        prompts = prompt * min(rows, -(-(rows - 1) // group) + 1)
+        tokens = prompts + rows * new
+        # norms: inputs and outputs, a float32 scale; attention: queries, its output
+        # padded and not, a float32 sum a head; MLP: gate, up, their product
+        one = each * (4 * sizes.hidden + 3 * sizes.query_size + 3 * sizes.inner)
+        one += _FLOAT32 * (2 + sizes.heads)
+        if sizes.has_query_norm:
+            one += each * (sizes.query_size + sizes.kv_size)
+            one += _FLOAT32 * (sizes.heads + sizes.kv_heads)
+        # keys and values stand behind those of the prompt in every row
+        keys = each * 2 * sizes.kv_size * (tokens + rows * prompt)
+        mask = each * rows * new * self._length
+        last = rows * new * each * sizes.hidden
+        return sizes.layers * (tokens * one + keys) + mask + last
 
     @property
     def _layer_bytes(self) -> int:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from trainer.architecture import is_built_like_llama
 from trainer.batch import MicroBatch
 from trainer.config import ModelConfig
 from trainer.fingerprint import model_fingerprint
+from trainer.flat import flat_hidden
 from trainer.logprobs import token_logprobs, token_logprobs_and_kl
 from trainer.pretrained import check_folder, load_model
 from trainer.tokenizers import load_tokenizer
@@ -52,6 +54,9 @@ class Policy:
         self.head = _head_of(model)
         self.logit_scale = _logit_scale(model)
         self._adapters = adapters
+        # recomputing activations is left to transformers
+        recomputes = model.is_activation_checkpointing
+        self._is_flat = is_built_like_llama(model) and not recomputes
         self.eos_ids = _eos_ids(model, tokenizer)
         _switch_dropout_off(model)
 
@@ -70,6 +75,8 @@ class Policy:
 
     def hidden(self, micro: MicroBatch) -> torch.Tensor:
         """Last hidden states [N, H] where a micro-batch's tokens are predicted."""
+        if self._is_flat:
+            return flat_hidden(self.body, micro.layout(self.head.weight.dtype))
         hidden: torch.Tensor = self.body(input_ids=micro.input_ids, use_cache=False)[0]
         return hidden.flatten(0, 1).index_select(0, micro.places)
 

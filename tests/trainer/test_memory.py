@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 from tests.trainer.sizes import LLAMA, SIZES, config_of
 from tests.trainer.tiny import config_tree
 from trainer.adapters import add_adapters
+from trainer.architecture import is_built_like_llama
 from trainer.config import ModelConfig, RunConfig
+from trainer.flat import flat_hidden
+from trainer.layout import make_layout
 from trainer.memory import MemoryEstimate, estimate
 
 SERVER = {"kind": "server", "url": "http://127.0.0.1:1", "token_file": "t"}
@@ -31,7 +35,7 @@ def of(model_config: dict[str, Any] = LLAMA, /, **parts: Any) -> MemoryEstimate:
     return estimate(config_of(**parts), model_config)
 
 
-def saved_bytes(model: Any, tokens: torch.Tensor) -> int:
+def saved_bytes(model: Any, forward: Callable[[], object]) -> int:
     """Bytes that autograd itself keeps of a forward pass, its weights left out."""
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
@@ -43,7 +47,7 @@ def saved_bytes(model: Any, tokens: torch.Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        model.base_model(input_ids=tokens, use_cache=False)
+        forward()
     return sum(storage.nbytes() for storage in kept.values())
 
 
@@ -70,12 +74,24 @@ def test_activations_are_what_autograd_keeps(
         model.activation_checkpointing_enable({"use_reentrant": False})
     model.train()
 
-    kept = saved_bytes(model, torch.randint(0, 1_000, (2, 48)))
+    def forward() -> object:
+        if is_built_like_llama(model) and not checkpointing:
+            sequences = [((7, *[k] * 15), tuple([k] * 33)) for k in (8, 9)]
+            layout = make_layout(
+                sequences, [16, 16], device=model.device, dtype=model.dtype
+            )
+            return flat_hidden(model.base_model, layout)
+        tokens = torch.randint(0, 1_000, (2, 48))
+        return model.base_model(input_ids=tokens, use_cache=False)
+
+    kept = saved_bytes(model, forward)
     found = of(SIZES | {"model_type": kind}, model=settings).activations
     if checkpointing:  # one layer's own come later, when it is computed anew
         plain = settings | {"gradient_checkpointing": False}
+        # of models with the same sizes and no pass of their own here
+        other = "olmo2" if kind == "qwen3" else "granite"
         one, two = (
-            of(SIZES | {"model_type": kind, "num_hidden_layers": n}, model=plain)
+            of(SIZES | {"model_type": other, "num_hidden_layers": n}, model=plain)
             for n in (1, 2)
         )
         found -= two.activations - one.activations
@@ -222,8 +238,9 @@ def test_more_tokens_at_once_need_more() -> None:
     found = [of(optim={"num_steps": 1, "micro_batch_tokens": b}) for b in budgets]
 
     activations = [each.activations for each in found]
-    assert activations[1] == pytest.approx(2 * activations[0])
-    assert activations[2] == pytest.approx(4 * activations[0])
+    # each row brings its completion; two of a group share a prompt
+    assert 1.7 < activations[1] / activations[0] < 2
+    assert 1.8 < activations[2] / activations[1] < 2
 
 
 def test_no_more_rows_are_counted_than_there_are() -> None:

@@ -12,23 +12,12 @@ from typing import Any, Protocol
 
 import torch
 from torch.nn import functional
-from transformers import (
-    LlamaForCausalLM,
-    MistralForCausalLM,
-    Qwen2ForCausalLM,
-    Qwen3ForCausalLM,
-)
 from transformers.cache_utils import DynamicCache
 
+from trainer.architecture import is_built_like_llama
 from trainer.policy import Policy
 from trainer.rollout.cache import is_growing
 
-_BUILT_LIKE_LLAMA = (
-    LlamaForCausalLM,
-    MistralForCausalLM,
-    Qwen2ForCausalLM,
-    Qwen3ForCausalLM,
-)
 # Up to so many bytes of weights, those that read the same input are copied side by
 # side: one product of matrices then does the work of three.
 _MAX_JOINED_BYTES = 64 * 2**20
@@ -62,7 +51,7 @@ def make_decoder(
         padding: [rows, L], 0 where a prompt is padded on its left.
         max_new_tokens: steps there will be at most.
     """
-    if _is_built_like_llama(policy) and is_growing(cache):
+    if is_built_like_llama(policy.model) and is_growing(cache):
         return _LlamaDecoder(policy, cache, padding, max_new_tokens=max_new_tokens)
     return _AnyDecoder(policy, cache, padding)
 
@@ -227,14 +216,3 @@ class _Norm:
         wide = wide * spread.add_(self._epsilon).rsqrt_()
         normed: torch.Tensor = wide.to(hidden.dtype) * self._weight
         return normed
-
-
-def _is_built_like_llama(policy: Policy) -> bool:
-    """Whether it is of a kind known here, with nothing put into its layers."""
-    if type(policy.model) not in _BUILT_LIKE_LLAMA or policy.has_adapters:
-        return False
-    maps = {type(m) for m in policy.body.modules() if hasattr(m, "in_features")}
-    rope: Any = getattr(policy.model.config, "rope_parameters", None) or {}
-    # positions of the other kinds depend on how long the text has become
-    is_plain = rope.get("rope_type", "default") in ("default", "linear", "llama3")
-    return maps == {torch.nn.Linear} and is_plain

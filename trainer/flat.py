@@ -1,0 +1,63 @@
+"""The forward pass of models built like Llama over a micro-batch without padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from trainer.fused import rms_norm, rotate, signed, swiglu
+from trainer.layout import Layout
+
+
+def flat_hidden(body: Any, layout: Layout) -> torch.Tensor:
+    """Last hidden states [M, H] where the scored tokens of a layout are predicted.
+
+    What the body of a model that `is_built_like_llama` computes for each sequence, with
+    a gradient to its weights. Each prompt is computed once for all its completions.
+    """
+    hidden = functional.embedding(layout.input_ids, body.embed_tokens.weight)
+    cos, sin = body.rotary_emb(hidden, layout.positions[None])
+    cos, sin = cos[0, :, None], signed(sin)[0, :, None]
+    for layer in body.layers:
+        hidden = _attention(layer, hidden, cos, sin, layout)
+        hidden = _mlp(layer, hidden)
+    # not index_select, whose backward pass goes row by row
+    hidden = functional.embedding(layout.places, hidden)
+    return _normed(body.norm, hidden)
+
+
+def _attention(
+    layer: Any,
+    hidden: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    layout: Layout,
+) -> torch.Tensor:
+    attention = layer.self_attn
+    heads = (len(hidden), -1, attention.head_dim)
+    inputs = _normed(layer.input_layernorm, hidden)
+    queries = attention.q_proj(inputs).view(heads)
+    keys = attention.k_proj(inputs).view(heads)
+    values = attention.v_proj(inputs).view(heads)
+    if hasattr(attention, "q_norm"):
+        queries = _normed(attention.q_norm, queries)
+        keys = _normed(attention.k_norm, keys)
+    queries, keys = rotate(queries, cos, sin), rotate(keys, cos, sin)
+    attended = layout.attend(queries, keys, values, scale=attention.scaling)
+    found: torch.Tensor = hidden + attention.o_proj(attended)
+    return found
+
+
+def _mlp(layer: Any, hidden: torch.Tensor) -> torch.Tensor:
+    inputs, mlp = _normed(layer.post_attention_layernorm, hidden), layer.mlp
+    gate, up = mlp.gate_proj(inputs), mlp.up_proj(inputs)
+    is_silu = type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation")
+    inner = swiglu(gate, up) if is_silu else mlp.act_fn(gate) * up
+    found: torch.Tensor = hidden + mlp.down_proj(inner)
+    return found
+
+
+def _normed(norm: Any, inputs: torch.Tensor) -> torch.Tensor:
+    return rms_norm(inputs, norm.weight, float(norm.variance_epsilon))

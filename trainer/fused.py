@@ -1,0 +1,113 @@
+"""Parts of a decoder layer whose backward pass reads and writes as little as it can.
+
+On small and middle-sized models these operations wait for memory, not for arithmetic;
+each function below keeps only its inputs and goes over them once or twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+
+def rms_norm(
+    inputs: torch.Tensor, weight: torch.Tensor, epsilon: float
+) -> torch.Tensor:
+    """x / √(mean(x²) + ε) · w over the last dimension (arXiv:1910.07467).
+
+    Computed in float32, or what is wider; the quotient is in the inputs' own format
+    before it meets the weight, as transformers has it.
+    """
+    found: torch.Tensor = _RMSNorm.apply(inputs, weight, epsilon)  # type: ignore[no-untyped-call]  # torch's
+    return found
+
+
+def rotate(inputs: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary position embedding (arXiv:2104.09864) with halves as pairs.
+
+    x · cos + swap(x) · sin, where swap exchanges the halves of the last dimension.
+
+    Args:
+        inputs: [N, heads, d].
+        cos: [N, 1, d].
+        sin: [N, 1, d], its first half negative: `signed` makes it so.
+    """
+    found: torch.Tensor = _Rotation.apply(inputs, cos, sin)  # type: ignore[no-untyped-call]  # torch's
+    return found
+
+
+def signed(sin: torch.Tensor) -> torch.Tensor:
+    """The sine as `rotate` takes it: with the sign that a rotation gives one half."""
+    half = sin.shape[-1] // 2
+    return torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
+
+
+def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """silu(gate) · up (arXiv:2002.05202)."""
+    found: torch.Tensor = _SwiGLU.apply(gate, up)  # type: ignore[no-untyped-call]  # torch's
+    return found
+
+
+class _RMSNorm(torch.autograd.Function):
+    """With y = x·r·w, r = (mean(x²) + ε)^-½ and g = dy·w: dx = r·g - x·r³·mean(g·x)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, epsilon: float
+    ) -> torch.Tensor:
+        wide = inputs.to(_wide(inputs.dtype))
+        scale = wide.square().mean(dim=-1, keepdim=True).add_(epsilon).rsqrt_()
+        ctx.save_for_backward(inputs, weight, scale)
+        return (wide * scale).to(inputs.dtype).mul_(weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        inputs, weight, scale = ctx.saved_tensors
+        wide = inputs.to(scale.dtype)
+        normed = wide * scale
+        grad = grad.to(scale.dtype)
+        d_weight = None
+        if ctx.needs_input_grad[1]:
+            size = weight.numel()
+            d_weight = (grad * normed).view(-1, size).sum(dim=0).to(weight.dtype)
+        grad = grad * weight
+        share = torch.linalg.vecdot(grad, normed).div_(weight.numel())[..., None]
+        d_inputs = grad.addcmul_(normed, share, value=-1.0).mul_(scale)
+        return d_inputs.to(inputs.dtype), d_weight, None
+
+
+class _Rotation(torch.autograd.Function):
+    """dx = dy · cos + swap(dy · sin): to swap is its own inverse."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.save_for_backward(cos, sin)
+        half = inputs.shape[-1] // 2
+        return torch.addcmul(inputs * cos, inputs.roll(half, dims=-1), sin)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        half = grad.shape[-1] // 2
+        return (grad * sin).roll(half, dims=-1).addcmul_(grad, cos), None, None
+
+
+class _SwiGLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(gate, up)
+        return functional.silu(gate).mul_(up)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        gate, up = ctx.saved_tensors
+        d_gate = torch.ops.aten.silu_backward(grad * up, gate)
+        return d_gate, functional.silu(gate).mul_(grad)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
