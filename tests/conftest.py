@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import django
+import hypothesis
 import pytest
 from django.conf import settings
 
@@ -23,6 +24,15 @@ from dashboard.local.redis_server import EmbeddedRedis
 
 # They import models, so they are loaded once Django is set up.
 FIXTURES = ("tests.fixtures_people", "tests.fixtures_app")
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+hypothesis.settings.register_profile(
+    "untimed",
+    parent=hypothesis.settings(),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("untimed")
 
 # What a crash may cost does not matter to a cluster that lives for one session.
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
