@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(PYTHON) dashboard/local/install.py
 PYTEST := $(BIN)/python -m pytest
+BENCH := .cohort/bench
+STEP := $(BIN)/python -m tests.bench.bench_step
 JS_TESTS = $(wildcard tests/js/*.js)
 # A machine without Node.js gets one inside the virtual environment.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -10,7 +12,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests run link check test test-slow bench demo screenshots starter-llm lock format clean
+.PHONY: help setup setup-tests run link check test test-slow bench bench-step demo screenshots starter-llm lock format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,9 +59,18 @@ test-slow: ## Run what takes minutes: faults, full starts, learning
 	@$(INSTALL) --tests --browser
 	$(PYTEST) -m "slow or faults" $(ARGS)
 
-bench: setup-tests ## Measure ingest and curves, and print what was seen
+bench: setup-tests ## Measure ingest, curves and training steps beside TRL's
 	$(BIN)/python tests/bench/bench_ingest.py 10
 	$(PYTEST) -m load -s tests/bench/bench_curves.py
+	@$(MAKE) bench-step
+
+bench-step: setup-tests ## Measure training steps beside TRL's, and print a table
+	@$(INSTALL) --language-model
+	test -d $(BENCH)/starter/model || $(BIN)/python -m trainer warmup --out $(BENCH)/starter
+	test -d $(BENCH)/smollm2/model || $(BIN)/python -m trainer starter-llm --out $(BENCH)/smollm2
+	$(STEP) --model $(BENCH)/starter/model --prompts 16 --group 8 --new 64 | grep "^|"
+	$(STEP) --model $(BENCH)/starter/model --prompts 32 --group 16 --new 64 | grep "^|"
+	$(STEP) --model $(BENCH)/smollm2/model --prompts 8 --group 8 --new 64 | grep "^|"
 
 demo: setup ## Start with fresh throw-away data
 	@COHORT_DATA="$$(mktemp -d)" $(BIN)/python manage.py up
