@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 COMMANDS = {
-    "run": ("trainer.run", "train a model by a run configuration"),
+    "run": ("trainer.launch", "train a model by a run configuration"),
     "reference": ("trainer.references.command", "serve a reference model to trainers"),
     "memory": ("trainer.memory_table", "estimate the memory that a run needs"),
     "drift": ("trainer.drift", "compare log-probs of sampling and training"),

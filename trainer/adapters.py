@@ -40,6 +40,10 @@ class Adapters:
         self._model = model
         self._base = base
 
+    def of(self, model: PreTrainedModel) -> Adapters:
+        """The same in a copy of the model."""
+        return Adapters(model, base=self._base)
+
     def off(self) -> AbstractContextManager[None]:
         """Inside, the model is its base."""
         return adapters_off(self._model)

@@ -116,15 +116,19 @@ class Batch:
             first += size
         return parts
 
+    def cut(self, *, max_tokens: int) -> list[list[int]]:
+        """Places of the samples, cut by length; one beyond `max_tokens` goes alone."""
+        lengths = [sample.num_tokens for sample in self.samples]
+        return split_by_length(lengths, max_tokens=max_tokens)
+
+    def pack(self, rows: list[int], *, device: torch.device) -> MicroBatch:
+        return _pack(self, rows, device)
+
     def micro_batches(
         self, *, max_tokens: int, device: torch.device
     ) -> list[MicroBatch]:
-        """Cut by length; a sequence longer than `max_tokens` goes alone."""
         return [
-            _pack(self, rows, device)
-            for rows in split_by_length(
-                [sample.num_tokens for sample in self.samples], max_tokens=max_tokens
-            )
+            self.pack(rows, device=device) for rows in self.cut(max_tokens=max_tokens)
         ]
 
 

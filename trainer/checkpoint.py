@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from trainer.config import ModelConfig
+from trainer.distributed import ALONE, World
 from trainer.optimization import Optimizer
 from trainer.policy import Policy, load_policy
 from trainer.reference import Reference
@@ -50,6 +51,7 @@ def save_checkpoint(
     reference: Reference | None = None,
     start: Reference | None = None,
     controllers: Mapping[str, Any],
+    world: World = ALONE,
 ) -> SavedCheckpoint:
     """Write all that a run goes on from as folder/step-…-epoch-….
 
@@ -60,7 +62,40 @@ def save_checkpoint(
 
     Files are written into a hidden folder, synced, listed with their SHA-256 in a
     manifest, and only then renamed: a name never stands for half a checkpoint.
+
+    Of several processes each brings its part of the optimizer and the first one writes
+    it all, as a single process would: any number of them can go on from it.
     """
+    state = {
+        name: tensor.contiguous().cpu()
+        for name, tensor in optimizer.tensors()
+        if world.is_main
+    }
+    return world.from_main(
+        lambda: _write_checkpoint(
+            folder,
+            step=step,
+            epoch=epoch,
+            policy=policy,
+            optimizer=state,
+            reference=reference,
+            start=start,
+            controllers=controllers,
+        )
+    )
+
+
+def _write_checkpoint(
+    folder: Path,
+    *,
+    step: int,
+    epoch: int,
+    policy: Policy,
+    optimizer: Mapping[str, torch.Tensor],
+    reference: Reference | None,
+    start: Reference | None,
+    controllers: Mapping[str, Any],
+) -> SavedCheckpoint:
     name = f"step-{step:06d}-epoch-{epoch}"
     target, unfinished = folder / name, folder / f".{name}.unfinished"
     _remove(unfinished)
@@ -73,10 +108,9 @@ def save_checkpoint(
     if start is not None:
         start.save(unfinished / _START)
     _write(unfinished / _CONTROLLERS, json.dumps(controllers).encode())
-    state = {key: value.contiguous().cpu() for key, value in optimizer.state().items()}
     # No other random state exists: all draws follow from seed and step.
-    state["torch_rng"] = torch.get_rng_state()
-    save_file(state, unfinished / _OPTIMIZER)
+    rng = {"torch_rng": torch.get_rng_state()}
+    save_file({**optimizer, **rng}, unfinished / _OPTIMIZER)
     _write(unfinished / _STATE, json.dumps({"step": step, "epoch": epoch}).encode())
 
     files = {path: _digest(path) for path in _files(unfinished)}

@@ -8,6 +8,7 @@ import numpy as np
 
 from trainer.answers import AnswerReader, answer_reader
 from trainer.config import RunConfig
+from trainer.distributed import ALONE, World
 from trainer.estimates import (
     Bools,
     Floats,
@@ -24,14 +25,20 @@ from trainer.seeding import derive
 
 
 def evaluate(
-    engine: RolloutEngine, prompts: Sequence[Prompt], config: RunConfig, *, name: str
+    engine: RolloutEngine,
+    prompts: Sequence[Prompt],
+    config: RunConfig,
+    *,
+    name: str,
+    world: World = ALONE,
 ) -> dict[str, float | None]:
-    """Sample each held-out prompt and measure what comes out.
+    """Sample each held-out prompt, each process its share, and measure what comes out.
 
     The seeds of sampling are the same at every step, so two evaluations differ by the
     policy and not by luck alone.
     """
     num_samples = config.evaluation.samples_per_prompt
+    own = world.share(prompts)
     requests = [
         Request(
             prompt=prompt,
@@ -40,7 +47,7 @@ def evaluate(
                 for k in range(num_samples)
             ),
         )
-        for prompt in prompts
+        for prompt in own
     ]
     completions = engine.sample(
         requests,
@@ -50,7 +57,7 @@ def evaluate(
         ),
     )
     recipe = config.reward.recipe
-    groups = score_groups(recipe, prompts, completions)
+    groups = world.join(score_groups(recipe, own, completions))
     measured = evaluation_metrics(
         groups, bounds=recipe_bounds(recipe), read_answer=answer_reader(recipe)
     )

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from trainer.config import RunConfig
 from trainer.credit import rule_rewards, rule_weights, step_rewards
+from trainer.distributed import ALONE, World
 from trainer.groups import Group, score_groups
 from trainer.overlong import penalise_overlong
 from trainer.prompts import Prompt
@@ -51,6 +52,7 @@ def gather(
     *,
     step: int,
     watch: Watch,
+    world: World = ALONE,
 ) -> Gathered:
     """Sample and score groups until the step has enough, as `dynamic_sampling` says.
 
@@ -68,6 +70,8 @@ def gather(
         config: of the run or phase.
         step: counted from 1 over the whole run.
         watch: measures the phases "generate" and "score".
+        world: each process samples and scores its share of the prompts. Which one it
+            is makes no difference to a completion, and all get all of them.
     """
     mode = config.rollout.dynamic_sampling
     wanted = config.rollout.prompts_per_step
@@ -80,7 +84,9 @@ def gather(
         prompts = prompts_of_round(turn)[: missing if turn else None]
         if missing == 0 or not prompts:
             break
-        groups = _sample(source, prompts, config, step=step, watch=watch)
+        own = _sample(source, world.share(prompts), config, step=step, watch=watch)
+        with watch.phase("generate"):  # which is what others are waited for
+            groups = world.join(own)
         num_rounds += 1
         num_tokens += sum(c.num_tokens for g in groups for c in g.completions)
         first = first or groups

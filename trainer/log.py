@@ -57,6 +57,22 @@ class EventLog:
             self._file.close()
 
 
+class UnwrittenLog(EventLog):
+    """Of a process beside the one that writes the run's log."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def add(self, kind: type[Event], *, step: int, **fields: Any) -> None:
+        self.step = step
+
+    def flush(self) -> None:
+        """Nothing was held back."""
+
+    def __exit__(self, *raised: object) -> None:
+        """No file is open."""
+
+
 def newest_epoch(folder: Path) -> int:
     """The number of the last life whose log is in a folder; 0 when there is none."""
     return max([0, *_archived(folder), *_epochs(folder / NAME)])

@@ -23,6 +23,8 @@ def train(
 
     What a step means is in the log before its checkpoint exists: its groups and
     metrics, then its evaluation. A resumed run owes nothing to the past.
+
+    All processes ask `should_stop` at the same places and must get the same answer.
     """
     state = None if resume_from is None else saved_controllers(resume_from)
     if state is not None:
@@ -36,8 +38,9 @@ def train(
             training.stage.load_state(state["phase"])
         if not is_begun:
             begin_phase(training, stage)
-        while training.done_steps < stage.last_step and not should_stop():
-            run_step(training, should_stop=should_stop)
+        is_stopping = False
+        while training.done_steps < stage.last_step and not is_stopping:
+            is_stopping = run_step(training, should_stop=should_stop)
 
 
 def begin_phase(training: Training, stage: Stage) -> None:
@@ -57,8 +60,8 @@ def begin_phase(training: Training, stage: Stage) -> None:
         run_evaluation(training, step=0)
 
 
-def run_step(training: Training, *, should_stop: Callable[[], bool]) -> None:
-    """One step with all that is due after it."""
+def run_step(training: Training, *, should_stop: Callable[[], bool]) -> bool:
+    """One step with all that is due after it; whether the run is to stop behind it."""
     state, step = training.stage, training.done_steps + 1
     config = state.config
     watch, training.journal.step = Stopwatch(), step
@@ -84,8 +87,11 @@ def run_step(training: Training, *, should_stop: Callable[[], bool]) -> None:
         go_back(training, outcome)
     if is_last or _is_due(step, config.evaluation.every_steps):
         run_evaluation(training, step=step)
-    if is_last or should_stop() or _is_due(step, config.checkpoint.every_steps):
+    # asked once, so that whoever asks for a stop after this gets one more step
+    is_stopping = should_stop()
+    if is_last or is_stopping or _is_due(step, config.checkpoint.every_steps):
         write_checkpoint(training, step=step)
+    return is_stopping
 
 
 def _is_due(step: int, every: int) -> bool:
@@ -98,7 +104,9 @@ def run_evaluation(training: Training, *, step: int) -> None:
     if config.evaluation.every_steps == 0:
         return
     for name, prompts in training.eval_sets.items():
-        metrics = evaluate(training.engine, prompts, config, name=name)
+        metrics = evaluate(
+            training.engine, prompts, config, name=name, world=training.world
+        )
         training.log.add(
             Evaluated,
             step=step,
@@ -124,6 +132,7 @@ def write_checkpoint(training: Training, *, step: int) -> None:
         reference=stage.reference,
         start=stage.start,
         controllers=training.state(),
+        world=training.world,
     )
     training.log.add(
         CheckpointSaved,
@@ -134,12 +143,13 @@ def write_checkpoint(training: Training, *, step: int) -> None:
     )
     training.log.flush()
     training.newest_checkpoint = training.checkpoints / saved.name
-    prune_checkpoints(
-        training.checkpoints,
-        keep_last=training.config.checkpoint.keep_last,
-        step=step,
-        epoch=training.epoch,
-    )
+    if training.world.is_main:
+        prune_checkpoints(
+            training.checkpoints,
+            keep_last=training.config.checkpoint.keep_last,
+            step=step,
+            epoch=training.epoch,
+        )
     say(f"saved {saved.name}")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
 import torch
 
-from trainer.batch import Batch, MicroBatch, set_advantages
+from trainer.batch import Batch, MicroBatch, TrainingSample, set_advantages
+from trainer.dealing import deal
+from trainer.distributed import ALONE, World
 from trainer.failures import is_out_of_memory
 from trainer.tokenizers import first_line
 
@@ -16,26 +19,70 @@ Advantages = torch.Tensor | Sequence[torch.Tensor]
 
 
 class Minibatch:
-    """The completions that one update is made of, cut into micro-batches."""
+    """The completions that one update is made of, cut into micro-batches.
 
-    def __init__(self, batch: Batch, *, max_tokens: int, device: torch.device) -> None:
+    Of several processes each has its own micro-batches, and each equally many. Where
+    they do not come out even, some have one that another has too, with no token that
+    the loss covers.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        *,
+        max_tokens: int,
+        device: torch.device,
+        world: World = ALONE,
+    ) -> None:
         self.batch = batch
         self.max_tokens = max_tokens
-        self.micro_batches: list[MicroBatch] = []
+        self.micro_batches: list[MicroBatch] = []  # of this process
+        self.num_parts = 0  # micro-batches of all processes
         self._device = device
+        self._world = world
         self._advantages: Advantages | None = None
         self.cut(max_tokens)
 
     def cut(self, max_tokens: int) -> None:
         """Cut anew; log-probs that all of the old parts have are kept."""
         before, self.max_tokens = self.micro_batches, max_tokens
-        self.micro_batches = self.batch.micro_batches(
-            max_tokens=max_tokens, device=self._device
-        )
-        _carry_over("old_logprobs", before, self.micro_batches)
-        _carry_over("reference_logprobs", before, self.micro_batches)
+        self.micro_batches = self._deal(self.batch.cut(max_tokens=max_tokens))
+        _carry_over("old_logprobs", before, self.micro_batches, self._world)
+        _carry_over("reference_logprobs", before, self.micro_batches, self._world)
         if self._advantages is not None:
             set_advantages(self.micro_batches, self._advantages)
+
+    def _deal(self, parts: list[list[int]]) -> list[MicroBatch]:
+        self.num_parts = len(parts)
+        dealt = deal(len(parts), num_hands=self._world.size)[self._world.rank]
+        micros = [
+            self.batch.pack(parts[place], device=self._device) for place in dealt.places
+        ]
+        if dealt.filler is not None:
+            micros.append(
+                _unweighed(self.batch.pack(parts[dealt.filler], device=self._device))
+            )
+        return micros
+
+    def idle_micro_batches(self) -> list[MicroBatch]:
+        """As many as there are, with next to nothing in them."""
+        token = self.batch.samples[0].prompt_ids[0]
+        tiny = replace(
+            self.batch,
+            samples=(
+                TrainingSample(
+                    prompt_ids=(token,),
+                    completion_ids=(token,),
+                    sampling_logprobs=(0.0,),
+                ),
+            ),
+        )
+        idle = []
+        for _ in self.micro_batches:
+            micro = _unweighed(tiny.pack([0], device=self._device))
+            micro.old_logprobs = micro.reference_logprobs = micro.mask
+            idle.append(micro)
+        return idle
 
     def set_advantages(self, advantages: Advantages) -> None:
         """Hand out the advantages of the step's batch, as `trainer.batch` does."""
@@ -45,20 +92,28 @@ class Minibatch:
     @property
     def is_single_file(self) -> bool:
         """Whether each completion is alone already, so that nothing can be cut."""
-        return all(len(micro.members) == 1 for micro in self.micro_batches)
+        return self.num_parts == len(self.batch.samples)
+
+
+def _unweighed(micro: MicroBatch) -> MicroBatch:
+    """The micro-batch with no token that the loss covers."""
+    return replace(micro, mask=torch.zeros_like(micro.mask))
 
 
 def _carry_over(
-    name: str, before: Sequence[MicroBatch], after: Sequence[MicroBatch]
+    name: str,
+    before: Sequence[MicroBatch],
+    after: Sequence[MicroBatch],
+    world: World,
 ) -> None:
-    rows: dict[int, torch.Tensor] = {}
-    for micro in before:
-        values: torch.Tensor | None = getattr(micro, name)
-        if values is None:
-            return
-        rows.update(zip(micro.members, values, strict=True))
-    if not rows:
+    if not before:
         return
+    found = world.gather(_rows(name, before, send=world.size > 1))
+    rows: dict[int, torch.Tensor] = {}
+    for each in found:
+        if each is None:
+            return  # a pass that failed on the way
+        rows |= each
     for micro in after:
         carried = torch.zeros_like(micro.mask)
         for place, member in enumerate(micro.members):
@@ -67,14 +122,27 @@ def _carry_over(
         setattr(micro, name, carried)
 
 
+def _rows(
+    name: str, micro_batches: Sequence[MicroBatch], *, send: bool
+) -> dict[int, torch.Tensor] | None:
+    """Each completion's log-probs; None where some have none. On the CPU to send."""
+    rows: dict[int, torch.Tensor] = {}
+    for micro in micro_batches:
+        values: torch.Tensor | None = getattr(micro, name)
+        if values is None:
+            return None
+        rows.update(zip(micro.members, values.cpu() if send else values, strict=True))
+    return rows
+
+
 def completion_sums(
     micro_batches: Sequence[MicroBatch], values: Sequence[torch.Tensor]
-) -> torch.Tensor:
-    """Each completion's sum of token values, float64 on the CPU, in batch order.
+) -> dict[int, float]:
+    """Each completion's sum of token values, by its place in the step's batch.
 
     `values` are [B, T] for each micro-batch; the prompt's tokens are left out.
     """
-    sums = {
+    return {
         member: total
         for micro, tokens in zip(micro_batches, values, strict=True)
         for member, total in zip(
@@ -86,7 +154,24 @@ def completion_sums(
             strict=True,
         )
     }
-    return torch.tensor([sums[member] for member in sorted(sums)], dtype=torch.float64)
+
+
+def in_batch_order(world: World, own: Mapping[int, float]) -> torch.Tensor:
+    """What all processes found of their completions, float64, in the batch's order."""
+    found: dict[int, float] = {}
+    for each in world.gather(dict(own)):
+        found |= each
+    return torch.tensor([found[place] for place in sorted(found)], dtype=torch.float64)
+
+
+class SharedPasses(Protocol):
+    """A model whose passes all processes go through together."""
+
+    def begin_pass(self) -> None: ...
+
+    def catch_up(self) -> None:
+        """Make ready to go through a failed pass again beside the others."""
+        ...
 
 
 class MemoryBudget:
@@ -96,10 +181,19 @@ class MemoryBudget:
     is done again with half as many; `on_halved` is told the number and the reason.
     """
 
-    def __init__(self, tokens: int, *, on_halved: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        tokens: int,
+        *,
+        on_halved: Callable[[int, str], None],
+        world: World = ALONE,
+        shared: SharedPasses | None = None,  # None: no other process has a part in it
+    ) -> None:
         self.tokens = tokens
         self._limit: int | None = None  # what memory was seen to bear
         self._on_halved = on_halved
+        self._world = world
+        self._shared = shared
 
     def begin_phase(self, tokens: int) -> None:
         """Take the number that a phase asks for, as far as memory bears it."""
@@ -108,25 +202,46 @@ class MemoryBudget:
     def run(
         self, minibatch: Minibatch, work: Callable[[Sequence[MicroBatch]], Result]
     ) -> Result:
-        """Do work on micro-batches that fit; work must bear being begun again."""
+        """Do work on micro-batches that fit; work must bear being begun again.
+
+        Of several processes, all do it again where one ran out. Work goes through the
+        model and asks nothing else of the other processes.
+        """
         if minibatch.max_tokens > self.tokens:
             minibatch.cut(self.tokens)
         while True:
-            try:
-                return work(minibatch.micro_batches)
-            except RuntimeError as error:
-                if not is_out_of_memory(error) or minibatch.is_single_file:
-                    raise
-                reason = first_line(error)
-            # Out of the handler the failed pass's tensors are gone with its frames.
+            results, reason = self._try(minibatch, work)
+            reasons = [each for each in self._world.gather(reason) if each]
+            if not reasons:
+                return results[0]
+            results.clear()
             torch.cuda.empty_cache()
             self._halve(minibatch)
-            self._on_halved(self.tokens, reason)
+            self._on_halved(self.tokens, reasons[0])
+
+    def _try(
+        self, minibatch: Minibatch, work: Callable[[Sequence[MicroBatch]], Result]
+    ) -> tuple[list[Result], str | None]:
+        """The result, or why there is none; the others are not kept waiting for it."""
+        if self._shared is not None:
+            self._shared.begin_pass()
+        try:
+            return [work(minibatch.micro_batches)], None
+        except RuntimeError as error:
+            if not is_out_of_memory(error) or minibatch.is_single_file:
+                raise
+            reason = first_line(error)
+        # Out of the handler the failed pass's tensors are gone with its frames.
+        if self._shared is not None:
+            torch.cuda.empty_cache()
+            self._shared.catch_up()
+            work(minibatch.idle_micro_batches())
+        return [], reason
 
     def _halve(self, minibatch: Minibatch) -> None:
         """Until it makes a difference to this batch, which may be a small one."""
-        num_before = len(minibatch.micro_batches)
-        while len(minibatch.micro_batches) == num_before:
+        num_before = minibatch.num_parts
+        while minibatch.num_parts == num_before:
             self.tokens //= 2
             minibatch.cut(self.tokens)
         self._limit = self.tokens

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from trainer.config import OptimConfig
 from trainer.policy import Policy
+from trainer.sharding import spread_like, whole
 
 
 def learning_rate(step: int, config: OptimConfig) -> float:
@@ -50,13 +51,14 @@ class Optimizer:
             p if p.dtype == torch.float32 else p.detach().float().requires_grad_()
             for p in self._parameters
         ]
+        self._shards_are_masters = policy.shards_are_masters
         self._adamw = _adamw(self._masters, config)
 
     def step(self, *, learning_rate: float) -> float | None:
         """Apply the gradients; their norm before clipping, None if it is not finite."""
         self.collect()
         gradients = [p.grad for p in self._masters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = whole(torch.nn.utils.get_total_norm(gradients))
         value = norm.item()
         if math.isfinite(value):
             if self._config.max_grad_norm is not None:
@@ -98,15 +100,20 @@ class Optimizer:
 
     def state(self) -> dict[str, torch.Tensor]:
         """All that the next step depends on, as named tensors."""
-        tensors = {}
+        return dict(self.tensors())
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """`state`, one after the other: whole ones are larger than a process's part.
+
+        All processes must go through them together.
+        """
         for place, (p, master) in enumerate(
             zip(self._parameters, self._masters, strict=True)
         ):
             for name, value in self._adamw.state.get(master, {}).items():
-                tensors[f"{place}.{name}"] = _as_tensor(name, value)
-            if p is not master:
-                tensors[f"{place}.master"] = master.detach()
-        return tensors
+                yield f"{place}.{name}", whole(_as_tensor(name, value))
+            if p is not master or self._shards_are_masters:
+                yield f"{place}.master", whole(master.detach())
 
     def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
         """Continue from what `state` gave."""
@@ -116,10 +123,15 @@ class Optimizer:
             master = self._masters[int(place)]
             if name == "master":
                 with torch.no_grad():
-                    master.copy_(tensor)
+                    master.copy_(spread_like(master, tensor))
             else:
                 # own memory, for the same reason as the policy's weights
-                value = tensor.clone().to(master.device)
+                value = tensor.clone()
+                value = (
+                    spread_like(master, value)
+                    if value.shape == master.shape
+                    else value.to(master.device)
+                )
                 self._adamw.state[master][name] = _as_counted(name, value)
         self._lower_weights()
 

@@ -9,6 +9,7 @@ import sys
 import threading
 
 EXIT_ORPHANED = 75
+PIPE = "COHORT_PARENT_PIPE"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -19,7 +20,7 @@ def watch_parent() -> None:
     COHORT_PARENT_PIPE; the kernel closes it however the supervisor dies. The signal is
     a second string: it also reaches a process that is stuck in a long computation.
     """
-    number = os.environ.get("COHORT_PARENT_PIPE")
+    number = os.environ.get(PIPE)
     if not number:
         return
     if not number.isdigit():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -41,6 +42,8 @@ class TokenPredictor(Protocol):
 class Policy:
     """A causal language model with its tokenizer, split at its output embedding."""
 
+    shards_are_masters = False  # kept in float32, though computed with in less
+
     def __init__(
         self,
         model: PreTrainedModel,
@@ -63,6 +66,18 @@ class Policy:
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    @property
+    def whole(self) -> Policy:
+        """The policy with all of its weights in this process: itself."""
+        return self
+
+    def copied(self) -> Policy:
+        """Another one with weights of its own, to be sampled from."""
+        model = copy.deepcopy(self.model)
+        model.eval()
+        adapters = None if self._adapters is None else self._adapters.of(model)
+        return Policy(model, self.tokenizer, adapters=adapters)
 
     @property
     def num_parameters(self) -> int:

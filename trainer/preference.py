@@ -8,7 +8,13 @@ import torch
 
 from trainer.advantages import preference_advantages
 from trainer.batch import MicroBatch
-from trainer.minibatches import MemoryBudget, Minibatch, completion_sums
+from trainer.distributed import ALONE, World
+from trainer.minibatches import (
+    MemoryBudget,
+    Minibatch,
+    completion_sums,
+    in_batch_order,
+)
 from trainer.policy import Policy
 
 
@@ -20,6 +26,7 @@ def credit_preferences(
     temperature: float,
     beta: float,
     budget: MemoryBudget,
+    world: World = ALONE,
 ) -> tuple[torch.Tensor, float]:
     """Set the advantages of a minibatch's pairs under the policy as it is now.
 
@@ -35,7 +42,9 @@ def credit_preferences(
         DPO's loss, the mean over its pairs (arXiv:2305.18290, equation 7).
     """
 
-    def sums(micro_batches: Sequence[MicroBatch]) -> tuple[torch.Tensor, torch.Tensor]:
+    def sums(
+        micro_batches: Sequence[MicroBatch],
+    ) -> tuple[dict[int, float], dict[int, float]]:
         with torch.no_grad():
             logprobs = [
                 policy.logprobs(micro, temperature=temperature)[0]
@@ -47,7 +56,9 @@ def credit_preferences(
             completion_sums(micro_batches, [r for r in reference if r is not None]),
         )
 
-    policy_sums, reference_sums = budget.run(minibatch, sums)
+    policy_sums, reference_sums = (
+        in_batch_order(world, own) for own in budget.run(minibatch, sums)
+    )
     first = minibatch.batch.first
     here = slice(first, first + len(minibatch.batch.samples))
     shape = (-1, rewards.shape[1])

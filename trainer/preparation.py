@@ -12,13 +12,18 @@ import transformers
 
 from trainer.checkpoint import restore_policy, saved_step
 from trainer.config import RunConfig
+from trainer.config.agreement import complaints_of_many
+from trainer.distributed import ALONE, World
 from trainer.events import RunResumed, RunStarted
 from trainer.log import EventLog
 from trainer.loop import say
+from trainer.policy import Policy
 from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.reference import reference_server
+from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.seeding import seed_torch
+from trainer.sharding import ShardedPolicy, ShardedPolicyEngine
 from trainer.sources import DatasetSource
 from trainer.stages import data_order
 from trainer.training import Training
@@ -35,13 +40,18 @@ class Place:
     epoch: int
 
 
-def prepare(config: RunConfig, place: Place, log: EventLog) -> Training:
+def prepare(
+    config: RunConfig, place: Place, log: EventLog, *, world: World = ALONE
+) -> Training:
     """Load model and data, as new or as a checkpoint left them.
 
     Raises:
         ValueError: whatever of the configuration turns out not to be there, or not to
             fit, in any of its phases.
     """
+    for stage in config.stages:
+        for complaint in complaints_of_many(stage.config, num_processes=world.size):
+            raise ValueError(complaint)
     set_up_torch(config)
     rows = read_rows(place.config.parent / config.data.rows)
     train_rows, eval_rows = split_rows(
@@ -49,12 +59,16 @@ def prepare(config: RunConfig, place: Place, log: EventLog) -> Training:
     )
     for stage in config.stages:
         data_order(stage, num_rows=len(train_rows))
-    policy = restore_policy(config.model, place.resume_from)
+    policy, engine = _spread(
+        restore_policy(config.model, place.resume_from),
+        world,
+        max_batch_rows=config.rollout.max_batch_rows,
+    )
     renderer = PromptRenderer(policy.tokenizer, config.data)
     training = Training(
         config=config,
         policy=policy,
-        engine=TransformersEngine(policy, max_batch_rows=config.rollout.max_batch_rows),
+        engine=engine,
         train_prompts=[renderer.render(row) for row in train_rows],
         held_out=[renderer.render(row) for row in eval_rows],
         eval_files=_eval_files(config, renderer, folder=place.config.parent),
@@ -64,10 +78,21 @@ def prepare(config: RunConfig, place: Place, log: EventLog) -> Training:
         epoch=place.epoch,
         done_steps=0 if place.resume_from is None else saved_step(place.resume_from),
         newest_checkpoint=place.resume_from,
+        world=world,
     )
     _check_phases(training)
     _announce(training, place)
     return training
+
+
+def _spread(
+    policy: Policy, world: World, *, max_batch_rows: int
+) -> tuple[Policy, RolloutEngine]:
+    """The policy as the world's processes train it together, and what samples it."""
+    if world.size == 1:
+        return policy, TransformersEngine(policy, max_batch_rows=max_batch_rows)
+    sharded = ShardedPolicy(policy, world)
+    return sharded, ShardedPolicyEngine(sharded, max_batch_rows=max_batch_rows)
 
 
 def _eval_files(
@@ -115,7 +140,7 @@ def _announce(training: Training, place: Place) -> None:
         "num_parameters": training.policy.num_parameters,
         "num_train_rows": len(training.train_prompts),
         "num_eval_rows": len(training.held_out),
-        "device": _device_name(training.policy.device),
+        "device": _device_name(training.policy.device, training.world),
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -134,7 +159,8 @@ def _announce(training: Training, place: Place) -> None:
     log.flush()
 
 
-def _device_name(device: torch.device) -> str:
+def _device_name(device: torch.device, world: World) -> str:
+    count = f"{world.size} × " if world.size > 1 else ""
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"cpu ({torch.get_num_threads()} threads)"
+        return count + torch.cuda.get_device_name(device)
+    return f"{count}cpu ({torch.get_num_threads()} threads)"

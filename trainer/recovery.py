@@ -50,11 +50,13 @@ def save_failed_batch(
     groups: Sequence[Group],
     minibatches: Sequence[Minibatch],
     updates: Sequence[UpdateResult],
+    rank: int = 0,
 ) -> None:
     """Write all that went into a step's updates, for whoever looks for the cause.
 
-    tensors.safetensors has each micro-batch's as minibatch.micro_batch.name;
-    batch.json the texts, rewards and what the updates came to.
+    tensors.safetensors has each micro-batch's as minibatch.micro_batch.name, and of a
+    further process tensors-RANK.safetensors has its own; batch.json has the texts,
+    rewards and what the updates came to.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
@@ -64,7 +66,10 @@ def save_failed_batch(
         for name, value in vars(micro).items()
         if isinstance(value, torch.Tensor)
     }
-    save_file(tensors, folder / "tensors.safetensors")
+    suffix = f"-{rank}" if rank else ""
+    save_file(tensors, folder / f"tensors{suffix}.safetensors")
+    if rank:
+        return
     story = {
         "step": step,
         "updates": [

@@ -63,7 +63,7 @@ def make_reference(
         case "none":
             return None
         case "base":
-            return BaseReference(policy)
+            return BaseReference(policy.whole)
         case "server":
             return reference_server(config)
         case "frozen":

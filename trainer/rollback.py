@@ -14,6 +14,7 @@ from trainer.failures import Diverged
 from trainer.outcome import StepOutcome
 from trainer.policy import Policy
 from trainer.recovery import FAILED_BATCH, save_failed_batch
+from trainer.sharding import spread_like
 from trainer.training import Training
 
 
@@ -59,7 +60,7 @@ def _copy_weights(source: Policy, target: Policy) -> None:
     with torch.no_grad():
         for name, weight in target.model.named_parameters():
             if weight.requires_grad:
-                weight.copy_(weights[name])
+                weight.copy_(spread_like(weight, weights[name]))
 
 
 def _give_up(training: Training, outcome: StepOutcome, *, limit: int) -> str:
@@ -70,6 +71,7 @@ def _give_up(training: Training, outcome: StepOutcome, *, limit: int) -> str:
         groups=outcome.gathered.groups,
         minibatches=outcome.minibatches,
         updates=outcome.updates,
+        rank=training.world.rank,
     )
     return (
         f"{limit} updates in a row had a loss or gradient that was not finite, for "

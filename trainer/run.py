@@ -1,44 +1,31 @@
-"""`python -m trainer run`: one run, from its configuration to its end."""
+"""One run, from its configuration to its end."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import FrameType
 
 from trainer.checkpoint import newest_checkpoint, verify_checkpoint
-from trainer.config import RunConfig, read_config
+from trainer.config import RunConfig
+from trainer.distributed import ALONE, World, join_world
 from trainer.events import RunFailed, RunFinished, RunStopped
-from trainer.failures import explain
-from trainer.log import EventLog, archive_log, newest_epoch
+from trainer.launch import (
+    EXIT_BAD_CONFIG,
+    EXIT_FAILED,
+    EXIT_FINISHED,
+    EXIT_STOPPED,
+)
+from trainer.log import EventLog, UnwrittenLog, archive_log, newest_epoch
 from trainer.loop import say, train
 from trainer.parent import watch_parent
 from trainer.preparation import Place, prepare
-
-EXIT_FINISHED, EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_STOPPED = 0, 1, 2, 3
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", type=Path, help="run configuration, TOML or JSON")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="folder for events.jsonl"
-    )
-    parser.add_argument(
-        "--epoch", type=int, help="number of this life of the run (default: the next)"
-    )
-    parser.add_argument(
-        "--checkpoints", type=Path, help="folder of checkpoints (default: in --out)"
-    )
-    resume = parser.add_mutually_exclusive_group()
-    resume.add_argument(
-        "--resume", action="store_true", help="go on from the newest checkpoint"
-    )
-    resume.add_argument(
-        "--resume-from", type=Path, metavar="CHECKPOINT", help="go on from this one"
-    )
 
 
 class StopSwitch:
@@ -54,18 +41,33 @@ class StopSwitch:
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace, config: RunConfig) -> int:
     """Run to the end, to a stop or to a failure; the exit code says which."""
-    stop = StopSwitch()
+    stop, world = StopSwitch(), ALONE
     try:
         watch_parent()
-        config = read_config(args.config)
-        place = _place(args)
+        world = join_world(config.distributed)
+        place = world.from_main(lambda: _place(args))
     except ValueError as error:
-        sys.stderr.write(f"{error}\n")
+        if world.is_main:
+            sys.stderr.write(f"{error}\n")
         return EXIT_BAD_CONFIG
-    with EventLog(place.out / "events.jsonl", epoch=place.epoch) as log:
-        return _run(config, place, log, stop)
+    with _output(place, world) as log:
+        code = _run(config, place, log, stop, world)
+    if code != EXIT_FAILED:
+        world.close()
+    return code
+
+
+@contextmanager
+def _output(place: Place, world: World) -> Iterator[EventLog]:
+    """The log, and what is said: one process writes them."""
+    if world.is_main:
+        with EventLog(place.out / "events.jsonl", epoch=place.epoch) as log:
+            yield log
+    else:
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+            yield UnwrittenLog()
 
 
 def _place(args: argparse.Namespace) -> Place:
@@ -98,17 +100,18 @@ def _place(args: argparse.Namespace) -> Place:
     )
 
 
-def _run(config: RunConfig, place: Place, log: EventLog, stop: StopSwitch) -> int:
-    training = None
+def _run(
+    config: RunConfig, place: Place, log: EventLog, stop: StopSwitch, world: World
+) -> int:
     try:
-        training = prepare(config, place, log)
+        training = prepare(config, place, log, world=world)
         train(
             training,
             resume_from=place.resume_from,
-            should_stop=lambda: stop.is_set,
+            should_stop=lambda: world.agree(wants=stop.is_set),
         )
     except Exception as error:  # noqa: BLE001 - whatever it is, the log must say it
-        sentence = explain(error)
+        sentence = world.explain(error)
         log.add(
             RunFailed, step=log.step, error=sentence, details=traceback.format_exc()
         )

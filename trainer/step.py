@@ -14,12 +14,17 @@ from trainer.gathering import Gathered, gather
 from trainer.groups import reward_matrix
 from trainer.kl import kl_estimate
 from trainer.metrics import Stopwatch
-from trainer.minibatches import Minibatch, completion_sums
+from trainer.minibatches import Minibatch, completion_sums, in_batch_order
 from trainer.optimization import learning_rate
 from trainer.outcome import StepOutcome
 from trainer.preference import credit_preferences
 from trainer.training import Training
-from trainer.updates import UpdateResult, add_old_logprobs, update
+from trainer.updates import (
+    UpdateResult,
+    add_gradients,
+    add_old_logprobs,
+    apply_gradients,
+)
 
 
 def train_step(training: Training, *, step: int, watch: Stopwatch) -> StepOutcome:
@@ -36,6 +41,7 @@ def train_step(training: Training, *, step: int, watch: Stopwatch) -> StepOutcom
         config,
         step=step,
         watch=watch,
+        world=training.world,
     )
     minibatches = cut_batch(training, gathered)
     with watch.phase("logprobs"):
@@ -72,7 +78,10 @@ def cut_batch(training: Training, gathered: Gathered) -> list[Minibatch]:
     batch = batch_of(gathered.groups, config.loss)
     return [
         Minibatch(
-            part, max_tokens=training.budget.tokens, device=training.policy.device
+            part,
+            max_tokens=training.budget.tokens,
+            device=training.policy.device,
+            world=training.world,
         )
         for part in batch.minibatches(config.optim.minibatches)
     ]
@@ -122,9 +131,12 @@ def give_credit(
     stage = training.stage
     loss, penalties = stage.config.loss, None
     if loss.kl_in == "reward" and loss.kl_coef > 0:
-        penalties = stage.kl_coef * torch.cat(
-            [completion_kl(minibatch.micro_batches, loss) for minibatch in minibatches]
-        ).view(len(gathered.groups), -1)
+        own: dict[int, float] = {}
+        for minibatch in minibatches:
+            own |= completion_kl(minibatch.micro_batches, loss)
+        penalties = stage.kl_coef * in_batch_order(training.world, own).view(
+            len(gathered.groups), -1
+        )
     credit = credit_groups(gathered.groups, stage.config, penalties=penalties)
     for minibatch in minibatches:
         minibatch.set_advantages(
@@ -135,8 +147,8 @@ def give_credit(
 
 def completion_kl(
     micro_batches: Sequence[MicroBatch], loss: LossConfig
-) -> torch.Tensor:
-    """Σ_t KL_t of each completion as it was sampled; float64, in batch order."""
+) -> dict[int, float]:
+    """Σ_t KL_t of each completion as it was sampled, by its place in the batch."""
     values = []
     for micro in micro_batches:
         assert micro.reference_logprobs is not None
@@ -155,19 +167,25 @@ def run_update(
     training: Training, minibatch: Minibatch, *, rate: float
 ) -> UpdateResult:
     """One update by a minibatch, done again with less at once if memory runs out."""
-    stage = training.stage
-    return training.budget.run(
+    stage, totals = training.stage, minibatch.batch.totals
+    found = training.budget.run(
         minibatch,
-        lambda micros: update(
+        lambda micros: add_gradients(
             training.policy,
             stage.optimizer,
             micros,
-            totals=minibatch.batch.totals,
+            totals=totals,
             config=stage.config,
-            learning_rate=rate,
             kl_coef=stage.kl_coef,
             reference=stage.reference,
         ),
+    )
+    return apply_gradients(
+        stage.optimizer,
+        found,
+        num_sequences=totals.num_sequences,
+        learning_rate=rate,
+        world=training.world,
     )
 
 
@@ -193,6 +211,7 @@ def prefer(
                 temperature=config.logprob_temperature,
                 beta=config.advantage.preference_beta,
                 budget=training.budget,
+                world=training.world,
             )
             if number == 0:
                 advantages = advantages + weighed

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 
 import torch
 
+from trainer.distributed import World
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenStatistics:
@@ -45,6 +47,18 @@ class TokenStatistics:
                 None if any(value is None for value in values) else torch.cat(values)
             )
         return cls(**joined)  # type: ignore[arg-type]  # as above
+
+    def of_all(self, world: World) -> TokenStatistics:
+        """The statistics of what all processes went through, on the CPU."""
+        if world.size == 1:
+            return self
+        return TokenStatistics.joined(world.gather(self.on_cpu()))
+
+    def on_cpu(self) -> TokenStatistics:
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return TokenStatistics(
+            **{k: None if v is None else v.cpu() for k, v in values.items()}  # type: ignore[arg-type]  # as above
+        )
 
     def metrics(self) -> dict[str, float]:
         """Means, extremes and shares under the names that charts know."""

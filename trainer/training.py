@@ -12,6 +12,7 @@ import torch
 
 from trainer.config import RunConfig
 from trainer.config.run import Stage
+from trainer.distributed import ALONE, World
 from trainer.journal import Journal
 from trainer.log import EventLog
 from trainer.minibatches import MemoryBudget
@@ -19,6 +20,7 @@ from trainer.policy import Policy
 from trainer.prompts import Prompt
 from trainer.recovery import Setbacks
 from trainer.rollout.engine import RolloutEngine
+from trainer.sharding import ShardedPolicy
 from trainer.stages import StageState, enter_stage
 
 HELD_OUT = "heldout"  # the set that is split off the run's own rows
@@ -40,13 +42,17 @@ class Training:
     epoch: int
     done_steps: int
     newest_checkpoint: Path | None  # where a rollback goes back to
+    world: World = ALONE
     setbacks: Setbacks = field(default_factory=Setbacks)
     _stage: StageState | None = None
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.log)
         self.budget = MemoryBudget(
-            self.config.optim.micro_batch_tokens, on_halved=self._tell_of_memory
+            self.config.optim.micro_batch_tokens,
+            on_halved=self._tell_of_memory,
+            world=self.world,
+            shared=self.policy if isinstance(self.policy, ShardedPolicy) else None,
         )
 
     @property

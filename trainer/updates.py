@@ -11,6 +11,7 @@ import torch
 
 from trainer.batch import MicroBatch
 from trainer.config import RunConfig
+from trainer.distributed import ALONE, World
 from trainer.losses import BatchTotals, objective
 from trainer.optimization import Optimizer
 from trainer.policy import Policy, TokenPredictor
@@ -29,6 +30,14 @@ class UpdateResult:
     statistics: TokenStatistics
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """What a pass over a process's micro-batches brought beside gradients."""
+
+    loss: float
+    statistics: TokenStatistics
+
+
 def update(
     policy: Policy,
     optimizer: Optimizer,
@@ -37,10 +46,30 @@ def update(
     totals: BatchTotals,
     config: RunConfig,
     learning_rate: float,
+) -> UpdateResult:
+    """One gradient step over a minibatch, its gradient and what is done with it."""
+    found = add_gradients(
+        policy, optimizer, micro_batches, totals=totals, config=config
+    )
+    return apply_gradients(
+        optimizer,
+        found,
+        num_sequences=totals.num_sequences,
+        learning_rate=learning_rate,
+    )
+
+
+def add_gradients(
+    policy: Policy,
+    optimizer: Optimizer,
+    micro_batches: Sequence[MicroBatch],
+    *,
+    totals: BatchTotals,
+    config: RunConfig,
     kl_coef: float | None = None,
     reference: Reference | None = None,
-) -> UpdateResult:
-    """One gradient step over a minibatch, added up over its micro-batches.
+) -> Pass:
+    """The gradient of a minibatch, added up over its micro-batches.
 
     Where no old log-probs are set, the policy still is the one the ratio compares with,
     so those of this pass serve. Whatever ends the pass early leaves no gradient behind:
@@ -52,7 +81,6 @@ def update(
         micro_batches: with advantages and, for a KL, the reference's log-probs.
         totals: of the minibatch.
         config: of the run or phase.
-        learning_rate: of this update.
         kl_coef: in place of the configured one where it adapts.
         reference: asked once more for a KL over the whole vocabulary.
     """
@@ -72,18 +100,34 @@ def update(
             optimizer.collect()
             losses.append(loss.detach())
             parts.append(statistics)
-        total = torch.stack(losses).double().sum().item()
-        norm = None
-        if math.isfinite(total):
-            norm = optimizer.step(learning_rate=learning_rate)
-    finally:
+        return Pass(
+            loss=torch.stack(losses).double().sum().item(),
+            statistics=TokenStatistics.joined(parts),
+        )
+    except BaseException:
         optimizer.clear()
+        raise
+
+
+def apply_gradients(
+    optimizer: Optimizer,
+    found: Pass,
+    *,
+    num_sequences: int,
+    learning_rate: float,
+    world: World = ALONE,
+) -> UpdateResult:
+    """Step by the gradients of all processes, unless there is no number among them."""
+    loss, norm = world.sum(found.loss), None
+    if math.isfinite(loss):
+        norm = optimizer.step(learning_rate=learning_rate)
+    optimizer.clear()
     return UpdateResult(
-        loss=total,
+        loss=loss,
         grad_norm=math.nan if norm is None else norm,
         is_skipped=norm is None,
-        num_sequences=totals.num_sequences,
-        statistics=TokenStatistics.joined(parts),
+        num_sequences=num_sequences,
+        statistics=found.statistics.of_all(world),
     )
 
 

@@ -21,6 +21,26 @@ def complaints(config: RunConfig) -> Iterator[str]:
     yield from _steps(config)
     yield from _penalty(config)
     yield from _sampling(config)
+    yield from complaints_of_many(
+        config, num_processes=config.distributed.num_processes
+    )
+
+
+def complaints_of_many(config: RunConfig, *, num_processes: int) -> Iterator[str]:
+    """What several processes cannot do together."""
+    if num_processes == 1:
+        return
+    if config.model.quantization != "none":
+        yield (
+            f'model.quantization = "{config.model.quantization}" keeps weights that '
+            f"cannot be spread over {num_processes} processes. Use one process, or "
+            '"none".'
+        )
+    if config.optim.optimizer != "adamw":
+        yield (
+            f'optim.optimizer = "{config.optim.optimizer}" cannot be spread over '
+            f'{num_processes} processes. Use one process, or "adamw".'
+        )
 
 
 def _schedule(config: RunConfig) -> Iterator[str]:

@@ -176,11 +176,29 @@ class LoggingConfig(Part):
 class DistributedConfig(Part):
     """Processes and threads."""
 
+    num_processes: int = Field(
+        1,
+        ge=1,
+        le=1_024,
+        title="Processes",
+        description="Processes on one machine that train the model together, each with "
+        "a GPU of its own; torchrun's number goes before this one.",
+        json_schema_extra=unit("processes"),
+    )
+    timeout_seconds: int = Field(
+        1_800,
+        ge=10,
+        le=86_400,
+        title="Patience",
+        description="A process that waits longer than this for another one gives up, "
+        "and the run fails.",
+        json_schema_extra=unit("seconds"),
+    )
     num_threads: int | None = Field(
         None,
         ge=1,
         le=1_024,
         title="Threads",
-        description="CPU threads of the trainer; empty: as many as there are cores.",
+        description="CPU threads of each process; empty: all cores, shared out.",
         json_schema_extra=unit("threads"),
     )

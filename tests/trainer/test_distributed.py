@@ -1,0 +1,178 @@
+"""Several processes train as one does: same completions, same losses, same weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.trainer.several import run_several
+from tests.trainer.test_resume import story
+from tests.trainer.tiny import config_tree, run_trainer, write_config
+
+# Sums in another order round otherwise, and updates carry that on.
+CLOSE = {"rel": 1e-6, "abs": 1e-6}
+KL = {"loss": {"kl_coef": 0.05}}
+STEPS = {
+    "recipe": {
+        "rules": [{"name": "short", "kind": "length", "params": {"maximum": 6}}]
+    },
+    "step_recipe": {
+        "rules": [{"name": "brief", "kind": "length", "params": {"maximum": 3}}]
+    },
+    "step_pattern": r"(?<=[0-9])",
+}
+OFTEN = {"optim": {"minibatches": 2, "updates_per_batch": 2}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "minibatches-and-passes": OFTEN | KL,
+    "kl-in-reward": {"loss": {"kl_coef": 0.05, "kl_in": "reward"}},
+    "full-kl": {"loss": {"kl_coef": 0.05, "kl_estimator": "full"}},
+    "adaptive-kl": {"loss": {"kl_coef": 0.05, "kl_target": 0.5, "kl_horizon": 200}},
+    "reset-reference": KL | {"reference": {"reset_every_steps": 2}},
+    "process-credit": {"advantage": {"credit": "process"}, "reward": STEPS},
+    "preferences": {
+        "advantage": {"credit": "preference"},
+        "loss": {"surrogate": "reinforce"},
+        "optim": {"minibatches": 2, "updates_per_batch": 2},
+    },
+    "refill": {
+        "reward": {"recipe": STEPS["recipe"]},
+        "rollout": {"dynamic_sampling": "refill", "max_refills": 2},
+    },
+    "lora": KL | {"model": {"lora_rank": 4}},
+    "gradient-checkpointing": {"model": {"gradient_checkpointing": True}},
+    "start": {
+        "rollout": {"source": "start"},
+        "advantage": {"credit": "indicator"},
+        "loss": {"surrogate": "reinforce"},
+    },
+}
+
+
+def tree_of(model: Path, rows: Path, /, **parts: dict[str, Any]) -> dict[str, Any]:
+    """A rate at which rounding stays rounding: AdamW turns a gradient of 1e-9 that is
+    all rounding into a whole step."""
+    parts["optim"] = {"learning_rate": 1e-4} | parts.get("optim", {})
+    return config_tree(model, rows, **parts)
+
+
+def alone(config: Path, name: str, *arguments: object) -> Path:
+    out = config.parent / name
+    done = run_trainer("run", config, "--out", out, *arguments)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def together(config: Path, name: str, *arguments: object, count: int = 2) -> Path:
+    out = config.parent / name
+    codes, output = run_several(
+        count,
+        "run",
+        config,
+        "--out",
+        out,
+        *arguments,
+        output=config.parent / f"{name}.log",
+    )
+    assert codes == [0] * count, output
+    return out
+
+
+def assert_same_story(out: Path, other: Path, *, after: int = 0) -> None:
+    """Completions token for token, numbers as far as rounding lets them."""
+    ours = story(out / "events.jsonl", after=after)
+    theirs = story(other / "events.jsonl", after=after)
+    assert len(ours) == len(theirs) > 3
+    for event, expected in zip(ours, theirs, strict=True):
+        metrics = event.pop("metrics", {})
+        assert metrics == pytest.approx(expected.pop("metrics", {}), **CLOSE)
+        completions = event.pop("completions", [])
+        for one, like in zip(completions, expected.pop("completions", []), strict=True):
+            for name in ("advantage", "mean_logprob"):
+                assert one.pop(name) == pytest.approx(like.pop(name), **CLOSE)
+            assert one == like
+        assert event == expected
+
+
+@pytest.fixture(scope="module")
+def config(
+    tmp_path_factory: pytest.TempPathFactory, model_folder: Path, rows_path: Path
+) -> Path:
+    tree = tree_of(model_folder, rows_path, **KL)
+    return write_config(tmp_path_factory.mktemp("several"), tree)
+
+
+@pytest.fixture(scope="module")
+def one(config: Path) -> Path:
+    return alone(config, "one")
+
+
+@pytest.fixture(scope="module")
+def two(config: Path) -> Path:
+    return together(config, "two")
+
+
+def test_two_processes_train_as_one_does(one: Path, two: Path) -> None:
+    assert_same_story(two, one)
+
+
+def test_a_checkpoint_of_two_processes_has_the_form_of_one(
+    one: Path, two: Path
+) -> None:
+    name = Path("checkpoints") / "step-000002-epoch-1"
+    files = {path.relative_to(one / name) for path in (one / name).rglob("*")}
+    assert files == {path.relative_to(two / name) for path in (two / name).rglob("*")}
+
+    for file in ("model/model.safetensors", "optimizer.safetensors"):
+        ours, theirs = load_file(two / name / file), load_file(one / name / file)
+
+        assert ours.keys() == theirs.keys()
+        for key, tensor in ours.items():
+            assert tensor.dtype == theirs[key].dtype
+            assert tensor.shape == theirs[key].shape
+
+
+def test_one_process_goes_on_from_a_checkpoint_of_two(config: Path, two: Path) -> None:
+    checkpoint = two / "checkpoints" / "step-000002-epoch-1"
+
+    out = alone(config, "one-from-two", "--resume-from", checkpoint)
+
+    assert_same_story(out, two, after=2)
+
+
+def test_two_processes_go_on_from_a_checkpoint_of_one(config: Path, one: Path) -> None:
+    checkpoint = one / "checkpoints" / "step-000002-epoch-1"
+
+    out = together(config, "two-from-one", "--resume-from", checkpoint)
+
+    assert_same_story(out, one, after=2)
+
+
+def test_three_sequences_on_two_processes(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    """Neither prompts nor micro-batches come out even."""
+    tree = tree_of(
+        model_folder,
+        rows_path,
+        rollout={"prompts_per_step": 1, "group_size": 3, "max_new_tokens": 12},
+        optim={"num_steps": 3, "micro_batch_tokens": 16},
+        evaluation={"every_steps": 0},
+    )
+    config = write_config(tmp_path, tree)
+
+    assert_same_story(together(config, "two"), alone(config, "one"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_two_processes_train_as_one_does_in_any_kind_of_run(
+    variant: str, model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    config = write_config(
+        tmp_path, tree_of(model_folder, rows_path, **VARIANTS[variant])
+    )
+
+    assert_same_story(together(config, "two"), alone(config, "one"))

@@ -1,0 +1,223 @@
+"""The processes of a run: which one this is, and how they come to agree.
+
+One process is one rank and has one GPU, or a share of the CPU's cores. A run of one
+process is a world of one, in which nothing is sent and nothing waits.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from trainer.config import DistributedConfig
+from trainer.failures import explain
+
+Value = TypeVar("Value")
+
+# A process tells what ended it before its connections close, so this is rarely waited.
+_PATIENCE_SECONDS = 3.0
+_LOOK_SECONDS = 0.1
+_CAUSE = "cause"
+
+
+@dataclass(frozen=True)
+class Member:
+    """Where a process of the run is."""
+
+    host: str
+    pid: int
+
+    def is_gone(self) -> bool:
+        """Whether it is known to have ended; nothing is known of other machines."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The processes of a run, as one of them sees them.
+
+    All that is asked of it here is asked by each process, in the same order.
+    """
+
+    rank: int = 0
+    size: int = 1
+    _store: Store | None = field(default=None, repr=False)
+    _members: Sequence[Member] = ()
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes the log and the checkpoints."""
+        return self.rank == 0
+
+    def gather(self, value: Value) -> list[Value]:
+        """Every process's value, in the order of ranks."""
+        if self.size == 1:
+            return [value]
+        values: list[Value | None] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values  # type: ignore[return-value]  # each has been filled
+
+    def share(self, items: Sequence[Value]) -> list[Value]:
+        """This process's part of a list that all have; `join` undoes it."""
+        return list(items[self.rank :: self.size])
+
+    def join(self, own: Sequence[Value]) -> list[Value]:
+        """The list that `share` was given, of what became of each process's part."""
+        shares = self.gather(list(own))
+        return [
+            shares[place % self.size][place // self.size]
+            for place in range(sum(len(share) for share in shares))
+        ]
+
+    def sum(self, value: float) -> float:
+        """Added up in the order of ranks, so that all get the same bits."""
+        return sum(self.gather(value)) if self.size > 1 else value
+
+    def agree(self, *, wants: bool) -> bool:
+        """Whether any process wants it."""
+        return any(self.gather(wants))
+
+    def from_main(self, work: Callable[[], Value]) -> Value:
+        """What the first process alone does, or the ValueError that it meets."""
+        if self.size == 1:
+            return work()
+        found: list[Value | ValueError | None] = [None]
+        if self.is_main:
+            try:
+                found[0] = work()
+            except ValueError as error:
+                found[0] = error
+        dist.broadcast_object_list(found, src=0)
+        if isinstance(found[0], ValueError):
+            raise found[0]
+        return found[0]  # type: ignore[return-value]  # as `work` gave it
+
+    def explain(self, error: BaseException) -> str:
+        """`trainer.failures.explain`, with the process at fault if it is another.
+
+        A process that ends takes its connections with it, so the others fail as well.
+        Whoever fails first for a reason of its own leaves it in the store.
+        """
+        if self._store is None:
+            return explain(error)
+        if not _is_about_connections(error):
+            self._leave(explain(error))
+            return explain(error)
+        return self._found_cause() or (
+            f"Another of the run's {self.size} processes is gone or stuck: "
+            f"{explain(error)}"
+        )
+
+    def _leave(self, sentence: str) -> None:
+        assert self._store is not None
+        try:
+            self._store.compare_set(_CAUSE, "", f"{self.rank} {sentence}")
+        except dist.DistError:
+            return  # the store went with the first process
+
+    def _found_cause(self) -> str | None:
+        """What another process left, or which one went without a word."""
+        assert self._store is not None
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                if self._store.check([_CAUSE]):
+                    rank, _, left = self._store.get(_CAUSE).decode().partition(" ")
+                    return f"Process {rank} of {self.size} failed: {left}"
+            except dist.DistError:
+                return None
+            time.sleep(_LOOK_SECONDS)
+        gone = [rank for rank, each in enumerate(self._members) if each.is_gone()]
+        if not gone:
+            return None
+        return (
+            f"Process {gone[0]} of {self.size} was killed, by a person or by the "
+            "kernel when memory ran out. Resume from the last checkpoint."
+        )
+
+    def close(self) -> None:
+        """Wait for the others, then let go of them: the first one holds the store."""
+        if self.size > 1:
+            dist.barrier()
+            dist.destroy_process_group()
+
+
+ALONE = World()
+
+
+def join_world(config: DistributedConfig) -> World:
+    """Meet the other processes, where torchrun or `trainer.launch` started several.
+
+    Raises:
+        ValueError: there are fewer GPUs on this machine than processes.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return ALONE
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    _take_gpu(local_rank)
+    patience = timedelta(seconds=config.timeout_seconds)
+    if sys.platform == "linux" and _is_one_machine(os.environ):
+        # a machine's name need not lead to an address that it listens on
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store, rank, size = next(rendezvous("env://", timeout=patience))
+    dist.init_process_group(
+        # gloo carries what is agreed upon, NCCL weights and gradients on GPUs
+        backend="cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+        store=PrefixStore("world", store),
+        rank=rank,
+        world_size=size,
+        timeout=patience,
+    )
+    members: list[Member | None] = [None] * size
+    dist.all_gather_object(members, Member(socket.gethostname(), os.getpid()))
+    return World(
+        rank=rank,
+        size=size,
+        _store=PrefixStore("cohort", store),
+        _members=[each for each in members if each is not None],
+    )
+
+
+def _is_one_machine(environment: Mapping[str, str]) -> bool:
+    return environment.get("LOCAL_WORLD_SIZE") == environment["WORLD_SIZE"]
+
+
+def _take_gpu(local_rank: int) -> None:
+    if not torch.cuda.is_available():
+        return
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        raise ValueError(
+            f"This machine has {count} GPUs, but process {local_rank + 1} was started "
+            "on it. Start one process for each GPU."
+        )
+    torch.cuda.set_device(local_rank)
+
+
+def _is_about_connections(error: BaseException) -> bool:
+    """Whether a collective failed, which is another process's doing."""
+    # gloo's failures are plain RuntimeErrors that name its source file
+    text = str(error)
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError)
+        and any(sign in text for sign in ("gloo/", "gloo::", "[Gloo]", "NCCL"))
+    )

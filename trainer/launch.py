@@ -1,0 +1,171 @@
+"""`python -m trainer run`: in this process, or in several that train together.
+
+What starts several needs no torch: it would only take memory beside theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
+
+from trainer.config import RunConfig, read_config
+from trainer.parent import PIPE, watch_parent
+
+EXIT_FINISHED, EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_STOPPED = 0, 1, 2, 3
+# What the others have, once one has ended, to say their last word.
+GRACE_SECONDS = 20.0
+_POLL_SECONDS = 0.05
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, help="run configuration, TOML or JSON")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for events.jsonl"
+    )
+    parser.add_argument(
+        "--epoch", type=int, help="number of this life of the run (default: the next)"
+    )
+    parser.add_argument(
+        "--checkpoints", type=Path, help="folder of checkpoints (default: in --out)"
+    )
+    resume = parser.add_mutually_exclusive_group()
+    resume.add_argument(
+        "--resume", action="store_true", help="go on from the newest checkpoint"
+    )
+    resume.add_argument(
+        "--resume-from", type=Path, metavar="CHECKPOINT", help="go on from this one"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run to the end, to a stop or to a failure; the exit code says which."""
+    try:
+        config = read_config(args.config)
+        if is_alone(config, os.environ):
+            run = importlib.import_module("trainer.run")
+            code: int = run.main(args, config)
+            return code
+        watch_parent()
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_BAD_CONFIG
+    with Family(command_of(args), count=config.distributed.num_processes) as family:
+        return family.wait()
+
+
+def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:
+    """Whether this process itself trains; torchrun has started the others by then."""
+    return config.distributed.num_processes == 1 or "LOCAL_RANK" in environment
+
+
+def command_of(args: argparse.Namespace) -> list[str]:
+    command = [sys.executable, "-m", "trainer", "run", str(args.config)]
+    for name in ("out", "epoch", "checkpoints", "resume_from"):
+        value = getattr(args, name)
+        if value is not None:
+            command += [f"--{name.replace('_', '-')}", str(value)]
+    return [*command, "--resume"] if args.resume else command
+
+
+class Family:
+    """Processes of one run on this machine, which end together.
+
+    They are in our process group, so whoever kills that leaves none behind, and each
+    holds the read end of a pipe whose write end only we have.
+    """
+
+    def __init__(self, command: list[str], *, count: int) -> None:
+        self._killed: set[int] = set()  # ranks that we ended ourselves
+        read_end, self._write_end = os.pipe()
+        environment = _environment(count, pipe=read_end)
+        self._members = [
+            subprocess.Popen(
+                command,
+                env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                pass_fds=(read_end,),
+            )
+            for rank in range(count)
+        ]
+        os.close(read_end)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask_to_stop)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._kill()
+        for member in self._members:
+            member.wait()
+        os.close(self._write_end)
+
+    def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+        # A terminal's Ctrl-C has reached them too; that and this are one request.
+        for member in self._members:
+            member.terminate()
+        signal.signal(number, signal.SIG_DFL)  # a second one ends us, and them with us
+
+    def wait(self) -> int:
+        """The exit code that all have in common; without one, the run has failed."""
+        first_end: float | None = None
+        while any(member.poll() is None for member in self._members):
+            has_ended = any(member.returncode is not None for member in self._members)
+            if first_end is None and has_ended:
+                first_end = time.monotonic()
+            if first_end is not None and time.monotonic() > first_end + GRACE_SECONDS:
+                self._kill()
+            time.sleep(_POLL_SECONDS)
+        codes = [member.returncode for member in self._members]
+        self._tell(codes)
+        return codes[0] if len(set(codes)) == 1 and codes[0] >= 0 else EXIT_FAILED
+
+    def _kill(self) -> None:
+        for rank, member in enumerate(self._members):
+            if member.poll() is None:
+                self._killed.add(rank)
+                member.kill()
+
+    def _tell(self, codes: Sequence[int]) -> None:
+        """Name whoever could not say itself what ended it."""
+        for rank, code in enumerate(codes):
+            if code >= 0:
+                continue
+            name = signal.Signals(-code).name
+            why = (
+                "it was ended, as another had been before"
+                if rank in self._killed
+                else f"it was killed by {name} (a person, or the kernel when memory "
+                "ran out)"
+            )
+            sys.stderr.write(f"Process {rank} of {len(codes)} is gone: {why}.\n")
+
+
+def _environment(count: int, *, pipe: int) -> dict[str, str]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    threads = max(1, (os.cpu_count() or 1) // count)
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        **os.environ,
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        PIPE: str(pipe),
+    }
