@@ -14,6 +14,9 @@ from tests.trainer.tiny import config_tree, run_trainer, write_config
 
 # Sums in another order round otherwise, and updates carry that on.
 CLOSE = {"rel": 1e-6, "abs": 1e-6}
+# A single token's value is less of a sum, and a deviation may divide it.
+NEAR = {"rel": 1e-5, "abs": 1e-5}
+SUMS = ("loss", "grad_norm", "reward/", "completion/", "lr", "eval/")
 KL = {"loss": {"kl_coef": 0.05}}
 STEPS = {
     "recipe": {
@@ -22,7 +25,7 @@ STEPS = {
     "step_recipe": {
         "rules": [{"name": "brief", "kind": "length", "params": {"maximum": 3}}]
     },
-    "step_pattern": r"(?<=[0-9])",
+    "step_pattern": "[0-9]+",
 }
 OFTEN = {"optim": {"minibatches": 2, "updates_per_batch": 2}}
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -80,18 +83,23 @@ def together(config: Path, name: str, *arguments: object, count: int = 2) -> Pat
     return out
 
 
+def sums(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if name.startswith(SUMS)}
+
+
 def assert_same_story(out: Path, other: Path, *, after: int = 0) -> None:
     """Completions token for token, numbers as far as rounding lets them."""
     ours = story(out / "events.jsonl", after=after)
     theirs = story(other / "events.jsonl", after=after)
     assert len(ours) == len(theirs) > 3
     for event, expected in zip(ours, theirs, strict=True):
-        metrics = event.pop("metrics", {})
-        assert metrics == pytest.approx(expected.pop("metrics", {}), **CLOSE)
+        metrics, alike = event.pop("metrics", {}), expected.pop("metrics", {})
+        assert metrics == pytest.approx(alike, **NEAR)
+        assert sums(metrics) == pytest.approx(sums(alike), **CLOSE)
         completions = event.pop("completions", [])
         for one, like in zip(completions, expected.pop("completions", []), strict=True):
             for name in ("advantage", "mean_logprob"):
-                assert one.pop(name) == pytest.approx(like.pop(name), **CLOSE)
+                assert one.pop(name) == pytest.approx(like.pop(name), **NEAR)
             assert one == like
         assert event == expected
 

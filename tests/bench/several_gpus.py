@@ -1,0 +1,266 @@
+"""What several GPUs and hosts send one another in a step, and what that costs.
+
+`python -m tests.bench.several_gpus` simulates a step layer by layer and prints the
+table of trainer/decisions/0001-what-moves-between-processes.md. It needs no GPU and no
+torch: the machines are assumptions, named here, and the volumes follow from the code.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import sys
+from dataclasses import dataclass, replace
+
+GB = 1e9
+BF16, FLOAT32 = 2, 4  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    name: str
+    parameters: float
+    layers: int
+    embedding: float  # parameters outside of the layers, gathered with the root
+    kv_bytes_per_token: float
+
+    @property
+    def layer(self) -> float:
+        return (self.parameters - self.embedding) / self.layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machines:
+    """Hosts of 8 GPUs. Bandwidths are what collectives reach, not what is printed."""
+
+    name: str
+    hosts: int
+    gpus_per_host: int = 8
+    memory: float = 80 * GB
+    flops: float = 989e12 * 0.4  # H100, dense bf16, at 40 % of its peak
+    hbm: float = 3.35e12 * 0.7
+    nvlink: float = 360 * GB  # a GPU, of 450 in one direction
+    network: float = 320 * GB  # a host: 8 × 400 Gb/s, of which 80 % is reached
+    latency: float = 30e-6  # of a collective
+    token_floor: float = 0.012  # seconds a decoding step takes, however few rows
+
+    @property
+    def gpus(self) -> int:
+        return self.hosts * self.gpus_per_host
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A step of GRPO."""
+
+    prompts: int = 128
+    group_size: int = 16
+    prompt_tokens: int = 256
+    max_new_tokens: int = 4_096
+    median_new_tokens: int = 900
+    micro_batch_tokens: int = 16_384
+    updates: int = 1
+    has_reference: bool = True
+
+
+QWEN_1B = Model(
+    name="1.5B",
+    parameters=1.54e9,
+    layers=28,
+    embedding=0.23e9,
+    kv_bytes_per_token=28_672,
+)
+QWEN_7B = Model(
+    name="7B", parameters=7.6e9, layers=28, embedding=1.09e9, kv_bytes_per_token=57_344
+)
+QWEN_14B = Model(
+    name="14B",
+    parameters=14.8e9,
+    layers=48,
+    embedding=1.56e9,
+    kv_bytes_per_token=196_608,
+)
+ONE_HOST = Machines(name="8 GPUs, NVLink", hosts=1)
+FOUR_HOSTS = Machines(name="4 × 8, 3.2 Tb/s a host", hosts=4)
+SLOW_HOSTS = Machines(name="4 × 8, 100 Gb/s a host", hosts=4, network=10 * GB)
+
+
+def collective_seconds(num_bytes: float, machines: Machines) -> float:
+    """A ring all-gather or reduce-scatter of a tensor of so many bytes.
+
+    Each GPU passes on all but its own part; each host takes in all but its own GPUs'.
+    """
+    gpus, hosts = machines.gpus, machines.hosts
+    inside = num_bytes * (gpus - 1) / gpus / machines.nvlink
+    between = num_bytes * (hosts - 1) / hosts / machines.network
+    return machines.latency + max(inside, between)
+
+
+def pass_seconds(
+    model: Model, machines: Machines, *, tokens: int, backward: bool
+) -> tuple[float, float]:
+    """Seconds of one micro-batch on each GPU, and of them those spent waiting.
+
+    Two queues, as on a GPU: what computes and what communicates. The next layer's
+    weights are on their way while one is computed (FSDP2's implicit prefetch); going
+    backward, so are the last one's gradients.
+    """
+    flops = 2 * model.layer * tokens / machines.flops
+    gather = collective_seconds(model.layer * BF16, machines)
+    scatter = collective_seconds(model.layer * FLOAT32, machines)
+    root = collective_seconds(model.embedding * BF16, machines)
+    link = root  # when the link is free again
+    now = root  # when the computing is through
+    for _ in range(model.layers):
+        link += gather
+        now = max(now, link) + flops
+    busy = model.layers * flops
+    head = 2 * model.embedding * tokens / machines.flops
+    now, busy = now + head, busy + head
+    if not backward:
+        return now, now - busy
+    now, busy = now + 2 * head, busy + 2 * head
+    link = now + root
+    for _ in range(model.layers):
+        link += gather
+        now = max(now, link) + 2 * flops
+        link = max(link, now - 2 * flops) + scatter
+    end = max(now, link) + collective_seconds(model.embedding * FLOAT32, machines)
+    return end, end - busy - 2 * model.layers * flops
+
+
+def sampled_lengths(work: Work, *, seed: int) -> list[list[int]]:
+    """Completion lengths by prompt: long tails, cut at the limit."""
+    rng = random.Random(seed)
+    return [
+        [
+            min(
+                work.max_new_tokens,
+                int(work.median_new_tokens * 2.718 ** rng.gauss(0, 0.8)) + 1,
+            )
+            for _ in range(work.group_size)
+        ]
+        for _ in range(work.prompts)
+    ]
+
+
+def rollout_seconds(
+    model: Model, machines: Machines, lengths: list[list[int]], work: Work
+) -> list[float]:
+    """Seconds that each GPU samples its share, prompts dealt out in turn."""
+    times = []
+    for rank in range(machines.gpus):
+        own = sorted(n for group in lengths[rank :: machines.gpus] for n in group)
+        seconds, done = 0.0, 0
+        for place, length in enumerate(own):
+            live = len(own) - place
+            read = model.parameters * BF16 + live * model.kv_bytes_per_token * (
+                work.prompt_tokens + (done + length) / 2
+            )
+            step = max(machines.token_floor, read / machines.hbm)
+            seconds += (length - done) * step
+            done = length
+        times.append(seconds)
+    return times
+
+
+def memory(model: Model, machines: Machines, work: Work) -> float:
+    """Bytes a GPU holds between passes: two whole models, and its part of the rest."""
+    whole = BF16 * (2 if work.has_reference else 1)
+    shards = FLOAT32 * 4 / machines.gpus  # weight, gradient, two moments
+    return model.parameters * (whole + shards)
+
+
+def bytes_of_a_token() -> float:
+    """Of a completion, as it is sent: id, log-prob, and its text."""
+    rng = random.Random(0)
+    count = 10_000
+    completion = (
+        tuple(rng.randrange(150_000) for _ in range(count)),
+        tuple(-rng.random() for _ in range(count)),
+        "word" * count,
+    )
+    return len(pickle.dumps(completion)) / count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    rounds: int  # micro-batches of each GPU
+    sample: float
+    straggling: float  # of it, what the mean GPU waits for the last
+    train: float
+    waiting: float  # of it, what is spent waiting for weights and gradients
+    sync: float
+    weights_sent: float  # bytes through each GPU's links
+    completions_sent: float
+
+    @property
+    def seconds(self) -> float:
+        return self.sample + self.train + self.sync
+
+
+def simulate(model: Model, machines: Machines, work: Work, *, seed: int = 0) -> Step:
+    lengths = sampled_lengths(work, seed=seed)
+    samples = rollout_seconds(model, machines, lengths, work)
+    tokens = sum(n + work.prompt_tokens for group in lengths for n in group)
+    rounds = -(-tokens // (work.micro_batch_tokens * machines.gpus))
+    one = pass_seconds(model, machines, tokens=work.micro_batch_tokens, backward=True)
+    # the reference is whole on each GPU: nothing is sent for it
+    reference = 2 * model.parameters * tokens / machines.gpus / machines.flops
+    train = work.updates * rounds * one[0] + reference * work.has_reference
+    per_round = model.parameters * (2 * BF16 + FLOAT32)
+    return Step(
+        rounds=rounds,
+        sample=max(samples),
+        straggling=max(samples) - sum(samples) / len(samples),
+        train=train,
+        waiting=work.updates * rounds * one[1],
+        sync=collective_seconds(model.parameters * BF16, machines),
+        weights_sent=work.updates * rounds * per_round + model.parameters * BF16,
+        completions_sent=sum(n for group in lengths for n in group)
+        * bytes_of_a_token(),
+    )
+
+
+def check(machines: Machines) -> None:
+    """Figures that can be had by hand, so that the table can be believed."""
+    # 15.2 GB of bfloat16 through 7/8 of a ring at 360 GB/s
+    by_hand = 15.2 / 360 * 7 / 8
+    assert abs(collective_seconds(15.2 * GB, ONE_HOST) - by_hand) < 1e-3
+    # with links that cost nothing a pass is its arithmetic: 6 · parameters · tokens
+    free = replace(machines, nvlink=1e30, network=1e30, latency=0.0)
+    seconds, waiting = pass_seconds(QWEN_7B, free, tokens=8_192, backward=True)
+    assert abs(seconds - 6 * QWEN_7B.parameters * 8_192 / free.flops) < 1e-6
+    assert abs(waiting) < 1e-6
+    # with arithmetic that costs nothing it is what is sent: 2 + 2 + 4 bytes a weight
+    idle = replace(machines, flops=1e30, latency=0.0)
+    seconds, _ = pass_seconds(QWEN_7B, idle, tokens=8_192, backward=True)
+    sent = collective_seconds(QWEN_7B.parameters * 8, idle)
+    assert abs(seconds / sent - 1) < 1e-6
+
+
+def table() -> str:
+    lines = [
+        "| Model | Machines | GB held by a GPU | Rounds | Sampling | of it waiting | "
+        "Training | of it waiting | Sync | Sent by a GPU | Completions |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for model in (QWEN_1B, QWEN_7B, QWEN_14B):
+        for machines in (ONE_HOST, FOUR_HOSTS, SLOW_HOSTS):
+            check(machines)
+            work = Work(has_reference=model is not QWEN_14B)
+            step = simulate(model, machines, work)
+            held = memory(model, machines, work)
+            lines.append(
+                f"| {model.name}{'' if work.has_reference else ', no reference'} "
+                f"| {machines.name} | {held / GB:.0f} | {step.rounds} "
+                f"| {step.sample:.0f} s | {step.straggling:.0f} s "
+                f"| {step.train:.0f} s | {step.waiting:.1f} s | {step.sync:.2f} s "
+                f"| {step.weights_sent / GB:.0f} GB "
+                f"| {step.completions_sent / 1e6:.0f} MB |"
+            )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table() + "\n")

@@ -1,0 +1,55 @@
+"""What befalls the second process of a run while the first one goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers.models.qwen2.modeling_qwen2 import Qwen2MLP
+
+ROOM = 100  # tokens that a pass of the fake GPU holds
+
+
+def _replace(around: Callable[[Any, torch.Tensor], None], *, rank: int) -> None:
+    forward = Qwen2MLP.forward
+
+    def replaced(self: Any, hidden: torch.Tensor) -> torch.Tensor:
+        around(self, hidden)
+        return forward(self, hidden)
+
+    if rank == 1:
+        Qwen2MLP.forward = replaced  # type: ignore[method-assign]
+
+
+def _refuse(*_: object) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+
+def _is_too_large(hidden: torch.Tensor) -> bool:
+    return hidden.requires_grad and hidden.shape[:2].numel() > ROOM
+
+
+def memory_runs_out_going_forward(rank: int) -> None:
+    """In the second layer, whose weights have come from the other process by then."""
+    first: list[Any] = []
+
+    def around(layer: Any, hidden: torch.Tensor) -> None:
+        if _is_too_large(hidden):
+            first.append(layer)
+            if layer is not first[0]:
+                _refuse()
+
+    _replace(around, rank=rank)
+
+
+def memory_runs_out_going_backward(rank: int) -> None:
+    def around(layer: Any, hidden: torch.Tensor) -> None:
+        if _is_too_large(hidden):
+            hidden.register_hook(_refuse)
+
+    _replace(around, rank=rank)
+
+
+def there_is_no_memory(rank: int) -> None:
+    _replace(_refuse, rank=rank)

@@ -1,0 +1,62 @@
+"""One of several processes runs out of memory, and the others are not left waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trainer import mishaps
+from tests.trainer.several import run_several
+from tests.trainer.test_distributed import alone, assert_same_story, tree_of
+from tests.trainer.tiny import only, read_events, write_config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mishap",
+    [mishaps.memory_runs_out_going_forward, mishaps.memory_runs_out_going_backward],
+)
+def test_all_do_the_step_again_with_less_at_once(
+    mishap: Callable[[int], None], model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    tree = tree_of(
+        model_folder,
+        rows_path,
+        loss={"kl_coef": 0.05},
+        optim={"num_steps": 3, "micro_batch_tokens": 256, "updates_per_batch": 2},
+    )
+    config = write_config(tmp_path, tree)
+
+    codes, output = run_several(
+        2,
+        *("run", config, "--out", tmp_path / "two"),
+        output=tmp_path / "log",
+        before=mishap,
+    )
+
+    assert codes == [0, 0], output
+    assert_same_story(tmp_path / "two", alone(config, "one"))
+    events = read_events(tmp_path / "two" / "events.jsonl")
+    warnings = [w for w in only(events, "warned") if w["code"] == "out_of_memory"]
+    assert [(w["step"], w["value"]) for w in warnings] == [(1, 128.0), (1, 64.0)]
+
+
+@pytest.mark.slow
+def test_the_log_names_the_process_that_had_no_memory_at_all(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, tree_of(model_folder, rows_path))
+
+    codes, output = run_several(
+        2,
+        *("run", config, "--out", tmp_path / "two"),
+        output=tmp_path / "log",
+        before=mishaps.there_is_no_memory,
+    )
+
+    assert codes == [1, 1], output
+    failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
+    assert failed["type"] == "run_failed"
+    assert failed["error"].startswith("Process 1 of 2 failed: The GPU has no memory")

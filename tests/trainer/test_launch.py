@@ -1,0 +1,190 @@
+"""`trainer run` with several processes: one command, one exit code, no one left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.test_distributed import alone, assert_same_story, tree_of
+from tests.trainer.test_resume import wait_for
+from tests.trainer.tiny import (
+    ROOT,
+    read_events,
+    run_trainer,
+    start_trainer,
+    write_config,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def config(model_folder: Path, rows_path: Path, tmp_path: Path) -> Path:
+    tree = tree_of(
+        model_folder,
+        rows_path,
+        optim={"num_steps": 400},
+        evaluation={"every_steps": 0},
+        distributed={"num_processes": 2},
+    )
+    return write_config(tmp_path, tree)
+
+
+def children(pid: int) -> list[int]:
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii")
+    return [int(each) for each in listed.split()]
+
+
+def started(
+    config: Path, out: Path, **options: object
+) -> tuple[subprocess.Popen[str], list[int]]:
+    """A run in its second step, and its processes."""
+    child = start_trainer("run", config, "--out", out, **options)
+    try:
+        wait_for(out / "events.jsonl", '"step":2,"type":"step_finished"')
+    except AssertionError:
+        child.kill()
+        print(child.communicate()[0])  # noqa: T201 - of a failed test
+        raise
+    members = children(child.pid)
+    assert len(members) == 2
+    return child, members
+
+
+def assert_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline, pids
+        time.sleep(0.05)
+
+
+def test_asked_to_stop_all_stop_behind_the_same_step(
+    config: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    child, members = started(config, out)
+
+    child.terminate()
+    output, _ = child.communicate(timeout=60)
+
+    assert child.returncode == 3, output
+    assert_gone(members)
+    stopped = read_events(out / "events.jsonl")[-1]
+    assert stopped["type"] == "run_stopped"
+    assert stopped["checkpoint"] == f"step-{stopped['step']:06d}-epoch-1"
+
+
+def test_a_killed_process_ends_the_run_and_is_named(
+    config: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    child, members = started(config, out)
+    before = time.monotonic()
+
+    os.kill(members[1], signal.SIGKILL)
+    output, _ = child.communicate(timeout=60)
+
+    assert time.monotonic() - before < 30
+    assert child.returncode == 1, output
+    assert_gone(members)
+    assert "Process 1 of 2 is gone: it was killed by SIGKILL" in output
+    failed = read_events(out / "events.jsonl")[-1]
+    assert failed["type"] == "run_failed"
+    assert failed["error"].startswith("Process 1 of 2 was killed")
+
+
+def test_the_first_process_killed_ends_the_run_too(
+    config: Path, tmp_path: Path
+) -> None:
+    child, members = started(config, tmp_path / "out")
+
+    os.kill(members[0], signal.SIGKILL)
+    output, _ = child.communicate(timeout=60)
+
+    assert child.returncode == 1, output
+    assert_gone(members)
+    assert "Process 0 of 2 is gone" in output
+
+
+def test_all_end_when_their_supervisor_is_gone(config: Path, tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    child, members = started(
+        config,
+        tmp_path / "out",
+        env={"COHORT_PARENT_PIPE": str(read_end)},
+        pass_fds=(read_end,),
+    )
+    os.close(read_end)
+
+    os.close(write_end)
+    child.communicate(timeout=30)
+
+    assert child.returncode == 75
+    assert_gone(members)
+
+
+def test_all_end_with_the_process_that_started_them(
+    config: Path, tmp_path: Path
+) -> None:
+    child, members = started(config, tmp_path / "out")
+
+    child.kill()
+    child.communicate(timeout=30)
+
+    assert_gone(members)
+
+
+def test_a_run_started_by_torchrun_is_that_of_one_process(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, tree_of(model_folder, rows_path))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+
+    done = subprocess.run(
+        [*command, "-m", "trainer", "run", str(config), "--out", str(tmp_path / "two")],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert_same_story(tmp_path / "two", alone(config, "one"))
+
+
+def test_a_bad_configuration_starts_nobody(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    tree = tree_of(
+        model_folder,
+        rows_path,
+        model={"lora_rank": 4, "quantization": "4bit"},
+        distributed={"num_processes": 2},
+    )
+
+    done = run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")
+
+    assert done.returncode == 2
+    assert "cannot be spread over 2 processes" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_occupied_folder_is_refused_once(
+    config: Path, model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "events.jsonl").write_text("")
+
+    child = start_trainer("run", config, "--out", out)
+    output, _ = child.communicate(timeout=120)
+
+    assert child.returncode == 2
+    assert output.count("already holds the log of a run") == 1
