@@ -32,6 +32,7 @@ class Footprint:
         config = self._config = stage.config
         self._each = _bytes_each(config, on_gpu=on_gpu)  # of a weight, an activation
         self._has_adapters = config.model.lora_rank > 0
+        self._processes = config.distributed.num_processes
         length = config.data.max_prompt_tokens + config.rollout.max_new_tokens
         rows = max(1, config.optim.micro_batch_tokens // length)
         self._rows = min(rows, _sequences_per_update(config))
@@ -53,15 +54,29 @@ class Footprint:
 
     @property
     def master_weights(self) -> int:
+        if self._processes > 1:  # the model in parts, beside the whole one
+            base = self._base if self._has_adapters else 0
+            return (base + _FLOAT32 * self._num_trained) // self._processes
         return _FLOAT32 * self._num_trained if self._has_masters else 0
 
     @property
     def optimizer(self) -> int:
-        return round(_MOMENTS[self._config.optim.optimizer] * self._num_trained)
+        moments = _MOMENTS[self._config.optim.optimizer] * self._num_trained
+        return round(moments) // self._processes
 
     @property
     def gradients(self) -> int:
-        """In float32, and what one backward pass leaves in the weights' own format."""
+        """In float32, and what one backward pass leaves in the weights' own format.
+
+        Of several processes each has its part, and for a while a layer's and the
+        embedding's whole.
+        """
+        if self._processes > 1:
+            sizes, each = self._sizes, self._each
+            embedding = sizes.vocabulary * sizes.hidden
+            layer = (sizes.num_parameters - embedding) // max(1, sizes.layers)
+            passing = (embedding + layer) * (each + _FLOAT32)
+            return _FLOAT32 * self._num_trained // self._processes + passing
         own = self._each if self._has_masters else 0
         return (_FLOAT32 + own) * self._num_trained
 
@@ -202,6 +217,7 @@ class Footprint:
         if config.evaluation.every_steps:
             held_out = config.data.num_eval_rows * config.evaluation.samples_per_prompt
             wanted = max(wanted, held_out)
+        wanted = -(-wanted // self._processes)
         return min(wanted, config.rollout.max_batch_rows)
 
     @property

@@ -17,7 +17,7 @@ from trainer.footprint import Footprint
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes, by what holds them.
+    """Bytes, by what holds them; of each process, where there are several.
 
     Sampling and updating take turns, so the total is what is always held and the
     larger of the two. Left out: the program itself, CUDA's own (about half a GB), and
@@ -26,7 +26,7 @@ class MemoryEstimate:
 
     first_step: int  # of the phase that it is of
     weights: int
-    master_weights: int  # float32 copies of trained weights kept in less
+    master_weights: int  # float32 copies of weights kept in less, or a process's part
     optimizer: int
     reference: int
     gradients: int

@@ -57,6 +57,11 @@ IDLE = (
         "completions are sampled",
     ),
     Idle(
+        ("distributed.timeout_seconds",),
+        {"distributed.num_processes": ("1",)},
+        "there is one process",
+    ),
+    Idle(
         ("rollout.top_p", "rollout.top_k"),
         {"rollout.source": ("dataset",)},
         "nothing is sampled to train on",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -53,3 +54,7 @@ def memory_runs_out_going_backward(rank: int) -> None:
 
 def there_is_no_memory(rank: int) -> None:
     _replace(_refuse, rank=rank)
+
+
+def it_is_stuck(rank: int) -> None:
+    _replace(lambda *_: time.sleep(3_600), rank=rank)

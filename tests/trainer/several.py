@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from trainer.__main__ import main
 # it and each that is needed is forked from that.
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["trainer.run", "tests.trainer.several"])
-_PATIENCE_SECONDS = 180
 
 
 def run_several(
@@ -23,6 +23,7 @@ def run_several(
     *arguments: object,
     output: Path,
     before: Callable[[int], None] | None = None,
+    patience_seconds: float = 240,
 ) -> tuple[list[int | None], str]:
     """Exit codes of a command's processes, as torchrun would start them, and output.
 
@@ -40,8 +41,9 @@ def run_several(
     ]
     for member in members:
         member.start()
+    deadline = time.monotonic() + patience_seconds
     for member in members:
-        member.join(_PATIENCE_SECONDS)
+        member.join(max(0.0, deadline - time.monotonic()))
         member.kill()
         member.join()
     return [member.exitcode for member in members], output.read_text()

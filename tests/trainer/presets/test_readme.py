@@ -12,7 +12,15 @@ from trainer.presets.preset import PARTS, preset_names
 from trainer.presets.table import POINTS, comparison_table
 
 README = (ROOT / "trainer" / "README.md").read_text(encoding="utf-8")
-TESTED_PARTS = ("rollout", "reward", "advantage", "loss", "reference", "optim")
+TESTED_PARTS = (
+    "rollout",
+    "reward",
+    "advantage",
+    "loss",
+    "reference",
+    "optim",
+    "distributed",
+)
 
 
 def option_rows() -> list[tuple[list[str], list[str]]]:

@@ -1,0 +1,61 @@
+"""Micro-batches are dealt so that all processes go through equally many."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainer.samples import make_batch
+from tests.trainer.test_minibatches import CPU
+from trainer.dealing import deal
+from trainer.distributed import World
+from trainer.minibatches import Minibatch
+
+
+@pytest.mark.parametrize("num_hands", [1, 2, 3, 8])
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 7, 8, 50])
+def test_all_hands_are_equal_and_each_part_is_dealt_once(
+    num_parts: int, num_hands: int
+) -> None:
+    hands = deal(num_parts, num_hands=num_hands)
+
+    assert sorted(p for hand in hands for p in hand.places) == list(range(num_parts))
+    sizes = {len(hand.places) + (hand.filler is not None) for hand in hands}
+    assert len(sizes) == 1
+
+
+def test_a_single_process_keeps_the_order() -> None:
+    (hand,) = deal(5, num_hands=1)
+
+    assert hand.places == [0, 1, 2, 3, 4]
+    assert hand.filler is None
+
+
+def test_each_round_is_of_parts_of_like_length() -> None:
+    hands = deal(12, num_hands=3)
+
+    rounds = zip(*(hand.places for hand in hands), strict=True)
+    assert all(max(places) - min(places) == 2 for places in rounds)
+
+
+def test_what_two_processes_cover_is_what_one_does() -> None:
+    batch = make_batch(7)
+    one = Minibatch(batch, max_tokens=30, device=CPU)
+    two = [
+        Minibatch(batch, max_tokens=30, device=CPU, world=World(rank=rank, size=2))
+        for rank in range(2)
+    ]
+
+    assert len(one.micro_batches) % 2 == 1, "one of two must take a filler"
+    assert len({len(each.micro_batches) for each in two}) == 1
+    covered = [micro.mask.sum() for each in two for micro in each.micro_batches]
+    assert sum(covered) == sum(micro.mask.sum() for micro in one.micro_batches)
+    assert [float(total) for total in covered].count(0.0) == 1
+
+
+def test_micro_batches_to_keep_step_with_are_as_many_and_weigh_nothing() -> None:
+    minibatch = Minibatch(make_batch(7), max_tokens=30, device=CPU)
+
+    idle = minibatch.idle_micro_batches()
+
+    assert len(idle) == len(minibatch.micro_batches)
+    assert not any(micro.mask.any() for micro in idle)
