@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from trainer.config import DistributedConfig
+from trainer.config import RunConfig
 from trainer.failures import explain
 
 Value = TypeVar("Value")
@@ -144,7 +144,7 @@ class World:
                     rank, _, left = self._store.get(_CAUSE).decode().partition(" ")
                     return f"Process {rank} of {self.size} failed: {left}"
             except dist.DistError:
-                return None
+                break  # the store went with the first process
             time.sleep(_LOOK_SECONDS)
         gone = [rank for rank, each in enumerate(self._members) if each.is_gone()]
         if not gone:
@@ -157,31 +157,34 @@ class World:
     def close(self) -> None:
         """Wait for the others, then let go of them: the first one holds the store."""
         if self.size > 1:
-            dist.barrier()
+            self.gather(None)
             dist.destroy_process_group()
 
 
 ALONE = World()
 
 
-def join_world(config: DistributedConfig) -> World:
+def join_world(config: RunConfig) -> World:
     """Meet the other processes, where torchrun or `trainer.launch` started several.
 
     Raises:
         ValueError: there are fewer GPUs on this machine than processes.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    environment = os.environ
+    if int(environment.get("WORLD_SIZE", "1")) == 1:
         return ALONE
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    _take_gpu(local_rank)
-    patience = timedelta(seconds=config.timeout_seconds)
-    if sys.platform == "linux" and _is_one_machine(os.environ):
+    on_gpus = torch.cuda.is_available() and config.model.device != "cpu"
+    if on_gpus:
+        _take_gpu(environment)
+    patience = timedelta(seconds=config.distributed.timeout_seconds)
+    is_one_machine = environment.get("LOCAL_WORLD_SIZE") == environment["WORLD_SIZE"]
+    if sys.platform == "linux" and is_one_machine:
         # a machine's name need not lead to an address that it listens on
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store, rank, size = next(rendezvous("env://", timeout=patience))
     dist.init_process_group(
         # gloo carries what is agreed upon, NCCL weights and gradients on GPUs
-        backend="cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+        backend="cpu:gloo,cuda:nccl" if on_gpus else "gloo",
         store=PrefixStore("world", store),
         rank=rank,
         world_size=size,
@@ -197,20 +200,14 @@ def join_world(config: DistributedConfig) -> World:
     )
 
 
-def _is_one_machine(environment: Mapping[str, str]) -> bool:
-    return environment.get("LOCAL_WORLD_SIZE") == environment["WORLD_SIZE"]
-
-
-def _take_gpu(local_rank: int) -> None:
-    if not torch.cuda.is_available():
-        return
-    count = torch.cuda.device_count()
-    if local_rank >= count:
+def _take_gpu(environment: Mapping[str, str]) -> None:
+    count, wanted = torch.cuda.device_count(), int(environment["LOCAL_WORLD_SIZE"])
+    if count < wanted:
         raise ValueError(
-            f"This machine has {count} GPUs, but process {local_rank + 1} was started "
-            "on it. Start one process for each GPU."
+            f"This machine has {count} GPUs, but {wanted} processes were started on "
+            'it. Start one for each GPU, or set model.device to "cpu".'
         )
-    torch.cuda.set_device(local_rank)
+    torch.cuda.set_device(int(environment["LOCAL_RANK"]))
 
 
 def _is_about_connections(error: BaseException) -> bool:

@@ -123,9 +123,9 @@ class Family:
     def wait(self) -> int:
         """The exit code that all have in common; without one, the run has failed."""
         first_end: float | None = None
-        while any(member.poll() is None for member in self._members):
-            has_ended = any(member.returncode is not None for member in self._members)
-            if first_end is None and has_ended:
+        # each is asked, so that one that has ended is reaped and known to be gone
+        while None in (codes := [member.poll() for member in self._members]):
+            if first_end is None and any(code is not None for code in codes):
                 first_end = time.monotonic()
             if first_end is not None and time.monotonic() > first_end + GRACE_SECONDS:
                 self._kill()

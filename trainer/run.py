@@ -46,10 +46,10 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
     stop, world = StopSwitch(), ALONE
     try:
         watch_parent()
-        world = join_world(config.distributed)
+        world = join_world(config)
         place = world.from_main(lambda: _place(args))
     except ValueError as error:
-        if world.is_main:
+        if os.environ.get("RANK", "0") == "0":  # all of them found the same
             sys.stderr.write(f"{error}\n")
         return EXIT_BAD_CONFIG
     with _output(place, world) as log:

@@ -37,19 +37,19 @@ def test_each_round_is_of_parts_of_like_length() -> None:
     assert all(max(places) - min(places) == 2 for places in rounds)
 
 
-def test_what_two_processes_cover_is_what_one_does() -> None:
+def test_what_three_processes_cover_is_what_one_does() -> None:
     batch = make_batch(7)
     one = Minibatch(batch, max_tokens=30, device=CPU)
-    two = [
-        Minibatch(batch, max_tokens=30, device=CPU, world=World(rank=rank, size=2))
-        for rank in range(2)
+    three = [
+        Minibatch(batch, max_tokens=30, device=CPU, world=World(rank=rank, size=3))
+        for rank in range(3)
     ]
 
-    assert len(one.micro_batches) % 2 == 1, "one of two must take a filler"
-    assert len({len(each.micro_batches) for each in two}) == 1
-    covered = [micro.mask.sum() for each in two for micro in each.micro_batches]
+    assert len(one.micro_batches) == 4, "two of three must take a filler"
+    assert [len(each.micro_batches) for each in three] == [2, 2, 2]
+    covered = [float(m.mask.sum()) for each in three for m in each.micro_batches]
     assert sum(covered) == sum(micro.mask.sum() for micro in one.micro_batches)
-    assert [float(total) for total in covered].count(0.0) == 1
+    assert covered.count(0.0) == 2
 
 
 def test_micro_batches_to_keep_step_with_are_as_many_and_weigh_nothing() -> None:

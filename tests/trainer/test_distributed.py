@@ -45,6 +45,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "rollout": {"dynamic_sampling": "refill", "max_refills": 2},
     },
     "lora": KL | {"model": {"lora_rank": 4}},
+    "bfloat16": KL | {"model": {"dtype": "bfloat16"}},
     "gradient-checkpointing": {"model": {"gradient_checkpointing": True}},
     "start": {
         "rollout": {"source": "start"},
@@ -184,3 +185,19 @@ def test_two_processes_train_as_one_does_in_any_kind_of_run(
     )
 
     assert_same_story(together(config, "two"), alone(config, "one"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["lora", "bfloat16"])
+def test_weights_of_any_kind_go_on_in_one_process_and_in_two(
+    variant: str, model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    config = write_config(
+        tmp_path, tree_of(model_folder, rows_path, **VARIANTS[variant])
+    )
+    two = together(config, "two")
+    checkpoint = two / "checkpoints" / "step-000004-epoch-1"
+
+    one = alone(config, "one-from-two", "--resume-from", checkpoint)
+
+    assert_same_story(one, two, after=4)

@@ -1,0 +1,106 @@
+"""Processes that are started together end together, whatever they are."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainer import launch
+from trainer.launch import Family, command_of
+
+FOR_EVER = "import time; time.sleep(600)"
+BY_RANK = "import os, sys, time; rank = int(os.environ['RANK']); "
+
+
+@pytest.fixture(autouse=True)
+def handlers_are_put_back() -> Iterator[None]:
+    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def family(code: str, *, count: int = 2) -> Family:
+    return Family([sys.executable, "-c", code], count=count)
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3])
+def test_what_all_end_with_is_the_exit_code(code: int) -> None:
+    with family(f"raise SystemExit({code})") as members:
+        assert members.wait() == code
+
+
+def test_where_they_end_differently_the_run_has_failed() -> None:
+    with family(BY_RANK + "sys.exit(rank)", count=3) as members:
+        assert members.wait() == 1
+
+
+def test_each_knows_its_place_and_where_they_meet(tmp_path: Path) -> None:
+    names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR"
+    code = (
+        BY_RANK + f"open(f'{tmp_path}/{{rank}}', 'w').write(' '.join("
+        f"os.environ[name] for name in '{names}'.split()))"
+    )
+
+    with family(code) as members:
+        assert members.wait() == 0
+
+    assert (tmp_path / "0").read_text() == "0 0 2 2 127.0.0.1"
+    assert (tmp_path / "1").read_text() == "1 1 2 2 127.0.0.1"
+
+
+def test_one_that_dies_takes_the_others_with_it_after_a_grace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch, "GRACE_SECONDS", 0.2)
+    dies = BY_RANK + "rank == 2 and os.kill(os.getpid(), 9); time.sleep(600)"
+    before = time.monotonic()
+
+    with family(dies, count=3) as members:
+        assert members.wait() == 1
+
+    assert time.monotonic() - before < 20
+    told = capsys.readouterr().err
+    assert "Process 2 of 3 is gone: it was killed by SIGKILL" in told
+    assert "Process 0 of 3 is gone: it was ended, as another had been" in told
+
+
+def test_a_stop_is_asked_of_all() -> None:
+    stops = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(3)); "
+    with family(f"{stops} print('ready'); time.sleep(600)") as members:
+        threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+        assert members.wait() in (1, 3)  # 1 where one was not up yet
+
+
+def test_leaving_ends_whoever_is_left() -> None:
+    with family(FOR_EVER) as members:
+        pids = [member.pid for member in members._members]
+
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_they_are_told_what_the_command_was_told() -> None:
+    args = argparse.Namespace(
+        config=Path("a.toml"),
+        out=Path("out"),
+        epoch=3,
+        checkpoints=None,
+        resume=False,
+        resume_from=Path("step-1"),
+    )
+
+    assert command_of(args)[1:] == [
+        *("-m", "trainer", "run", "a.toml"),
+        *("--out", "out", "--epoch", "3", "--resume-from", "step-1"),
+    ]
