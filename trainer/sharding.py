@@ -87,7 +87,8 @@ class ShardedPolicy(Policy):
     def catch_up(self) -> None:
         """Make ready to go through a failed pass again, as `Pace` tells."""
         root: Any = self._root  # `fully_shard` changed its class
-        root.reset_iter_state()
+        if self.pace.has_begun:  # a reference's pass asks nothing of this model
+            root.reset_iter_state()
         self.pace.catch_up()
 
 
@@ -116,6 +117,10 @@ class Pace:
 
     def begin(self) -> None:
         self._num_begun = self._num_left_out = 0
+
+    @property
+    def has_begun(self) -> bool:
+        return self._num_begun > 0
 
     def catch_up(self) -> None:
         self._num_left_out, self._num_begun = self._num_begun, 0

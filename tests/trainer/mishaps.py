@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from transformers.models.qwen2.modeling_qwen2 import Qwen2MLP
 
+from trainer import updates
+
 ROOM = 100  # tokens that a pass of the fake GPU holds
 
 
@@ -58,3 +60,17 @@ def there_is_no_memory(rank: int) -> None:
 
 def it_is_stuck(rank: int) -> None:
     _replace(lambda *_: time.sleep(3_600), rank=rank)
+
+
+def losses_become_infinite(rank: int) -> None:
+    """For a while, and in the second process alone."""
+    objective, calls = updates.objective, 0
+
+    def infinite(*args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        loss, statistics = objective(*args, **options)
+        return loss * (torch.inf if 3 <= calls <= 4 else 1.0), statistics
+
+    if rank == 1:
+        updates.objective = infinite  # type: ignore[assignment]

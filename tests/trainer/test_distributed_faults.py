@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from tests.trainer import mishaps
 from tests.trainer.several import run_several
@@ -81,3 +83,33 @@ def test_a_process_that_is_stuck_is_not_waited_for_longer_than_asked(
     failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
     assert failed["type"] == "run_failed"
     assert "gone or stuck" in failed["error"]
+
+
+@pytest.mark.slow
+def test_a_loss_without_a_number_in_one_is_skipped_and_undone_in_all(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    tree = tree_of(
+        model_folder,
+        rows_path,
+        optim={"num_steps": 6, "max_nonfinite": 2, "micro_batch_tokens": 100_000},
+    )
+    config = write_config(tmp_path, tree)
+
+    codes, output = run_several(
+        2,
+        *("run", config, "--out", tmp_path / "two"),
+        output=tmp_path / "log",
+        before=mishaps.losses_become_infinite,
+    )
+
+    assert codes == [0, 0], output
+    events = read_events(tmp_path / "two" / "events.jsonl")
+    told = [(w["code"], w["step"]) for w in only(events, "warned")]
+    assert ("update_skipped", 3) in told
+    assert ("rolled_back", 4) in told
+    weights = [
+        load_file(tmp_path / f"two/checkpoints/{name}/model/model.safetensors")
+        for name in ("step-000002-epoch-1", "step-000004-epoch-1")
+    ]
+    assert all(torch.equal(weights[0][name], w) for name, w in weights[1].items())

@@ -232,6 +232,19 @@ def test_many_logits_are_not_held_at_once() -> None:
     assert found == 4 * (3 * 2**24 + 200_000 * 64 + 32_000 * 64)
 
 
+def test_several_processes_share_all_but_what_is_sampled_from() -> None:
+    model = {"dtype": "bfloat16"}
+    one = of(model=model)
+
+    four = of(model=model, distributed={"num_processes": 4})
+
+    assert four.weights == one.weights == 2 * NUM_TIED
+    assert four.master_weights == NUM_TIED
+    assert four.optimizer == one.optimizer // 4
+    assert NUM_TIED < four.gradients < one.gradients
+    assert four.kv_cache < one.kv_cache
+
+
 def test_more_tokens_at_once_need_more() -> None:
     budgets = (100, 200, 400)
 
