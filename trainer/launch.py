@@ -130,9 +130,9 @@ class Family:
             if first_end is not None and time.monotonic() > first_end + GRACE_SECONDS:
                 self._kill()
             time.sleep(_POLL_SECONDS)
-        codes = [member.returncode for member in self._members]
-        self._tell(codes)
-        return codes[0] if len(set(codes)) == 1 and codes[0] >= 0 else EXIT_FAILED
+        ends = [member.returncode for member in self._members]
+        self._tell(ends)
+        return ends[0] if len(set(ends)) == 1 and ends[0] >= 0 else EXIT_FAILED
 
     def _kill(self) -> None:
         for rank, member in enumerate(self._members):

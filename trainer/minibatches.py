@@ -252,3 +252,4 @@ class MemoryBudget:
     def load_state(self, state: Mapping[str, int | None]) -> None:
         """What memory was seen to bear; `begin_phase` heeds it."""
         self._limit = state["limit"]
+        self.begin_phase(self.tokens)

@@ -9,7 +9,13 @@ import torch
 
 from tests.trainer.samples import make_batch
 from trainer.batch import Batch, MicroBatch
-from trainer.minibatches import MemoryBudget, Minibatch, completion_sums
+from trainer.distributed import ALONE
+from trainer.minibatches import (
+    MemoryBudget,
+    Minibatch,
+    completion_sums,
+    in_batch_order,
+)
 
 CPU = torch.device("cpu")
 
@@ -72,7 +78,7 @@ def test_sums_leave_padding_and_keep_the_batchs_order() -> None:
     minibatch = cut(batch, 40)
     ones = [torch.ones_like(micro.mask) for micro in minibatch.micro_batches]
 
-    sums = completion_sums(minibatch.micro_batches, ones)
+    sums = in_batch_order(ALONE, completion_sums(minibatch.micro_batches, ones))
 
     assert sums.tolist() == [len(s.completion_ids) for s in batch.samples]
 
