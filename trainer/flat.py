@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +10,9 @@ from torch.nn import functional
 
 from trainer.fused import rms_norm, rotate, signed, swiglu
 from trainer.layout import Layout
+
+# A decoder layer's own way through, where it has one.
+FLAT_LAYER = "flat_layer"
 
 
 def flat_hidden(body: Any, layout: Layout) -> torch.Tensor:
@@ -21,11 +25,23 @@ def flat_hidden(body: Any, layout: Layout) -> torch.Tensor:
     cos, sin = body.rotary_emb(hidden, layout.positions[None])
     cos, sin = cos[0, :, None], signed(sin)[0, :, None]
     for layer in body.layers:
-        hidden = _attention(layer, hidden, cos, sin, layout)
-        hidden = _mlp(layer, hidden)
+        # a layer whose weights are elsewhere gathers them around this
+        through = getattr(layer, FLAT_LAYER, None) or partial(flat_layer, layer)
+        hidden = through(hidden, cos, sin, layout)
     # not index_select, whose backward pass goes row by row
     hidden = functional.embedding(layout.places, hidden)
     return _normed(body.norm, hidden)
+
+
+def flat_layer(
+    layer: Any,
+    hidden: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    layout: Layout,
+) -> torch.Tensor:
+    """Hidden states [M, H] behind a decoder layer."""
+    return _mlp(layer, _attention(layer, hidden, cos, sin, layout))
 
 
 def _attention(

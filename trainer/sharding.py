@@ -9,17 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import MethodType
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from trainer.batch import MicroBatch
 from trainer.distributed import World
+from trainer.flat import FLAT_LAYER, flat_layer
 from trainer.policy import Policy, TokenPredictor
 from trainer.rollout.transformers_engine import TransformersEngine
 
@@ -35,7 +42,7 @@ class ShardedPolicy(Policy):
 
     def __init__(self, policy: Policy, world: World) -> None:
         self.whole_copy = policy.copied()
-        super().__init__(policy.model, policy.tokenizer, base=policy.base)
+        super().__init__(policy.model, policy.tokenizer, adapters=policy._adapters)
         self.shards_are_masters = _widen(policy.model)
         kept = self.whole_copy.model.dtype if self.shards_are_masters else None
         self.pace = Pace()
@@ -195,7 +202,8 @@ def _shard(
         "mp_policy": precision,
         "reshard_after_forward": True,
     }
-    for part in (*_layers(model), root):
+    layers = _layers(model)
+    for part in (*layers, root):
         fully_shard(part, **settings)
         assert isinstance(part, FSDPModule)
         # The loss is divided by the whole batch's totals, so gradients are added.
@@ -203,6 +211,9 @@ def _shard(
         part.set_force_sum_reduction_for_comms(enable=True)
         part.set_custom_all_gather(_AllGather(pace))  # type: ignore[arg-type]  # by its form
         part.set_custom_reduce_scatter(_ReduceScatter(pace))  # type: ignore[arg-type]
+    for layer in layers:
+        setattr(layer, FLAT_LAYER, MethodType(flat_layer, layer))
+        register_fsdp_forward_method(layer, FLAT_LAYER)
     return root
 
 
