@@ -7,22 +7,21 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers.models.qwen2.modeling_qwen2 import Qwen2MLP
 
-from trainer import updates
+from trainer import flat, updates
 
-ROOM = 100  # tokens that a pass of the fake GPU holds
+ROOM = 60  # tokens that a pass of the fake GPU holds
 
 
 def _replace(around: Callable[[Any, torch.Tensor], None], *, rank: int) -> None:
-    forward = Qwen2MLP.forward
+    through = flat._mlp
 
-    def replaced(self: Any, hidden: torch.Tensor) -> torch.Tensor:
-        around(self, hidden)
-        return forward(self, hidden)
+    def replaced(layer: Any, hidden: torch.Tensor) -> torch.Tensor:
+        around(layer, hidden)
+        return through(layer, hidden)
 
     if rank == 1:
-        Qwen2MLP.forward = replaced  # type: ignore[method-assign]
+        flat._mlp = replaced
 
 
 def _refuse(*_: object) -> None:
@@ -30,7 +29,7 @@ def _refuse(*_: object) -> None:
 
 
 def _is_too_large(hidden: torch.Tensor) -> bool:
-    return hidden.requires_grad and hidden.shape[:2].numel() > ROOM
+    return hidden.requires_grad and len(hidden) > ROOM
 
 
 def memory_runs_out_going_forward(rank: int) -> None:
