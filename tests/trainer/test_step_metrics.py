@@ -181,17 +181,17 @@ def test_old_log_probs_are_those_of_the_starting_weights(
 ) -> None:
     start = load_policy(ModelConfig(path=str(model_folder), device="cpu"))
     checked: list[float] = []
-    update = trainer.updates.update
+    add_gradients = trainer.updates.add_gradients
 
     def watch(policy: Any, optimizer: Any, micros: Any, **named: Any) -> Any:
-        result = update(policy, optimizer, micros, **named)
+        result = add_gradients(policy, optimizer, micros, **named)
         for micro in micros:
             with torch.no_grad():
                 expected, _ = start.logprobs(micro, temperature=1.0)
             checked.append((micro.old_logprobs - expected).abs().max().item())
         return result
 
-    monkeypatch.setattr("trainer.step.update", watch)
+    monkeypatch.setattr("trainer.step.add_gradients", watch)
 
     run(
         tmp_path,
