@@ -266,7 +266,10 @@ def test_the_base_under_adapters_equals_the_model_loaded_by_itself(
     disturb(trained)
 
     base = logprobs_of(policy, policy)
-    assert torch.equal(logprobs_of(reference, trained), base)
+    # by transformers' pass where there are adapters, so the last bits may differ
+    torch.testing.assert_close(
+        logprobs_of(reference, trained), base, atol=1e-6, rtol=1e-6
+    )
     assert not torch.allclose(logprobs_of(trained, trained), base)
     assert torch.equal(reference.head.weight, policy.head.weight)
 

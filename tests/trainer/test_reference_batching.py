@@ -91,7 +91,8 @@ def test_questions_that_wait_together_go_through_the_model_together(
         with torch.no_grad():
             logprobs, _ = policy.logprobs(micro, temperature=0.8)
         expected = logprobs.flatten()[micro.slots]
-        torch.testing.assert_close(answer, expected, atol=1e-6, rtol=0)
+        # one has padding where the other has none, so the last bits may differ
+        torch.testing.assert_close(answer, expected, atol=1e-6, rtol=1e-6)
 
 
 def test_no_pass_is_larger_than_allowed(policy: Policy) -> None:

@@ -119,8 +119,9 @@ def test_its_log_probs_are_those_of_the_model_in_this_process(
         with torch.no_grad():
             expected, _ = policy.logprobs(micro, temperature=0.7)
         assert micro.reference_logprobs is not None
+        # the server has padding, so the last bits may differ
         torch.testing.assert_close(
-            micro.reference_logprobs, expected, atol=1e-6, rtol=0
+            micro.reference_logprobs, expected, atol=1e-6, rtol=1e-6
         )
 
 
