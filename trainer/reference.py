@@ -14,7 +14,7 @@ from trainer.policy import Policy, load_policy
 from trainer.references.base import BaseReference
 from trainer.references.client import ServerReference
 from trainer.references.frozen import FrozenReference
-from trainer.references.token import read_token
+from trainer.serving.token import read_token
 
 
 class Reference(Protocol):

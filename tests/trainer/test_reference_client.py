@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from trainer.references.addresses import is_private
 from trainer.references.client import ServerReference
+from trainer.serving.addresses import is_private
 
 
 def unused_port() -> int:

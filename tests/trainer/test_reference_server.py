@@ -31,7 +31,7 @@ from trainer.fingerprint import model_fingerprint
 from trainer.policy import Policy
 from trainer.reference import make_reference
 from trainer.references.client import ServerReference
-from trainer.references.token import read_or_make_token, read_token
+from trainer.serving.token import read_or_make_token, read_token
 
 
 class Server:

@@ -3,54 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
-import threading
-from pathlib import Path
-from types import FrameType
-
-import torch
-import transformers
 
 from trainer.config import ModelConfig
 from trainer.fingerprint import model_fingerprint
 from trainer.policy import load_policy
-from trainer.references.addresses import is_private
 from trainer.references.server import ReferenceServer
-from trainer.references.token import read_or_make_token
-
-EXIT_BAD_ARGUMENTS = 2
+from trainer.serving.process import add_server_arguments, serve
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, help="model folder or hub id")
-    parser.add_argument("--revision", help="branch, tag or commit of a hub id")
-    parser.add_argument(
-        "--token-file",
-        type=Path,
-        required=True,
-        help="file with the token that trainers must know; made when there is none",
-    )
-    parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        help="address to listen on, of this machine or a private network "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--port", type=int, default=8600, help="port; 0: any free one (%(default)s)"
-    )
+    add_server_arguments(parser, port=8600, max_request_mib=64)
     parser.add_argument(
         "--device",
         default="auto",
         choices=["auto", "cpu", "cuda"],
         help="where it runs",
-    )
-    parser.add_argument(
-        "--dtype",
-        default="auto",
-        choices=["auto", "float32", "bfloat16"],
-        help="number format of the weights",
     )
     parser.add_argument(
         "--max-batch-tokens",
@@ -59,57 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tokens, padding included, that go through the model at once "
         "(default: %(default)s)",
     )
-    parser.add_argument(
-        "--max-request-mib",
-        type=int,
-        default=64,
-        help="largest question, in MiB (default: %(default)s)",
-    )
-    parser.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT, then answer what is open and end with 0."""
-    try:
-        server = _server(args)
-    except ValueError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_BAD_ARGUMENTS
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _Stop(server))
-    # With port 0 this line is how anyone knows where it is.
-    host, port = args.host, server.server_port
-    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    sys.stdout.write(f"serving {args.model} on http://{where}\n")
-    sys.stdout.flush()
-    try:
-        server.serve_forever()
-    finally:
-        server.server_close()
-    sys.stdout.write("stopped\n")
-    return 0
+    return serve(args, _server, counts=("max_batch_tokens",))
 
 
-def _server(args: argparse.Namespace) -> ReferenceServer:
-    for name in ("max_batch_tokens", "max_request_mib", "threads"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ValueError(
-                f"--{name.replace('_', '-')} must be at least 1; got {value}."
-            )
-    if not 0 <= args.port <= 65_535:
-        raise ValueError(f"--port must be from 0 to 65535; got {args.port}.")
-    if not is_private(args.host):
-        raise ValueError(
-            f"{args.host} is not an address of this machine or of a private network. "
-            "What is sent is not encrypted: give --host such an address, and reach it "
-            "from elsewhere through a tunnel."
-        )
-    token = read_or_make_token(args.token_file)
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+def _server(args: argparse.Namespace, token: str) -> ReferenceServer:
     model = load_policy(
         ModelConfig(
             path=args.model,
@@ -119,29 +42,11 @@ def _server(args: argparse.Namespace) -> ReferenceServer:
         )
     )
     model.model.requires_grad_(requires_grad=False)
-    try:
-        return ReferenceServer(
-            (args.host, args.port),
-            model=model,
-            fingerprint=model_fingerprint(args.model, revision=args.revision),
-            token=token,
-            max_batch_tokens=args.max_batch_tokens,
-            max_request_bytes=args.max_request_mib * 2**20,
-        )
-    except OSError as error:
-        raise ValueError(
-            f"Cannot listen on {args.host}:{args.port}: {error.strerror}. Give another "
-            "--port or --host."
-        ) from None
-
-
-class _Stop:
-    """The first signal ends the server in order, a second one at once."""
-
-    def __init__(self, server: ReferenceServer) -> None:
-        self._server = server
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        # shutdown waits for the loop that this handler interrupts
-        threading.Thread(target=self._server.shutdown).start()
+    return ReferenceServer(
+        (args.host, args.port),
+        model=model,
+        fingerprint=model_fingerprint(args.model, revision=args.revision),
+        token=token,
+        max_batch_tokens=args.max_batch_tokens,
+        max_request_bytes=args.max_request_mib * 2**20,
+    )

@@ -8,8 +8,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-LOGPROBS, HEALTH, MODEL = "/logprobs", "/healthz", "/model"
-BINARY = "application/octet-stream"
+LOGPROBS, MODEL = "/logprobs", "/model"
 MODEL_HEADER = "X-Model"  # the fingerprint that the trainer expects
 
 

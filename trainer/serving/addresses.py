@@ -1,4 +1,4 @@
-"""Where a reference server may be: what it is sent is not encrypted."""
+"""Where a model server may be: what it is sent is not encrypted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The secret that a reference server and its trainers share."""
+"""The secret that a model server and its trainers share."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def read_or_make_token(path: Path) -> str:
 def _complaint(path: Path) -> str:
     return (
         f"The token file {path} must hold one word of at least {_SHORTEST} plain "
-        "letters, digits or signs. Delete it and start the reference server, which "
+        "letters, digits or signs. Delete it and start the server, which "
         "makes a new one."
     )

@@ -1,0 +1,114 @@
+"""What every model server does before it answers: token, size, and refusals."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import socket
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+HEALTH = "/healthz"
+BINARY = "application/octet-stream"
+_JSON = "application/json"
+_MAX_DISCARDED = 2**30
+
+
+class ModelServer(ThreadingHTTPServer):
+    """Listens on one address, for those who know the token."""
+
+    daemon_threads = False  # closing waits until those who asked have their answers
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        door: type[Door],
+        *,
+        token: str,
+        max_request_bytes: int,
+    ) -> None:
+        self.authorization = f"Bearer {token}".encode()
+        self.max_request_bytes = max_request_bytes
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, door)  # closes this again when it cannot listen
+
+
+class Door(BaseHTTPRequestHandler):
+    """One request a connection. Nothing of a body is read before the token is right.
+
+    GET /healthz is for anyone. What else there is, subclasses say in `answer_get` and
+    `answer_post`, and in `remedy` what to do about a body that is too large.
+    """
+
+    server: ModelServer
+    sys_version = ""
+    timeout = 30.0  # seconds without a byte; a slow sender cannot hold a thread
+    remedy = "Start it with a larger --max-request-mib."
+
+    def answer_get(self) -> None:
+        self.refuse_page()
+
+    def answer_post(self, body: bytes) -> None:
+        self.refuse_page()
+
+    def do_GET(self) -> None:
+        if self.path == HEALTH:
+            self.reply(HTTPStatus.OK, {"status": "ok"})
+        elif not self._is_allowed():
+            self._refuse_token()
+        else:
+            self.answer_get()
+
+    def do_POST(self) -> None:
+        if not self._is_allowed():
+            return self._refuse_token()
+        given = self.headers.get("Content-Length", "")
+        if not (given.isascii() and given.isdigit() and len(given) <= 15):
+            return self.refuse(
+                HTTPStatus.LENGTH_REQUIRED, "A question needs a Content-Length."
+            )
+        length, limit = int(given), self.server.max_request_bytes
+        if length > limit:
+            self._discard(length)
+            return self.refuse(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"A question of {length} bytes is larger than this server takes "
+                f"({limit} bytes). {self.remedy}",
+            )
+        return self.answer_post(self.rfile.read(length))
+
+    def refuse_page(self) -> None:
+        self.refuse(HTTPStatus.NOT_FOUND, f"There is no page {self.path}.")
+
+    def refuse(self, status: HTTPStatus, sentence: str) -> None:
+        self.reply(status, {"error": sentence})
+
+    def reply(self, status: HTTPStatus, content: dict[str, Any]) -> None:
+        self.send(status, _JSON, json.dumps(content).encode())
+
+    def send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """A line for each of thousands of questions would tell nothing."""
+
+    def _discard(self, length: int) -> None:
+        """Take in what is not wanted: closing on it would drop the refusal too."""
+        left = min(length, _MAX_DISCARDED)
+        while left > 0 and (part := self.rfile.read(min(left, 65_536))):
+            left -= len(part)
+
+    def _is_allowed(self) -> bool:
+        # Compared in constant time: the time it takes tells nothing of the token.
+        given = self.headers.get("Authorization", "").encode("utf-8", "replace")
+        return hmac.compare_digest(given, self.server.authorization)
+
+    def _refuse_token(self) -> None:
+        self.refuse(HTTPStatus.UNAUTHORIZED, "The token is not this server's.")
