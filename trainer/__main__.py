@@ -11,6 +11,7 @@ from collections.abc import Sequence
 COMMANDS = {
     "run": ("trainer.launch", "train a model by a run configuration"),
     "reference": ("trainer.references.command", "serve a reference model to trainers"),
+    "rollout-server": ("trainer.rollout.command", "sample for a run, with vLLM"),
     "memory": ("trainer.memory_table", "estimate the memory that a run needs"),
     "drift": ("trainer.drift", "compare log-probs of sampling and training"),
     "score": ("trainer.rewards.command", "score completions by a recipe"),
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     # server or a browser that made a step of a small model 40 times slower. OpenMP
     # reads this when torch is loaded, so it is set before that.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    lines = "\n".join(f"  {name:<12} {help}" for name, (_, help) in COMMANDS.items())
+    lines = "\n".join(f"  {name:<14} {help}" for name, (_, help) in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="python -m trainer",
         description="GRPO training of language models.",

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from trainer.adapter_weights import AdapterWeights
 from trainer.config import ModelConfig
 from trainer.quantization import unpacked
 
@@ -50,6 +51,12 @@ class Adapters:
 
     def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         return merged_weights(self._model)
+
+    def base_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return base_weights(self._model)
+
+    def weights(self) -> AdapterWeights:
+        return adapter_weights(self._model)
 
     def save(self, folder: Path) -> None:
         save_adapters(self._model, folder, base=self._base)
@@ -125,6 +132,23 @@ def merged_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
                 delta = layer.get_delta_weight(_NAME)
                 weight = (weight.float() + delta).to(weight.dtype)
             yield name.replace(".base_layer.", "."), weight
+
+
+def base_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights under the adapters, as `merged_weights` names them."""
+    for name, parameter in model.named_parameters():
+        if ".lora_A." not in name and ".lora_B." not in name:
+            yield name.replace(".base_layer.", "."), unpacked(parameter)
+
+
+def adapter_weights(model: PreTrainedModel) -> AdapterWeights:
+    """The adapters by themselves; the tensors are the model's own."""
+    config = _config(model)
+    return AdapterWeights(
+        tensors=tuple(get_peft_model_state_dict(model, adapter_name=_NAME).items()),
+        rank=config.r,
+        alpha=float(config.lora_alpha),
+    )
 
 
 def save_adapters(model: PreTrainedModel, folder: Path, *, base: str) -> None:

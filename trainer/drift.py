@@ -27,7 +27,7 @@ from trainer.preparation import set_up_torch
 from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.rewards.scoring import Score
 from trainer.rollout.engine import RolloutEngine
-from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.rollout.engines import make_engine
 from trainer.sources import EngineSource
 from trainer.stages import data_order
 from trainer.tokens import percentile
@@ -77,9 +77,7 @@ def main(args: argparse.Namespace) -> int:
             raise ValueError(f"--steps must be at least 1; got {args.steps}.")
         set_up_torch(config)
         policy = load_policy(config.model)
-        engine = TransformersEngine(
-            policy, max_batch_rows=config.rollout.max_batch_rows
-        )
+        engine = make_engine(config, policy)
         prompts = _prompts(config, policy, folder=args.config.parent)
         gaps = measure(config, policy, engine, prompts, num_steps=args.steps)
     except ValueError as error:
@@ -114,6 +112,7 @@ def measure(
     for step in range(1, num_steps + 1):
         chosen = [prompts[place] for place in order.places(step)]
         batch = batch_of(_unscored(chosen, source.complete(chosen, step)))
+        engine.rest()
         minibatch = Minibatch(batch, max_tokens=budget.tokens, device=policy.device)
         minibatch.set_advantages(torch.ones(len(batch.samples), dtype=torch.float64))
         result = budget.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,11 @@ def model_fingerprint(source: str, *, revision: str | None = None) -> str:
         digest.update(json.dumps([name, shape]).encode())
         digest.update(rows.to(torch.bfloat16).view(torch.int16).numpy().tobytes())
     return digest.hexdigest()
+
+
+def num_parameters(source: str, *, revision: str | None = None) -> int:
+    """Numbers in a saved model's weights; raises as `model_fingerprint` does."""
+    return sum(math.prod(shape) for _, shape, _ in _rows(source, revision))
 
 
 def _settings(source: str, revision: str | None) -> bytes:

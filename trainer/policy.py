@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from trainer.adapter_weights import AdapterWeights
 from trainer.architecture import is_built_like_llama
 from trainer.batch import MicroBatch
 from trainer.config import ModelConfig
@@ -100,6 +101,16 @@ class Policy:
         if self._adapters is not None:
             return self._adapters.merged_weights()
         return ((name, p.detach()) for name, p in self.model.named_parameters())
+
+    def base_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """`weights` without the adapters."""
+        if self._adapters is not None:
+            return self._adapters.base_weights()
+        return self.weights()
+
+    def adapter_weights(self) -> AdapterWeights | None:
+        """The adapters by themselves; None where there are none."""
+        return None if self._adapters is None else self._adapters.weights()
 
     @property
     def has_adapters(self) -> bool:

@@ -21,7 +21,7 @@ from trainer.policy import Policy
 from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.reference import reference_server
 from trainer.rollout.engine import RolloutEngine
-from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.rollout.engines import make_engine
 from trainer.seeding import seed_torch
 from trainer.sharding import ShardedPolicy, ShardedPolicyEngine
 from trainer.sources import DatasetSource
@@ -60,9 +60,7 @@ def prepare(
     for stage in config.stages:
         data_order(stage, num_rows=len(train_rows))
     policy, engine = _spread(
-        restore_policy(config.model, place.resume_from),
-        world,
-        max_batch_rows=config.rollout.max_batch_rows,
+        restore_policy(config.model, place.resume_from), world, config
     )
     renderer = PromptRenderer(policy.tokenizer, config.data)
     training = Training(
@@ -86,13 +84,13 @@ def prepare(
 
 
 def _spread(
-    policy: Policy, world: World, *, max_batch_rows: int
+    policy: Policy, world: World, config: RunConfig
 ) -> tuple[Policy, RolloutEngine]:
     """The policy as the world's processes train it together, and what samples it."""
     if world.size == 1:
-        return policy, TransformersEngine(policy, max_batch_rows=max_batch_rows)
-    sharded = ShardedPolicy(policy, world)
-    return sharded, ShardedPolicyEngine(sharded, max_batch_rows=max_batch_rows)
+        return policy, make_engine(config, policy)
+    sharded, rows = ShardedPolicy(policy, world), config.rollout.max_batch_rows
+    return sharded, ShardedPolicyEngine(sharded, max_batch_rows=rows)
 
 
 def _eval_files(

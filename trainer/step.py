@@ -43,6 +43,7 @@ def train_step(training: Training, *, step: int, watch: Stopwatch) -> StepOutcom
         watch=watch,
         world=training.world,
     )
+    training.engine.rest()
     minibatches = cut_batch(training, gathered)
     with watch.phase("logprobs"):
         add_known_logprobs(training, minibatches)

@@ -10,6 +10,9 @@ from trainer.rewards.spec import recipe_bounds
 if TYPE_CHECKING:
     from trainer.config.run import RunConfig
 
+# vLLM samples at no temperature between 0 and this one (its sampling_params.py).
+_VLLM_COLDEST = 0.01
+
 
 def complaints(config: RunConfig) -> Iterator[str]:
     """One sentence for each disagreement: what is asked for, and what to do."""
@@ -21,6 +24,7 @@ def complaints(config: RunConfig) -> Iterator[str]:
     yield from _steps(config)
     yield from _penalty(config)
     yield from _sampling(config)
+    yield from _engine(config)
     yield from complaints_of_many(
         config, num_processes=config.distributed.num_processes
     )
@@ -40,6 +44,12 @@ def complaints_of_many(config: RunConfig, *, num_processes: int) -> Iterator[str
         yield (
             f'optim.optimizer = "{config.optim.optimizer}" cannot be spread over '
             f'{num_processes} processes. Use one process, or "adamw".'
+        )
+    if config.rollout.engine != "transformers":
+        yield (
+            f'rollout.engine = "{config.rollout.engine}" takes the weights of one '
+            f"process, not parts of {num_processes}. Use one process, or "
+            '"transformers".'
         )
 
 
@@ -271,4 +281,34 @@ def _sampling(config: RunConfig) -> Iterator[str]:
         yield (
             'rollout.source = "dataset" has one completion a row. Set '
             'rollout.group_size to 1 and dynamic_sampling to "off".'
+        )
+
+
+def _engine(config: RunConfig) -> Iterator[str]:
+    rollout = config.rollout
+    if (rollout.engine == "vllm_server") != (rollout.url is not None):
+        yield (
+            'rollout.engine = "vllm_server" and rollout.url belong together. Set both, '
+            "or neither."
+        )
+    if rollout.engine == "vllm_server" and rollout.token_file is None:
+        yield (
+            "A rollout server asks for a token. Set rollout.token_file to the file "
+            "that it was started with."
+        )
+    if rollout.engine == "transformers":
+        return
+    if rollout.top_p < 1 or rollout.top_k > 0:
+        yield (
+            f"rollout.top_p = {rollout.top_p:g} and top_k = {rollout.top_k} sample "
+            "from a part of the vocabulary, and vLLM gives log-probs of that part "
+            "instead of the whole. Use top_p = 1 and top_k = 0, or rollout.engine = "
+            '"transformers".'
+        )
+    coldest = min(rollout.temperature, config.evaluation.temperature or 1)
+    if coldest < _VLLM_COLDEST:
+        yield (
+            f"vLLM takes a temperature of {coldest:g} for {_VLLM_COLDEST:g}. Use at "
+            f"least that, or 0 where only evaluation samples, or rollout.engine = "
+            '"transformers".'
         )

@@ -23,6 +23,8 @@ from trainer.config.part import Part
 from trainer.config.phases import Phase
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
 
+_OF_THE_ENGINE = ("engine", "cache_gib", "sleep", "url", "token_file")
+
 
 class RunConfig(Part):
     """One GRPO run, whole."""
@@ -86,6 +88,15 @@ class RunConfig(Part):
                     f'which model.quantization = "{self.model.quantization}" does not '
                     'keep apart. Use rollout.source = "policy", or "none".'
                 )
+
+    def _check_engine(self, phase: Phase) -> None:
+        """An engine is started once, before the first phase."""
+        fixed = sorted(set(_OF_THE_ENGINE) & set(phase.changes.get("rollout", {})))
+        if fixed:
+            raise ValueError(
+                f'Phase "{phase.name}" cannot change rollout.{fixed[0]}, which belongs '
+                "to the run as a whole. Set it there."
+            )
 
     def _config_of(self, phase: Phase) -> RunConfig:
         tree = self.model_dump(exclude={"phases"})

@@ -114,8 +114,10 @@ class DataConfig(Part):
 class RolloutConfig(Part):
     """How completions are sampled."""
 
-    engine: Literal["transformers"] = Field(
-        "transformers", description="Which program samples the completions."
+    engine: Literal["transformers", "vllm", "vllm_server"] = Field(
+        "transformers",
+        description="Which program samples the completions. vllm: a copy of the policy "
+        "in vLLM, in the trainer's process; vllm_server: one in a process of its own.",
     )
     source: Literal["policy", "start", "dataset"] = Field(
         "policy",
@@ -196,6 +198,30 @@ class RolloutConfig(Part):
         title="Completions at a time",
         description="At most this many completions are sampled at the same time.",
         json_schema_extra=unit("completions"),
+    )
+    cache_gib: float = Field(
+        4.0,
+        gt=0,
+        le=10_000,
+        title="vLLM's cache",
+        description="Memory that vLLM keeps for keys and values, besides its copy of "
+        "the weights.",
+        json_schema_extra=unit("GiB"),
+    )
+    sleep: bool = Field(
+        False,
+        title="vLLM sleeps",
+        description="While the policy is updated, vLLM's cache and weights leave the "
+        "GPU, and come back to sample. Without a GPU nothing changes.",
+    )
+    url: str | None = Field(
+        None,
+        title="Rollout server",
+        description="Address of a rollout server, such as http://127.0.0.1:8700.",
+    )
+    token_file: str | None = Field(
+        None,
+        description="File with the token that the rollout server asks for.",
     )
 
 

@@ -49,10 +49,15 @@ class RolloutEngine(Protocol):
     ) -> list[tuple[Completion, ...]]:
         """For each request one completion per seed, in order.
 
-        A completion follows from its seed alone: not from what is sampled beside it.
+        A completion follows from its seed alone: not from what is sampled beside it,
+        as far as the engine's arithmetic allows.
         """
         ...
 
     def sync_weights(self) -> None:
         """Make the engine sample from the policy's present weights."""
+        ...
+
+    def rest(self) -> None:
+        """Give back what memory can be done without until something is sampled."""
         ...

@@ -59,6 +59,9 @@ class TransformersEngine:
     def sync_weights(self) -> None:
         """Nothing to do: the engine samples from the policy itself."""
 
+    def rest(self) -> None:
+        """Nothing to do: it holds only what a batch needs, while it samples."""
+
     def sample(
         self, requests: Sequence[Request], params: SamplingParams
     ) -> list[tuple[Completion, ...]]:

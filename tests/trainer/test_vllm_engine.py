@@ -1,0 +1,279 @@
+"""vLLM in this process: what it samples is the policy's, after each update too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.tiny import (
+    config_tree,
+    only,
+    read_events,
+    start_trainer,
+    write_config,
+)
+from tests.trainer.vllm_models import (
+    TEXTS,
+    cpu_policy,
+    ids_of,
+    largest_gap,
+    requests_of,
+    stir,
+    write_wide_model,
+)
+from trainer.policy import Policy
+from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.rollout.vllm_engine import VllmEngine
+from trainer.rollout.vllm_sampler import SamplerSettings, VllmSampler
+
+# warnings are vLLM's own
+pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
+
+GREEDY = SamplingParams(max_new_tokens=30, temperature=0.0)
+WARM = SamplingParams(max_new_tokens=30, temperature=0.7)
+CLOSE = 1e-4  # nats, in float32
+
+
+def make_sampler(folder: Path, **settings: Any) -> VllmSampler:
+    return VllmSampler(
+        SamplerSettings(
+            model=str(folder), max_length=256, max_rows=64, cache_gib=0.125, **settings
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_wide_model(tmp_path_factory.mktemp("wide") / "model")
+
+
+@pytest.fixture(scope="module")
+def sampler(wide_folder: Path) -> VllmSampler:
+    return make_sampler(wide_folder, lora_rank=5)
+
+
+@pytest.fixture
+def policy(wide_folder: Path) -> Policy:
+    return cpu_policy(wide_folder)
+
+
+@pytest.fixture
+def engine(policy: Policy, sampler: VllmSampler) -> VllmEngine:
+    return VllmEngine(policy, sampler)
+
+
+def test_greedy_tokens_and_log_probs_are_those_of_the_transformers_engine(
+    policy: Policy, engine: VllmEngine
+) -> None:
+    requests = requests_of(policy, 1)
+
+    found = engine.sample(requests, GREEDY)
+
+    expected = TransformersEngine(policy, max_batch_rows=64).sample(requests, GREEDY)
+    assert ids_of(found) == ids_of(expected)
+    for (mine,), (theirs,) in zip(found, expected, strict=True):
+        assert mine.logprobs == pytest.approx(theirs.logprobs, abs=CLOSE)
+        assert (mine.text, mine.end_reason) == (theirs.text, theirs.end_reason)
+
+
+def test_log_probs_are_the_policys_at_the_sampling_temperature(
+    policy: Policy, engine: VllmEngine
+) -> None:
+    requests = requests_of(policy, 8)
+
+    groups = engine.sample(requests, WARM)
+
+    assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
+    assert largest_gap(policy, requests, groups, temperature=1.0) > 0.1
+
+
+def test_a_completion_follows_from_its_seed(policy: Policy, engine: VllmEngine) -> None:
+    requests = requests_of(policy, 6)
+
+    together = ids_of(engine.sample(requests, WARM))
+
+    assert ids_of(engine.sample(requests, WARM)) == together
+    alone = Request(prompt=requests[2].prompt, seeds=requests[2].seeds[3:4])
+    assert ids_of(engine.sample([alone], WARM)) == [[together[2][3]]]
+    assert len({ids for group in together for ids in group}) > len(TEXTS)
+
+
+def test_a_completion_ends_with_its_end_token(
+    policy: Policy, engine: VllmEngine
+) -> None:
+    groups = engine.sample(requests_of(policy, 16), WARM)
+
+    reasons = [c.end_reason for group in groups for c in group]
+    assert {"stop", "length"} == set(reasons)
+    for completion in (c for group in groups for c in group):
+        stops = completion.token_ids[-1] in policy.eos_ids
+        assert completion.end_reason == ("stop" if stops else "length")
+        assert stops or completion.num_tokens == WARM.max_new_tokens
+        assert not set(completion.token_ids[:-1]) & set(policy.eos_ids)
+        assert "<eos>" not in completion.text
+
+
+def test_after_an_update_the_new_policy_is_sampled(
+    policy: Policy, engine: VllmEngine
+) -> None:
+    requests = requests_of(policy, 4)
+    before = engine.sample(requests, WARM)
+
+    for update in range(3):
+        stir(policy, seed=update)
+        engine.sync_weights()
+        after = engine.sample(requests, WARM)
+
+        assert largest_gap(policy, requests, after, temperature=0.7) < CLOSE
+        assert ids_of(after) != ids_of(before)
+
+
+def test_without_being_synchronised_the_old_policy_is_sampled(
+    policy: Policy, engine: VllmEngine
+) -> None:
+    requests = requests_of(policy, 4)
+    before = engine.sample(requests, WARM)
+    stir(policy)
+
+    after = engine.sample(requests, WARM)
+
+    assert after == before
+    assert largest_gap(policy, requests, after, temperature=0.7) > 0.1
+
+
+def test_an_output_head_of_its_own_is_synchronised_too(tmp_path: Path) -> None:
+    folder = write_wide_model(tmp_path / "untied", tie_word_embeddings=False)
+    policy = cpu_policy(folder)
+    engine = VllmEngine(policy, make_sampler(folder))
+    requests = requests_of(policy, 4)
+    stir(policy)
+
+    engine.sync_weights()
+
+    groups = engine.sample(requests, WARM)
+    assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
+
+
+def test_keys_and_values_of_the_old_policy_are_forgotten(
+    policy: Policy, engine: VllmEngine
+) -> None:
+    # longer than a block of the cache, which is 128 tokens on a CPU
+    requests = requests_of(policy, 3, ["123+456=" * 20])
+    outputs = kept_outputs(engine)
+    engine.sample(requests, WARM)
+    engine.sample(requests, WARM)
+    assert [output.num_cached_tokens for output in outputs[-3:]] == [128] * 3
+    stir(policy)
+
+    engine.sync_weights()
+
+    groups = engine.sample(requests, WARM)
+    assert min(output.num_cached_tokens for output in outputs[-3:]) == 0
+    assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
+
+
+def kept_outputs(engine: VllmEngine) -> list[Any]:
+    """vLLM's own outputs, from now on."""
+    llm, outputs = engine._sampler._llm, []
+    generate = type(llm).generate
+
+    def keeping(*args: Any, **options: Any) -> Any:
+        found = generate(llm, *args, **options)
+        outputs.extend(found)
+        return found
+
+    llm.generate = keeping
+    return outputs
+
+
+@pytest.mark.parametrize("quantization", ["none", "4bit"])
+def test_adapters_are_handed_over_by_themselves(
+    wide_folder: Path, sampler: VllmSampler, quantization: str
+) -> None:
+    policy = cpu_policy(wide_folder, lora_rank=5, quantization=quantization)
+    engine = VllmEngine(policy, sampler)
+    requests = requests_of(policy, 4)
+    close = CLOSE if quantization == "none" else 0.02  # 4-bit products are rounded
+    before = engine.sample(requests, WARM)
+    assert largest_gap(policy, requests, before, temperature=0.7) < close
+    stir(policy)
+    trained = [p.detach().clone() for p in policy.model.parameters()]
+
+    engine.sync_weights()
+
+    assert engine._swaps
+    after = engine.sample(requests, WARM)
+    assert largest_gap(policy, requests, after, temperature=0.7) < close
+    assert ids_of(after) != ids_of(before)
+    for kept, parameter in zip(trained, policy.model.parameters(), strict=True):
+        assert torch.equal(kept, parameter)  # nothing of it became vLLM's
+
+
+def test_adapters_without_a_place_are_merged(tmp_path: Path, wide_folder: Path) -> None:
+    policy = cpu_policy(wide_folder, lora_rank=4)
+    sampler = make_sampler(wide_folder, lora_rank=0)
+    engine = VllmEngine(policy, sampler)
+    requests = requests_of(policy, 4)
+    stir(policy)
+
+    engine.sync_weights()
+
+    assert not engine._swaps
+    groups = engine.sample(requests, WARM)
+    assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
+
+
+def test_what_it_does_to_torch_does_not_last(wide_folder: Path) -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+
+    make_sampler(wide_folder)
+
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.set_num_threads(2)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(threads)
+
+
+def test_a_model_that_it_cannot_run_is_refused_at_the_start(model_folder: Path) -> None:
+    with pytest.raises(ValueError, match="vLLM cannot run .*head_dim=8") as error:
+        make_sampler(model_folder)
+
+    assert 'rollout.engine to "transformers"' in str(error.value)
+
+
+def test_a_prompt_that_is_too_long_is_refused(
+    policy: Policy, engine: VllmEngine
+) -> None:
+    requests = requests_of(policy, 1, ["1" * 240])
+
+    with pytest.raises(ValueError, match="of 240 tokens and a completion of 30 are"):
+        engine.sample(requests, WARM)
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_a_run_trains_on_what_vllm_samples(
+    tmp_path: Path, wide_folder: Path, rows_path: Path, lora_rank: int
+) -> None:
+    tree = config_tree(
+        wide_folder,
+        rows_path,
+        model={"lora_rank": lora_rank, "device": "cpu", "dtype": "float32"},
+        rollout={"engine": "vllm", "cache_gib": 0.125},
+        optim={"num_steps": 3},
+    )
+    out = tmp_path / "out"
+
+    run = start_trainer("run", write_config(tmp_path, tree), "--out", out)
+    said, _ = run.communicate(timeout=300)
+
+    assert run.returncode == 0, said
+    steps = only(read_events(out / "events.jsonl"), "step_finished")
+    assert len(steps) == 3
+    for step in steps:
+        assert step["metrics"]["mismatch/mean"] < CLOSE, json.dumps(step["metrics"])
+        assert step["metrics"]["grad_norm"] > 0

@@ -1,0 +1,54 @@
+"""Sampling with vLLM in the trainer's process, from a copy of the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from trainer.groups import Completion
+from trainer.policy import Policy
+from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.sampled import as_groups, seeded_prompts
+from trainer.rollout.vllm_sampler import VllmSampler
+
+
+class VllmEngine:
+    """Samples from the weights that the policy had when they were last synchronised.
+
+    Adapters are handed over by themselves where vLLM has a place for each, beside the
+    weights under them, which are handed over once; elsewhere they are merged.
+    """
+
+    def __init__(self, policy: Policy, sampler: VllmSampler) -> None:
+        self._policy = policy
+        self._sampler = sampler
+        adapters = policy.adapter_weights()
+        self._swaps = adapters is not None and sampler.can_take(adapters.layers)
+        if self._swaps:
+            sampler.load_weights(policy.base_weights())
+        self.sync_weights()
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._policy.tokenizer
+
+    def sample(
+        self, requests: Sequence[Request], params: SamplingParams
+    ) -> list[tuple[Completion, ...]]:
+        eos_ids = self._policy.eos_ids
+        sampled = self._sampler.sample(
+            seeded_prompts(requests), params, eos_ids=eos_ids
+        )
+        return as_groups(requests, sampled, tokenizer=self.tokenizer, eos_ids=eos_ids)
+
+    def sync_weights(self) -> None:
+        if self._swaps:
+            adapters = self._policy.adapter_weights()
+            assert adapters is not None
+            self._sampler.load_adapters(adapters)
+        else:
+            self._sampler.load_weights(self._policy.weights())
+
+    def rest(self) -> None:
+        self._sampler.sleep()

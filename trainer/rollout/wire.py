@@ -1,0 +1,175 @@
+"""What a trainer and a rollout server say to one another: bodies of safetensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from trainer.rollout.engine import SamplingParams
+from trainer.rollout.sampled import Sampled, SeededPrompt
+
+MODEL, HOLD, PLACES = "/model", "/hold", "/places"
+WEIGHTS, LOAD, SAMPLE = "/weights", "/load", "/sample"
+HOLD_HEADER = "X-Hold"  # what the server answered to HOLD
+_PART_BYTES = 64 * 2**20
+_BYTES_PER_TOKEN = 8  # an int32 and a float32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Completions that are asked for, of the weights with this version."""
+
+    prompts: Sequence[SeededPrompt]
+    params: SamplingParams
+    eos_ids: tuple[int, ...]
+    version: int
+
+
+def pack_question(question: Question) -> bytes:
+    prompts, params = question.prompts, question.params
+    return save(
+        {
+            "tokens": torch.tensor(
+                [token for prompt in prompts for token in prompt.token_ids],
+                dtype=torch.int32,
+            ),
+            "lengths": torch.tensor([len(prompt.token_ids) for prompt in prompts]),
+            "seeds": torch.tensor([prompt.seed % 2**63 for prompt in prompts]),
+            "eos_ids": torch.tensor(question.eos_ids, dtype=torch.int64),
+            "max_new_tokens": torch.tensor([params.max_new_tokens]),
+            "temperature": torch.tensor([params.temperature], dtype=torch.float64),
+            "version": torch.tensor([question.version]),
+        }
+    )
+
+
+def unpack_question(body: bytes, *, vocabulary: int) -> Question:
+    """The question in a body that anyone may have sent.
+
+    Raises:
+        ValueError: it is none, or it asks for tokens that the model has not.
+    """
+    tensors = read_tensors(body)
+    names = {"tokens", "lengths", "seeds", "eos_ids", "max_new_tokens", "temperature"}
+    if set(tensors) != names | {"version"}:
+        raise ValueError(
+            f"A question has the tensors {', '.join(sorted(names))} and version; got "
+            f"{sorted(tensors)}."
+        )
+    if any(
+        tensor.dim() != 1 or (tensor.is_floating_point() and name != "temperature")
+        for name, tensor in tensors.items()
+    ):
+        raise ValueError("Each tensor of a question is a list, of whole numbers.")
+    if any(len(tensors[n]) != 1 for n in ("max_new_tokens", "temperature", "version")):
+        raise ValueError("max_new_tokens, temperature and version are one number each.")
+    lengths, tokens = tensors["lengths"], tensors["tokens"]
+    if (
+        len(lengths) == 0
+        or len(lengths) != len(tensors["seeds"])
+        or int(lengths.min()) < 1
+        or int(lengths.max()) > len(tokens)
+        or int(lengths.sum()) != len(tokens)
+    ):
+        raise ValueError("lengths must be those of prompts that tokens is made of.")
+    for name in ("tokens", "eos_ids"):
+        values = tensors[name]
+        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < vocabulary:
+            raise ValueError(f"{name} must be at least 0 and below {vocabulary}.")
+    temperature, num_new = tensors["temperature"].item(), tensors["max_new_tokens"]
+    if not 0 <= temperature < math.inf or int(num_new) < 1:
+        raise ValueError("temperature must be at least 0, max_new_tokens at least 1.")
+    return Question(
+        prompts=[
+            SeededPrompt(token_ids=tuple(ids.tolist()), seed=seed)
+            for ids, seed in zip(
+                tokens.split(lengths.tolist()), tensors["seeds"].tolist(), strict=True
+            )
+        ],
+        params=SamplingParams(max_new_tokens=int(num_new), temperature=temperature),
+        eos_ids=tuple(tensors["eos_ids"].tolist()),
+        version=int(tensors["version"]),
+    )
+
+
+def pack_answer(sampled: Sequence[Sampled], *, version: int) -> bytes:
+    tokens = [token for each in sampled for token in each.token_ids]
+    logprobs = [value for each in sampled for value in each.logprobs]
+    return save(
+        {
+            "tokens": torch.tensor(tokens, dtype=torch.int32),
+            "logprobs": torch.tensor(logprobs, dtype=torch.float32),
+            "lengths": torch.tensor([len(each.token_ids) for each in sampled]),
+            "version": torch.tensor([version]),
+        }
+    )
+
+
+def unpack_answer(body: bytes, question: Question) -> list[Sampled]:
+    """The completions that were asked for.
+
+    Raises:
+        ValueError: that is not what came, or other weights sampled it.
+    """
+    tensors = read_tensors(body)
+    if set(tensors) != {"tokens", "logprobs", "lengths", "version"}:
+        raise ValueError("The answer does not hold completions.")
+    if tensors["version"].tolist() != [question.version]:
+        raise ValueError(
+            f"The completions are of weights {tensors['version'].tolist()}, not of "
+            f"{question.version}, which the policy has now."
+        )
+    lengths = tensors["lengths"].tolist()
+    total = sum(lengths)
+    if (
+        len(lengths) != len(question.prompts)
+        or not all(1 <= n <= question.params.max_new_tokens for n in lengths)
+        or tensors["tokens"].shape != (total,)
+        or tensors["logprobs"].shape != (total,)
+    ):
+        raise ValueError(
+            f"The answer does not hold {len(question.prompts)} completions."
+        )
+    return [
+        Sampled(token_ids=tuple(ids.tolist()), logprobs=tuple(values.tolist()))
+        for ids, values in zip(
+            tensors["tokens"].split(lengths),
+            tensors["logprobs"].split(lengths),
+            strict=True,
+        )
+    ]
+
+
+def answer_bytes(question: Question) -> int:
+    """The most that an answer's numbers take."""
+    num_tokens = len(question.prompts) * question.params.max_new_tokens
+    return _BYTES_PER_TOKEN * (num_tokens + len(question.prompts))
+
+
+def pack_weights(weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[bytes]:
+    """Bodies of about 64 MiB; a larger weight has one of its own."""
+    part: dict[str, torch.Tensor] = {}
+    size = 0
+    for name, weight in weights:
+        if part and size + weight.nbytes > _PART_BYTES:
+            yield save(part)
+            part, size = {}, 0
+        # a copy, as safetensors refuses weights that share their memory
+        part[name] = weight.detach().to("cpu", copy=True).contiguous()
+        size += weight.nbytes
+    if part:
+        yield save(part)
+
+
+def read_tensors(body: bytes) -> dict[str, torch.Tensor]:
+    """ValueError where a body is no safetensors."""
+    try:
+        tensors: dict[str, torch.Tensor] = load(body)
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"The body is not safetensors: {error}") from None
+    return tensors
