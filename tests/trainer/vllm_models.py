@@ -15,9 +15,11 @@ from trainer.groups import Completion
 from trainer.policy import Policy, load_policy
 from trainer.prompts import PromptRenderer, Row
 from trainer.rollout.engine import Request
+from trainer.rollout.vllm_sampler import SamplerSettings, VllmSampler
 
 # vLLM's attention on a CPU has heads of 32 numbers at least.
 SIZES = {"hidden_size": 128, "intermediate_size": 256}
+CLOSE = 1e-4  # nats, in float32
 TEXTS = ["1+1=", "a", "(12 - 3) * 7 = ?\n", "12345678901234567890=", "b>c"]
 
 
@@ -28,6 +30,14 @@ def write_wide_model(folder: Path, **changes: Any) -> Path:
 def cpu_policy(folder: Path, **settings: Any) -> Policy:
     return load_policy(
         ModelConfig(path=str(folder), device="cpu", dtype="float32", **settings)
+    )
+
+
+def make_sampler(folder: Path, **settings: Any) -> VllmSampler:
+    return VllmSampler(
+        SamplerSettings(
+            model=str(folder), max_length=256, max_rows=64, cache_gib=0.125, **settings
+        )
     )
 
 

@@ -1,0 +1,108 @@
+"""vLLM started in other ways: other models, none it can run, a whole run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer.tiny import (
+    config_tree,
+    only,
+    read_events,
+    start_trainer,
+    write_config,
+)
+from tests.trainer.vllm_models import (
+    CLOSE,
+    cpu_policy,
+    largest_gap,
+    make_sampler,
+    requests_of,
+    stir,
+    write_wide_model,
+)
+from trainer.rollout.engine import SamplingParams
+from trainer.rollout.vllm_engine import VllmEngine
+
+# A process has one engine at a time, so those of other modules are let go before. The
+# warnings are vLLM's own.
+pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
+
+WARM = SamplingParams(max_new_tokens=30, temperature=0.7)
+
+
+@pytest.fixture(scope="module")
+def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_wide_model(tmp_path_factory.mktemp("wide") / "model")
+
+
+def test_an_output_head_of_its_own_is_synchronised_too(tmp_path: Path) -> None:
+    folder = write_wide_model(tmp_path / "untied", tie_word_embeddings=False)
+    policy = cpu_policy(folder)
+    engine = VllmEngine(policy, make_sampler(folder))
+    requests = requests_of(policy, 4)
+    stir(policy)
+
+    engine.sync_weights()
+
+    groups = engine.sample(requests, WARM)
+    assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
+
+
+def test_adapters_without_a_place_are_merged(tmp_path: Path, wide_folder: Path) -> None:
+    policy = cpu_policy(wide_folder, lora_rank=4)
+    sampler = make_sampler(wide_folder, lora_rank=0)
+    engine = VllmEngine(policy, sampler)
+    requests = requests_of(policy, 4)
+    stir(policy)
+
+    engine.sync_weights()
+
+    assert not engine._swaps
+    groups = engine.sample(requests, WARM)
+    assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
+
+
+def test_what_it_does_to_torch_does_not_last(wide_folder: Path) -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+
+    make_sampler(wide_folder)
+
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.set_num_threads(2)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(threads)
+
+
+def test_a_model_that_it_cannot_run_is_refused_at_the_start(model_folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"vLLM cannot run .*head_dim=8") as error:
+        make_sampler(model_folder)
+
+    assert 'rollout.engine to "transformers"' in str(error.value)
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_a_run_trains_on_what_vllm_samples(
+    tmp_path: Path, wide_folder: Path, rows_path: Path, lora_rank: int
+) -> None:
+    tree = config_tree(
+        wide_folder,
+        rows_path,
+        model={"lora_rank": lora_rank, "device": "cpu", "dtype": "float32"},
+        rollout={"engine": "vllm", "cache_gib": 0.125},
+        optim={"num_steps": 3},
+    )
+    out = tmp_path / "out"
+
+    run = start_trainer("run", write_config(tmp_path, tree), "--out", out)
+    said, _ = run.communicate(timeout=300)
+
+    assert run.returncode == 0, said
+    steps = only(read_events(out / "events.jsonl"), "step_finished")
+    assert len(steps) == 3
+    for step in steps:
+        assert step["metrics"]["mismatch/mean"] < CLOSE, json.dumps(step["metrics"])
+        assert step["metrics"]["grad_norm"] > 0
