@@ -94,6 +94,14 @@ class Footprint:
         return copies
 
     @property
+    def engine(self) -> int:
+        """vLLM's copy of the model and its cache, in the trainer's process."""
+        if self._config.rollout.engine != "vllm":
+            return 0
+        cache = round(self._config.rollout.cache_gib * 2**30)
+        return self._each * self._sizes.num_parameters + cache
+
+    @property
     def activations(self) -> int:
         """What the backward pass needs: of every layer, or of one and all inputs.
 
@@ -191,7 +199,7 @@ class Footprint:
     @property
     def kv_cache(self) -> int:
         """Keys and values of the completions sampled at the same time."""
-        if self._config.rollout.source == "dataset":
+        if not self._is_sampled:
             return 0
         room = self._rows_sampled * (self._length + _CACHE_BLOCK)
         one = room * self._sizes.kv_size * self._each
@@ -201,7 +209,7 @@ class Footprint:
     @property
     def sampling(self) -> int:
         """Logits of the token being drawn, or what prompts need, if that is more."""
-        if self._config.rollout.source == "dataset":
+        if not self._is_sampled and not self.engine:
             return 0
         sizes, rollout = self._sizes, self._config.rollout
         drawn = self._rows_sampled * sizes.vocabulary * _FLOAT32 * _DRAWING_COPIES
@@ -209,6 +217,14 @@ class Footprint:
         tokens = min(_PREFILL, prompts * self._config.data.max_prompt_tokens)
         inner = 3 * sizes.inner * sizes.active_experts
         return max(drawn, tokens * self._each * (inner + 2 * sizes.hidden))
+
+    @property
+    def _is_sampled(self) -> bool:
+        """Whether a model of the trainer's own writes completions."""
+        rollout = self._config.rollout
+        if rollout.source == "policy":
+            return rollout.engine == "transformers"
+        return rollout.source == "start"
 
     @property
     def _rows_sampled(self) -> int:

@@ -29,20 +29,23 @@ class MemoryEstimate:
     master_weights: int  # float32 copies of weights kept in less, or a process's part
     optimizer: int
     reference: int
+    engine: int  # vLLM's own copy of the weights, and its cache
     gradients: int
     activations: int  # kept for the backward pass of one micro-batch
     logits: int  # of the chunk being computed, and those kept for the backward pass
     kv_cache: int
     sampling: int  # logits of the token being drawn
+    sleeping_engine: int  # vLLM, where it gives its memory back for an update
     ppo_critic: int  # what PPO would add for a critic of the policy's size
 
     @property
     def always(self) -> int:
-        return self.weights + self.master_weights + self.optimizer + self.reference
+        held = self.weights + self.master_weights + self.optimizer + self.reference
+        return held + self.engine
 
     @property
     def while_sampling(self) -> int:
-        return self.kv_cache + self.sampling
+        return self.kv_cache + self.sampling + self.sleeping_engine
 
     @property
     def while_updating(self) -> int:
@@ -85,12 +88,15 @@ def _of_stage(stage: Stage, sizes: Dimensions, *, on_gpu: bool) -> MemoryEstimat
     model = Footprint(sizes, stage, on_gpu=on_gpu)
     # A value head is a single row, so of the embeddings the critic has the input's.
     critic = Footprint(replace(sizes, is_tied=True), stage, on_gpu=on_gpu)
+    sleeps = on_gpu and stage.config.rollout.sleep
     return MemoryEstimate(
         first_step=stage.first_step,
         weights=model.weights,
         master_weights=model.master_weights,
         optimizer=model.optimizer,
         reference=model.reference,
+        engine=0 if sleeps else model.engine,
+        sleeping_engine=model.engine if sleeps else 0,
         gradients=model.gradients,
         activations=model.activations,
         logits=model.logits,

@@ -36,9 +36,13 @@ def table(config: RunConfig, found: MemoryEstimate) -> str:
         (
             "always",
             found.always,
-            ("weights", "master_weights", "optimizer", "reference"),
+            ("weights", "master_weights", "optimizer", "reference", "engine"),
         ),
-        ("while sampling", found.while_sampling, ("kv_cache", "sampling")),
+        (
+            "while sampling",
+            found.while_sampling,
+            ("kv_cache", "sampling", "sleeping_engine"),
+        ),
         (
             "while updating",
             found.while_updating,

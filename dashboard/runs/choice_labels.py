@@ -22,7 +22,11 @@ WORDS: dict[str, dict[str, str]] = {
         "auto": "the tokenizer's, when it has one",
         "none": "the prompt as it is",
     },
-    "rollout.engine": {"transformers": "in the trainer's process"},
+    "rollout.engine": {
+        "transformers": "the policy itself",
+        "vllm": "a copy in the trainer's process",
+        "vllm_server": "a copy in another process",
+    },
     "rollout.source": {
         "policy": "the model that is trained",
         "start": "the model it started from (RFT)",

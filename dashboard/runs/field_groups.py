@@ -12,7 +12,6 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         (
             "Sampling",
             (
-                "engine",
                 "source",
                 "top_p",
                 "top_k",
@@ -20,6 +19,7 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
                 "max_batch_rows",
             ),
         ),
+        ("Engine", ("engine", "cache_gib", "sleep", "url", "token_file")),
         ("Groups without a signal", ("dynamic_sampling", "max_refills")),
     ),
     "reward": (

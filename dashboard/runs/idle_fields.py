@@ -67,6 +67,21 @@ IDLE = (
         "nothing is sampled to train on",
     ),
     Idle(
+        ("rollout.cache_gib", "rollout.sleep"),
+        {"rollout.engine": ("transformers", "vllm_server")},
+        "vLLM does not run in the trainer's process",
+    ),
+    Idle(
+        ("rollout.url", "rollout.token_file"),
+        {"rollout.engine": ("transformers", "vllm")},
+        "the engine is not a server",
+    ),
+    Idle(
+        ("rollout.max_batch_rows",),
+        {"rollout.engine": ("vllm_server",)},
+        "the server has a limit of its own",
+    ),
+    Idle(
         ("rollout.max_refills",),
         {"rollout.dynamic_sampling": ("off", "drop")},
         "dynamic sampling does not refill",

@@ -87,13 +87,14 @@ def tokens_folder() -> Path:
 
 def check_files(config: RunConfig, problems: Problems) -> None:
     """A form must not make a worker read, and send or show, any file it likes."""
-    for control, where, token_file in values_of(config, "reference.token_file"):
-        if token_file and not _is_token(token_file):
-            problems.add(
-                control,
-                f"{where}A token for a reference server is a file in "
-                f"{tokens_folder()}; got “{token_file}”. Put it there.",
-            )
+    for part in ("reference", "rollout"):
+        for control, where, token_file in values_of(config, f"{part}.token_file"):
+            if token_file and not _is_token(token_file):
+                problems.add(
+                    control,
+                    f"{where}A token for a {part} server is a file in "
+                    f"{tokens_folder()}; got “{token_file}”. Put it there.",
+                )
     for control, where, sets in values_of(config, "evaluation.sets"):
         if sets != config.evaluation.sets:
             problems.add(

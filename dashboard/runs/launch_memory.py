@@ -19,6 +19,7 @@ ALWAYS = {
     "master_weights": "Float32 copies of them",
     "optimizer": "Optimizer",
     "reference": "Reference",
+    "engine": "vLLM's weights and cache",
 }
 UPDATING = {
     "gradients": "Gradients",
@@ -28,6 +29,7 @@ UPDATING = {
 SAMPLING = {
     "kv_cache": "Keys and values of completions",
     "sampling": "Logits while sampling",
+    "sleeping_engine": "vLLM, which sleeps while updating",
 }
 
 

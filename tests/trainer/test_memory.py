@@ -338,3 +338,31 @@ def test_it_reads_the_models_folder(model_folder: Path, rows_path: Path) -> None
     found = estimate(config)
 
     assert found.weights == pytest.approx(4 * model.num_parameters(), rel=0.02)
+
+
+def test_vllm_has_weights_and_a_cache_of_its_own() -> None:
+    own = of(rollout={"cache_gib": 0.5})
+
+    vllm = of(rollout={"engine": "vllm", "cache_gib": 0.5})
+
+    assert vllm.engine == own.weights + 2**29
+    assert vllm.always == own.always + vllm.engine
+    assert (vllm.kv_cache, vllm.sampling) == (0, own.sampling)
+
+
+def test_a_vllm_that_sleeps_is_held_while_sampling_only() -> None:
+    config = config_of(rollout={"engine": "vllm", "sleep": True})
+
+    found = estimate(config, LLAMA, on_gpu=True)
+
+    assert found.engine == 0
+    assert found.sleeping_engine > 2**32
+    assert found.while_sampling == found.sampling + found.sleeping_engine
+
+
+def test_a_rollout_server_takes_sampling_elsewhere() -> None:
+    server = {"engine": "vllm_server", "url": "http://127.0.0.1", "token_file": "t"}
+
+    found = of(rollout=server)
+
+    assert (found.engine, found.kv_cache, found.sampling) == (0, 0, 0)

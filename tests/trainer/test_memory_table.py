@@ -39,11 +39,13 @@ def test_the_tables_units_are_right() -> None:
         master_weights=0,
         optimizer=1_536 * 2**10,
         reference=0,
+        engine=0,
         gradients=1_023,
         activations=0,
         logits=0,
         kv_cache=0,
         sampling=0,
+        sleeping_engine=0,
         ppo_critic=0,
     )
 

@@ -70,6 +70,7 @@ class RunConfig(Part):
                 f"{self.optim.num_steps}. Set it to {total}."
             )
         for phase in self.phases:
+            self._check_engine(phase)
             try:
                 self._config_of(phase)
             except ValidationError as error:

@@ -1,0 +1,188 @@
+"""Which engine a configuration asks for, and what it must not ask of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.tiny import config_tree
+from trainer.config import RunConfig
+from trainer.policy import Policy
+from trainer.rollout.engine import SamplingParams
+from trainer.rollout.engines import make_engine
+from trainer.rollout.sampled import SeededPrompt
+from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.rollout.vllm_sampler import SamplerSettings, VllmSampler
+
+SERVER = {
+    "engine": "vllm_server",
+    "url": "http://127.0.0.1:8700",
+    "token_file": "token",
+}
+
+
+def config_of(**parts: Any) -> RunConfig:
+    tree = config_tree(Path("model"), Path("rows.jsonl"), **parts)
+    return RunConfig.model_validate(tree)
+
+
+def test_the_policy_samples_itself_unless_another_engine_is_asked_for(
+    policy: Policy,
+) -> None:
+    assert isinstance(make_engine(config_of(), policy), TransformersEngine)
+
+
+@pytest.mark.parametrize(
+    "rollout", [{"engine": "vllm", "cache_gib": 0.5, "sleep": True}, SERVER]
+)
+def test_each_engine_can_be_asked_for(rollout: dict[str, Any]) -> None:
+    assert config_of(rollout=rollout).rollout.engine == rollout["engine"]
+
+
+@pytest.mark.parametrize(
+    ("rollout", "words"),
+    [
+        ({"engine": "vllm_server", "token_file": "t"}, "belong together"),
+        ({"url": "http://127.0.0.1:8700"}, "belong together"),
+        (SERVER | {"engine": "vllm"}, "belong together"),
+        (SERVER | {"token_file": None}, r"Set rollout\.token_file"),
+        ({"engine": "vllm", "top_p": 0.9}, "log-probs of that part"),
+        (SERVER | {"top_k": 50}, "log-probs of that part"),
+        ({"engine": "vllm", "temperature": 0.005}, "takes a temperature of 0.005"),
+        ({"engine": "vllm", "cache_gib": 0}, "greater than 0"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_refused(
+    rollout: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        config_of(rollout=rollout)
+
+
+def test_evaluation_may_take_the_likeliest_token_but_be_no_colder_than_vllm() -> None:
+    config_of(rollout={"engine": "vllm"}, evaluation={"temperature": 0})
+
+    with pytest.raises(ValueError, match=r"takes a temperature of 0\.001"):
+        config_of(rollout={"engine": "vllm"}, evaluation={"temperature": 0.001})
+
+
+@pytest.mark.parametrize("name", ["engine", "cache_gib", "sleep", "url", "token_file"])
+def test_a_phase_cannot_change_the_engine(name: str) -> None:
+    changed = {**SERVER, "engine": "vllm", "cache_gib": 1.0, "sleep": True}[name]
+    phases = [
+        {"name": "one", "num_steps": 3},
+        {"name": "two", "num_steps": 3, "changes": {"rollout": {name: changed}}},
+    ]
+    tree = config_tree(Path("model"), Path("rows.jsonl"))
+
+    with pytest.raises(ValueError, match=f"cannot change rollout.{name}"):
+        RunConfig.model_validate(tree | {"phases": phases})
+
+
+def test_that_vllm_is_missing_is_told(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+
+    with pytest.raises(ValueError, match="vLLM cannot be imported here") as error:
+        make_engine(config_of(rollout={"engine": "vllm"}), policy)
+
+    assert 'rollout.engine to "transformers"' in str(error.value)
+
+
+class Llm:
+    """A vLLM that has a GPU, and writes down what is asked of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def generate(self, prompts: list[Any], *_: Any, **options: Any) -> list[Any]:
+        self.asked.append("generate")
+        return []
+
+    def sleep(self, level: int) -> None:
+        self.asked.append(f"sleep {level}")
+
+    def wake_up(self, tags: list[str]) -> None:
+        self.asked.append(f"wake {' '.join(tags)}")
+
+    def collective_rpc(self, method: Any, **_: Any) -> None:
+        self.asked.append(method if isinstance(method, str) else "pack")
+
+    def reset_prefix_cache(self) -> bool:
+        self.asked.append("reset")
+        return True
+
+
+@pytest.fixture
+def llm(monkeypatch: pytest.MonkeyPatch) -> Llm:
+    llm = Llm()
+    monkeypatch.setattr(
+        VllmSampler, "_start", lambda self, settings: setattr(self, "_vllm", Vllm)
+    )
+    monkeypatch.setattr(VllmSampler, "_sample_once", lambda self: None)
+    monkeypatch.setattr("trainer.rollout.vllm_sampler._vllm", lambda: Vllm)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    return llm
+
+
+class Vllm:
+    SamplingParams = dict
+
+
+def sampler_of(llm: Llm, **settings: Any) -> VllmSampler:
+    sampler = VllmSampler(
+        SamplerSettings(
+            model="model", max_length=64, max_rows=4, cache_gib=1, **settings
+        )
+    )
+    sampler._llm = llm
+    return sampler
+
+
+WARM = SamplingParams(max_new_tokens=3, temperature=1.0)
+PROMPT = SeededPrompt(token_ids=(1, 2), seed=2**64 - 1)
+
+
+def test_it_sleeps_between_sampling_and_the_weights_of_the_update(llm: Llm) -> None:
+    sampler = sampler_of(llm, sleeps=True)
+
+    for _ in range(2):
+        sampler.sample([PROMPT], WARM, eos_ids=())
+    for _ in range(2):
+        sampler.sleep()
+    sampler.load_weights([])
+    sampler.sample([PROMPT], WARM, eos_ids=())
+
+    assert llm.asked == [
+        *("generate", "generate", "sleep 1"),
+        *("wake weights", "reload_weights", "pack", "reset"),
+        *("wake kv_cache", "generate"),
+    ]
+
+
+def test_it_stays_awake_unless_asked_to_sleep(llm: Llm) -> None:
+    sampler = sampler_of(llm)
+
+    sampler.sleep()
+    sampler.sample([PROMPT], WARM, eos_ids=())
+
+    assert llm.asked == ["generate"]
+
+
+def test_old_keys_and_values_that_cannot_be_forgotten_end_the_run(llm: Llm) -> None:
+    sampler = sampler_of(llm)
+    llm.reset_prefix_cache = lambda: False  # type: ignore[method-assign]
+
+    with pytest.raises(RuntimeError, match="did not let go of its prefix cache"):
+        sampler.load_weights([])
+
+
+def test_part_of_the_vocabulary_is_not_sampled(llm: Llm) -> None:
+    params = SamplingParams(max_new_tokens=3, temperature=1.0, top_p=0.5)
+
+    with pytest.raises(ValueError, match="not of the whole"):
+        sampler_of(llm).sample([PROMPT], params, eos_ids=())
