@@ -38,8 +38,12 @@ def pack_question(question: Question) -> bytes:
                 [token for prompt in prompts for token in prompt.token_ids],
                 dtype=torch.int32,
             ),
-            "lengths": torch.tensor([len(prompt.token_ids) for prompt in prompts]),
-            "seeds": torch.tensor([prompt.seed % 2**63 for prompt in prompts]),
+            "lengths": torch.tensor(
+                [len(prompt.token_ids) for prompt in prompts], dtype=torch.int64
+            ),
+            "seeds": torch.tensor(
+                [prompt.seed % 2**63 for prompt in prompts], dtype=torch.int64
+            ),
             "eos_ids": torch.tensor(question.eos_ids, dtype=torch.int64),
             "max_new_tokens": torch.tensor([params.max_new_tokens]),
             "temperature": torch.tensor([params.temperature], dtype=torch.float64),
@@ -104,7 +108,9 @@ def pack_answer(sampled: Sequence[Sampled], *, version: int) -> bytes:
         {
             "tokens": torch.tensor(tokens, dtype=torch.int32),
             "logprobs": torch.tensor(logprobs, dtype=torch.float32),
-            "lengths": torch.tensor([len(each.token_ids) for each in sampled]),
+            "lengths": torch.tensor(
+                [len(each.token_ids) for each in sampled], dtype=torch.int64
+            ),
             "version": torch.tensor([version]),
         }
     )

@@ -1,0 +1,453 @@
+"""A rollout server over HTTP: who may hold it, what it takes, what it samples from.
+
+Behind it stands a model that samples the sum of its weights, told to no one else.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from tests.trainer.tiny import config_tree, run_trainer
+from tests.trainer.vllm_models import cpu_policy, requests_of, stir
+from tests.trainer.waiting import wait_until
+from trainer.adapter_weights import AdapterWeights
+from trainer.config import RunConfig
+from trainer.policy import Policy
+from trainer.rollout.engine import SamplingParams
+from trainer.rollout.engines import make_engine
+from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.server_engine import VllmServerEngine
+from trainer.rollout.vllm_server import RolloutServer
+from trainer.rollout.wire import (
+    HOLD_HEADER,
+    Question,
+    pack_answer,
+    pack_question,
+    pack_weights,
+    read_tensors,
+    unpack_answer,
+    unpack_question,
+)
+from trainer.serving.token import read_or_make_token
+
+TOKEN = "0123456789abcdef"
+WARM = SamplingParams(max_new_tokens=5, temperature=0.7)
+VOCABULARY = 37
+
+
+class Summing:
+    """Its log-probs are the sum of the weights it has, so that they tell of them."""
+
+    max_length, lora_rank = 64, 0
+
+    def __init__(self, *, layers: frozenset[str] | None = None) -> None:
+        self.layers = layers  # that may have adapters; None: any, if there is a rank
+        self.loaded: list[str] = []
+        self.total = self.base = 0.0
+        self.fails = False
+
+    def sample(
+        self,
+        prompts: list[SeededPrompt],
+        params: SamplingParams,
+        *,
+        eos_ids: tuple[int, ...],
+    ) -> list[Sampled]:
+        if self.fails:
+            raise RuntimeError("the engine fell over")
+        length = params.max_new_tokens - 1
+        return [
+            Sampled(
+                token_ids=(*([2 + prompt.seed % 7] * length), eos_ids[0]),
+                logprobs=(self.total,) * (length + 1),
+            )
+            for prompt in prompts
+        ]
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        self.base = self.total = sum(w.double().sum().item() for _, w in weights)
+        self.loaded.append("weights")
+
+    def can_take(self, names: Iterable[str]) -> bool:
+        return bool(self.lora_rank)
+
+    def load_adapters(self, adapters: AdapterWeights) -> None:
+        own = sum(t.double().sum().item() for _, t in adapters.tensors)
+        self.total = self.base + own
+        self.loaded.append(f"adapters {adapters.rank} {adapters.alpha:g}")
+
+
+class Served:
+    """A server on loopback, in a thread."""
+
+    def __init__(self, *, port: int = 0, limit: int = 2**20) -> None:
+        self.sampler = Summing()
+        self.server = RolloutServer(
+            ("127.0.0.1", port),
+            sampler=self.sampler,
+            fingerprint="print",
+            vocabulary=VOCABULARY,
+            token=TOKEN,
+            max_request_bytes=2**20,
+            max_weights_bytes=limit,
+        )
+        self.port = self.server.server_port
+        self._thread = threading.Thread(target=self.server.serve_forever)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def end(self) -> None:
+        self.server.shutdown()
+        self._thread.join()
+        self.server.server_close()
+
+    def ask(self, path: str, body: bytes = b"", *, word: str = "") -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        headers = {"Authorization": f"Bearer {TOKEN}", HOLD_HEADER: word}
+        try:
+            connection.request("POST", path, body=body, headers=headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    served = Served()
+    yield served
+    served.end()
+
+
+def engine_of(policy: Policy, url: str, **options: Any) -> VllmServerEngine:
+    settings = {"token": TOKEN, "fingerprint": "print", "patience_seconds": 5.0}
+    return VllmServerEngine(policy, url, **(settings | options))
+
+
+@pytest.fixture
+def engine(policy: Policy, served: Served) -> Iterator[VllmServerEngine]:
+    engine = engine_of(policy, served.url)
+    yield engine
+    engine.close()
+
+
+def total_of(policy: Policy) -> float:
+    return sum(weight.double().sum().item() for _, weight in policy.weights())
+
+
+def sampled_total(policy: Policy, engine: VllmServerEngine) -> float:
+    groups = engine.sample(requests_of(policy, 2), WARM)
+    (value,) = {value for group in groups for c in group for value in c.logprobs}
+    return value
+
+
+def test_a_completion_comes_back_as_it_was_sampled(
+    policy: Policy, engine: VllmServerEngine
+) -> None:
+    requests = requests_of(policy, 3)
+
+    groups = engine.sample(requests, WARM)
+
+    assert [len(group) for group in groups] == [3] * len(requests)
+    for request, group in zip(requests, groups, strict=True):
+        for seed, completion in zip(request.seeds, group, strict=True):
+            token = 2 + seed % 2**63 % 7
+            assert completion.token_ids == (*[token] * 4, policy.eos_ids[0])
+            assert completion.end_reason == "stop"
+            assert completion.text == policy.tokenizer.decode([token]) * 4
+
+
+def test_it_samples_from_what_it_was_sent_last(
+    policy: Policy, engine: VllmServerEngine
+) -> None:
+    before = total_of(policy)
+    assert sampled_total(policy, engine) == pytest.approx(before)
+    stir(policy)
+    assert sampled_total(policy, engine) == pytest.approx(before)
+
+    engine.sync_weights()
+
+    assert sampled_total(policy, engine) == pytest.approx(total_of(policy))
+    assert total_of(policy) != pytest.approx(before)
+
+
+def test_adapters_are_sent_by_themselves_where_there_is_a_place(
+    model_folder: Path, served: Served
+) -> None:
+    policy = cpu_policy(model_folder, lora_rank=3, lora_alpha=6)
+    served.sampler.lora_rank = 4
+    engine = engine_of(policy, served.url)
+
+    stir(policy)
+    engine.sync_weights()
+
+    assert served.sampler.loaded == ["weights", "adapters 3 6", "adapters 3 6"]
+    adapters = policy.adapter_weights()
+    assert adapters is not None
+    expected = sum(w.double().sum().item() for _, w in policy.base_weights())
+    expected += sum(t.double().sum().item() for _, t in adapters.tensors)
+    assert sampled_total(policy, engine) == pytest.approx(expected)
+    engine.close()
+
+
+def test_adapters_without_a_place_are_sent_merged(
+    model_folder: Path, served: Served
+) -> None:
+    policy = cpu_policy(model_folder, lora_rank=3)
+    engine = engine_of(policy, served.url)
+    stir(policy)
+
+    engine.sync_weights()
+
+    assert served.sampler.loaded == ["weights", "weights"]
+    assert sampled_total(policy, engine) == pytest.approx(total_of(policy))
+    engine.close()
+
+
+def test_large_weights_come_in_parts(
+    policy: Policy, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.rollout.wire._PART_BYTES", 10_000)
+    parts = list(pack_weights(policy.weights()))
+    names = [name for part in parts for name in read_tensors(part)]
+    assert len(parts) > 3
+    assert sorted(names) == sorted(name for name, _ in policy.weights())
+
+    engine = engine_of(policy, served.url)
+
+    assert sampled_total(policy, engine) == pytest.approx(total_of(policy))
+    engine.close()
+
+
+def test_a_second_run_is_refused_until_the_first_has_ended(
+    policy: Policy, served: Served
+) -> None:
+    first = engine_of(policy, served.url)
+
+    with pytest.raises(ValueError, match="is held by another run"):
+        engine_of(policy, served.url)
+
+    first.close()
+    wait_until(lambda: served.server._holder is None)
+    engine_of(policy, served.url).close()
+
+
+def test_a_run_that_begins_does_not_get_the_last_ones_weights(
+    policy: Policy, served: Served
+) -> None:
+    engine_of(policy, served.url).close()
+    wait_until(lambda: served.server._holder is None)
+    held = engine_of(policy, served.url)
+    word, version = held._word, served.server._version
+    held.close()
+    wait_until(lambda: served.server._holder is None)
+
+    other = served.server.hold(None)  # type: ignore[arg-type]  # nobody is behind it
+
+    assert other is not None
+    question = pack_question(question_of(version=version or 0))
+    assert served.ask("/sample", question, word=word)[0] == 423
+    assert served.ask("/sample", question, word=other)[0] == 409
+    served.server.release(other)
+
+
+def test_a_server_that_was_started_again_is_sent_the_weights(
+    policy: Policy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = Served()
+    engine = engine_of(policy, served.url)
+    served.end()
+    stir(policy)
+    again = Served(port=served.port)
+
+    assert sampled_total(policy, engine) == pytest.approx(total_of(policy))
+
+    assert again.sampler.loaded == ["weights"]
+    engine.close()
+    again.end()
+
+
+def test_a_server_that_stays_away_is_waited_for_and_then_named(
+    policy: Policy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = Served()
+    engine = engine_of(policy, served.url, patience_seconds=1.0)
+    served.end()
+
+    with pytest.raises(ValueError, match=r"has been away for \d+ s") as error:
+        engine.sample(requests_of(policy, 1), WARM)
+
+    assert "Start it again with `python -m trainer rollout-server`" in str(error.value)
+    assert "waiting for the rollout server" in capsys.readouterr().out
+    engine.close()
+
+
+def test_an_engine_that_failed_is_not_asked_again(
+    policy: Policy, served: Served, engine: VllmServerEngine
+) -> None:
+    served.sampler.fails = True
+    with pytest.raises(ValueError, match="its engine failed: RuntimeError: the engine"):
+        engine.sample(requests_of(policy, 1), WARM)
+    served.sampler.fails = False
+
+    with pytest.raises(ValueError, match="Start it again"):
+        engine.sample(requests_of(policy, 1), WARM)
+
+
+def test_another_model_is_refused(policy: Policy, served: Served) -> None:
+    with pytest.raises(ValueError, match="holds another model than the one"):
+        engine_of(policy, served.url, fingerprint="another")
+
+
+def test_another_token_is_refused(policy: Policy, served: Served) -> None:
+    with pytest.raises(ValueError, match=r"Give rollout\.token_file the file"):
+        engine_of(policy, served.url, token="f" * 16)
+
+
+def test_a_run_asks_the_server_that_its_configuration_names(
+    tmp_path: Path, model_folder: Path, policy: Policy, served: Served
+) -> None:
+    read_or_make_token(tmp_path / "token")
+    rollout = {
+        "engine": "vllm_server",
+        "url": served.url,
+        "token_file": str(tmp_path / "token"),
+    }
+    tree = config_tree(model_folder, Path("rows.jsonl"), rollout=rollout)
+
+    with pytest.raises(ValueError, match="does not accept the token"):
+        make_engine(RunConfig.model_validate(tree), policy)
+
+
+def test_an_address_out_of_the_private_network_is_refused(policy: Policy) -> None:
+    with pytest.raises(ValueError, match=r"rollout\.url http://8\.8\.8\.8 leads out"):
+        engine_of(policy, "http://8.8.8.8")
+
+
+@pytest.mark.parametrize("path", ["/hold", "/weights", "/load", "/sample", "/places"])
+def test_everything_needs_the_token(served: Served, path: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
+    connection.request("POST", path, body=b"", headers={"Authorization": "Bearer x"})
+
+    assert connection.getresponse().status == 401
+    connection.close()
+
+
+@pytest.mark.parametrize("path", ["/weights", "/load", "/sample", "/places"])
+def test_only_the_run_that_holds_it_is_answered(
+    served: Served, engine: VllmServerEngine, path: str
+) -> None:
+    for word in ("", "another"):
+        assert served.ask(path, b"{}", word=word)[0] == 423
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        ("/weights", b"{}", "not safetensors"),
+        ("/weights", save({"w": torch.zeros(2**18 - 99)}), "more than this server's"),
+        ("/load", b"{}", "names"),
+        ("/load", b"no json", "Expecting value"),
+        ("/load", json.dumps({"names": ["a"], "rank": 0}).encode(), "and 0 came"),
+        ("/sample", b"", "not safetensors"),
+        ("/places", b"[", "Expecting value"),
+    ],
+)
+def test_what_is_no_question_is_answered_with_a_sentence(
+    policy: Policy, path: str, body: bytes, words: str
+) -> None:
+    served = Served(limit=2**19)
+    engine = engine_of(policy, served.url)
+    try:
+        status, reply = served.ask(path, body, word=engine._word)
+
+        assert status == 400
+        assert words in json.loads(reply)["error"]
+    finally:
+        engine.close()
+        served.end()
+
+
+def question_of(**changes: Any) -> Question:
+    settings = {
+        "prompts": [SeededPrompt(token_ids=(2, 3), seed=5)],
+        "params": WARM,
+        "eos_ids": (1,),
+        "version": 7,
+    }
+    return Question(**(settings | changes))
+
+
+def test_a_question_arrives_as_it_was_sent() -> None:
+    prompts = [
+        SeededPrompt(token_ids=(2, 3, 4), seed=0),
+        SeededPrompt(token_ids=(9,), seed=2**63 - 1),
+    ]
+    sent = question_of(prompts=prompts, eos_ids=(1, 6))
+
+    got = unpack_question(pack_question(sent), vocabulary=VOCABULARY)
+
+    assert got == sent
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prompts": [SeededPrompt(token_ids=(2, 99), seed=0)]}, "tokens must be"),
+        ({"eos_ids": (99,)}, "eos_ids must be at least 0 and below 37"),
+        ({"prompts": []}, "lengths must be"),
+        ({"prompts": [SeededPrompt(token_ids=(), seed=0)]}, "lengths must be"),
+        (
+            {"params": SamplingParams(max_new_tokens=0, temperature=1.0)},
+            "max_new_tokens at least 1",
+        ),
+        (
+            {"params": SamplingParams(max_new_tokens=1, temperature=float("nan"))},
+            "temperature must be at least 0",
+        ),
+    ],
+)
+def test_a_question_the_model_cannot_take_is_refused(
+    changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        unpack_question(pack_question(question_of(**changes)), vocabulary=VOCABULARY)
+
+
+def test_completions_of_other_weights_are_refused() -> None:
+    sampled = [Sampled(token_ids=(4, 1), logprobs=(-0.5, -1.0))]
+    question = question_of()
+
+    assert unpack_answer(pack_answer(sampled, version=7), question) == sampled
+    with pytest.raises(ValueError, match=r"are of weights \[6\], not of 7"):
+        unpack_answer(pack_answer(sampled, version=6), question)
+
+
+def test_an_answer_of_other_size_is_refused() -> None:
+    sampled = [Sampled(token_ids=(4,) * 6, logprobs=(-0.5,) * 6)]
+
+    for wrong in (sampled, [], sampled * 2):
+        with pytest.raises(ValueError, match="does not hold 1 completions"):
+            unpack_answer(pack_answer(wrong, version=7), question_of())
+
+
+def test_a_server_does_not_listen_to_the_world(tmp_path: Path) -> None:
+    done = run_trainer(
+        *("rollout-server", "--model", tmp_path, "--token-file", tmp_path / "token"),
+        *("--host", "0.0.0.0"),  # noqa: S104 - that is what is refused
+    )
+
+    assert done.returncode == 2
+    assert "not an address of this machine or of a private network" in done.stderr

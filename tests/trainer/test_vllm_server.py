@@ -1,0 +1,149 @@
+"""vLLM in a process of its own: it samples the policy that it was sent."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.tiny import (
+    config_tree,
+    only,
+    read_events,
+    start_trainer,
+    write_config,
+)
+from tests.trainer.vllm_models import (
+    CLOSE,
+    cpu_policy,
+    ids_of,
+    largest_gap,
+    requests_of,
+    stir,
+    write_wide_model,
+)
+from tests.trainer.waiting import wait_until
+from trainer.fingerprint import model_fingerprint
+from trainer.rollout.engine import SamplingParams
+from trainer.rollout.server_engine import VllmServerEngine
+from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.serving.token import read_token
+
+pytestmark = pytest.mark.vllm
+
+GREEDY = SamplingParams(max_new_tokens=20, temperature=0.0)
+WARM = SamplingParams(max_new_tokens=30, temperature=0.7)
+
+
+class Server:
+    """A real server process on loopback."""
+
+    def __init__(self, model: Path, token_file: Path, *, port: int = 0) -> None:
+        self.token_file = token_file
+        self.process = start_trainer(
+            *("rollout-server", "--model", model, "--token-file", token_file),
+            *("--port", port, "--cache-gib", 0.125, "--lora-rank", 8),
+            *("--max-length", 256, "--max-rows", 64, "--dtype", "float32"),
+        )
+        assert self.process.stdout is not None
+        said = []
+        for line in self.process.stdout:
+            said.append(line)
+            if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
+                self.port = int(found[1])
+                return
+        raise AssertionError("".join(said))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def end(self) -> str:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.communicate(timeout=60)[0]
+
+
+@pytest.fixture(scope="module")
+def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_wide_model(tmp_path_factory.mktemp("wide") / "model")
+
+
+@pytest.fixture(scope="module")
+def server(
+    wide_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    server = Server(wide_folder, tmp_path_factory.mktemp("token") / "token")
+    yield server
+    server.end()
+
+
+@pytest.mark.parametrize("lora_rank", [0, 5])
+def test_it_samples_the_policy_of_now(
+    wide_folder: Path, server: Server, lora_rank: int
+) -> None:
+    policy = cpu_policy(wide_folder, lora_rank=lora_rank)
+    engine = VllmServerEngine(
+        policy,
+        server.url,
+        token=read_token(server.token_file),
+        fingerprint=model_fingerprint(str(wide_folder)),
+    )
+    requests = requests_of(policy, 4)
+    old = engine.sample(requests, WARM)
+    stir(policy)
+    assert engine.sample(requests, WARM) == old
+    assert largest_gap(policy, requests, old, temperature=0.7) > 0.1
+
+    engine.sync_weights()
+
+    groups = engine.sample(requests, WARM)
+    assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
+    own = TransformersEngine(policy, max_batch_rows=64)
+    assert ids_of(engine.sample(requests, GREEDY)) == ids_of(
+        own.sample(requests, GREEDY)
+    )
+    assert engine._swaps is (lora_rank > 0)
+    engine.close()
+
+
+def test_a_run_goes_on_when_its_server_is_killed_and_started_again(
+    tmp_path: Path, wide_folder: Path, rows_path: Path
+) -> None:
+    server = Server(wide_folder, tmp_path / "token")
+    tree = config_tree(
+        wide_folder,
+        rows_path,
+        model={"device": "cpu", "dtype": "float32"},
+        rollout={
+            "engine": "vllm_server",
+            "url": server.url,
+            "token_file": str(tmp_path / "token"),
+        },
+        optim={"num_steps": 30},
+        evaluation={"every_steps": 0},
+    )
+    out = tmp_path / "out"
+    run = start_trainer("run", write_config(tmp_path, tree), "--out", out)
+    log = out / "events.jsonl"
+    try:
+        wait_until(lambda: log.exists() and '"type":"step_finished"' in log.read_text())
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.communicate()
+        server = Server(wide_folder, tmp_path / "token", port=server.port)
+        said, _ = run.communicate(timeout=120)
+    finally:
+        run.kill()
+        run.communicate()
+        end = server.end()
+
+    assert run.returncode == 0, said
+    assert "waiting for the rollout server" in said
+    assert end.endswith("stopped\n")
+    steps = only(read_events(log), "step_finished")
+    assert len(steps) == 30
+    assert max(step["metrics"]["mismatch/mean"] for step in steps) < CLOSE
