@@ -69,6 +69,11 @@ def test_evaluation_may_take_the_likeliest_token_but_be_no_colder_than_vllm() ->
         config_of(rollout={"engine": "vllm"}, evaluation={"temperature": 0.001})
 
 
+def test_several_processes_do_not_share_a_vllm() -> None:
+    with pytest.raises(ValueError, match="takes the weights of one process"):
+        config_of(rollout={"engine": "vllm"}, distributed={"num_processes": 2})
+
+
 @pytest.mark.parametrize("name", ["engine", "cache_gib", "sleep", "url", "token_file"])
 def test_a_phase_cannot_change_the_engine(name: str) -> None:
     changed = {**SERVER, "engine": "vllm", "cache_gib": 1.0, "sleep": True}[name]
