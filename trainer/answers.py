@@ -6,6 +6,11 @@ from collections.abc import Callable
 
 from trainer.rewards.extraction import ExtractionParams, extract, last_block
 from trainer.rewards.numerals import last_number
+from trainer.rewards.rules.marker_answer import (
+    MarkerAnswerParams,
+    read_marked,
+    same_answer,
+)
 from trainer.rewards.rules.numeric_answer import NumericAnswerParams
 from trainer.rewards.spec import Recipe
 
@@ -22,6 +27,8 @@ def answer_reader(recipe: Recipe) -> AnswerReader | None:
         params = rule.checked_params()
         if isinstance(params, NumericAnswerParams):
             return _number_reader(params)
+        if isinstance(params, MarkerAnswerParams):
+            return _marked_reader(params)
         if rule.kind == "exact_answer" and isinstance(params, ExtractionParams):
             return _text_reader(params)
     return None
@@ -29,6 +36,14 @@ def answer_reader(recipe: Recipe) -> AnswerReader | None:
 
 def _text_reader(params: ExtractionParams) -> AnswerReader:
     return lambda text: extract(text, params)
+
+
+def _marked_reader(params: MarkerAnswerParams) -> AnswerReader:
+    def read(text: str) -> str | None:
+        found = read_marked(text, params)
+        return None if found is None else same_answer(found, params)
+
+    return read
 
 
 def _number_reader(params: NumericAnswerParams) -> AnswerReader | None:

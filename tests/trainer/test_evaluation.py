@@ -144,6 +144,15 @@ def test_texts_between_tags_can_be_compared() -> None:
     assert read("<answer> 4 </answer>") == "4"
 
 
+def test_numbers_behind_a_marker_are_one_answer_however_they_are_written() -> None:
+    read = answer_reader(recipe("marker_answer"))
+    assert read is not None
+
+    assert read("so\n#### 0.5") == read("#### 1/2") is not None
+    assert read("#### six") == "six"
+    assert read("six") is None
+
+
 def test_rules_without_an_answer_have_no_majority() -> None:
     assert answer_reader(recipe("length")) is None
 

@@ -76,20 +76,30 @@ def score_marker(sample: Sample, params: MarkerAnswerParams) -> float:
     digits with at most one point and a sign.
     """
     wanted = _plain(_reference(sample, params), params)
-    completion = sample.completion
-    if params.tail_characters:
-        completion = completion[-params.tail_characters :]
-    reader = _reader(params)
-    found = reader.find(completion)
+    found = read_marked(sample.completion, params)
     if found is None:
         return params.missing_score
-    found = _plain(found, params)
     if found == wanted:
         return 1.0
+    reader = _reader(params)
     number = reader.number(found)
     if number is not None and number == reader.number(wanted):
         return params.number_credit
     return params.wrong_score
+
+
+def read_marked(completion: str, params: MarkerAnswerParams) -> str | None:
+    """The text that counts as a completion's answer; None where there is none."""
+    if params.tail_characters:
+        completion = completion[-params.tail_characters :]
+    found = _reader(params).find(completion)
+    return None if found is None else _plain(found, params)
+
+
+def same_answer(text: str, params: MarkerAnswerParams) -> str:
+    """The same for all answers that the rule takes for one another."""
+    number = _reader(params).number(text)
+    return text if number is None else str(number)
 
 
 @dataclass(frozen=True)
