@@ -20,6 +20,7 @@ from trainer.policy import Policy
 from trainer.prompts import Prompt
 from trainer.recovery import Setbacks
 from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.sharding import ShardedPolicy
 from trainer.stages import StageState, enter_stage
 
@@ -54,6 +55,8 @@ class Training:
             world=self.world,
             shared=self.policy if isinstance(self.policy, ShardedPolicy) else None,
         )
+        if isinstance(self.engine, TransformersEngine):
+            self.engine.on_halved = self._tell_of_rows
 
     @property
     def stage(self) -> StageState:
@@ -97,6 +100,15 @@ class Training:
             f"{tokens} tokens at once, and so are all that follow; results are the "
             f"same. Set optim.micro_batch_tokens to {tokens} to spare later runs this.",
             value=float(tokens),
+        )
+
+    def _tell_of_rows(self, rows: int, reason: str) -> None:
+        self.journal.warn(
+            "out_of_memory",
+            f"Memory ran out while sampling ({reason}), so from here on at most {rows} "
+            f"completions are sampled at once. Set rollout.max_batch_rows to {rows} to "
+            "spare later runs this.",
+            value=float(rows),
         )
 
     def state(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tests.trainer.tiny import (
 )
 from trainer.batch import MicroBatch
 from trainer.policy import Policy
+from trainer.rollout.drawing import draw_tokens
 
 ROOM = 100  # tokens that a pass of the fake GPU holds
 
@@ -151,3 +152,28 @@ def test_a_completion_too_large_for_the_memory_fails_the_run_with_advice(
     assert done.returncode == 1
     failed = read_events(tmp_path / "out" / "events.jsonl")[-1]
     assert "optim.micro_batch_tokens" in failed["error"]
+
+
+def test_a_run_says_that_it_samples_less_at_once(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = draw_tokens
+
+    def drawn(
+        logits: torch.Tensor, *rest: Any, **options: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if len(logits) > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+        return draw(logits, *rest, **options)
+
+    monkeypatch.setattr("trainer.rollout.transformers_engine.draw_tokens", drawn)
+
+    events = run(tmp_path, model_folder, rows_path, tokens=64)
+
+    *_, warned = (e for e in only(events, "warned") if "sampling" in e["message"])
+    assert warned["code"] == "out_of_memory"
+    assert warned["value"] <= 4
+    assert len(only(events, "step_finished")) == 4

@@ -202,3 +202,72 @@ def test_random_numbers_are_even_and_follow_from_seed_and_place() -> None:
     counts = np.histogram(values, bins=10, range=(0, 1))[0]
     assert (abs(counts - 2000) < 4 * 2000**0.5).all()
     assert np.array_equal(uniforms([7], first=40, count=5)[0], values[7, 40:45])
+
+
+def with_little_memory(monkeypatch: pytest.MonkeyPatch, *, room: int) -> list[int]:
+    """Decoding of more than `room` rows fails; the numbers of rows decoded."""
+    tried: list[int] = []
+    draw = draw_tokens
+
+    def drawn(
+        logits: torch.Tensor, uniform: torch.Tensor, **options: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        tried.append(len(logits))
+        if tried[-1] > room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+        return draw(logits, uniform, **options)
+
+    monkeypatch.setattr("trainer.rollout.transformers_engine.draw_tokens", drawn)
+    return tried
+
+
+def test_what_memory_does_not_bear_is_sampled_in_smaller_batches(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = requests_of(policy, 4)
+    expected = sample(policy, requests, max_batch_rows=4)
+    tried = with_little_memory(monkeypatch, room=7)
+    told: list[tuple[int, str]] = []
+    engine = TransformersEngine(policy, max_batch_rows=512)
+    engine.on_halved = lambda rows, reason: told.append((rows, reason))
+    params = SamplingParams(max_new_tokens=30, temperature=1.0)
+
+    found = engine.sample(requests, params)
+
+    assert found == expected
+    # 20 rows fail, 10 are cut between groups of 4 and fail, 4 do not
+    assert [size for size in tried if size > 7] == [20, 8]
+    assert told[-1] == (4, "CUDA out of memory. Tried to allocate 2 GiB.")
+    tried.clear()
+    engine.sample(requests, params)
+    assert max(tried) == 4
+
+
+def test_completions_found_before_memory_ran_out_are_kept(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = requests_of(policy, 3)
+    expected = sample(policy, requests, max_batch_rows=6)
+    draw, calls = draw_tokens, 0
+
+    def once(*args: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        nonlocal calls
+        calls += 1
+        if calls == 40:  # in the second batch
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return draw(*args, **options)
+
+    monkeypatch.setattr("trainer.rollout.transformers_engine.draw_tokens", once)
+
+    found = sample(policy, requests, max_batch_rows=6)
+
+    assert ids_of(found) == ids_of(expected)
+
+
+def test_a_completion_that_does_not_fit_alone_is_an_error(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_little_memory(monkeypatch, room=0)
+
+    with pytest.raises(torch.OutOfMemoryError):
+        sample(policy, requests_of(policy, 2))

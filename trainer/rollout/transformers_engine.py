@@ -6,7 +6,7 @@ that have ended leave the batch; the log-probs of sampling come out with the tok
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicCache
 
+from trainer.failures import is_out_of_memory
 from trainer.groups import Completion
 from trainer.policy import Policy
 from trainer.rollout.cache import join_caches, make_cache
@@ -21,7 +22,7 @@ from trainer.rollout.decoder import make_decoder
 from trainer.rollout.drawing import draw_tokens
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.seeding import uniforms
-from trainer.tokenizers import decode_text
+from trainer.tokenizers import decode_text, first_line
 
 # Ended rows leave when they are this share of the batch: sooner would copy the cache
 # more often than it saves computing.
@@ -51,6 +52,8 @@ class TransformersEngine:
         self._policy = policy
         self._max_batch_rows = max_batch_rows
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
+        # told of the rows that fit, where memory ran out, and of the reason
+        self.on_halved: Callable[[int, str], None] = lambda _rows, _reason: None
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -69,15 +72,37 @@ class TransformersEngine:
         was_training = self._policy.model.training
         self._policy.model.eval()  # else checkpointing would switch the cache off
         try:
-            for rows in _cut(requests, self._max_batch_rows):
-                sampled = self._sample_rows(rows, params)
-                found.update(zip(rows.owners, sampled, strict=True))
+            while len(found) < sum(len(request.seeds) for request in requests):
+                self._sample_missing(requests, params, found)
         finally:
             self._policy.model.train(was_training)
         return [
             tuple(found[place, k] for k in range(len(request.seeds)))
             for place, request in enumerate(requests)
         ]
+
+    def _sample_missing(
+        self,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        found: dict[tuple[int, int], Completion],
+    ) -> None:
+        """Find the rest, or as much as memory bears, and then bear in mind how much."""
+        for rows in _cut(requests, self._max_batch_rows, found):
+            try:
+                sampled = self._sample_rows(rows, params)
+            except RuntimeError as error:
+                if not is_out_of_memory(error) or len(rows.owners) == 1:
+                    raise
+                reason = first_line(error)
+            else:
+                found.update(zip(rows.owners, sampled, strict=True))
+                continue
+            # Out of the handler the failed batch's tensors are gone with its frames.
+            torch.cuda.empty_cache()
+            self._max_batch_rows = len(rows.owners) // 2
+            self.on_halved(self._max_batch_rows, reason)
+            return
 
     @torch.inference_mode()
     def _sample_rows(self, rows: _Rows, params: SamplingParams) -> list[Completion]:
@@ -236,23 +261,29 @@ class _Draws:
         return self._values[place - self._first]
 
 
-def _cut(requests: Sequence[Request], max_rows: int) -> Iterator[_Rows]:
-    """Requests in batches of like prompt length; a large group may span several."""
+def _cut(
+    requests: Sequence[Request],
+    max_rows: int,
+    found: Container[tuple[int, int]] = (),
+) -> Iterator[_Rows]:
+    """Requests in batches of like prompt length; a large group may span several.
+
+    Completions in `found`, by their request and their place there, are left out.
+    """
     order = sorted(
         range(len(requests)), key=lambda p: len(requests[p].prompt.token_ids)
     )
-    pieces = [
-        (place, range(first, min(first + max_rows, len(requests[place].seeds))))
-        for place in order
-        for first in range(0, len(requests[place].seeds), max_rows)
-    ]
     batch = _Rows([], [])
-    for place, span in pieces:
-        if batch.owners and len(batch.owners) + len(span) > max_rows:
-            yield batch
-            batch = _Rows([], [])
-        seeds = tuple(requests[place].seeds[k] for k in span)
-        batch.requests.append(Request(prompt=requests[place].prompt, seeds=seeds))
-        batch.owners.extend((place, k) for k in span)
+    for place in order:
+        wanted = range(len(requests[place].seeds))
+        missing = [k for k in wanted if (place, k) not in found]
+        for first in range(0, len(missing), max_rows):
+            span = missing[first : first + max_rows]
+            if batch.owners and len(batch.owners) + len(span) > max_rows:
+                yield batch
+                batch = _Rows([], [])
+            seeds = tuple(requests[place].seeds[k] for k in span)
+            batch.requests.append(Request(prompt=requests[place].prompt, seeds=seeds))
+            batch.owners.extend((place, k) for k in span)
     if batch.owners:
         yield batch
