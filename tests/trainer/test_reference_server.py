@@ -336,7 +336,10 @@ def test_a_run_waits_while_its_server_is_killed_and_goes_on(
     assert _num_steps(out) == 12
     in_process = _metrics_without_server(tmp_path, tree)
     assert [e["metrics"]["kl/mean"] for e in _steps(out)] == pytest.approx(
-        in_process, abs=1e-6
+        # the server's pass has padding: its last bits differ, and learning adds to it
+        in_process,
+        rel=1e-4,
+        abs=1e-6,
     )
 
 
