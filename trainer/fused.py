@@ -50,6 +50,21 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     return found
 
 
+def normed(
+    inputs: torch.Tensor, weight: torch.Tensor, epsilon: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`rms_norm` without a gradient, and 1 / √(mean(x²) + ε)."""
+    wide = inputs.to(_wide(inputs.dtype))
+    scale = wide.square().mean(dim=-1, keepdim=True).add_(epsilon).rsqrt_()
+    return (wide * scale).to(inputs.dtype).mul_(weight), scale
+
+
+def rotated(inputs: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """`rotate` without a gradient."""
+    half = inputs.shape[-1] // 2
+    return torch.addcmul(inputs * cos, inputs.roll(half, dims=-1), sin)
+
+
 class _RMSNorm(torch.autograd.Function):
     """With y = x·r·w, r = (mean(x²) + ε)^-½ and g = dy·w: dx = r·g - x·r³·mean(g·x)."""
 
@@ -57,10 +72,9 @@ class _RMSNorm(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, epsilon: float
     ) -> torch.Tensor:
-        wide = inputs.to(_wide(inputs.dtype))
-        scale = wide.square().mean(dim=-1, keepdim=True).add_(epsilon).rsqrt_()
+        found, scale = normed(inputs, weight, epsilon)
         ctx.save_for_backward(inputs, weight, scale)
-        return (wide * scale).to(inputs.dtype).mul_(weight)
+        return found
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -86,8 +100,7 @@ class _Rotation(torch.autograd.Function):
         ctx: Any, inputs: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> torch.Tensor:
         ctx.save_for_backward(cos, sin)
-        half = inputs.shape[-1] // 2
-        return torch.addcmul(inputs * cos, inputs.roll(half, dims=-1), sin)
+        return rotated(inputs, cos, sin)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:

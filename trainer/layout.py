@@ -58,7 +58,7 @@ class Block:
         if self.owners is None or prompts is None:
             return own
         # a product with ones and zeros copies, and its gradient adds up
-        shared = self.owners.to(own.dtype) @ prompts.flatten(1)
+        shared = self.owners @ prompts.flatten(1)
         return torch.cat([shared.unflatten(1, prompts.shape[1:]), own], dim=1)
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 from transformers.cache_utils import DynamicCache
 
 from trainer.architecture import is_built_like_llama
+from trainer.fused import normed, rotated, signed
 from trainer.policy import Policy
 from trainer.rollout.cache import is_growing
 
@@ -110,11 +111,8 @@ class _LlamaDecoder:
             self._bias = self._bias[:, None, None]
         places = torch.arange(num_places, device=policy.device)
         cos, sin = body.rotary_emb(weights[:1], places[None])
-        half = sin.shape[-1] // 2
         self._cos = cos[0, :, None]  # [places, 1, head size]
-        # x · cos + rotate(x) · sin, where rotate swaps the halves and turns the first
-        # one's sign: the sign is put into sin, so that to swap is all there is to do
-        self._sin = torch.cat([-sin[0, :, :half], sin[0, :, half:]], dim=-1)[:, None]
+        self._sin = signed(sin)[0, :, None]
 
     def step(self, chosen: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         self._num_cached += 1
@@ -161,7 +159,6 @@ class _Layer:
         self._output = _Maps([attention.o_proj], joins=False)
         self._wide = _Maps([mlp.gate_proj, mlp.up_proj], joins=joins)
         self._down = _Maps([mlp.down_proj], joins=False)
-        self._activation = mlp.act_fn
 
     def attend_with(
         self, hidden: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
@@ -174,8 +171,7 @@ class _Layer:
             queries, keys = self._head_norms
             parts = [queries(turned[:, :heads]), keys(turned[:, heads:])]
             turned = torch.cat(parts, dim=1)
-        swapped = turned.roll(self._size // 2, dims=-1)
-        turned = torch.addcmul(turned * cos, swapped, sin)
+        turned = rotated(turned, cos, sin)
         grouped = turned[:, :heads].reshape(rows, kv, heads // kv, self._size)
         return grouped, turned[:, heads:], values
 
@@ -183,7 +179,7 @@ class _Layer:
         """The layer's output [rows, H] from its input and what attention brought."""
         hidden = hidden + self._output(attended)
         gate, up = self._wide(self._mlp_norm(hidden)).chunk(2, dim=-1)
-        return hidden + self._down(self._activation(gate) * up)
+        return hidden + self._down(functional.silu(gate).mul_(up))
 
 
 class _Maps:
@@ -204,15 +200,10 @@ class _Maps:
 
 
 class _Norm:
-    """x / √(mean(x²) + ε) · weight, the root mean square in float32."""
-
     def __init__(self, layer: Any) -> None:
         self._weight = layer.weight
         self._epsilon = float(layer.variance_epsilon)
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        wide = hidden.float()
-        spread = wide.square().mean(dim=-1, keepdim=True)
-        wide = wide * spread.add_(self._epsilon).rsqrt_()
-        normed: torch.Tensor = wide.to(hidden.dtype) * self._weight
-        return normed
+        found, _ = normed(hidden, self._weight, self._epsilon)
+        return found

@@ -46,7 +46,7 @@ class _Rows:
 
 
 class TransformersEngine:
-    """Samples from a policy through transformers' own forward pass."""
+    """Samples from a policy in this process, with the weights that are trained."""
 
     def __init__(self, policy: Policy, *, max_batch_rows: int) -> None:
         self._policy = policy
