@@ -33,7 +33,8 @@ def is_built_like_llama(model: PreTrainedModel) -> bool:
         kinds = ["sliding_attention" if has_window else "full_attention"]
     rope = getattr(config, "rope_parameters", None) or {}
     return (
-        maps == {torch.nn.Linear}
+        config.hidden_act == "silu"
+        and maps == {torch.nn.Linear}
         and set(kinds) == {"full_attention"}
         and rope.get("rope_type", "default") in _ROPES
     )

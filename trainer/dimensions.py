@@ -157,7 +157,9 @@ def dimensions_of(model_config: Mapping[str, Any]) -> Dimensions:
         is_gated=kind not in _UNGATED,
         is_tied=bool(config.get("tie_word_embeddings", kind in _TIED)),
         has_query_norm=kind in _QUERY_NORM,
-        is_flat=kind in _FLAT and not _has_window(config, kind),
+        is_flat=kind in _FLAT
+        and not _has_window(config, kind)
+        and config.get("hidden_act", "silu") == "silu",
         experts=experts,
         active_experts=first("num_experts_per_tok", default=1) if experts > 1 else 1,
     )

@@ -68,9 +68,7 @@ def _attention(
 
 def _mlp(layer: Any, hidden: torch.Tensor) -> torch.Tensor:
     inputs, mlp = _normed(layer.post_attention_layernorm, hidden), layer.mlp
-    gate, up = mlp.gate_proj(inputs), mlp.up_proj(inputs)
-    is_silu = type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation")
-    inner = swiglu(gate, up) if is_silu else mlp.act_fn(gate) * up
+    inner = swiglu(mlp.gate_proj(inputs), mlp.up_proj(inputs))
     found: torch.Tensor = hidden + mlp.down_proj(inner)
     return found
 

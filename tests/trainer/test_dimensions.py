@@ -8,6 +8,7 @@ from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
     LlamaConfig,
+    MistralConfig,
     PreTrainedConfig,
     Qwen2Config,
     Qwen3Config,
@@ -15,6 +16,9 @@ from transformers import (
 )
 
 from tests.trainer.sizes import LLAMA, SIZES
+from tests.trainer.test_decoder import KINDS
+from tests.trainer.test_decoder import SIZES as SMALL
+from trainer.architecture import is_built_like_llama
 from trainer.dimensions import Dimensions, dimensions_of
 
 
@@ -96,3 +100,24 @@ def test_the_worked_example_holds() -> None:
     assert f".num_parameters\n    {sizes.num_parameters}\n" in (
         Dimensions.__doc__ or ""
     )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        *KINDS.values(),
+        MistralConfig(**SMALL, sliding_window=4),
+        Qwen2Config(
+            **SMALL, use_sliding_window=True, sliding_window=4, max_window_layers=1
+        ),
+        LlamaConfig(**SMALL, hidden_act="gelu"),
+        GPT2Config(n_embd=32, n_layer=1, n_head=2),
+    ],
+)
+def test_the_estimate_knows_which_models_are_trained_without_padding(
+    config: PreTrainedConfig,
+) -> None:
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+
+    assert dimensions_of(config.to_dict()).is_flat == is_built_like_llama(model)
