@@ -180,7 +180,7 @@ def test_it_stays_awake_unless_asked_to_sleep(llm: Llm) -> None:
 
 def test_old_keys_and_values_that_cannot_be_forgotten_end_the_run(llm: Llm) -> None:
     sampler = sampler_of(llm)
-    llm.reset_prefix_cache = lambda: False  # type: ignore[method-assign]
+    llm.reset_prefix_cache = lambda: False
 
     with pytest.raises(RuntimeError, match="did not let go of its prefix cache"):
         sampler.load_weights([])

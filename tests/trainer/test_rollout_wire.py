@@ -1,0 +1,82 @@
+"""What goes to a rollout server and back, as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainer.rollout.engine import SamplingParams
+from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.wire import (
+    Question,
+    pack_answer,
+    pack_question,
+    unpack_answer,
+    unpack_question,
+)
+
+VOCABULARY = 37
+
+
+def question_of(**changes: Any) -> Question:
+    settings = {
+        "prompts": [SeededPrompt(token_ids=(2, 3), seed=5)],
+        "params": SamplingParams(max_new_tokens=5, temperature=0.7),
+        "eos_ids": (1,),
+        "version": 7,
+    }
+    return Question(**(settings | changes))
+
+
+def test_a_question_arrives_as_it_was_sent() -> None:
+    prompts = [
+        SeededPrompt(token_ids=(2, 3, 4), seed=0),
+        SeededPrompt(token_ids=(9,), seed=2**63 - 1),
+    ]
+    sent = question_of(prompts=prompts, eos_ids=(1, 6))
+
+    got = unpack_question(pack_question(sent), vocabulary=VOCABULARY)
+
+    assert got == sent
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prompts": [SeededPrompt(token_ids=(2, 99), seed=0)]}, "tokens must be"),
+        ({"eos_ids": (99,)}, "eos_ids must be at least 0 and below 37"),
+        ({"prompts": []}, "lengths must be"),
+        ({"prompts": [SeededPrompt(token_ids=(), seed=0)]}, "lengths must be"),
+        (
+            {"params": SamplingParams(max_new_tokens=0, temperature=1.0)},
+            "max_new_tokens at least 1",
+        ),
+        (
+            {"params": SamplingParams(max_new_tokens=1, temperature=float("nan"))},
+            "temperature must be at least 0",
+        ),
+    ],
+)
+def test_a_question_the_model_cannot_take_is_refused(
+    changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        unpack_question(pack_question(question_of(**changes)), vocabulary=VOCABULARY)
+
+
+def test_completions_of_other_weights_are_refused() -> None:
+    sampled = [Sampled(token_ids=(4, 1), logprobs=(-0.5, -1.0))]
+    question = question_of()
+
+    assert unpack_answer(pack_answer(sampled, version=7), question) == sampled
+    with pytest.raises(ValueError, match=r"are of weights \[6\], not of 7"):
+        unpack_answer(pack_answer(sampled, version=6), question)
+
+
+def test_an_answer_of_other_size_is_refused() -> None:
+    sampled = [Sampled(token_ids=(4,) * 6, logprobs=(-0.5,) * 6)]
+
+    for wrong in (sampled, [], sampled * 2):
+        with pytest.raises(ValueError, match="does not hold 1 completions"):
+            unpack_answer(pack_answer(wrong, version=7), question_of())
