@@ -73,6 +73,8 @@ bench-step: setup-tests ## Measure training steps beside TRL's, and print a tabl
 	test -d $(BENCH)/smollm2/model || $(BIN)/python -m trainer starter-llm --out $(BENCH)/smollm2
 	$(STEP) --model $(BENCH)/starter/model --prompts 16 --group 8 --new 64 | grep "^|"
 	$(STEP) --model $(BENCH)/starter/model --prompts 32 --group 16 --new 64 | grep "^|"
+	$(BIN)/python -m tests.bench.bench_generation --model $(BENCH)/starter/model | grep "^|"
+	$(BIN)/python -m tests.bench.bench_generation --model $(BENCH)/starter/model --prompts 32 --group 16 | grep "^|"
 	$(STEP) --model $(BENCH)/smollm2/model --prompts 8 --group 8 --new 64 | grep "^|"
 
 demo: setup ## Start with fresh throw-away data

@@ -8,10 +8,6 @@ with the number of micro-batches that was fastest before the comparison. What is
 compared is completion tokens a second over a whole step: sampling, scoring, log-probs
 and update.
 
-    python -m tests.bench.bench_step --generation …
-
-compares sampling alone with transformers' `generate()`, and
-
     python -m tests.bench.bench_step --memory ours|trl …
 
 runs one of them alone for three steps and prints the process's highest resident memory.
@@ -267,74 +263,8 @@ def compare(work: Work, *, num_steps: int, warmup: int = 2) -> str:
     shares = ", ".join(f"{name} {value:.2f}" for name, value in phases.items() if value)
     return (
         f"| {work.num_prompts} × {work.group_size}, {work.max_new_tokens} new, "
-        f"β {work.beta:g} | {_range(others, '.0f')} ({best} micro-batches) "
-        f"| {_range(rates, '.0f')} | {_range(ratios, '.2f')} | {shares} |"
-    )
-
-
-def compare_generation(work: Work, *, num_rounds: int) -> str:
-    """Useful tokens a second, ours and those of `generate()`, turn by turn."""
-    import torch
-
-    from trainer.config import DataConfig, ModelConfig
-    from trainer.policy import load_policy
-    from trainer.prompts import PromptRenderer, read_rows
-    from trainer.rollout.engine import Request, SamplingParams
-    from trainer.rollout.transformers_engine import TransformersEngine
-
-    policy = load_policy(ModelConfig(path=str(work.model), device="cpu"))
-    data = DataConfig(rows="-", chat_template="none", max_prompt_tokens=256)
-    renderer = PromptRenderer(policy.tokenizer, data)
-    prompts = [renderer.render(row) for row in read_rows(work.rows)]
-    engine = TransformersEngine(policy, max_batch_rows=work.completions)
-    params = SamplingParams(max_new_tokens=work.max_new_tokens, temperature=1.0)
-    ours, theirs = Steps(), Steps()
-    for turn in range(num_rounds + 1):
-        first = turn * work.num_prompts % (len(prompts) - work.num_prompts)
-        chosen = prompts[first : first + work.num_prompts]
-        begin = time.perf_counter()
-        groups = engine.sample(
-            [
-                Request(
-                    prompt=prompt,
-                    seeds=tuple(
-                        turn * 10**6 + place * 10**3 + k for k in range(work.group_size)
-                    ),
-                )
-                for place, prompt in enumerate(chosen)
-            ],
-            params,
-        )
-        ours.seconds.append(time.perf_counter() - begin)
-        ours.tokens.append(sum(c.num_tokens for group in groups for c in group))
-
-        width = max(len(prompt.token_ids) for prompt in chosen)
-        rows = [p.token_ids for p in chosen for _ in range(work.group_size)]
-        ids = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows])
-        mask = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rows])
-        begin = time.perf_counter()
-        with torch.no_grad():
-            found = policy.model.generate(
-                input_ids=ids,
-                attention_mask=mask,
-                max_new_tokens=work.max_new_tokens,
-                do_sample=True,
-                top_k=0,
-                temperature=1.0,
-                eos_token_id=list(policy.eos_ids),
-                pad_token_id=policy.eos_ids[0],
-            )[:, width:]
-        theirs.seconds.append(time.perf_counter() - begin)
-        ends = torch.isin(found, torch.tensor(policy.eos_ids))
-        counts = torch.where(
-            ends.any(dim=1), ends.int().argmax(dim=1) + 1, ends.shape[1]
-        )
-        theirs.tokens.append(int(counts.sum()))
-    ratios = [a / b for a, b in zip(ours.rates[1:], theirs.rates[1:], strict=True)]
-    return (
-        f"| {work.num_prompts} × {work.group_size}, {work.max_new_tokens} new "
-        f"| {_range(theirs.rates[1:], '.0f')} | {_range(ours.rates[1:], '.0f')} "
-        f"| {_range(ratios, '.2f')} |"
+        f"β {work.beta:g} | {spread(others, '.0f')} ({best} micro-batches) "
+        f"| {spread(rates, '.0f')} | {spread(ratios, '.2f')} | {shares} |"
     )
 
 
@@ -343,7 +273,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _range(values: list[float], form: str) -> str:
+def spread(values: list[float], form: str) -> str:
     low, high = min(values), max(values)
     return f"{statistics.median(values):{form}} ({low:{form}}–{high:{form}})"
 
@@ -371,7 +301,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--beta", type=float, nargs="*", default=[0.0, BETA])
     parser.add_argument("--micro-batch-tokens", type=int, default=4_096)
-    parser.add_argument("--generation", action="store_true")
     parser.add_argument("--memory", choices=["ours", "trl"])
     parser.add_argument("--micro-batches", type=int, default=1)
     args = parser.parse_args()
@@ -388,9 +317,6 @@ def main() -> None:
                 beta=beta,
                 micro_batch_tokens=args.micro_batch_tokens,
             )
-            if args.generation:
-                say(compare_generation(work, num_rounds=args.steps))
-                continue
             if args.memory is None:
                 say(compare(work, num_steps=args.steps))
                 continue
