@@ -87,7 +87,7 @@ class Policy:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits [N, V] of hidden states [N, H], in float32."""
         logits: torch.Tensor = self.head(hidden).float()
-        return logits * self.logit_scale
+        return logits if self.logit_scale == 1 else logits * self.logit_scale
 
     def hidden(self, micro: MicroBatch) -> torch.Tensor:
         """Last hidden states [N, H] where a micro-batch's tokens are predicted."""

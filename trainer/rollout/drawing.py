@@ -29,18 +29,21 @@ def draw_tokens(
     if temperature == 0:
         logprobs = torch.log_softmax(logits, dim=-1)
         chosen = logits.argmax(dim=-1)
-    else:
-        logprobs = torch.log_softmax(logits / temperature, dim=-1)
-        probs = logprobs.exp()
-        if top_p < 1 or top_k > 0:
-            probs = keep_likeliest(probs, top_p=top_p, top_k=top_k)
-        mass = probs.cumsum(dim=-1)
-        # scaled by the last value, since rounding leaves the sum a little off 1
-        total = mass[:, -1:].contiguous()
-        chosen = torch.searchsorted(mass, uniform[:, None] * total, right=True)
-        # The product may round up to the total, behind which no token has any mass.
-        chosen = chosen.minimum(torch.searchsorted(mass, total)).squeeze(1)
-    return chosen, logprobs.gather(1, chosen[:, None]).squeeze(1)
+        return chosen, logprobs.gather(1, chosen[:, None]).squeeze(1)
+    if temperature != 1:
+        logits = logits / temperature
+    probs = torch.softmax(logits, dim=-1)
+    kept = probs
+    if top_p < 1 or top_k > 0:
+        kept = keep_likeliest(probs, top_p=top_p, top_k=top_k)
+    mass = kept.cumsum(dim=-1)
+    # scaled by the last value, since rounding leaves the sum a little off 1
+    total = mass[:, -1:].contiguous()
+    chosen = torch.searchsorted(mass, uniform[:, None] * total, right=True)
+    # The product may round up to the total, behind which no token has any mass.
+    chosen = chosen.minimum(torch.searchsorted(mass, total))
+    # what was drawn is not so unlikely that its probability would be rounded to 0
+    return chosen.squeeze(1), probs.gather(1, chosen).log().squeeze(1)
 
 
 def keep_likeliest(probs: torch.Tensor, *, top_p: float, top_k: int) -> torch.Tensor:

@@ -24,9 +24,6 @@ from trainer.rollout.engine import Request, SamplingParams
 from trainer.seeding import uniforms
 from trainer.tokenizers import decode_text, first_line
 
-# Ended rows leave when they are this share of the batch: sooner would copy the cache
-# more often than it saves computing.
-_ENDED_SHARE = 1 / 8
 # Random numbers are drawn for so many tokens ahead.
 _DRAWN_AHEAD = 64
 # Prompt tokens, padding included, that go through the model at once.
@@ -110,11 +107,10 @@ class TransformersEngine:
         cache, hidden, padding = self._prefill(rows.requests)
         sizes = torch.tensor([len(request.seeds) for request in rows.requests])
         owner = torch.repeat_interleave(torch.arange(len(sizes)), sizes).to(device)
-        cache.batch_select_indices(owner)
-        hidden, padding = hidden[owner], padding[owner]
-        positions = padding.sum(dim=1)  # of the next token
+        hidden = hidden[owner]
+        positions = padding.sum(dim=1)[owner]  # of the next token
         decoder = make_decoder(
-            policy, cache, padding, max_new_tokens=params.max_new_tokens
+            policy, cache, padding, owner, max_new_tokens=params.max_new_tokens
         )
 
         written = _Written(len(owner), params.max_new_tokens, device)
@@ -134,7 +130,7 @@ class TransformersEngine:
             num_ended = int(ended.sum())
             if num_ended == len(live) or place + 1 == params.max_new_tokens:
                 break
-            if num_ended >= _ENDED_SHARE * len(live):
+            if num_ended >= decoder.ended_share * len(live):
                 written.settle(live)
                 stay = (~ended).nonzero().squeeze(1)
                 decoder.keep(stay)
