@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
+
+from trainer.host import settle_in
 
 COMMANDS = {
     "run": ("trainer.launch", "train a model by a run configuration"),
@@ -24,12 +25,7 @@ COMMANDS = {
 
 def main(arguments: Sequence[str]) -> int:
     """Dispatch to a command; each module has `add_arguments` and `main`."""
-    # torch's threads wait for one another by spinning. On cores shared with a web
-    # server or a browser that made a step of a small model 40 times slower; to sleep at
-    # once makes it twice as slow on idle cores. So they spin for less than a
-    # millisecond, then sleep. OpenMP reads this when torch is loaded, not later.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    settle_in()
     lines = "\n".join(f"  {name:<14} {help}" for name, (_, help) in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="python -m trainer",
