@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
+import numpy as np
 import torch
 
 from trainer.config import LossConfig
 from trainer.events import EndReason
 from trainer.groups import Group
-from trainer.layout import Layout, make_layout
+from trainer.layout import Layout, make_layout, token_tensor
 from trainer.losses import BatchTotals
 
 
@@ -213,39 +214,41 @@ def _pack(batch: Batch, rows: list[int], device: torch.device) -> MicroBatch:
     width = max(
         sample.num_tokens - first for sample, first in zip(chosen, firsts, strict=True)
     )
-    tokens: list[list[int]] = []
-    places: list[int] = []
-    slots: list[int] = []
-    targets: list[int] = []
-    mask = torch.zeros(len(chosen), width)
-    completion_mask = torch.zeros(len(chosen), width)
-    sampling = torch.zeros(len(chosen), width)
-    for row, (sample, first) in enumerate(zip(chosen, firsts, strict=True)):
-        ids = [*sample.prompt_ids, *sample.completion_ids]
-        tokens.append(ids + [0] * (length - len(ids)))
-        targets.extend(ids[first:])
-        # the token at position t is predicted from the hidden state at t - 1
-        places.extend(row * length + t - 1 for t in range(first, len(ids)))
-        slots.extend(row * width + t - first for t in range(first, len(ids)))
-        begin, end = len(sample.prompt_ids) - first, len(ids) - first
-        completion_mask[row, begin:end] = 1.0
-        sampling[row, :begin] = torch.nan
-        sampling[row, begin:end] = torch.tensor(sample.sampling_logprobs)
-        covered = _covered(sample, batch.loss)
-        if covered:
-            mask[row, covered.start - first : covered.stop - first] = 1.0
+    lengths = torch.tensor([sample.num_tokens for sample in chosen])[:, None]
+    prompts = torch.tensor([len(sample.prompt_ids) for sample in chosen])[:, None]
+    begins = torch.tensor(firsts)[:, None]
+    covered = [_covered(sample, batch.loss) for sample in chosen]
+    starts = torch.tensor([each.start for each in covered])[:, None]
+    stops = torch.tensor([each.stop for each in covered])[:, None]
+
+    offsets = torch.arange(length)
+    input_ids = torch.zeros(len(chosen), length, dtype=torch.long)
+    input_ids[offsets < lengths] = token_tensor(
+        (*sample.prompt_ids, *sample.completion_ids) for sample in chosen
+    )
+    scored = (offsets >= begins) & (offsets < lengths)
+    row, offset = scored.nonzero(as_tuple=True)
+    targets = input_ids[scored]
+    slots = row * width + offset - begins[row, 0]
+
+    offsets = torch.arange(width) + begins  # [B, T], of each log-prob's token
+    is_completion = (offsets >= prompts) & (offsets < lengths)
+    sampling = torch.where(offsets < prompts, torch.nan, 0.0)
+    logprobs = chain.from_iterable(sample.sampling_logprobs for sample in chosen)
+    sampling[is_completion] = torch.from_numpy(np.fromiter(logprobs, dtype=np.float32))
     sampling = sampling.to(device)
     uses_sampling = batch.loss.old_logprobs == "sampling"
     return MicroBatch(
         members=[batch.first + row for row in rows],
         samples=chosen,
         firsts=firsts,
-        input_ids=torch.tensor(tokens, device=device),
-        places=torch.tensor(places, dtype=torch.long, device=device),
-        slots=torch.tensor(slots, dtype=torch.long, device=device),
-        targets=torch.tensor(targets, dtype=torch.long, device=device),
-        mask=mask.to(device),
-        completion_mask=completion_mask.to(device),
+        input_ids=input_ids.to(device),
+        # the token at an offset is predicted from the hidden state before it
+        places=(row * length + offset - 1).to(device),
+        slots=slots.to(device),
+        targets=targets.to(device),
+        mask=((offsets >= starts) & (offsets < stops)).float().to(device),
+        completion_mask=is_completion.float().to(device),
         advantages=torch.zeros(len(chosen), device=device),
         sampling_logprobs=sampling,
         old_logprobs=sampling if uses_sampling else None,

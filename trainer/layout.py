@@ -8,11 +8,12 @@ its prompt too. A completion's last token predicts nothing and is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -161,13 +162,13 @@ def make_layout(
     rows = [*prompts, *written]
     starts = [0, *accumulate(len(ids) for ids in rows)]
     begin = dict(zip(order, starts[len(prompts) : -1], strict=True))
-    places: list[int] = []
+    scored: list[range] = []
     for row, ((prompt, completion), first) in enumerate(
         zip(sequences, firsts, strict=True)
     ):
         start = starts[number[prompt]]
-        places.extend(range(start + first - 1, start + len(prompt)))
-        places.extend(range(begin[row], begin[row] + len(completion) - 1))
+        scored.append(range(start + first - 1, start + len(prompt)))
+        scored.append(range(begin[row], begin[row] + len(completion) - 1))
     lengths = [len(prompt) for prompt in prompts]
     blocks = [
         _block(lengths, device=device),
@@ -184,17 +185,29 @@ def make_layout(
     ]
     offsets = [0] * len(prompts) + [lengths[owner] for owner in owners]
     return Layout(
-        input_ids=torch.tensor([t for ids in rows for t in ids], device=device),
-        positions=torch.tensor(
-            [
-                offset + place
-                for ids, offset in zip(rows, offsets, strict=True)
-                for place in range(len(ids))
-            ],
-            device=device,
-        ),
-        places=torch.tensor(places, device=device),
+        input_ids=token_tensor(rows).to(device),
+        positions=_joined(
+            range(offset, offset + len(ids))
+            for ids, offset in zip(rows, offsets, strict=True)
+        ).to(device),
+        places=_joined(scored).to(device),
         blocks=tuple(blocks),
+    )
+
+
+def token_tensor(rows: Iterable[Sequence[int]]) -> torch.Tensor:
+    """The tokens of some rows, one row behind another, on the CPU."""
+    # torch would take several times as long over a list
+    return torch.from_numpy(np.fromiter(chain.from_iterable(rows), dtype=np.int64))
+
+
+def _joined(ranges: Iterable[range]) -> torch.Tensor:
+    """The numbers of some ranges, one range behind another."""
+    ends = torch.tensor([(each.start, each.stop) for each in ranges])
+    counts = ends[:, 1] - ends[:, 0]
+    before = counts.cumsum(0) - counts
+    return torch.repeat_interleave(ends[:, 0] - before, counts) + torch.arange(
+        int(counts.sum())
     )
 
 
