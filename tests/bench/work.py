@@ -1,0 +1,94 @@
+"""What is measured: the same work for both, and what a step of it brought."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BETA = 0.04
+RATE = 1e-6  # both stay near the start, so that lengths agree
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What both do in a step."""
+
+    model: Path
+    rows: Path
+    num_prompts: int
+    group_size: int
+    max_new_tokens: int
+    beta: float = 0.0
+    micro_batch_tokens: int = 4_096
+    device: str = "cpu"
+    dtype: str = "float32"
+
+    @property
+    def completions(self) -> int:
+        return self.num_prompts * self.group_size
+
+    @property
+    def name(self) -> str:
+        return (
+            f"{self.num_prompts} × {self.group_size}, {self.max_new_tokens} new, "
+            f"β {self.beta:g}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """Tokens of a step's prompts, and of each prompt's completions.
+
+    >>> Lengths(prompts=(3,), groups=((2, 1),)).num_tokens
+    3
+    """
+
+    prompts: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Completion tokens."""
+        return sum(map(sum, self.groups))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step as it was measured."""
+
+    seconds: float
+    lengths: Lengths
+    phases: dict[str, float] = field(default_factory=dict)  # seconds
+    peak_bytes: int = 0  # of its process, from its beginning to this step's end
+
+    @property
+    def rate(self) -> float:
+        """Completion tokens a second."""
+        return self.lengths.num_tokens / self.seconds
+
+
+def rates(steps: Sequence[Step]) -> list[float]:
+    return [step.rate for step in steps]
+
+
+def median_phase(steps: Sequence[Step], name: str) -> float:
+    """Seconds; 0 where no step has the phase."""
+    return statistics.median(step.phases.get(name, 0.0) for step in steps)
+
+
+def write_rows(model: Path, folder: Path, *, prompt_words: int = 6) -> Path:
+    """The model's own rows, or for one without short arithmetic questions."""
+    own = model.parent / "rows.jsonl"
+    if own.is_file():
+        return own
+    rng, path = random.Random(0), folder / "rows.jsonl"
+    with path.open("w") as file:
+        for _ in range(500):
+            terms = " + ".join(str(rng.randint(1, 99)) for _ in range(prompt_words))
+            question = f"Question: what is {terms}? Think, then answer.\nAnswer:"
+            file.write(json.dumps({"prompt": question, "answer": "0"}) + "\n")
+    return path
