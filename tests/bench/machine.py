@@ -19,10 +19,10 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 _PACKAGES = ("torch", "transformers", "trl")
 
 
-def heading(module: str, *, device: str = "cpu") -> str:
+def heading(module: str, *, host: str | None = None) -> str:
     """Lines that stand above a table: what was run, where, and with which versions."""
     command = shlex.join(["python", "-m", module, *sys.argv[1:]])
-    return f"`{command}`  \n{machine(device)}; {versions()}.\n"
+    return f"`{command}`\n\n{host or machine()}; {versions()}.\n"
 
 
 def machine(device: str = "cpu") -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
 from transformers.utils import logging
 
 _QWEN = {
@@ -77,7 +77,7 @@ def make_model(
     config = config_of(name)
     torch.manual_seed(0)
     with torch.device(device):
-        model = Qwen2ForCausalLM._from_config(config, dtype=getattr(torch, dtype))
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     model.save_pretrained(place / "model")
     _tokenizer(config.vocab_size).save_pretrained(place / "model")
     _write_rows(place / "rows.jsonl", config.vocab_size)

@@ -6,6 +6,7 @@ A limit is what the machine can do at best, so of several rounds the fastest cou
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from trainer.dimensions import Dimensions
 
 # Numbers in logits at a time, as `trainer.logprobs` has it.
 _MAX_LOGITS = 16 * 2**20
-_ROUNDS, _ROUND_SECONDS = 5, 0.1
+_ROUNDS, _ROUND_SECONDS = 5, 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +110,11 @@ class _Product:
 
 
 def _products(sizes: Dimensions, *, tokens: int) -> Iterator[_Product]:
-    """Those of tokens through the model and its output embedding."""
-    for inputs, outputs in sizes.linear_layers.values():
-        yield _Product(rows=tokens, inputs=inputs, outputs=outputs, times=sizes.layers)
+    """Those of tokens through the model and its output embedding, like ones once."""
+    shapes = Counter(sizes.linear_layers.values())
+    for (inputs, outputs), times in shapes.items():
+        times *= sizes.layers
+        yield _Product(rows=tokens, inputs=inputs, outputs=outputs, times=times)
     chunk = min(tokens, max(1, _MAX_LOGITS // sizes.vocabulary))
     yield _Product(
         rows=chunk,

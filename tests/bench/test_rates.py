@@ -54,6 +54,8 @@ def test_the_products_of_training_are_the_models_own() -> None:
     products = list(rates._products(SIZES, tokens=10))
 
     assert sum(p.times * p.flops for p in products) == 2 * 10 * (1_152 + 800)
+    # 8 × 8 queries and output, 8 × 4 keys and values, 8 × 16 twice, 16 × 8, the head
+    assert [p.times for p in products] == [4, 4, 4, 2, 1]
 
 
 def test_a_large_vocabulary_is_multiplied_in_parts(
