@@ -5,6 +5,11 @@ INSTALL := $(PYTHON) dashboard/local/install.py
 PYTEST := $(BIN)/python -m pytest
 BENCH := .cohort/bench
 STEP := $(BIN)/python -m tests.bench.bench_step
+SAMPLING := $(BIN)/python -m tests.bench.bench_generation
+STARTER := --model $(BENCH)/starter/model
+# What the engine needs beside torch and transformers, where a GPU's Python lacks it.
+ENGINE_NEEDS := "pydantic>=2.11,<3" "google-re2>=1.1"
+GPU_PYTHON := PYTHONPATH="$(BENCH)/packages$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON)
 JS_TESTS = $(wildcard tests/js/*.js)
 # vLLM's build for machines without a GPU is there for Linux only.
 ON_LINUX := $(filter Linux,$(shell uname))
@@ -14,7 +19,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests run link check test test-slow bench bench-step demo screenshots starter-llm lock format clean
+.PHONY: help setup setup-tests run link check test test-slow bench bench-step bench-gpu demo screenshots starter-llm lock format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,20 +67,29 @@ test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
 	$(PYTEST) -m "slow or faults" $(ARGS)
 	$(if $(ON_LINUX),.venv-vllm/bin/python -m pytest -m vllm tests/trainer $(ARGS))
 
-bench: setup-tests ## Measure ingest, curves and training steps beside TRL's
+bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python tests/bench/bench_ingest.py 10
-	$(PYTEST) -m load -s tests/bench/bench_curves.py
+	$(PYTEST) -m load -q -s tests/bench/bench_curves.py
 	@$(MAKE) bench-step
+	$(BIN)/python tests/bench/bench_memory.py
 
-bench-step: setup-tests ## Measure training steps beside TRL's, and print a table
+bench-step: setup-tests ## Measure steps, memory, growth and sampling beside TRL's
 	@$(INSTALL) --language-model
 	test -d $(BENCH)/starter/model || $(BIN)/python -m trainer warmup --out $(BENCH)/starter
 	test -d $(BENCH)/smollm2/model || $(BIN)/python -m trainer starter-llm --out $(BENCH)/smollm2
-	$(STEP) --model $(BENCH)/starter/model --prompts 16 --group 8 --new 64 | grep "^|"
-	$(STEP) --model $(BENCH)/starter/model --prompts 32 --group 16 --new 64 | grep "^|"
-	$(BIN)/python -m tests.bench.bench_generation --model $(BENCH)/starter/model | grep "^|"
-	$(BIN)/python -m tests.bench.bench_generation --model $(BENCH)/starter/model --prompts 32 --group 16 | grep "^|"
-	$(STEP) --model $(BENCH)/smollm2/model --prompts 8 --group 8 --new 64 | grep "^|"
+	$(STEP) $(STARTER) --prompts 16 --group 8 --micro-batch-tokens 2048
+	$(STEP) $(STARTER) --prompts 32 --group 16
+	$(STEP) $(STARTER) --growth --beta 0
+	$(SAMPLING) $(STARTER) --prompts 16 --group 8
+	$(SAMPLING) $(STARTER) --prompts 32 --group 16
+	$(STEP) --model $(BENCH)/smollm2/model --prompts 8 --group 8
+
+# Nothing is installed but small packages into $(BENCH)/packages; without a network, let
+# pip find their wheels: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER make bench-gpu
+bench-gpu: ## Measure steps and sampling on a GPU, by $(PYTHON) with torch and transformers
+	@$(GPU_PYTHON) -c "import pydantic, re2" 2>/dev/null || \
+		$(PYTHON) -m pip install --quiet --target $(BENCH)/packages $(ENGINE_NEEDS)
+	@$(GPU_PYTHON) -m tests.bench.bench_gpu $(ARGS)
 
 demo: setup ## Start with fresh throw-away data
 	@COHORT_DATA="$$(mktemp -d)" $(BIN)/python manage.py up

@@ -12,6 +12,7 @@ from dashboard.accounts.models import Team
 from dashboard.live.messages import Position
 from dashboard.runs.curves import read_curves
 from dashboard.runs.stream import read_frame
+from tests.bench.machine import heading, say, table
 from tests.dashboard.runs.stories import make_history
 from tests.dashboard.samples.factories import make_run
 
@@ -30,6 +31,11 @@ def best_seconds(call: Callable[[], object], *, times: int = 7) -> float:
     return min(taken)
 
 
+def show(rows: list[list[str]]) -> None:
+    say("\n" + heading("pytest", packages=("django", "psycopg")))
+    say(table(("a long run's answers, best of 7", "server part"), rows))
+
+
 def test_twelve_metrics_are_at_most_1_000_points_each(team: Team) -> None:
     run = make_run(team)
     make_history(run, num_steps=NUM_STEPS, num_metrics=40)
@@ -37,7 +43,7 @@ def test_twelve_metrics_are_at_most_1_000_points_each(team: Team) -> None:
 
     seconds = best_seconds(lambda: read_curves(run, metrics))
 
-    print(f"\n12 metrics x 100,000 steps: {seconds * 1000:.0f} ms")  # noqa: T201
+    show([[f"12 metrics × {NUM_STEPS:,} steps", f"{seconds * 1000:.0f} ms"]])
     curves = read_curves(run, metrics)
     assert all(len(curves[metric].steps) <= 1_000 for metric in metrics)
 
@@ -59,7 +65,8 @@ def test_the_pages_answers(team: Team, alice_client: Client) -> None:
             {"metrics": metrics, "first_step": 50_001, "last_step": 55_000},
         ),
     }
-    for name, call in calls.items():
-        print(f"\n{name}: {best_seconds(call) * 1000:.0f} ms")  # noqa: T201
+    rows = [
+        [name, f"{best_seconds(call) * 1000:.0f} ms"] for name, call in calls.items()
+    ]
     body = alice_client.get(page + "stream.json").content
-    print(f"\nstream.json is {len(body) / 1e6:.2f} MB")  # noqa: T201
+    show([*rows, ["stream.json, size", f"{len(body) / 1e6:.2f} MB"]])

@@ -122,7 +122,7 @@ def _work(args: argparse.Namespace, name: str) -> Any:
     tell(f"{name}: making the model, unless it is there")
     # in another process, whose memory on the GPU goes with it
     model = call_apart(
-        make_model, name, args.folder, dtype=args.dtype, device=args.device
+        make_model, name, args.folder.resolve(), dtype=args.dtype, device=args.device
     )
     return Work(
         model=model,

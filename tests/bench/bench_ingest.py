@@ -19,6 +19,7 @@ import django
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from dashboard.local.postgres import EmbeddedPostgres
+from tests.bench.machine import heading, say, table
 
 TEXT = "Let us try 3 * 4 = 12, then 12 + 5 = 17, which is not 24. " * 12
 NUM_METRICS = 40
@@ -48,12 +49,20 @@ def measure(seconds: float) -> None:
     call_command("migrate", verbosity=0, skip_checks=True)
     groups = repeat(group_log, seconds=seconds)
     steps = repeat(step_log, seconds=seconds)
-    sys.stdout.write(
-        f"completions: {groups * 256:,.0f}/s "
-        f"({groups:,.0f} groups of 16 x {len(TEXT)} characters a step)\n"
-        f"metric values: {steps * NUM_METRICS:,.0f}/s "
-        f"({steps:,.0f} steps of {NUM_METRICS} metrics)\n"
-    )
+    rows = [
+        [
+            f"completions, 256 of {len(TEXT)} characters a step",
+            f"{groups * 256:,.0f}",
+            f"{groups:,.1f}",
+        ],
+        [
+            f"metric values, {NUM_METRICS} a step",
+            f"{steps * NUM_METRICS:,.0f}",
+            f"{steps:,.0f}",
+        ],
+    ]
+    say(heading("tests.bench.bench_ingest", packages=("django", "psycopg")))
+    say(table(("what is stored", "a second", "steps a second"), rows))
 
 
 def repeat(make_log: Callable[[int], list[bytes]], *, seconds: float) -> float:

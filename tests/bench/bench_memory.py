@@ -24,6 +24,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.bench.machine import heading, say
 from tests.trainer.tiny import start_trainer, write_model
 from trainer.config import RunConfig
 from trainer.memory import MemoryEstimate, estimate
@@ -161,6 +162,7 @@ def comparisons() -> Iterator[tuple[Case, MemoryEstimate, int, int]]:
 
 def main() -> int:
     worst = 0.0
+    say(heading("tests.bench.bench_memory"))
     sys.stdout.write(
         "| case | estimated MiB | needed MiB | off by | resident with glibc MiB |\n"
         "|---|--:|--:|--:|--:|\n"

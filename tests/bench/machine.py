@@ -19,10 +19,18 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 _PACKAGES = ("torch", "transformers", "trl")
 
 
-def heading(module: str, *, host: str | None = None) -> str:
-    """Lines that stand above a table: what was run, where, and with which versions."""
+def heading(
+    module: str, *, host: str | None = None, packages: Sequence[str] = _PACKAGES
+) -> str:
+    """Lines that stand above a table: what was run, where, and with which versions.
+
+    Args:
+        module: that was run.
+        host: the machine, where another process had to find it out.
+        packages: whose versions matter.
+    """
     command = shlex.join(["python", "-m", module, *sys.argv[1:]])
-    return f"`{command}`\n\n{host or machine()}; {versions()}.\n"
+    return f"`{command}`\n\n{host or machine()}; {versions(packages)}.\n"
 
 
 def machine(device: str = "cpu") -> str:

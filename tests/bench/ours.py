@@ -70,7 +70,8 @@ def config_tree(work: Work) -> dict[str, Any]:
             "dtype": work.dtype,
         },
         "data": {
-            "rows": str(work.rows),
+            # a relative one would be looked for beside the run's own files
+            "rows": str(work.rows.resolve()),
             "num_eval_rows": 0,
             "chat_template": "none",
             "max_prompt_tokens": 256,

@@ -128,13 +128,15 @@ def test_all_is_measured_with_nothing_but_torch_and_transformers(
 
 
 @pytest.mark.slow
-def test_trls_completions_are_as_long(tmp_path: Path) -> None:
-    out = tmp_path / "gpu.json"
-    places = ["--folder", str(tmp_path), "--out", str(out), "--part", "step"]
+def test_trls_completions_are_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = ["--folder", "models", "--out", "gpu.json", "--part", "step"]
 
     assert bench_gpu.main([*SMALL, *places]) == 0
 
-    (step,) = json.loads(out.read_text())["parts"]
+    (step,) = json.loads((tmp_path / "gpu.json").read_text())["parts"]
     for steps in (step["ours"], step["theirs"]):
         assert [each["lengths"]["groups"] for each in steps] == [[[8, 8]] * 2]
     assert step["theirs"][0]["phases"]["generate"] > 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.bench import bench_generation, bench_step, comparison
@@ -64,8 +66,9 @@ def test_without_trl_cohort_is_measured_alone(
 ) -> None:
     monkeypatch.setattr(bench_step, "what_is_missing", lambda: "There is no trl.")
     monkeypatch.setattr(comparison, "rates_for", lambda _work, _lengths: MACHINE)
+    monkeypatch.chdir(Path(model).parent)  # the Makefile's paths are relative too
 
-    bench_step.main(small(model, "--beta", "0"))
+    bench_step.main(small("model", "--beta", "0"))
 
     shown = capsys.readouterr()
     assert "There is no trl." in shown.err
