@@ -77,7 +77,7 @@ bench-step: setup-tests ## Measure steps, memory, growth and sampling beside TRL
 	@$(INSTALL) --language-model
 	test -d $(BENCH)/starter/model || $(BIN)/python -m trainer warmup --out $(BENCH)/starter
 	test -d $(BENCH)/smollm2/model || $(BIN)/python -m trainer starter-llm --out $(BENCH)/smollm2
-	$(STEP) $(STARTER) --prompts 16 --group 8 --micro-batch-tokens 2048
+	$(STEP) $(STARTER) --prompts 16 --group 8
 	$(STEP) $(STARTER) --prompts 32 --group 16
 	$(STEP) $(STARTER) --growth --beta 0
 	$(SAMPLING) $(STARTER) --prompts 16 --group 8

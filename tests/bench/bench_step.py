@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--beta", type=float, nargs="*", default=[0.0, BETA])
-    parser.add_argument("--micro-batch-tokens", type=int, default=4_096)
+    parser.add_argument("--micro-batch-tokens", type=int, default=8_192)
     parser.add_argument(
         "--micro-batches",
         type=int,

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-# As the trainer sets them; TRL is as fast with them as without on idle cores. OpenMP
-# reads them when torch is loaded, so whatever measures imports this module first.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+from trainer.host import settle_in
+
+# As the trainer does; TRL is as fast with it as without on idle cores. OpenMP reads it
+# when torch is loaded, so whatever measures imports this module first.
+settle_in()
 
 _PACKAGES = ("torch", "transformers", "trl")
 

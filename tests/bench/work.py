@@ -23,7 +23,7 @@ class Work:
     group_size: int
     max_new_tokens: int
     beta: float = 0.0
-    micro_batch_tokens: int = 4_096
+    micro_batch_tokens: int = 8_192
     device: str = "cpu"
     dtype: str = "float32"
 
