@@ -24,10 +24,11 @@ def flat_hidden(body: Any, layout: Layout) -> torch.Tensor:
     hidden = functional.embedding(layout.input_ids, body.embed_tokens.weight)
     cos, sin = body.rotary_emb(hidden, layout.positions[None])
     cos, sin = cos[0, :, None], signed(sin)[0, :, None]
-    for layer in body.layers:
+    last = len(body.layers) - 1
+    for place, layer in enumerate(body.layers):
         # a layer whose weights are elsewhere gathers them around this
         through = getattr(layer, FLAT_LAYER, None) or partial(flat_layer, layer)
-        hidden = through(hidden, cos, sin, layout)
+        hidden = through(hidden, cos, sin, layout, is_last=place == last)
     # not index_select, whose backward pass goes row by row
     hidden = functional.embedding(layout.places, hidden)
     return _normed(body.norm, hidden)
@@ -39,9 +40,16 @@ def flat_layer(
     cos: torch.Tensor,
     sin: torch.Tensor,
     layout: Layout,
+    *,
+    is_last: bool = False,
 ) -> torch.Tensor:
-    """Hidden states [M, H] behind a decoder layer."""
-    return _mlp(layer, _attention(layer, hidden, cos, sin, layout))
+    """Hidden states [N, H] behind a decoder layer.
+
+    Behind the last one only those that something is predicted from: what it makes of
+    a prompt's other tokens nobody reads.
+    """
+    hidden = _attention(layer, hidden, cos, sin, layout)
+    return _mlp(layer, layout.only_asked(hidden) if is_last else hidden)
 
 
 def _attention(

@@ -130,20 +130,25 @@ class Footprint:
         prompt = self._config.data.max_prompt_tokens
         new = self._length - prompt
         group = self._config.rollout.group_size
-        prompts = prompt * min(rows, -(-(rows - 1) // group) + 1)
-        tokens = prompts + rows * new
-        # norms: inputs and outputs, a float32 scale; attention: queries, its output
-        # padded and not, a float32 sum a head; MLP: gate, up, their product
-        one = each * (4 * sizes.hidden + 3 * sizes.query_size + 3 * sizes.inner)
-        one += _FLOAT32 * (2 + sizes.heads)
+        num_prompts = min(rows, -(-(rows - 1) // group) + 1)
+        tokens = num_prompts * prompt + rows * new
+        # a norm's input and output with a float32 scale; queries, attention's output
+        # padded and not, a float32 sum a head
+        attention = each * (2 * sizes.hidden + 3 * sizes.query_size)
+        attention += _FLOAT32 * (1 + sizes.heads)
         if sizes.has_query_norm:
-            one += each * (sizes.query_size + sizes.kv_size)
-            one += _FLOAT32 * (sizes.heads + sizes.kv_heads)
+            attention += each * (sizes.query_size + sizes.kv_size)
+            attention += _FLOAT32 * (sizes.heads + sizes.kv_heads)
+        # a norm's again; gate, up, their product
+        mlp = each * (2 * sizes.hidden + 3 * sizes.inner) + _FLOAT32
+        # the last layer's sees of a prompt its last token alone
+        unasked = num_prompts * (prompt - 1)
         # keys and values stand behind those of the prompt in every row
         keys = each * 2 * sizes.kv_size * (tokens + rows * prompt)
         mask = each * rows * new * self._length
         last = rows * new * each * sizes.hidden
-        return sizes.layers * (tokens * one + keys) + mask + last
+        layers = sizes.layers * (tokens * (attention + mlp) + keys)
+        return layers - unasked * mlp + mask + last
 
     @property
     def _layer_bytes(self) -> int:

@@ -69,8 +69,18 @@ class Layout:
 
     input_ids: torch.Tensor  # [N]
     positions: torch.Tensor  # [N]
-    places: torch.Tensor  # [M], where in the row each scored token is predicted
+    asked: torch.Tensor  # [K], tokens of the row that something is predicted from
+    answers: torch.Tensor  # [N], where among these a token is, if it is
+    unasked: torch.Tensor  # [N - K], the others: most of the prompts'
+    places: torch.Tensor  # [M], where among the asked each scored token is predicted
     blocks: tuple[Block, ...]  # the prompts first
+
+    def only_asked(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Of hidden states [N, H] those that something is predicted from, [K, H]."""
+        found: torch.Tensor = _Moved.apply(  # type: ignore[no-untyped-call]  # torch's
+            hidden, self.asked, self.answers, self.unasked
+        )
+        return found
 
     def attend(
         self,
@@ -184,13 +194,22 @@ def make_layout(
         ),
     ]
     offsets = [0] * len(prompts) + [lengths[owner] for owner in owners]
+    # completions of one prompt are all begun from its last token
+    asked, places = _joined(scored).unique(return_inverse=True)
+    answers = torch.zeros(starts[-1], dtype=torch.long)
+    answers[asked] = torch.arange(len(asked))
+    is_asked = torch.zeros(starts[-1], dtype=torch.bool)
+    is_asked[asked] = True
     return Layout(
         input_ids=token_tensor(rows).to(device),
         positions=_joined(
             range(offset, offset + len(ids))
             for ids, offset in zip(rows, offsets, strict=True)
         ).to(device),
-        places=_joined(scored).to(device),
+        asked=asked.to(device),
+        answers=answers.to(device),
+        unasked=(~is_asked).nonzero().squeeze(1).to(device),
+        places=places.to(device),
         blocks=tuple(blocks),
     )
 
