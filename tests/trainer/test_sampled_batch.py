@@ -1,0 +1,88 @@
+"""A batch that was sampled ahead comes out of a checkpoint as it went in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trainer.config import DataConfig
+from trainer.gathering import Gathered
+from trainer.groups import Completion, Group, StepScore
+from trainer.policy import Policy
+from trainer.prompts import Prompt, PromptRenderer, Row
+from trainer.rewards.scoring import Score
+from trainer.sampled_batch import SampledBatch, load_batch, save_batch
+
+
+@pytest.fixture
+def prompts(policy: Policy) -> list[Prompt]:
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+    rows = [Row(index=n, prompt=f"{n}+1=", answer=None, columns={}) for n in (3, 7, 9)]
+    return [renderer.render(row) for row in rows]
+
+
+def group_of(prompt: Prompt, *, reward: float | None) -> Group:
+    texts = ("5 \ud83d\n", "", "ä")  # half of a surrogate pair is no UTF-8
+    return Group(
+        prompt=prompt,
+        completions=tuple(
+            Completion(
+                text=text,
+                token_ids=tuple(range(2, 4 + place)),
+                logprobs=tuple(-0.1 / (3 + place + k) for k in range(2 + place)),
+                end_reason="length" if place else "stop",
+            )
+            for place, text in enumerate(texts)
+        ),
+        scores=tuple(
+            Score(reward, {"answer": reward, "tags": 0.1 + 0.2}, {"answer": "no"})
+            for _ in texts
+        ),
+    )
+
+
+@pytest.fixture
+def batch(prompts: list[Prompt]) -> SampledBatch:
+    kept = group_of(prompts[1], reward=1 / 3)
+    steps = ((StepScore(1, 0.5), StepScore(2, None)), (), (StepScore(3, 1.0),))
+    return SampledBatch(
+        step=8,
+        own_prompts=frozenset({7, 9}),
+        num_updates=28,
+        gathered=Gathered(
+            groups=[kept, replace(group_of(prompts[0], reward=0.0), step_scores=steps)],
+            dropped=[group_of(prompts[2], reward=None)],
+            num_rounds=2,
+            num_sampled_tokens=27,
+            has_signal=True,
+        ),
+    )
+
+
+def test_it_comes_back_as_it_was(
+    batch: SampledBatch, prompts: list[Prompt], tmp_path: Path
+) -> None:
+    save_batch(tmp_path / "ahead", batch)
+
+    assert load_batch(tmp_path / "ahead", prompts) == batch
+
+
+def test_numbers_are_kept_apart_from_texts(batch: SampledBatch, tmp_path: Path) -> None:
+    """As JSON they would take several times as much."""
+    save_batch(tmp_path / "ahead", batch)
+
+    groups = json.loads((tmp_path / "ahead" / "groups.json").read_bytes())["groups"]
+    assert "token_ids" not in groups[0]["completions"][0]
+    assert "logprobs" not in groups[0]["completions"][0]
+
+
+def test_rows_that_are_no_longer_there_are_told(
+    batch: SampledBatch, prompts: list[Prompt], tmp_path: Path
+) -> None:
+    save_batch(tmp_path / "ahead", batch)
+
+    with pytest.raises(ValueError, match=r"holds completions of row 9 \(line 10\)"):
+        load_batch(tmp_path / "ahead", prompts[:2])
