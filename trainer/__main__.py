@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from trainer.host import settle_in
+from trainer.leaving import leave
 
 COMMANDS = {
     "run": ("trainer.launch", "train a model by a run configuration"),
@@ -45,4 +46,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

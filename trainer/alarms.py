@@ -101,6 +101,14 @@ ALARMS = (
         "float32, or set loss.importance_correction.",
     ),
     Alarm(
+        code="stale",
+        metric="staleness/kl",
+        threshold=0.1,
+        message="The policy is far from the weights that sampled its batch, one step "
+        "before: the importance correction has much to weigh. Lower the learning rate, "
+        "or switch rollout.one_step_off off.",
+    ),
+    Alarm(
         code="grad_norm",
         metric="grad_norm",
         threshold=0.0,

@@ -20,6 +20,7 @@ from trainer.distributed import ALONE, World
 from trainer.optimization import Optimizer
 from trainer.policy import Policy, load_policy
 from trainer.reference import Reference
+from trainer.sampled_batch import SampledBatch, save_batch
 
 _NAME = re.compile(r"step-(\d+)-epoch-(\d+)")
 _MANIFEST = "manifest.json"
@@ -30,6 +31,7 @@ MODEL = "model"
 _ADAPTERS = "adapters"
 _REFERENCE = "reference"
 _START = "start"
+_AHEAD = "ahead"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,7 @@ def save_checkpoint(
     optimizer: Optimizer,
     reference: Reference | None = None,
     start: Reference | None = None,
+    ahead: SampledBatch | None = None,
     controllers: Mapping[str, Any],
     world: World = ALONE,
 ) -> SavedCheckpoint:
@@ -57,8 +60,8 @@ def save_checkpoint(
 
     model/ is whole and needs nothing else, with adapters merged into it; beside it are
     the adapters by themselves, a reference that has moved, the weights that a phase
-    samples from and began with, the optimizer, what adapts
-    itself during the run (as JSON), and the position.
+    samples from and began with, what was sampled ahead for the next step, the
+    optimizer, what adapts itself during the run (as JSON), and the position.
 
     Files are written into a hidden folder, synced, listed with their SHA-256 in a
     manifest, and only then renamed: a name never stands for half a checkpoint.
@@ -80,6 +83,7 @@ def save_checkpoint(
             optimizer=state,
             reference=reference,
             start=start,
+            ahead=ahead,
             controllers=controllers,
         )
     )
@@ -94,6 +98,7 @@ def _write_checkpoint(
     optimizer: Mapping[str, torch.Tensor],
     reference: Reference | None,
     start: Reference | None,
+    ahead: SampledBatch | None,
     controllers: Mapping[str, Any],
 ) -> SavedCheckpoint:
     name = f"step-{step:06d}-epoch-{epoch}"
@@ -107,6 +112,8 @@ def _write_checkpoint(
         reference.save(unfinished / _REFERENCE)
     if start is not None:
         start.save(unfinished / _START)
+    if ahead is not None:
+        save_batch(unfinished / _AHEAD, ahead)
     _write(unfinished / _CONTROLLERS, json.dumps(controllers).encode())
     # No other random state exists: all draws follow from seed and step.
     rng = {"torch_rng": torch.get_rng_state()}
@@ -194,6 +201,12 @@ def saved_reference(path: Path) -> Path | None:
 def saved_start(path: Path) -> Path:
     """The folder of the weights that a checkpoint's phase began with."""
     return path / _START
+
+
+def saved_ahead(path: Path) -> Path | None:
+    """The folder of what was sampled ahead; None where nothing was."""
+    folder = path / _AHEAD
+    return folder if folder.is_dir() else None
 
 
 def saved_controllers(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TypeVar
 
@@ -62,18 +62,33 @@ class World:
     size: int = 1
     _store: Store | None = field(default=None, repr=False)
     _members: Sequence[Member] = ()
+    # whom values are gathered from; None: the group of the main threads
+    _group: dist.ProcessGroup | None = field(default=None, repr=False)
+    _second: dist.ProcessGroup | None = field(default=None, repr=False)
 
     @property
     def is_main(self) -> bool:
         """Whether this process writes the log and the checkpoints."""
         return self.rank == 0
 
+    @property
+    def beside(self) -> World:
+        """The same processes, for a second thread of each to gather from and join.
+
+        It has a group of its own: in one, two threads' questions would be answered in
+        whatever order they come.
+        """
+        if self.size == 1:
+            return self
+        assert self._second is not None
+        return replace(self, _group=self._second, _second=None)
+
     def gather(self, value: Value) -> list[Value]:
         """Every process's value, in the order of ranks."""
         if self.size == 1:
             return [value]
         values: list[Value | None] = [None] * self.size
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=self._group)
         return values  # type: ignore[return-value]  # each has been filled
 
     def share(self, items: Sequence[Value]) -> list[Value]:
@@ -192,11 +207,15 @@ def join_world(config: RunConfig) -> World:
     )
     members: list[Member | None] = [None] * size
     dist.all_gather_object(members, Member(socket.gethostname(), os.getpid()))
+    second = None
+    if config.samples_ahead:
+        second = dist.new_group(backend="gloo", timeout=patience)
     return World(
         rank=rank,
         size=size,
         _store=PrefixStore("cohort", store),
         _members=[each for each in members if each is not None],
+        _second=second,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,8 @@ NAME = "events.jsonl"
 class EventLog:
     """Appends numbered events to a file; what `flush` has returned is on disk.
 
-    Events are held back until then, so a reader sees a step whole or not at all.
+    Events are held back until then, so a reader sees a step whole or not at all. What
+    samples beside training may add some too.
     """
 
     def __init__(self, path: Path, *, epoch: int) -> None:
@@ -26,21 +28,28 @@ class EventLog:
         self._line = 0
         self.step = 0  # of the last event
         self._waiting: list[bytes] = []
+        self._lock = threading.Lock()
 
     def add(self, kind: type[Event], *, step: int, **fields: Any) -> None:
-        self._line += 1
-        self.step = step
-        event = kind(
-            line=self._line, epoch=self._epoch, time=time.time(), step=step, **fields
-        )
-        self._waiting.append(event.model_dump_json().encode() + b"\n")
+        with self._lock:
+            self._line += 1
+            self.step = step
+            event = kind(
+                line=self._line,
+                epoch=self._epoch,
+                time=time.time(),
+                step=step,
+                **fields,
+            )
+            self._waiting.append(event.model_dump_json().encode() + b"\n")
 
     def flush(self) -> None:
-        if self._waiting:
-            self._file.write(b"".join(self._waiting))
-            self._waiting.clear()
-            self._file.flush()
-            os.fsync(self._file.fileno())
+        with self._lock:
+            if self._waiting:
+                self._file.write(b"".join(self._waiting))
+                self._waiting.clear()
+                self._file.flush()
+                os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
         return self

@@ -6,12 +6,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from trainer.checkpoint import prune_checkpoints, save_checkpoint, saved_controllers
+from trainer.checkpoint import (
+    prune_checkpoints,
+    save_checkpoint,
+    saved_ahead,
+    saved_controllers,
+)
 from trainer.config.run import Stage
 from trainer.evaluation import evaluate
 from trainer.events import CheckpointSaved, Evaluated, PhaseStarted
 from trainer.metrics import Stopwatch
 from trainer.rollback import go_back
+from trainer.sampled_batch import SampledBatch, load_batch
 from trainer.step import train_step
 from trainer.training import Training
 
@@ -34,13 +40,22 @@ def train(
             continue
         is_begun = training.done_steps >= stage.first_step
         training.enter(stage, saved=resume_from if is_begun else None)
-        if is_begun and state is not None:
+        if is_begun and state is not None and resume_from is not None:
             training.stage.load_state(state["phase"])
+            training.ahead.batch = _batch_ahead(training, resume_from)
         if not is_begun:
             begin_phase(training, stage)
         is_stopping = False
         while training.done_steps < stage.last_step and not is_stopping:
             is_stopping = run_step(training, should_stop=should_stop)
+
+
+def _batch_ahead(training: Training, checkpoint: Path) -> SampledBatch | None:
+    """What a checkpoint holds for the next step, where the phase samples ahead."""
+    folder = saved_ahead(checkpoint)
+    if folder is None or not training.stage.config.rollout.one_step_off:
+        return None
+    return load_batch(folder, training.train_prompts)
 
 
 def begin_phase(training: Training, stage: Stage) -> None:
@@ -131,6 +146,7 @@ def write_checkpoint(training: Training, *, step: int) -> None:
         optimizer=stage.optimizer,
         reference=stage.reference,
         start=stage.start,
+        ahead=training.ahead.batch,
         controllers=training.state(),
         world=training.world,
     )

@@ -17,11 +17,14 @@ from trainer.gathering import Gathered
 from trainer.groups import Group, reward_matrix, signal_of
 from trainer.outcome import StepOutcome
 from trainer.rewards.spec import Recipe, recipe_bounds
-from trainer.tokens import TokenStatistics
+from trainer.tokens import TokenStatistics, sampling_kl
 
 
 class Stopwatch:
-    """Seconds spent in each phase of a step."""
+    """Seconds spent in each phase of a step.
+
+    With a batch that was sampled ahead, "generate" is what the step waited for one.
+    """
 
     def __init__(self) -> None:
         self._begin = time.perf_counter()
@@ -36,6 +39,11 @@ class Stopwatch:
             yield
         finally:
             self._seconds[name] += time.perf_counter() - begin
+
+    def add_ahead(self, other: Stopwatch) -> None:
+        """Tell as well how long the next step's sampling took beside this one."""
+        for name in ("generate", "score"):
+            self._seconds[f"ahead_{name}"] = other._seconds[name]
 
     def metrics(self, *, num_tokens: int) -> dict[str, float | None]:
         """Times in seconds, and completion tokens a second of the whole step."""
@@ -111,16 +119,20 @@ def update_metrics(outcome: StepOutcome) -> dict[str, float | None]:
     """Loss, gradient norm and what the tokens went through, over a step's updates.
 
     How far engine and trainer are apart is measured in the first update alone, where
-    both have the same weights.
+    both have the same weights. One step off they have not: there the gap is mostly the
+    update between them, and is told as the staleness that it is.
     """
     updates = outcome.updates
     done = [result for result in updates if not result.is_skipped]
     tokens = TokenStatistics.joined([result.statistics for result in updates])
-    own = updates[0].statistics.mismatch if outcome.is_on_policy else None
+    first = updates[0].statistics.mismatch
+    own = first if outcome.is_on_policy else None
+    between = first if outcome.is_one_off else None
     return {
         "loss": sum(u.loss for u in done) / len(done) if done else None,
         "grad_norm": sum(u.grad_norm for u in done) / len(done) if done else None,
         **replace(tokens, mismatch=own).metrics(),
+        **_given("staleness/kl", None if between is None else sampling_kl(between)),
     }
 
 

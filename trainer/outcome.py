@@ -26,6 +26,7 @@ class StepOutcome:
     kl_coef: float | None  # None: no KL is weighed
     staleness: float | None  # updates between sampling and use; None: not sampled
     is_on_policy: bool  # the engine sampled with the weights of the step's beginning
+    is_one_off: bool = False  # it did with those of the step before
 
     @property
     def first_round(self) -> list[Group]:

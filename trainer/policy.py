@@ -73,9 +73,14 @@ class Policy:
         """The policy with all of its weights in this process: itself."""
         return self
 
-    def copied(self) -> Policy:
-        """Another one with weights of its own, to be sampled from."""
-        model = copy.deepcopy(self.model)
+    def copied(self, *, shares_fixed: bool = False) -> Policy:
+        """Another one with weights of its own, to be sampled from.
+
+        With `shares_fixed`, weights that are not trained are the same tensors.
+        """
+        weights = self.model.parameters() if shares_fixed else ()
+        kept = {id(weight): weight for weight in weights if not weight.requires_grad}
+        model = copy.deepcopy(self.model, kept)
         model.eval()
         adapters = None if self._adapters is None else self._adapters.of(model)
         return Policy(model, self.tokenizer, adapters=adapters)

@@ -63,7 +63,11 @@ def make_reference(
         case "none":
             return None
         case "base":
-            return BaseReference(policy.whole)
+            whole = policy.whole
+            if config.rollout.one_step_off and whole is not policy:
+                # it is sampled from at the same time, with its adapters on
+                whole = whole.copied(shares_fixed=True)
+            return BaseReference(whole)
         case "server":
             return reference_server(config)
         case "frozen":

@@ -22,7 +22,8 @@ def go_back(training: Training, outcome: StepOutcome) -> None:
     """Take weights and phase from the last checkpoint; steps and data go on.
 
     So the log holds each step once, and the prompts that may be at fault come again
-    only when their turn does. Without a checkpoint the run's start is where it goes.
+    only when their turn does. What the weights given up have sampled ahead goes with
+    them. Without a checkpoint the run's start is where it goes.
 
     Raises:
         Diverged: it went back before.
@@ -31,6 +32,7 @@ def go_back(training: Training, outcome: StepOutcome) -> None:
     if training.setbacks.num_rollbacks > 0:
         raise Diverged(_give_up(training, outcome, limit=limit))
     training.setbacks.roll_back()
+    training.ahead.drop()
     stage, checkpoint = training.stage.stage, training.newest_checkpoint
     name = "the starting model" if checkpoint is None else checkpoint.name
     if checkpoint is not None:

@@ -55,16 +55,24 @@ class StageState:
         places = self.order.places_of_round(self.place(step), round)
         return [prompts[place] for place in places]
 
-    def staleness(self, num_updates: int) -> float | None:
+    def samples_ahead(self, step: int) -> bool:
+        """Whether the next step's batch is sampled beside this one of the run's steps.
+
+        Each phase begins anew: another one's settings may be of other completions.
+        """
+        return self.config.rollout.one_step_off and step < self.stage.last_step
+
+    def staleness(self, num_updates: int, *, age: int = 0) -> float | None:
         """Updates between sampling and use, as a mean over a step's updates.
 
-        In a step of u updates the n-th trains on what was sampled n - 1 updates ago. A
-        frozen start was sampled from as it was before the phase's first update.
+        In a step of u updates the n-th trains on what was sampled n - 1 updates ago,
+        and `age` more where the batch was sampled so many before the step. A frozen
+        start was sampled from as it was before the phase's first update.
         """
         within = (num_updates - 1) / 2
         match self.config.rollout.source:
             case "policy":
-                return within
+                return age + within
             case "start":
                 return self.num_updates + within
             case "dataset":

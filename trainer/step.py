@@ -10,6 +10,7 @@ import torch
 from trainer.batch import MicroBatch, batch_of
 from trainer.config import LossConfig
 from trainer.credit import credit_groups
+from trainer.distributed import World
 from trainer.gathering import Gathered, gather
 from trainer.groups import reward_matrix
 from trainer.kl import kl_estimate
@@ -18,6 +19,7 @@ from trainer.minibatches import Minibatch, completion_sums, in_batch_order
 from trainer.optimization import learning_rate
 from trainer.outcome import StepOutcome
 from trainer.preference import credit_preferences
+from trainer.sampled_batch import SampledBatch
 from trainer.training import Training
 from trainer.updates import (
     UpdateResult,
@@ -28,26 +30,60 @@ from trainer.updates import (
 
 
 def train_step(training: Training, *, step: int, watch: Stopwatch) -> StepOutcome:
-    """Gather groups, credit their completions, update the policy."""
-    stage, config = training.stage, training.stage.config
-    own = stage.prompts(training.train_prompts, step=step, round=0)
-    gathered = gather(
-        stage.source,
-        lambda round: (
-            stage.prompts(training.train_prompts, step=step, round=round)
-            if round
-            else own
-        ),
-        config,
-        step=step,
+    """Gather groups, credit their completions, update the policy.
+
+    One step off, the groups were gathered during the step before, by the weights which
+    that one began with; and the next step's are gathered while these are trained on.
+    """
+    batch = training.ahead.take(step)
+    if batch is None:
+        batch = sample_batch(training, step, watch=watch, world=training.world)
+    if not training.stage.samples_ahead(step):
+        training.engine.rest()
+        return train_on(training, batch, watch=watch)
+    beside = training.world.beside
+    with training.ahead.beside(
+        lambda own: sample_batch(training, step + 1, watch=own, world=beside),
         watch=watch,
-        world=training.world,
+    ):
+        return train_on(training, batch, watch=watch)
+
+
+def sample_batch(
+    training: Training, step: int, *, watch: Stopwatch, world: World
+) -> SampledBatch:
+    """Gather the groups of a step with the weights that the engine has."""
+    stage = training.stage
+    own = stage.prompts(training.train_prompts, step=step, round=0)
+    return SampledBatch(
+        step=step,
+        own_prompts=frozenset(prompt.index for prompt in own),
+        num_updates=stage.num_updates,
+        gathered=gather(
+            stage.source,
+            lambda round: (
+                stage.prompts(training.train_prompts, step=step, round=round)
+                if round
+                else own
+            ),
+            stage.config,
+            step=step,
+            watch=watch,
+            world=world,
+        ),
     )
-    training.engine.rest()
+
+
+def train_on(
+    training: Training, batch: SampledBatch, *, watch: Stopwatch
+) -> StepOutcome:
+    """Credit a batch's completions and update the policy."""
+    stage, config, gathered = training.stage, training.stage.config, batch.gathered
+    age = stage.num_updates - batch.num_updates
     minibatches = cut_batch(training, gathered)
     with watch.phase("logprobs"):
         add_known_logprobs(training, minibatches)
-    rate = learning_rate(stage.place(step), config.optim)
+    rate = learning_rate(stage.place(batch.step), config.optim)
     kl_coef = stage.kl_coef
     with watch.phase("update"):
         if config.advantage.credit == "preference":
@@ -63,13 +99,14 @@ def train_step(training: Training, *, step: int, watch: Stopwatch) -> StepOutcom
     return StepOutcome(
         gathered=gathered,
         minibatches=minibatches,
-        own_prompts=frozenset(prompt.index for prompt in own),
+        own_prompts=batch.own_prompts,
         advantages=advantages,
         updates=updates,
         learning_rate=rate,
         kl_coef=kl_coef if config.loss.kl_coef > 0 else None,
-        staleness=stage.staleness(len(updates)),
-        is_on_policy=config.rollout.source == "policy",
+        staleness=stage.staleness(len(updates), age=age),
+        is_on_policy=config.rollout.source == "policy" and age == 0,
+        is_one_off=config.rollout.source == "policy" and age > 0,
     )
 
 
@@ -168,6 +205,7 @@ def run_update(
     training: Training, minibatch: Minibatch, *, rate: float
 ) -> UpdateResult:
     """One update by a minibatch, done again with less at once if memory runs out."""
+    training.ahead.check()  # an update may take long, and would be in vain
     stage, totals = training.stage, minibatch.batch.totals
     found = training.budget.run(
         minibatch,

@@ -93,14 +93,26 @@ def _mismatch_metrics(gap: torch.Tensor) -> dict[str, float]:
     and the largest |d|, and KL(engine || trainer) by k3 = exp(d) - d - 1.
     """
     gap = gap[~gap.isnan()].double()
-    if gap.numel() == 0:
+    kl = sampling_kl(gap)
+    if kl is None:
         return {}
-    bounded = gap.clamp(-20.0, 20.0)
     return {
         "mismatch/mean": _mean(gap.abs()),
         "mismatch/max": gap.abs().max().item(),
-        "mismatch/kl": _mean(torch.expm1(bounded) - bounded),
+        "mismatch/kl": kl,
     }
+
+
+def sampling_kl(gap: torch.Tensor) -> float | None:
+    """KL(what sampled || policy) by k3, of d = log π_policy - log π_sampling [N].
+
+    In nats a token; NaN is a token that nobody sampled, None: all are.
+    """
+    gap = gap[~gap.isnan()].double()
+    if gap.numel() == 0:
+        return None
+    bounded = gap.clamp(-20.0, 20.0)
+    return _mean(torch.expm1(bounded) - bounded)
 
 
 def _mean(values: torch.Tensor) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from trainer.ahead import SamplingAhead
 from trainer.config import RunConfig
 from trainer.config.run import Stage
 from trainer.distributed import ALONE, World
@@ -55,6 +56,7 @@ class Training:
             world=self.world,
             shared=self.policy if isinstance(self.policy, ShardedPolicy) else None,
         )
+        self.ahead = SamplingAhead(self.policy.device)
         if isinstance(self.engine, TransformersEngine):
             self.engine.on_halved = self._tell_of_rows
 

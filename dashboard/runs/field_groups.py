@@ -13,6 +13,7 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
             "Sampling",
             (
                 "source",
+                "one_step_off",
                 "top_p",
                 "top_k",
                 "logprob_temperature",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from trainer import flat, updates
+from trainer.sources import EngineSource
 
 ROOM = 60  # tokens that a pass of the fake GPU holds
 
@@ -59,6 +60,18 @@ def there_is_no_memory(rank: int) -> None:
 
 def it_is_stuck(rank: int) -> None:
     _replace(lambda *_: time.sleep(3_600), rank=rank)
+
+
+def sampling_ahead_fails(rank: int) -> None:
+    complete = EngineSource.complete
+
+    def sample(self: EngineSource, prompts: Sequence[Any], step: int) -> Any:
+        if step == 3:
+            raise ValueError("The sampler fell over.")
+        return complete(self, prompts, step)
+
+    if rank == 1:
+        EngineSource.complete = sample
 
 
 def losses_become_infinite(rank: int) -> None:

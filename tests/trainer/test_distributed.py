@@ -55,6 +55,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "lora": KL | {"model": {"lora_rank": 4}},
     "gradient-checkpointing": {"model": {"gradient_checkpointing": True}},
+    # the adapters' base is the reference while the whole copy is sampled from
+    "one-step-off-lora": {
+        "model": {"lora_rank": 4},
+        "rollout": {"one_step_off": True},
+        "loss": {"kl_coef": 0.05, "importance_correction": "token_truncate"},
+    },
     "start": {
         "rollout": {"source": "start"},
         "advantage": {"credit": "indicator"},
@@ -181,6 +187,33 @@ def test_three_sequences_on_two_processes(
     config = write_config(tmp_path, tree)
 
     assert_same_story(together(config, "two"), alone(config, "one"))
+
+
+def test_two_processes_sample_ahead_as_one_does(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    """What both their threads ask of the other process does not cross."""
+    tree = tree_of(
+        model_folder,
+        rows_path,
+        reward={"recipe": STEPS["recipe"]},
+        rollout={
+            "one_step_off": True,
+            "dynamic_sampling": "refill",
+            "max_refills": 2,
+        },
+        loss={"importance_correction": "token_truncate"},
+        optim={"minibatches": 2},
+        checkpoint={"every_steps": 2},
+    )
+    config = write_config(tmp_path, tree)
+
+    one, two = alone(config, "one"), together(config, "two")
+
+    assert_same_story(two, one)
+    checkpoint = two / "checkpoints" / "step-000002-epoch-1"
+    again = alone(config, "one-from-two", "--resume-from", checkpoint)
+    assert_same_story(again, one, after=2)
 
 
 @pytest.mark.slow

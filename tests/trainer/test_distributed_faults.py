@@ -65,6 +65,31 @@ def test_the_log_names_the_process_that_had_no_memory_at_all(
 
 
 @pytest.mark.slow
+def test_the_log_names_the_process_whose_sampling_ahead_failed(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    tree = tree_of(
+        model_folder,
+        rows_path,
+        rollout={"one_step_off": True},
+        loss={"importance_correction": "token_truncate"},
+    )
+    config = write_config(tmp_path, tree)
+
+    codes, output = run_several(
+        2,
+        *("run", config, "--out", tmp_path / "two"),
+        output=tmp_path / "log",
+        before=mishaps.sampling_ahead_fails,
+        patience_seconds=90,
+    )
+
+    assert codes == [1, 1], output
+    failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
+    assert failed["error"] == "Process 1 of 2 failed: The sampler fell over."
+
+
+@pytest.mark.slow
 def test_a_process_that_is_stuck_is_not_waited_for_longer_than_asked(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:

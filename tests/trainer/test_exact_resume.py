@@ -24,6 +24,10 @@ FROZEN_START = {
     "advantage": {"credit": "indicator"},
     "loss": {"surrogate": "reinforce", "kl_coef": 0.02},
 }
+ONE_STEP_OFF = {
+    "rollout": {"one_step_off": True},
+    "loss": {"importance_correction": "token_truncate", "kl_coef": 0.05},
+}
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "adaptive-kl-and-reset-reference": {
@@ -63,6 +67,25 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "eight-bit-moments": {"optim": {"optimizer": "adamw_8bit"}},
     "minibatches": {"optim": {"minibatches": 2}},
+    "one-step-off": ONE_STEP_OFF,
+    "one-step-off-refill": ONE_STEP_OFF
+    | {
+        "reward": SHORT,
+        "rollout": {
+            "one_step_off": True,
+            "dynamic_sampling": "refill",
+            "max_refills": 2,
+        },
+    },
+    "one-step-off-lora-over-four-bits": ONE_STEP_OFF
+    | {"model": {"lora_rank": 4, "quantization": "4bit"}},
+    "one-step-off-phases": ONE_STEP_OFF
+    | {
+        "phases": [
+            {"name": "one", "num_steps": 3},
+            {"name": "two", "num_steps": 3, "changes": FROZEN_START},
+        ],
+    },
 }
 
 

@@ -72,6 +72,10 @@ def test_entropy_rings_below_a_fifth_of_its_first_steps() -> None:
     assert rung_at(AlarmBoard(), "entropy", series) == [7]
 
 
+def test_a_policy_far_from_what_sampled_its_batch_rings() -> None:
+    assert rung_at(AlarmBoard(), "staleness/kl", [None, 0.01, 0.09, 0.11, 0.2]) == [3]
+
+
 def test_the_tail_of_the_kl_may_grow_while_it_is_small() -> None:
     series: list[float | None] = [0.001] * 5 + [0.9, 0.001, 1.1]
 

@@ -25,6 +25,7 @@ def complaints(config: RunConfig) -> Iterator[str]:
     yield from _penalty(config)
     yield from _sampling(config)
     yield from _engine(config)
+    yield from _one_step_off(config)
     yield from complaints_of_many(
         config, num_processes=config.distributed.num_processes
     )
@@ -311,4 +312,42 @@ def _engine(config: RunConfig) -> Iterator[str]:
             f"vLLM takes a temperature of {coldest:g} for {_VLLM_COLDEST:g}. Use at "
             f"least that, or 0 where only evaluation samples, or rollout.engine = "
             '"transformers".'
+        )
+
+
+def _one_step_off(config: RunConfig) -> Iterator[str]:
+    """What sampling beside training needs, and what it cannot be beside."""
+    rollout, loss = config.rollout, config.loss
+    if not rollout.one_step_off:
+        return
+    if rollout.sleep:
+        yield (
+            "rollout.sleep takes vLLM off the GPU while the policy is updated, and "
+            "rollout.one_step_off samples at that very time. Switch one off."
+        )
+    if rollout.source == "dataset":
+        yield (
+            'rollout.source = "dataset" samples nothing, so nothing can be sampled '
+            "beside training. Switch rollout.one_step_off off."
+        )
+    if rollout.source != "policy":  # what never changes may be sampled at any time
+        return
+    if loss.importance_correction is None:
+        yield (
+            "rollout.one_step_off trains on what the weights of one step before have "
+            "sampled, which must be corrected for. Set loss.importance_correction to "
+            '"token_truncate" (or one of its other ways), or switch '
+            "rollout.one_step_off off."
+        )
+    if loss.old_logprobs == "sampling":
+        yield (
+            "rollout.one_step_off weighs a completion by how likely the policy before "
+            "the update finds it and how likely the sampling weights did, but with "
+            'loss.old_logprobs = "sampling" both are the same. Use "policy".'
+        )
+    if loss.kl_in == "reward" and loss.kl_coef > 0:
+        yield (
+            'loss.kl_in = "reward" measures completions as they were sampled, and with '
+            "rollout.one_step_off that is by the weights of one step before. Use "
+            'kl_in = "loss".'
         )

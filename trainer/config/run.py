@@ -119,6 +119,22 @@ class RunConfig(Part):
         return tuple(stages)
 
     @property
+    def samples_ahead(self) -> bool:
+        """Whether any phase is sampled for beside training."""
+        return any(stage.config.rollout.one_step_off for stage in self.stages)
+
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether what samples has weights of its own, for they may be read while the
+        policy's move. vLLM in this process has been handed them.
+        """
+        return self.rollout.engine != "vllm" and any(
+            stage.config.rollout.one_step_off
+            and stage.config.rollout.source == "policy"
+            for stage in self.stages
+        )
+
+    @property
     def loss_of_run(self) -> LossConfig:
         """The objective with what it takes from other parts filled in."""
         length = self.loss.constant_length or self.rollout.max_new_tokens

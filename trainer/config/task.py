@@ -199,6 +199,13 @@ class RolloutConfig(Part):
         description="At most this many completions are sampled at the same time.",
         json_schema_extra=unit("completions"),
     )
+    one_step_off: bool = Field(
+        False,
+        title="One step off",
+        description="The next step's completions are sampled while this step's are "
+        "trained on, so by the weights of one step before; loss.importance_correction "
+        "weighs the difference.",
+    )
     cache_gib: float = Field(
         4.0,
         gt=0,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from trainer.config import RunConfig
 from trainer.policy import Policy
 from trainer.rollout.engine import RolloutEngine
-from trainer.rollout.server_engine import rollout_server
+from trainer.rollout.server_engine import VllmServerEngine, rollout_server
+from trainer.rollout.snapshot import SnapshotEngine, SnapshotServerEngine
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.rollout.vllm_engine import VllmEngine
 from trainer.rollout.vllm_sampler import SamplerSettings, VllmSampler
@@ -19,12 +20,13 @@ def make_engine(config: RunConfig, policy: Policy) -> RolloutEngine:
     """
     match config.rollout.engine:
         case "transformers":
-            rows = config.rollout.max_batch_rows
-            return TransformersEngine(policy, max_batch_rows=rows)
+            own = SnapshotEngine if config.has_snapshot else TransformersEngine
+            return own(policy, max_batch_rows=config.rollout.max_batch_rows)
         case "vllm":
             return VllmEngine(policy, VllmSampler(_settings(config, policy)))
         case "vllm_server":
-            return rollout_server(config, policy)
+            sent = SnapshotServerEngine if config.has_snapshot else VllmServerEngine
+            return rollout_server(config, policy, sent)
 
 
 def _settings(config: RunConfig, policy: Policy) -> SamplerSettings:

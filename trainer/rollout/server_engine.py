@@ -210,7 +210,11 @@ class VllmServerEngine:
         )
 
 
-def rollout_server(config: RunConfig, policy: Policy) -> VllmServerEngine:
+def rollout_server(
+    config: RunConfig,
+    policy: Policy,
+    engine: type[VllmServerEngine] = VllmServerEngine,
+) -> VllmServerEngine:
     """The server that `config.rollout` names, with the policy's weights.
 
     Raises:
@@ -219,7 +223,7 @@ def rollout_server(config: RunConfig, policy: Policy) -> VllmServerEngine:
     url, token_file = config.rollout.url, config.rollout.token_file
     assert url is not None
     assert token_file is not None
-    return VllmServerEngine(
+    return engine(
         policy,
         url,
         token=read_token(Path(token_file)),

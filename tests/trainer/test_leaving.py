@@ -1,0 +1,57 @@
+"""A run that has failed ends, though something still samples for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.trainer.test_one_step_off import tree_of
+from tests.trainer.tiny import ROOT, read_events, write_config
+
+# Sampling for the second step never ends, and the first step's update fails.
+STUCK = """
+import sys, threading
+import trainer.leaving, trainer.step
+from trainer.__main__ import main
+from trainer.sources import EngineSource
+
+trainer.leaving._GRACE_SECONDS = 0.2
+complete, begun = EngineSource.complete, threading.Event()
+
+def sample(self, prompts, step):
+    if step == 2:
+        begun.set()
+        threading.Event().wait()
+    return complete(self, prompts, step)
+
+def fail(*_, **__):
+    assert begun.wait(60)
+    raise ValueError("The update fell over.")
+
+EngineSource.complete, trainer.step.run_update = sample, fail
+trainer.leaving.leave(main(sys.argv[1:]))
+"""
+
+
+def test_a_failed_run_does_not_wait_for_what_it_samples(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, tree_of(model_folder, rows_path))
+
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK, "run", config, "--out", tmp_path / "out"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.endswith("The update fell over.\n")
+    assert "from step 0" in done.stdout
+    last = read_events(tmp_path / "out" / "events.jsonl")[-1]
+    assert (last["type"], last["error"]) == ("run_failed", "The update fell over.")
