@@ -72,6 +72,7 @@ def shape_of(config: RunConfig) -> Shape:
         samples_again=any(one.rollout.dynamic_sampling != "off" for one in configs),
         is_stale=any(
             one.rollout.source == "start"
+            or one.rollout.one_step_off
             or one.optim.minibatches * one.optim.updates_per_batch > 1
             for one in configs
         ),
@@ -195,7 +196,7 @@ def _completions(shape: Shape) -> list[Chart]:
         _chart("completion/mean_length", "Length of completions", y="tokens"),
         _chart("completion/frac_truncated", "Cut at the length limit", y="share"),
         *(_rounds() if shape.samples_again else []),
-        *([_age()] if shape.is_stale else []),
+        *(_age() if shape.is_stale else []),
         _chart("mismatch/…", about_gap, gap, y="nats per token", only=True),
         _chart("importance/mean", "Correction of it", weights, y="weight", only=True),
         _chart(
@@ -211,9 +212,14 @@ def _rounds() -> list[Chart]:
     ]
 
 
-def _age() -> Chart:
+def _age() -> list[Chart]:
     age = [_line("staleness/mean", color=1, smooth=False)]
-    return _chart("staleness/mean", "Updates since sampling", age, y="updates")
+    moved = [_line("staleness/kl", color=1)]
+    about = "What sampled against the policy before the update"
+    return [
+        _chart("staleness/mean", "Updates since sampling", age, y="updates"),
+        _chart("staleness/kl", about, moved, y="nats per token", only=True),
+    ]
 
 
 def _speed() -> list[Chart]:
@@ -221,9 +227,15 @@ def _speed() -> list[Chart]:
         _layer(phase, f"series-{i}", [[f"time/{phase}", 1]], unit=" s")
         for i, phase in enumerate(PHASES, start=1)
     ]
+    beside = [
+        _line(f"time/ahead_{phase}", color=i)
+        for i, phase in enumerate(("generate", "score"), start=1)
+    ]
+    about = "The next step's sampling, beside the training"
     return [
         _chart("tokens_per_second", "Completion tokens", y="tokens per second"),
         _chart("time/…", "Where each step's time goes", phases, y="seconds"),
+        _chart("time/ahead_…", about, beside, y="seconds", only=True),
     ]
 
 

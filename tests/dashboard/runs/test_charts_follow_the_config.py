@@ -21,6 +21,10 @@ from trainer.config import RunConfig
 from trainer.events import PhaseStarted
 
 PENALISED = {"recipe": NUMERIC, "overlong_buffer_tokens": 16}
+ONE_STEP_OFF = {
+    "rollout": {"one_step_off": True},
+    "loss": {"importance_correction": "token_truncate"},
+}
 PHASES = [
     {"name": "sft", "num_steps": 40},
     {"name": "rl", "num_steps": 60, "changes": {"loss": {"kl_coef": 0.01}}},
@@ -102,7 +106,7 @@ def test_preferences_measure_their_reference_without_a_weight() -> None:
 def test_charts_that_few_runs_fill_stay_away_until_then() -> None:
     optional = {title for title, chart in _charts().items() if chart.is_optional}
 
-    assert {"mismatch/…", "importance/mean"} <= optional
+    assert {"mismatch/…", "importance/mean", "time/ahead_…"} <= optional
     assert "reward/mean" not in optional
 
 
@@ -113,6 +117,8 @@ def test_charts_that_few_runs_fill_stay_away_until_then() -> None:
         ("sampling/frac_dropped", {"rollout": {"dynamic_sampling": "drop"}}),
         ("staleness/mean", {"optim": {"minibatches": 4}}),
         ("staleness/mean", {"rollout": {"source": "start"}}),
+        ("staleness/mean", ONE_STEP_OFF),
+        ("staleness/kl", ONE_STEP_OFF),
     ],
 )
 def test_what_cannot_move_has_no_chart(title: str, parts: dict[str, Any]) -> None:
