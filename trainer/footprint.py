@@ -102,6 +102,16 @@ class Footprint:
         return self._each * self._sizes.num_parameters + cache
 
     @property
+    def snapshot(self) -> int:
+        """The copy that is sampled from while the policy is trained.
+
+        It shares what is not trained. Of several processes each has one anyway.
+        """
+        if self._processes > 1:
+            return 0
+        return _FLOAT32 * self._num_adapter or self._each * self._sizes.num_parameters
+
+    @property
     def activations(self) -> int:
         """What the backward pass needs: of every layer, or of one and all inputs.
 

@@ -20,8 +20,8 @@ class MemoryEstimate:
     """Bytes, by what holds them; of each process, where there are several.
 
     Sampling and updating take turns, so the total is what is always held and the
-    larger of the two. Left out: the program itself, CUDA's own (about half a GB), and
-    what an allocator loses between its blocks.
+    larger of the two; one step off it is both. Left out: the program itself, CUDA's own
+    (about half a GB), and what an allocator loses between its blocks.
     """
 
     first_step: int  # of the phase that it is of
@@ -30,6 +30,7 @@ class MemoryEstimate:
     optimizer: int
     reference: int
     engine: int  # vLLM's own copy of the weights, and its cache
+    snapshot: int  # the copy that is sampled from, or sent, while the policy is trained
     gradients: int
     activations: int  # kept for the backward pass of one micro-batch
     logits: int  # of the chunk being computed, and those kept for the backward pass
@@ -37,11 +38,12 @@ class MemoryEstimate:
     sampling: int  # logits of the token being drawn
     sleeping_engine: int  # vLLM, where it gives its memory back for an update
     ppo_critic: int  # what PPO would add for a critic of the policy's size
+    is_one_step_off: bool = False  # it samples and updates at the same time
 
     @property
     def always(self) -> int:
         held = self.weights + self.master_weights + self.optimizer + self.reference
-        return held + self.engine
+        return held + self.engine + self.snapshot
 
     @property
     def while_sampling(self) -> int:
@@ -53,6 +55,8 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
+        if self.is_one_step_off:
+            return self.always + self.while_sampling + self.while_updating
         return self.always + max(self.while_sampling, self.while_updating)
 
 
@@ -79,12 +83,17 @@ def estimate(
     else:
         sizes = dimensions_of(model_config)
     return max(
-        (_of_stage(stage, sizes, on_gpu=on_gpu) for stage in config.stages),
+        (
+            _of_stage(stage, sizes, on_gpu=on_gpu, has_snapshot=config.has_snapshot)
+            for stage in config.stages
+        ),
         key=lambda found: found.total,
     )
 
 
-def _of_stage(stage: Stage, sizes: Dimensions, *, on_gpu: bool) -> MemoryEstimate:
+def _of_stage(
+    stage: Stage, sizes: Dimensions, *, on_gpu: bool, has_snapshot: bool
+) -> MemoryEstimate:
     model = Footprint(sizes, stage, on_gpu=on_gpu)
     # A value head is a single row, so of the embeddings the critic has the input's.
     critic = Footprint(replace(sizes, is_tied=True), stage, on_gpu=on_gpu)
@@ -97,6 +106,7 @@ def _of_stage(stage: Stage, sizes: Dimensions, *, on_gpu: bool) -> MemoryEstimat
         reference=model.reference,
         engine=0 if sleeps else model.engine,
         sleeping_engine=model.engine if sleeps else 0,
+        snapshot=model.snapshot if has_snapshot else 0,
         gradients=model.gradients,
         activations=model.activations,
         logits=model.logits,
@@ -107,4 +117,5 @@ def _of_stage(stage: Stage, sizes: Dimensions, *, on_gpu: bool) -> MemoryEstimat
         + critic.optimizer
         + critic.gradients
         + critic.activations,
+        is_one_step_off=stage.config.rollout.one_step_off,
     )

@@ -36,7 +36,14 @@ def table(config: RunConfig, found: MemoryEstimate) -> str:
         (
             "always",
             found.always,
-            ("weights", "master_weights", "optimizer", "reference", "engine"),
+            (
+                "weights",
+                "master_weights",
+                "optimizer",
+                "reference",
+                "engine",
+                "snapshot",
+            ),
         ),
         (
             "while sampling",

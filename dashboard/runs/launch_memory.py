@@ -20,6 +20,7 @@ ALWAYS = {
     "optimizer": "Optimizer",
     "reference": "Reference",
     "engine": "vLLM's weights and cache",
+    "snapshot": "Copy to sample from meanwhile",
 }
 UPDATING = {
     "gradients": "Gradients",
@@ -123,10 +124,9 @@ def _possible(config: RunConfig, devices: Sequence[Device]) -> list[Device]:
 
 
 def _describe(found: MemoryEstimate, phase: str, devices: Sequence[Device]) -> Memory:
-    is_sampling = found.while_sampling > found.while_updating
-    at_peak, otherwise = (SAMPLING, UPDATING) if is_sampling else (UPDATING, SAMPLING)
+    peak, at_peak, otherwise = _peak(found)
     return Memory(
-        peak="while sampling" if is_sampling else "while updating",
+        peak=peak,
         phase=phase,
         total=found.total,
         parts=tuple(_parts(found, {**ALWAYS, **at_peak})),
@@ -142,6 +142,15 @@ def _describe(found: MemoryEstimate, phase: str, devices: Sequence[Device]) -> M
             if device.memory_bytes
         ),
     )
+
+
+def _peak(found: MemoryEstimate) -> tuple[str, dict[str, str], dict[str, str]]:
+    """When the most is held, what is held then, and what is at other times."""
+    if found.is_one_step_off:
+        return "while sampling and updating at once", UPDATING | SAMPLING, {}
+    if found.while_sampling > found.while_updating:
+        return "while sampling", SAMPLING, UPDATING
+    return "while updating", UPDATING, SAMPLING
 
 
 def _parts(found: MemoryEstimate, titles: dict[str, str]) -> list[MemoryPart]:

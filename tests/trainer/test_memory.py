@@ -366,3 +366,69 @@ def test_a_rollout_server_takes_sampling_elsewhere() -> None:
     found = of(rollout=server)
 
     assert (found.engine, found.kv_cache, found.sampling) == (0, 0, 0)
+
+
+ONE_STEP_OFF = {
+    "rollout": {
+        "prompts_per_step": 4,
+        "group_size": 2,
+        "max_new_tokens": 32,
+        "one_step_off": True,
+    },
+    "loss": {"importance_correction": "token_truncate"},
+}
+
+
+def test_one_step_off_sampling_and_updating_do_not_take_turns() -> None:
+    plain = of()
+
+    found = of(**ONE_STEP_OFF)
+
+    assert found.snapshot == 4 * NUM_TIED
+    assert found.always == plain.always + found.snapshot
+    assert found.while_sampling == plain.while_sampling > 0
+    assert found.total == found.always + found.while_sampling + found.while_updating
+
+
+def test_a_snapshot_of_adapters_is_next_to_nothing() -> None:
+    found = of(**ONE_STEP_OFF, model={"lora_rank": 4, "dtype": "bfloat16"})
+
+    assert found.snapshot == found.gradients
+    assert found.snapshot < found.weights / 4
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"rollout": ONE_STEP_OFF["rollout"] | {"engine": "vllm"}},  # handed over
+        {"rollout": ONE_STEP_OFF["rollout"] | {"source": "start"}},  # never moves
+        {"distributed": {"num_processes": 2}},  # each has a whole copy anyway
+    ],
+)
+def test_a_snapshot_is_where_weights_move_while_they_are_read(
+    parts: dict[str, Any],
+) -> None:
+    found = of(**ONE_STEP_OFF | parts)
+
+    assert found.snapshot == 0
+    assert found.is_one_step_off
+
+
+def test_a_snapshot_is_held_in_phases_too_that_need_none() -> None:
+    tree = config_of(
+        **ONE_STEP_OFF, optim={"num_steps": 2, "micro_batch_tokens": 100}
+    ).model_dump()
+    large = {"one_step_off": False, "group_size": 1_000}
+    tree["phases"] = [
+        {"name": "first", "num_steps": 1},
+        {
+            "name": "then",
+            "num_steps": 1,
+            "changes": {"rollout": large},
+        },
+    ]
+
+    found = estimate(RunConfig.model_validate(tree), LLAMA)
+
+    assert (found.first_step, found.is_one_step_off) == (2, False)
+    assert found.snapshot == 4 * NUM_TIED

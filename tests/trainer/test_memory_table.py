@@ -40,6 +40,7 @@ def test_the_tables_units_are_right() -> None:
         optimizer=1_536 * 2**10,
         reference=0,
         engine=0,
+        snapshot=0,
         gradients=1_023,
         activations=0,
         logits=0,
