@@ -91,6 +91,23 @@ def test_the_bars_parts_follow_one_another_to_its_end(db: None, model: Path) -> 
     assert "Reference" in {part.title for part in parts}
 
 
+def test_one_step_off_all_of_it_is_held_at_once(db: None, model: Path) -> None:
+    config = _config(
+        model,
+        rollout={"one_step_off": True},
+        loss={"importance_correction": "token_truncate"},
+    )
+
+    memory = estimate_memory(config)
+
+    assert memory.peak == "while sampling and updating at once"
+    assert memory.others == ()
+    titles = {part.title for part in memory.parts}
+    assert {"Copy to sample from meanwhile", "Gradients"} <= titles
+    assert "Keys and values of completions" in titles
+    assert sum(part.num_bytes for part in memory.parts) == memory.total
+
+
 LONG = {"rollout": {"max_new_tokens": 4_096}}
 PHASES = [
     {"name": "short", "num_steps": 1},
