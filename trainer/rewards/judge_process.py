@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import resource
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any
+
+from trainer.rewards.answering import questions, send, take_over_stdout
 
 Grade = Callable[[dict[str, Any]], dict[str, Any]]
 # Address space, of which the libraries themselves map about 1 GB.
@@ -18,40 +18,25 @@ _MAX_FILE_BYTES = 64 * 1024**2
 
 def main(library: str) -> int:
     """Answer questions from standard input until it ends."""
-    replies = _take_over_stdout()
+    replies = take_over_stdout()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE_BYTES, _MAX_FILE_BYTES))
     try:
         grade = _load(library)
     except ImportError as error:
-        _send(replies, {"problem": f"The package {library} cannot be used: {error}."})
+        send(replies, {"problem": f"The package {library} cannot be used: {error}."})
         return 1
-    _send(replies, {"problem": None})
-    for line in sys.stdin.buffer:
-        request = json.loads(line)
+    send(replies, {"problem": None})
+    for request in questions():
         # The default action of the alarm ends the process, whatever it is doing,
         # also when nobody is left who waits for the reply.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, request["timeout_seconds"])
         reply = grade(request["question"])
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _send(replies, reply)
+        send(replies, reply)
     return 0
-
-
-def _take_over_stdout() -> int:
-    """Keep the pipe for replies; what a library prints goes nowhere."""
-    replies = os.dup(1)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    return replies
-
-
-def _send(replies: int, reply: dict[str, Any]) -> None:
-    data = json.dumps(reply).encode() + b"\n"
-    while data:
-        data = data[os.write(replies, data) :]
 
 
 def _load(library: str) -> Grade:

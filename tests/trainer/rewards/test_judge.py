@@ -20,14 +20,14 @@ ASK_AND_WAIT = f"""
 import time
 from trainer.rewards import judge
 judge.ask("math_verify", {QUESTION}, timeout_seconds=60)
-print(judge._judges["math_verify"]._process.pid, flush=True)
+print(judge._judges["math_verify"].pid, flush=True)
 time.sleep(60)
 """
 
 
 def judge_pid() -> int:
     ask("math_verify", QUESTION, timeout_seconds=60)
-    return judge._judges["math_verify"]._process.pid
+    return judge._judges["math_verify"].pid
 
 
 def is_running(pid: int) -> bool:

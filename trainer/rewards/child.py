@@ -1,0 +1,128 @@
+"""A process of our own that is asked in lines of JSON, and never outlives the asker.
+
+It gets neither our environment nor our files' handles, and a session of its own: a
+signal to the trainer's process group is for the trainer, which ends its children.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parents[2]
+# A dead process's pipe closes a moment before the kernel tells its exit code.
+_REAP_SECONDS = 5.0
+
+
+class NoReply(Exception):
+    """The process is gone, or its time is up; the text says how, as in "it ended"."""
+
+
+class Child:
+    """A running `python -m MODULE` and its pipes. For one thread at a time."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=tempfile.gettempdir(),
+            env=_environment(),
+            start_new_session=True,
+        )
+        self._received = b""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def write(self, message: dict[str, Any]) -> None:
+        """Send a line.
+
+        Raises:
+            NoReply: nobody is there to read it.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise NoReply(self._how_it_ended()) from None
+
+    def read(self, *, timeout_seconds: float) -> dict[str, Any]:
+        """The next line.
+
+        Raises:
+            NoReply: it did not come in time, or the process is gone.
+        """
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        # poll, because select refuses the high descriptors of a busy web server.
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        deadline = time.monotonic() + timeout_seconds
+        while b"\n" not in self._received:
+            left = deadline - time.monotonic()
+            if left <= 0 or not poll.poll(left * 1_000):
+                raise NoReply(f"it took longer than {timeout_seconds:g} s")
+            part = os.read(descriptor, 65_536)
+            if not part:
+                raise NoReply(self._how_it_ended())
+            self._received += part
+        line, _, self._received = self._received.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def kill(self) -> None:
+        """End it; a thread that waits for its reply learns that it is gone."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """End it, and let go of its pipes."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            # What a dead child did not read is of no use to anyone.
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(_REAP_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "it closed its output"
+        if code < 0:
+            return f"it was ended by {signal.Signals(-code).name}"
+        return f"it ended with exit code {code}"
+
+
+def _environment() -> dict[str, str]:
+    """No secrets: only what Python needs to find the interpreter and this package."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    scratch = str(Path(tempfile.gettempdir()) / f"cohort-judge-{os.getuid()}")
+    return kept | {
+        "PYTHONPATH": str(_ROOT),
+        # Not from the working directory, where anyone on this machine may put files.
+        "PYTHONSAFEPATH": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # reasoning-gym imports matplotlib, which keeps a font cache between starts.
+        "MPLCONFIGDIR": scratch,
+        "MPLBACKEND": "agg",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
