@@ -12,7 +12,13 @@ from trainer.groups import Completion
 from trainer.policy import Policy
 from trainer.prompts import Prompt, PromptRenderer
 from trainer.reference import load_start
-from trainer.rollout.engine import Request, RolloutEngine, SamplingParams
+from trainer.rollout.engine import (
+    OnGroup,
+    Request,
+    RolloutEngine,
+    SamplingParams,
+    ignore,
+)
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.seeding import derive
 from trainer.tokenizers import decode_text
@@ -27,9 +33,13 @@ class CompletionSource(Protocol):
         ...
 
     def complete(
-        self, prompts: Sequence[Prompt], step: int
+        self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
     ) -> list[tuple[Completion, ...]]:
-        """The completions of each prompt, `group_size` of them, in order."""
+        """The completions of each prompt, `group_size` of them, in order.
+
+        `on_group` is told of a prompt's place and completions once they have ended, by
+        a source that has some before others.
+        """
         ...
 
     def sync_weights(self) -> None:
@@ -57,7 +67,7 @@ class EngineSource:
         return self._engine.tokenizer
 
     def complete(
-        self, prompts: Sequence[Prompt], step: int
+        self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
     ) -> list[tuple[Completion, ...]]:
         requests = [
             Request(
@@ -69,7 +79,7 @@ class EngineSource:
             )
             for prompt in prompts
         ]
-        return self._engine.sample(requests, self._params)
+        return self._engine.sample(requests, self._params, on_group=on_group)
 
     def sync_weights(self) -> None:
         self._engine.sync_weights()
@@ -102,7 +112,7 @@ class DatasetSource:
         return self._tokenizer
 
     def complete(
-        self, prompts: Sequence[Prompt], step: int
+        self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
     ) -> list[tuple[Completion, ...]]:
         return [(self._completion(prompt),) for prompt in prompts]
 

@@ -12,7 +12,7 @@ import torch
 from tests.trainer.tiny import config_tree, run_trainer, write_config
 from trainer.drift import Gaps, verdict
 from trainer.groups import Completion
-from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.engine import OnGroup, Request, SamplingParams
 from trainer.rollout.transformers_engine import TransformersEngine
 
 
@@ -105,7 +105,10 @@ def test_an_engine_at_another_temperature_is_found_out(
     sample = TransformersEngine.sample
 
     def warmer(
-        self: TransformersEngine, requests: Sequence[Request], params: SamplingParams
+        self: TransformersEngine,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        **_: OnGroup,
     ) -> list[tuple[Completion, ...]]:
         return sample(self, requests, replace(params, temperature=1.1))
 
@@ -129,7 +132,10 @@ def test_an_engine_that_loses_something_at_each_sync_is_found_out(
     sample = TransformersEngine.sample
 
     def shifted(
-        self: TransformersEngine, requests: Sequence[Request], params: SamplingParams
+        self: TransformersEngine,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        **_: OnGroup,
     ) -> list[tuple[Completion, ...]]:
         return [
             tuple(

@@ -271,3 +271,49 @@ def test_a_completion_that_does_not_fit_alone_is_an_error(
 
     with pytest.raises(torch.OutOfMemoryError):
         sample(policy, requests_of(policy, 2))
+
+
+@pytest.mark.parametrize("max_batch_rows", [512, 10, 3])
+def test_groups_are_told_of_as_they_end(policy: Policy, max_batch_rows: int) -> None:
+    requests = requests_of(policy, 8)
+    engine = TransformersEngine(policy, max_batch_rows=max_batch_rows)
+    params = SamplingParams(max_new_tokens=60, temperature=1.0)
+    told: dict[int, tuple[Completion, ...]] = {}
+
+    def on_group(place: int, completions: tuple[Completion, ...]) -> None:
+        assert place not in told
+        told[place] = completions
+
+    found = engine.sample(requests, params, on_group=on_group)
+
+    assert [told[place] for place in range(len(requests))] == found
+    assert found == engine.sample(requests, params)
+
+
+def test_a_group_is_told_of_while_longer_ones_are_sampled(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = requests_of(policy, 2)[:3]
+    stops = [9, 9, 2, 2, 5, 5]  # tokens of each row; the shortest prompt's come first
+    rows, place = list(range(6)), 0
+
+    def drawn(
+        logits: torch.Tensor, uniform: torch.Tensor, **_: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        nonlocal rows, place
+        rows = [row for row in rows if stops[row] > place]
+        place += 1
+        ids = [policy.eos_ids[0] if stops[row] == place else 5 for row in rows]
+        return torch.tensor(ids), torch.zeros(len(ids))
+
+    monkeypatch.setattr("trainer.rollout.transformers_engine.draw_tokens", drawn)
+    told: list[tuple[str, int]] = []
+    engine = TransformersEngine(policy, max_batch_rows=512)
+
+    engine.sample(
+        requests,
+        SamplingParams(max_new_tokens=60, temperature=1.0),
+        on_group=lambda n, _: told.append((requests[n].prompt.text, place)),
+    )
+
+    assert told == [(TEXTS[0], 2), (TEXTS[2], 5), (TEXTS[1], 9)]

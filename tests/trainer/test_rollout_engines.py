@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,15 +99,45 @@ def test_that_vllm_is_missing_is_told(
     assert 'rollout.engine to "transformers"' in str(error.value)
 
 
+class _Logprobs(dict[int, Any]):
+    def __missing__(self, token: int) -> Any:
+        return SimpleNamespace(logprob=-float(token))
+
+
+LOGPROBS = _Logprobs()
+
+
 class Llm:
     """A vLLM that has a GPU, and writes down what is asked of it."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self._num_asked = 0
+        self._waiting: list[Any] = []
 
-    def generate(self, prompts: list[Any], *_: Any, **options: Any) -> list[Any]:
+    def enqueue(self, prompts: list[Any], *_: Any, **options: Any) -> list[str]:
         self.asked.append("generate")
-        return []
+        first, self._num_asked = self._num_asked, self._num_asked + len(prompts)
+        numbers = range(first, self._num_asked)
+        self._waiting = [
+            SimpleNamespace(
+                request_id=str(number),
+                outputs=[SimpleNamespace(token_ids=(number,), logprobs=[LOGPROBS])],
+            )
+            for number in numbers
+        ]
+        return [f"{number}-a1b2" for number in numbers]
+
+    @property
+    def llm_engine(self) -> Llm:
+        return self
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self._waiting)
+
+    def step(self) -> list[Any]:
+        """The last one ends first."""
+        return [self._waiting.pop()]
 
     def sleep(self, level: int) -> None:
         self.asked.append(f"sleep {level}")
@@ -167,6 +198,22 @@ def test_it_sleeps_between_sampling_and_the_weights_of_the_update(llm: Llm) -> N
         *("wake weights", "reload_weights", "pack", "reset"),
         *("wake kv_cache", "generate"),
     ]
+
+
+def test_each_completion_is_told_of_when_it_ends(llm: Llm) -> None:
+    sampler, told = sampler_of(llm), []
+
+    for _ in range(2):
+        told.clear()
+        found = sampler.sample(
+            [PROMPT] * 3,
+            WARM,
+            eos_ids=(),
+            on_ended=lambda number, sampled: told.append((number, sampled)),
+        )
+
+    assert told == [(2, found[2]), (1, found[1]), (0, found[0])]
+    assert [sampled.token_ids for sampled in found] == [(3,), (4,), (5,)]
 
 
 def test_it_stays_awake_unless_asked_to_sleep(llm: Llm) -> None:

@@ -13,7 +13,7 @@ from trainer.config import RunConfig
 from trainer.groups import Completion
 from trainer.policy import Policy
 from trainer.prompts import Prompt, PromptRenderer, Row
-from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.engine import OnGroup, Request, SamplingParams
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.sources import DatasetSource, EngineSource, make_source
 
@@ -48,7 +48,7 @@ class Recorder:
         self.num_syncs = 0
 
     def sample(
-        self, requests: Sequence[Request], params: SamplingParams
+        self, requests: Sequence[Request], params: SamplingParams, *, on_group: OnGroup
     ) -> list[tuple[Completion, ...]]:
         self.requests, self.params = list(requests), params
         return [() for _ in requests]

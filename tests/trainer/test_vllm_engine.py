@@ -19,6 +19,7 @@ from tests.trainer.vllm_models import (
     stir,
     write_wide_model,
 )
+from trainer.groups import Completion
 from trainer.policy import Policy
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.rollout.transformers_engine import TransformersEngine
@@ -131,6 +132,22 @@ def test_without_being_synchronised_the_old_policy_is_sampled(
     assert largest_gap(policy, requests, after, temperature=0.7) > 0.1
 
 
+def test_groups_are_told_of_as_they_end(policy: Policy, engine: VllmEngine) -> None:
+    requests = requests_of(policy, 3)
+    outputs = kept_outputs(engine)
+    told: dict[int, tuple[Completion, ...]] = {}
+    num_ended: list[int] = []  # completions, each time
+
+    def on_group(place: int, completions: tuple[Completion, ...]) -> None:
+        told[place] = completions
+        num_ended.append(len(outputs))
+
+    found = engine.sample(requests, WARM, on_group=on_group)
+
+    assert [told[place] for place in range(len(requests))] == found
+    assert num_ended[0] < 3 * len(requests) == num_ended[-1]
+
+
 def test_keys_and_values_of_the_old_policy_are_forgotten(
     policy: Policy, engine: VllmEngine
 ) -> None:
@@ -151,15 +168,15 @@ def test_keys_and_values_of_the_old_policy_are_forgotten(
 
 def kept_outputs(engine: VllmEngine) -> list[Any]:
     """vLLM's own outputs, from now on."""
-    llm, outputs = engine._sampler._llm, []
-    generate = type(llm).generate
+    vllm, outputs = engine._sampler._llm.llm_engine, []
+    step = type(vllm).step
 
-    def keeping(*args: Any, **options: Any) -> Any:
-        found = generate(llm, *args, **options)
+    def keeping() -> Any:
+        found = step(vllm)
         outputs.extend(found)
         return found
 
-    llm.generate = keeping
+    vllm.step = keeping
     return outputs
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +36,14 @@ class SamplingParams:
     top_k: int = 0  # 0: any token
 
 
+# Takes the place of a request and its completions, in order.
+OnGroup = Callable[[int, tuple[Completion, ...]], None]
+
+
+def ignore(place: int, completions: tuple[Completion, ...]) -> None:
+    """For whoever wants all groups at the end."""
+
+
 class RolloutEngine(Protocol):
     """Samples completions from the policy as it is now."""
 
@@ -45,12 +53,23 @@ class RolloutEngine(Protocol):
         ...
 
     def sample(
-        self, requests: Sequence[Request], params: SamplingParams
+        self,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        *,
+        on_group: OnGroup = ignore,
     ) -> list[tuple[Completion, ...]]:
         """For each request one completion per seed, in order.
 
         A completion follows from its seed alone: not from what is sampled beside it,
         as far as the engine's arithmetic allows.
+
+        Args:
+            requests: what to sample.
+            params: how.
+            on_group: told of a request once all its completions have ended, while
+                others have not, in the calling thread. An engine that gets all of them
+                at once tells of none.
         """
         ...
 

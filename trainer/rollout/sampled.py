@@ -47,14 +47,15 @@ def as_groups(
     """The completions of each request, of what `seeded_prompts` asked for."""
     each = iter(sampled)
     return [
-        tuple(_completion(next(each), tokenizer, eos_ids) for _ in request.seeds)
+        tuple(as_completion(next(each), tokenizer, eos_ids) for _ in request.seeds)
         for request in requests
     ]
 
 
-def _completion(
+def as_completion(
     sampled: Sampled, tokenizer: PreTrainedTokenizerBase, eos_ids: Sequence[int]
 ) -> Completion:
+    """A completion as the trainer has it, of one that ends with such a token or not."""
     stops = sampled.token_ids[-1] in eos_ids
     # The ending token itself is no part of the text.
     written = sampled.token_ids[:-1] if stops else sampled.token_ids

@@ -16,7 +16,7 @@ from trainer.config import RunConfig
 from trainer.fingerprint import model_fingerprint
 from trainer.groups import Completion
 from trainer.policy import Policy
-from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
 from trainer.rollout.sampled import as_groups, seeded_prompts
 from trainer.rollout.wire import (
     HOLD,
@@ -84,8 +84,13 @@ class VllmServerEngine:
         return self._policy.tokenizer
 
     def sample(
-        self, requests: Sequence[Request], params: SamplingParams
+        self,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        *,
+        on_group: OnGroup = ignore,
     ) -> list[tuple[Completion, ...]]:
+        """One answer has all completions, so `on_group` is told of none."""
         eos_ids = self._policy.eos_ids
 
         def ask() -> tuple[Question, bytes]:

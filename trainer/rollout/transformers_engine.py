@@ -18,9 +18,10 @@ from trainer.failures import is_out_of_memory
 from trainer.groups import Completion
 from trainer.policy import Policy
 from trainer.rollout.cache import join_caches, make_cache
+from trainer.rollout.collecting import Collected
 from trainer.rollout.decoder import make_decoder
 from trainer.rollout.drawing import draw_tokens
-from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
 from trainer.seeding import uniforms
 from trainer.tokenizers import decode_text, first_line
 
@@ -63,37 +64,37 @@ class TransformersEngine:
         """Nothing to do: it holds only what a batch needs, while it samples."""
 
     def sample(
-        self, requests: Sequence[Request], params: SamplingParams
+        self,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        *,
+        on_group: OnGroup = ignore,
     ) -> list[tuple[Completion, ...]]:
-        found: dict[tuple[int, int], Completion] = {}
+        collected = Collected(requests, on_group)
         was_training = self._policy.model.training
         self._policy.model.eval()  # else checkpointing would switch the cache off
         try:
-            while len(found) < sum(len(request.seeds) for request in requests):
-                self._sample_missing(requests, params, found)
+            while not collected.is_complete:
+                self._sample_missing(requests, params, collected)
         finally:
             self._policy.model.train(was_training)
-        return [
-            tuple(found[place, k] for k in range(len(request.seeds)))
-            for place, request in enumerate(requests)
-        ]
+        return collected.groups()
 
     def _sample_missing(
         self,
         requests: Sequence[Request],
         params: SamplingParams,
-        found: dict[tuple[int, int], Completion],
+        collected: Collected,
     ) -> None:
         """Find the rest, or as much as memory bears, and then bear in mind how much."""
-        for rows in _cut(requests, self._max_batch_rows, found):
+        for rows in _cut(requests, self._max_batch_rows, collected.found):
             try:
-                sampled = self._sample_rows(rows, params)
+                self._sample_rows(rows, params, collected)
             except RuntimeError as error:
                 if not is_out_of_memory(error) or len(rows.owners) == 1:
                     raise
                 reason = first_line(error)
             else:
-                found.update(zip(rows.owners, sampled, strict=True))
                 continue
             # Out of the handler the failed batch's tensors are gone with its frames.
             torch.cuda.empty_cache()
@@ -102,7 +103,9 @@ class TransformersEngine:
             return
 
     @torch.inference_mode()
-    def _sample_rows(self, rows: _Rows, params: SamplingParams) -> list[Completion]:
+    def _sample_rows(
+        self, rows: _Rows, params: SamplingParams, collected: Collected
+    ) -> None:
         policy, device = self._policy, self._policy.device
         cache, hidden, padding = self._prefill(rows.requests)
         sizes = torch.tensor([len(request.seeds) for request in rows.requests])
@@ -132,6 +135,7 @@ class TransformersEngine:
                 break
             if num_ended >= decoder.ended_share * len(live):
                 written.settle(live)
+                self._collect(live[ended], written, rows, collected)
                 stay = (~ended).nonzero().squeeze(1)
                 decoder.keep(stay)
                 live, chosen, ended = live[stay], chosen[stay], ended[stay]
@@ -139,7 +143,7 @@ class TransformersEngine:
             hidden = decoder.step(chosen, positions)
             positions = positions + 1
         written.settle(live)
-        return self._completions(written)
+        self._collect(live, written, rows, collected)
 
     def _ends(self, chosen: torch.Tensor) -> torch.Tensor:
         if len(self._eos) == 1:  # isin takes five times as long
@@ -184,30 +188,32 @@ class TransformersEngine:
         )[0]
         return cache, hidden[:, -1]
 
-    def _completions(self, written: _Written) -> list[Completion]:
-        completions = []
-        ends = self._ends(written.tokens)
+    def _collect(
+        self, ended: torch.Tensor, written: _Written, rows: _Rows, collected: Collected
+    ) -> None:
+        """Take in the completions of some rows, which are `ended`."""
+        tokens = written.tokens[ended]
+        ends = self._ends(tokens)
         counts = torch.where(
             ends.any(dim=1), ends.int().argmax(dim=1) + 1, ends.shape[1]
         )
-        for ids, values, stops, count in zip(
-            written.tokens.tolist(),
-            written.logprobs.tolist(),
+        for row, ids, values, stops, count in zip(
+            ended.tolist(),
+            tokens.tolist(),
+            written.logprobs[ended].tolist(),
             ends.any(dim=1).tolist(),
             counts.tolist(),
             strict=True,
         ):
             # The ending token itself is no part of the text.
             text = ids[: count - 1] if stops else ids[:count]
-            completions.append(
-                Completion(
-                    text=decode_text(self._policy.tokenizer, text),
-                    token_ids=tuple(ids[:count]),
-                    logprobs=tuple(values[:count]),
-                    end_reason="stop" if stops else "length",
-                )
+            completion = Completion(
+                text=decode_text(self._policy.tokenizer, text),
+                token_ids=tuple(ids[:count]),
+                logprobs=tuple(values[:count]),
+                end_reason="stop" if stops else "length",
             )
-        return completions
+            collected.add(rows.owners[row], completion)
 
 
 class _Written:

@@ -8,8 +8,9 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.groups import Completion
 from trainer.policy import Policy
-from trainer.rollout.engine import Request, SamplingParams
-from trainer.rollout.sampled import as_groups, seeded_prompts
+from trainer.rollout.collecting import Collected
+from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
+from trainer.rollout.sampled import Sampled, as_completion, seeded_prompts
 from trainer.rollout.vllm_sampler import VllmSampler
 
 
@@ -34,13 +35,28 @@ class VllmEngine:
         return self._policy.tokenizer
 
     def sample(
-        self, requests: Sequence[Request], params: SamplingParams
+        self,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        *,
+        on_group: OnGroup = ignore,
     ) -> list[tuple[Completion, ...]]:
+        collected = Collected(requests, on_group)
         eos_ids = self._policy.eos_ids
-        sampled = self._sampler.sample(
-            seeded_prompts(requests), params, eos_ids=eos_ids
+        owners = [
+            (place, k)
+            for place, request in enumerate(requests)
+            for k in range(len(request.seeds))
+        ]
+
+        def collect(number: int, sampled: Sampled) -> None:
+            completion = as_completion(sampled, self.tokenizer, eos_ids)
+            collected.add(owners[number], completion)
+
+        self._sampler.sample(
+            seeded_prompts(requests), params, eos_ids=eos_ids, on_ended=collect
         )
-        return as_groups(requests, sampled, tokenizer=self.tokenizer, eos_ids=eos_ids)
+        return collected.groups()
 
     def sync_weights(self) -> None:
         if self._swaps:

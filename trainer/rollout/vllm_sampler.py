@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -91,8 +91,12 @@ class VllmSampler:
         params: SamplingParams,
         *,
         eos_ids: Sequence[int],
+        on_ended: Callable[[int, Sampled], None] = lambda _number, _sampled: None,
     ) -> list[Sampled]:
         """A completion for each prompt, with the log-probs it was drawn with.
+
+        `on_ended` is told of a prompt's number and its completion as soon as that has
+        ended, while others have not.
 
         Raises:
             ValueError: a prompt leaves no room for so many new tokens.
@@ -111,13 +115,22 @@ class VllmSampler:
                 "rollout.max_new_tokens."
             )
         self._wake("weights", "kv_cache")
-        outputs = self._llm.generate(
+        ids = self._llm.enqueue(
             [{"prompt_token_ids": list(prompt.token_ids)} for prompt in prompts],
             [self._params(prompt.seed, params, eos_ids) for prompt in prompts],
             use_tqdm=False,
             lora_request=self._lora,
         )
-        return [_sampled(output.outputs[0]) for output in outputs]
+        # Requests are counted; behind its number an id has a word that outputs lack.
+        first = int(ids[0].partition("-")[0])
+        found: dict[int, Sampled] = {}
+        engine = self._llm.llm_engine
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                number = int(output.request_id) - first
+                found[number] = _sampled(output.outputs[0])
+                on_ended(number, found[number])
+        return [found[number] for number in range(len(prompts))]
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Sample with these from now on, and without adapters."""
