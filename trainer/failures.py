@@ -6,6 +6,7 @@ import errno
 
 import torch
 
+from trainer.rewards.workers import ScoringFailed
 from trainer.tokenizers import first_line
 
 
@@ -14,7 +15,7 @@ class Diverged(Exception):
 
 
 def explain(error: BaseException) -> str:
-    """The sentence for the user; ValueErrors and Diverged already are one."""
+    """The sentence for the user; ValueErrors, Diverged and ScoringFailed are one."""
     if isinstance(error, torch.OutOfMemoryError):
         return (
             f"The GPU has no memory left: {first_line(error)} Lower "
@@ -32,7 +33,7 @@ def explain(error: BaseException) -> str:
             f"No space is left on the disk of {place}. Free some and resume from the "
             "last checkpoint."
         )
-    if isinstance(error, ValueError | Diverged):
+    if isinstance(error, ValueError | Diverged | ScoringFailed):
         return str(error)
     return f"{type(error).__name__}: {first_line(error)}"
 

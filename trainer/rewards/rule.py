@@ -39,7 +39,8 @@ class Rule(Generic[P]):
     `score(sample, params)` is a finite number within `bounds(params)`. It raises
     `Unscorable` when the row, not the completion, is at fault, and nothing else,
     whatever the completion holds: completions are untrusted text, parsed and never
-    evaluated. `example_pass` scores the upper bound, `example_fail` less.
+    evaluated. `example_pass` scores the upper bound, `example_fail` less. One that
+    `is_slow` takes longer than a completion's way to another process and back.
     """
 
     kind: str
@@ -50,3 +51,4 @@ class Rule(Generic[P]):
     example_pass: Example
     example_fail: Example
     bounds: Callable[[P], tuple[float, float]] = from_zero_to_one
+    is_slow: bool = False

@@ -103,6 +103,11 @@ def recipe_bounds(recipe: Recipe) -> tuple[float, float]:
     return low, high
 
 
+def is_slow(recipe: Recipe) -> bool:
+    """Whether a rule takes so long that processes of their own are worth it."""
+    return any(RULES[rule.kind].is_slow for rule in recipe.rules)
+
+
 def _explain(rule: RuleSpec, error: ValidationError) -> str:
     """One sentence for the first fault: rule, parameter, value, what is asked for."""
     known = ", ".join(RULES[rule.kind].params_model.model_fields)

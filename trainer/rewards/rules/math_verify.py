@@ -68,4 +68,5 @@ RULE = Rule(
         sample=Sample("Half?", "<answer>$\\frac{2}{4}$</answer>", "1/2")
     ),
     example_fail=Example(sample=Sample("Half?", "<answer>$0.4$</answer>", "1/2")),
+    is_slow=True,
 )

@@ -107,4 +107,5 @@ RULE = Rule(
         sample=Sample("4 + 3 =", "<answer>8</answer>", "7", _COLUMNS),
         params={"task": "chain_sum"},
     ),
+    is_slow=True,
 )

@@ -1,0 +1,288 @@
+"""Scoring in processes of its own: the same scores, and nothing else goes on or on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.rewards.bad_worker import LENGTH, misbehave
+from tests.trainer.rewards.scores import recipe_of
+from tests.trainer.rewards.test_judge import ROOT, is_running, wait_until_gone
+from tests.trainer.waiting import wait_until
+from trainer.rewards import workers as module
+from trainer.rewards.child import Child
+from trainer.rewards.rules import RULES
+from trainer.rewards.sample import Sample
+from trainer.rewards.scoring import score_all
+from trainer.rewards.spec import Recipe, RuleSpec
+from trainer.rewards.workers import ScoringFailed, Workers
+
+SHORT = recipe_of("length", maximum=4)
+TWO = Recipe(
+    rules=(
+        RuleSpec(name="tags", kind="tag_count", weight=0.0),
+        RuleSpec(name="size", kind="length"),
+    )
+)
+TEXTS = ["", "a", "abcdef", "\ud800 half a pair", "<answer>42</answer>", "é\x00\n" * 40]
+SCORE_AND_HANG = """
+import sys
+from trainer.rewards import workers
+from trainer.rewards.child import Child
+from tests.trainer.rewards.scores import recipe_of
+from trainer.rewards.sample import Sample
+workers.Child = lambda _: Child("tests.trainer.rewards.bad_worker")
+pool = workers.Workers(1)
+pool.submit(recipe_of("length"), [Sample("", "fine")], name="row 0").result()
+print(pool._all[0]._child.pid, flush=True)
+hang = Sample("", f"hang {sys.argv[1]}")
+pool.submit(recipe_of("length"), [hang], name="row 0").result()
+"""
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    pool = Workers(2)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def bad(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workers]:
+    """A single worker, of the kind that does what a completion says."""
+    monkeypatch.setattr(
+        module, "Child", lambda _: Child("tests.trainer.rewards.bad_worker")
+    )
+    pool = Workers(1)
+    yield pool
+    pool.close()
+
+
+def samples(*texts: str) -> list[Sample]:
+    return [Sample("a prompt", text) for text in texts]
+
+
+def pid_of(pool: Workers) -> int:
+    (worker,) = pool._all
+    assert worker._child is not None
+    return worker._child.pid
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_every_rule_gives_the_scores_that_it_gives_here(
+    kind: str, workers: Workers
+) -> None:
+    rule = RULES[kind]
+    recipe = Recipe(
+        rules=(
+            RuleSpec(name="a", kind=kind, weight=0.1, params=rule.example_pass.params),
+            RuleSpec(name="b", kind="length", params={"soft_edge": 7}),
+        )
+    )
+    examples = [rule.example_pass.sample, rule.example_fail.sample]
+    several = examples + [
+        replace(examples[0], completion=text, answer=answer)
+        for text in TEXTS
+        for answer in (None, "42")
+    ]
+
+    found = workers.submit(recipe, several, name="row 0").result()
+
+    assert found.scores == score_all(recipe, several)
+    assert found.seconds > 0
+
+
+def test_columns_arrive_as_they_are(workers: Workers) -> None:
+    recipe = recipe_of("equations", target_column="to")
+    several = [Sample("", "1+2=3.", None, {"to": value}) for value in (3, "3", 3.5, [])]
+
+    found = workers.submit(recipe, several, name="row 0").result()
+
+    assert found.scores == score_all(recipe, several)
+    assert found.scores[3].errors  # the row's, in the same words
+
+
+def test_groups_come_back_as_they_were_asked_for(workers: Workers) -> None:
+    groups = [samples(*["a" * (n + k) for k in range(3)]) for n in range(8)]
+
+    futures = [workers.submit(SHORT, group, name="row 0") for group in groups]
+
+    assert [future.result().scores for future in futures] == [
+        score_all(SHORT, group) for group in groups
+    ]
+
+
+def test_any_thread_may_ask(workers: Workers) -> None:
+    found: list[float | None] = []
+
+    def ask() -> None:
+        scored = workers.submit(SHORT, samples("abc"), name="row 0").result()
+        found.append(scored.scores[0].total)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert found == [1.0] * 4
+
+
+def test_a_worker_has_no_torch_no_secrets_and_a_session_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COHORT_SECRET_KEY", "a secret")
+    pool = Workers(1)
+    pool.submit(SHORT, samples("a"), name="row 0").result()
+    pid = pid_of(pool)
+
+    maps = Path(f"/proc/{pid}/maps").read_text()
+    environment = Path(f"/proc/{pid}/environ").read_text()
+
+    assert "torch" not in maps
+    assert "SECRET" not in environment
+    assert os.getpgid(pid) != os.getpgid(0)  # which a supervisor sends SIGTERM to
+    pool.close()
+
+
+def test_what_a_rule_raises_is_raised_here(
+    bad: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RULES, "length", replace(LENGTH, score=misbehave))
+
+    future = bad.submit(SHORT, samples("a", "raise", "b"), name="row 0")
+
+    with pytest.raises(AssertionError, match="length gave nan") as raised:
+        future.result()
+    assert raised.traceback[-1].name == "misbehave"
+    again = bad.submit(SHORT, samples("a", "b"), name="row 0").result()
+    assert [score.total for score in again.scores] == [1.0, 1.0]
+
+
+def test_a_worker_that_died_between_two_groups_is_replaced(bad: Workers) -> None:
+    bad.submit(SHORT, samples("a"), name="row 0").result()
+    pid = pid_of(bad)
+
+    os.kill(pid, signal.SIGKILL)
+    found = bad.submit(SHORT, samples("a", "abcdef"), name="row 0").result()
+
+    assert found.scores == score_all(SHORT, samples("a", "abcdef"))
+    assert pid_of(bad) != pid
+    assert not is_running(pid)
+
+
+def test_a_worker_killed_while_it_scores_costs_no_score(
+    bad: Workers, tmp_path: Path
+) -> None:
+    once = f"die {tmp_path / 'killed'}"
+
+    found = bad.submit(TWO, samples("a", once, "b"), name="row 0").result()
+
+    assert found.scores == score_all(TWO, samples("a", once, "b"))
+
+
+def test_a_completion_that_kills_each_worker_is_named_with_its_rule(
+    bad: Workers,
+) -> None:
+    future = bad.submit(TWO, samples("a", "b", "die"), name="row 7 (line 8)")
+
+    with pytest.raises(ScoringFailed) as failed:
+        future.result()
+
+    text = str(failed.value)
+    assert 'Rule "size" (length) cannot score completion 3 of row 7 (line 8)' in text
+    assert "begins 'die'" in text
+    assert "ended by SIGKILL" in text
+    again = bad.submit(TWO, samples("a"), name="row 8").result()
+    assert again.scores == score_all(TWO, samples("a"))
+
+
+def test_a_completion_that_takes_for_ever_is_named_with_its_rule(
+    bad: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad.submit(SHORT, samples("a"), name="row 0").result()
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.0)
+
+    future = bad.submit(TWO, samples("a", "hang"), name="row 7 (line 8)")
+
+    with pytest.raises(ScoringFailed, match="took longer than 2 s") as failed:
+        future.result()
+    assert 'Rule "size" (length) cannot score completion 2 of row 7' in str(
+        failed.value
+    )
+
+
+def test_that_no_worker_can_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Child", lambda _: Child("tests.trainer.rewards.none"))
+    pool = Workers(1)
+
+    with pytest.raises(ScoringFailed, match=r"not be started: .* exit code 1"):
+        pool.submit(SHORT, samples("a"), name="row 0").result()
+
+    pool.close()
+
+
+def test_workers_that_are_lost_again_and_again_end_the_run(
+    bad: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is lost at a group, none at a rule alone."""
+    ask = module._Worker._ask
+
+    def lose(self: object, recipe: Recipe, *args: object, **options: object) -> None:
+        if len(recipe.rules) == 2:
+            raise module.NoReply("it was ended by SIGKILL")
+        ask(self, recipe, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module._Worker, "_ask", lose)
+
+    with pytest.raises(ScoringFailed, match=r"lost 3 times .*SIGKILL.*num_workers"):
+        bad.submit(TWO, samples("a"), name="row 0").result()
+
+
+def test_closing_ends_whatever_is_being_scored(bad: Workers) -> None:
+    bad.submit(SHORT, samples("a"), name="row 0").result()
+    pid = pid_of(bad)
+    hanging = bad.submit(SHORT, samples("hang"), name="row 0")
+    waiting = bad.submit(SHORT, samples("a"), name="row 1")
+    wait_until(hanging.running)
+
+    bad.close()
+
+    assert not is_running(pid)
+    with pytest.raises(ScoringFailed, match="The run has ended"):
+        hanging.result()
+    with pytest.raises(CancelledError):
+        waiting.result()
+
+
+def test_workers_that_scored_nothing_can_be_closed() -> None:
+    Workers(3).close()
+
+
+def test_a_worker_ends_with_a_trainer_that_is_killed_while_it_scores(
+    tmp_path: Path,
+) -> None:
+    begun = tmp_path / "begun"
+    with subprocess.Popen(
+        [sys.executable, "-c", SCORE_AND_HANG, begun],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    ) as trainer:
+        assert trainer.stdout is not None
+        pid = int(trainer.stdout.readline())
+        wait_until(begun.exists)
+        trainer.kill()
+
+    assert wait_until_gone(pid)
