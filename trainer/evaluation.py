@@ -17,10 +17,11 @@ from trainer.estimates import (
     pass_at_k,
     reported_ks,
 )
-from trainer.groups import Group, is_right, score_groups
+from trainer.groups import Group, is_right
 from trainer.prompts import Prompt
 from trainer.rewards.spec import recipe_bounds
 from trainer.rollout.engine import Request, RolloutEngine, SamplingParams
+from trainer.scorer import HERE, Scorer
 from trainer.seeding import derive
 
 
@@ -31,6 +32,7 @@ def evaluate(
     *,
     name: str,
     world: World = ALONE,
+    scorer: Scorer = HERE,
 ) -> dict[str, float | None]:
     """Sample each held-out prompt, each process its share, and measure what comes out.
 
@@ -49,15 +51,17 @@ def evaluate(
         )
         for prompt in own
     ]
+    scoring = scorer.begin(own, config.reward)
     completions = engine.sample(
         requests,
         SamplingParams(
             max_new_tokens=config.rollout.max_new_tokens,
             temperature=config.evaluation.temperature,
         ),
+        on_group=scoring.add,
     )
     recipe = config.reward.recipe
-    groups = world.join(score_groups(recipe, own, completions))
+    groups = world.join(scoring.finish(completions))
     measured = evaluation_metrics(
         groups, bounds=recipe_bounds(recipe), read_answer=answer_reader(recipe)
     )

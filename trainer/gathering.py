@@ -11,11 +11,11 @@ from typing import Protocol
 from trainer.config import RunConfig
 from trainer.credit import rule_rewards, rule_weights, step_rewards
 from trainer.distributed import ALONE, World
-from trainer.groups import Group, score_groups
+from trainer.groups import Group
 from trainer.overlong import penalise_overlong
 from trainer.prompts import Prompt
+from trainer.scorer import HERE, Scorer
 from trainer.sources import CompletionSource
-from trainer.steps import score_steps
 
 
 class Watch(Protocol):
@@ -33,11 +33,13 @@ class Gathered:
     num_rounds: int
     num_sampled_tokens: int  # of all completions, dropped ones too
     has_signal: bool  # false: nothing differs, the groups are those of round 0
+    scoring_seconds: float  # of this process's share, added up over its workers
 
     @property
     def metrics(self) -> dict[str, float | None]:
-        """What dynamic sampling cost and left out."""
+        """What scoring took, and what dynamic sampling cost and left out."""
         return {
+            "time/score_work": self.scoring_seconds,
             "sampling/num_rounds": float(self.num_rounds),
             "sampling/num_dropped": float(len(self.dropped)),
             "sampling/num_tokens": float(self.num_sampled_tokens),
@@ -53,6 +55,7 @@ def gather(
     step: int,
     watch: Watch,
     world: World = ALONE,
+    scorer: Scorer = HERE,
 ) -> Gathered:
     """Sample and score groups until the step has enough, as `dynamic_sampling` says.
 
@@ -69,7 +72,8 @@ def gather(
             step and round alone, so that a resumed run gathers the same.
         config: of the run or phase.
         step: counted from 1 over the whole run.
-        watch: measures the phases "generate" and "score".
+        watch: measures the phases "generate" and "score", which is what scoring takes
+            longer than generating.
         world: each process samples and scores its share of the prompts. Which one it
             is makes no difference to a completion, and all get all of them.
     """
@@ -79,12 +83,21 @@ def gather(
     dropped: list[Group] = []
     first: list[Group] = []
     num_tokens = num_rounds = 0
+    scoring_seconds = 0.0
     for turn in range(1 + (config.rollout.max_refills if mode == "refill" else 0)):
         missing = wanted - len(kept)
         prompts = prompts_of_round(turn)[: missing if turn else None]
         if missing == 0 or not prompts:
             break
-        own = _sample(source, world.share(prompts), config, step=step, watch=watch)
+        own, seconds = _sample(
+            source,
+            world.share(prompts),
+            config,
+            step=step,
+            watch=watch,
+            scorer=scorer,
+        )
+        scoring_seconds += seconds
         with watch.phase("generate"):  # which is what others are waited for
             groups = world.join(own)
         num_rounds += 1
@@ -102,6 +115,7 @@ def gather(
         num_rounds=num_rounds,
         num_sampled_tokens=num_tokens,
         has_signal=has_signal,
+        scoring_seconds=scoring_seconds,
     )
 
 
@@ -112,15 +126,18 @@ def _sample(
     *,
     step: int,
     watch: Watch,
-) -> list[Group]:
+    scorer: Scorer,
+) -> tuple[list[Group], float]:
+    """The scored groups, and the seconds of scoring; some of it while sampling."""
+    scores_steps = config.advantage.credit == "process"
+    scoring = scorer.begin(
+        prompts, config.reward, tokenizer=source.tokenizer if scores_steps else None
+    )
     with watch.phase("generate"):
-        completions = source.complete(prompts, step)
+        completions = source.complete(prompts, step, on_group=scoring.add)
     with watch.phase("score"):
-        groups = score_groups(config.reward.recipe, prompts, completions)
-        groups = penalise_overlong(groups, config)
-        if config.advantage.credit == "process":
-            groups = score_steps(groups, config.reward, source.tokenizer)
-    return groups
+        groups = penalise_overlong(scoring.finish(completions), config)
+    return groups, scoring.seconds
 
 
 def differs(group: Group, config: RunConfig) -> bool:

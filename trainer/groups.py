@@ -12,8 +12,7 @@ import torch
 from trainer.advantages import group_std
 from trainer.events import EndReason, Signal
 from trainer.prompts import Prompt
-from trainer.rewards.scoring import Sample, Score, score_all
-from trainer.rewards.spec import Recipe
+from trainer.rewards.scoring import Score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,33 +53,6 @@ class Group:
     @property
     def scored_rewards(self) -> list[float]:
         return [score.total for score in self.scores if score.total is not None]
-
-
-def score_groups(
-    recipe: Recipe,
-    prompts: Sequence[Prompt],
-    completions: Sequence[Sequence[Completion]],
-) -> list[Group]:
-    """Score the completions of each prompt by the recipe."""
-    samples = [
-        Sample(
-            prompt=prompt.text,
-            completion=completion.text,
-            answer=prompt.row.answer,
-            columns=prompt.row.columns,
-        )
-        for prompt, members in zip(prompts, completions, strict=True)
-        for completion in members
-    ]
-    scores = iter(score_all(recipe, samples))
-    return [
-        Group(
-            prompt=prompt,
-            completions=tuple(members),
-            scores=tuple(next(scores) for _ in members),
-        )
-        for prompt, members in zip(prompts, completions, strict=True)
-    ]
 
 
 def reward_matrix(groups: Sequence[Group]) -> torch.Tensor:

@@ -120,7 +120,12 @@ def run_evaluation(training: Training, *, step: int) -> None:
         return
     for name, prompts in training.eval_sets.items():
         metrics = evaluate(
-            training.engine, prompts, config, name=name, world=training.world
+            training.engine,
+            prompts,
+            config,
+            name=name,
+            world=training.world,
+            scorer=training.scorer,
         )
         training.log.add(
             Evaluated,

@@ -22,6 +22,7 @@ from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.reference import reference_server
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.engines import make_engine
+from trainer.scorer import HERE, Scorer
 from trainer.seeding import seed_torch
 from trainer.sharding import ShardedPolicy, ShardedPolicyEngine
 from trainer.sources import DatasetSource
@@ -41,7 +42,12 @@ class Place:
 
 
 def prepare(
-    config: RunConfig, place: Place, log: EventLog, *, world: World = ALONE
+    config: RunConfig,
+    place: Place,
+    log: EventLog,
+    *,
+    world: World = ALONE,
+    scorer: Scorer = HERE,
 ) -> Training:
     """Load model and data, as new or as a checkpoint left them.
 
@@ -77,6 +83,7 @@ def prepare(
         done_steps=0 if place.resume_from is None else saved_step(place.resume_from),
         newest_checkpoint=place.resume_from,
         world=world,
+        scorer=scorer,
     )
     _check_phases(training)
     _announce(training, place)

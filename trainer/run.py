@@ -26,6 +26,7 @@ from trainer.log import EventLog, UnwrittenLog, archive_log, newest_epoch
 from trainer.loop import say, train
 from trainer.parent import watch_parent
 from trainer.preparation import Place, prepare
+from trainer.scorer import Scorer
 
 
 class StopSwitch:
@@ -52,8 +53,8 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
         if os.environ.get("RANK", "0") == "0":  # all of them found the same
             sys.stderr.write(f"{error}\n")
         return EXIT_BAD_CONFIG
-    with _output(place, world) as log:
-        code = _run(config, place, log, stop, world)
+    with _output(place, world) as log, Scorer(config.reward.num_workers) as scorer:
+        code = _run(config, place, log, stop, world, scorer)
     if code != EXIT_FAILED:
         world.close()
     return code
@@ -101,10 +102,15 @@ def _place(args: argparse.Namespace) -> Place:
 
 
 def _run(
-    config: RunConfig, place: Place, log: EventLog, stop: StopSwitch, world: World
+    config: RunConfig,
+    place: Place,
+    log: EventLog,
+    stop: StopSwitch,
+    world: World,
+    scorer: Scorer,
 ) -> int:
     try:
-        training = prepare(config, place, log, world=world)
+        training = prepare(config, place, log, world=world, scorer=scorer)
         train(
             training,
             resume_from=place.resume_from,

@@ -70,6 +70,7 @@ def sample_batch(
             step=step,
             watch=watch,
             world=world,
+            scorer=training.scorer,
         ),
     )
 

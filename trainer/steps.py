@@ -1,18 +1,16 @@
-"""Reasoning steps: a completion cut where a pattern says, each part scored."""
+"""Reasoning steps: a completion cut where a pattern says."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
 from transformers import PreTrainedTokenizerBase
 
-from trainer.config import RewardConfig
-from trainer.groups import Completion, Group, StepScore
+from trainer.groups import Completion
 from trainer.rewards.patterns import compile_pattern
-from trainer.rewards.scoring import Sample, score_all
 from trainer.tokenizers import decode_text
 
 
@@ -25,46 +23,6 @@ class Step:
 
     text: str
     end: int
-
-
-def score_steps(
-    groups: Sequence[Group], config: RewardConfig, tokenizer: PreTrainedTokenizerBase
-) -> list[Group]:
-    """The groups with each reasoning step scored by `config.step_recipe`.
-
-    A step is judged alone: the rules see its text in place of the completion's.
-    """
-    recipe = config.step_recipe
-    assert recipe is not None
-    cut = [
-        [
-            cut_steps(each, pattern=config.step_pattern, tokenizer=tokenizer)
-            for each in group.completions
-        ]
-        for group in groups
-    ]
-    samples = [
-        Sample(
-            prompt=group.prompt.text,
-            completion=step.text,
-            answer=group.prompt.row.answer,
-            columns=group.prompt.row.columns,
-        )
-        for group, members in zip(groups, cut, strict=True)
-        for steps in members
-        for step in steps
-    ]
-    scores = iter(score_all(recipe, samples))
-    return [
-        replace(
-            group,
-            step_scores=tuple(
-                tuple(StepScore(step.end, next(scores).total) for step in steps)
-                for steps in members
-            ),
-        )
-        for group, members in zip(groups, cut, strict=True)
-    ]
 
 
 def cut_steps(

@@ -22,6 +22,7 @@ from trainer.prompts import Prompt
 from trainer.recovery import Setbacks
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.scorer import HERE, Scorer
 from trainer.sharding import ShardedPolicy
 from trainer.stages import StageState, enter_stage
 
@@ -45,6 +46,7 @@ class Training:
     done_steps: int
     newest_checkpoint: Path | None  # where a rollback goes back to
     world: World = ALONE
+    scorer: Scorer = HERE
     setbacks: Setbacks = field(default_factory=Setbacks)
     _stage: StageState | None = None
 

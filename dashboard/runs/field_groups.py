@@ -26,6 +26,7 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "reward": (
         ("Overlong completions", ("overlong_buffer_tokens", "overlong_penalty")),
         ("Reasoning steps", ("step_pattern",)),
+        ("Where it is computed", ("num_workers",)),
     ),
     "advantage": (
         (

@@ -86,6 +86,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             {"name": "two", "num_steps": 3, "changes": FROZEN_START},
         ],
     },
+    "scored-by-workers": {"reward": {"num_workers": 2}},
 }
 
 

@@ -14,6 +14,7 @@ from trainer.gathering import Gathered, differs, gather
 from trainer.groups import Completion
 from trainer.metrics import Stopwatch
 from trainer.prompts import DataOrder, Prompt
+from trainer.rollout.engine import OnGroup, ignore
 
 
 class Lengths:
@@ -29,7 +30,7 @@ class Lengths:
         self.asked: list[int] = []
 
     def complete(
-        self, prompts: Sequence[Prompt], step: int
+        self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
     ) -> list[tuple[Completion, ...]]:
         self.asked += [prompt.index for prompt in prompts]
         return [

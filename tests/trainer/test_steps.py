@@ -12,8 +12,9 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.trainer.scored import make_prompt
 from trainer.config import RewardConfig
-from trainer.groups import Completion, score_groups
-from trainer.steps import Step, cut_steps, score_steps
+from trainer.groups import Completion
+from trainer.scorer import HERE
+from trainer.steps import Step, cut_steps
 
 EOS = 1
 
@@ -214,9 +215,12 @@ def test_each_step_is_scored_alone() -> None:
         }
     )
     completions = [(written("a.b.a"), written("b"))]
-    groups = score_groups(config.recipe, [make_prompt()], completions)
 
-    (found,) = score_steps(groups, config, BYTES)
+    prompts = [make_prompt()]
+
+    (found,) = HERE.begin(prompts, config, tokenizer=BYTES).finish(completions)
 
     assert found.step_scores == (((2, 0.0), (4, 1.0), (6, 0.0)), ((2, 1.0),))
-    assert found.scores == groups[0].scores
+    (whole,) = HERE.begin(prompts, config).finish(completions)
+    assert found.scores == whole.scores
+    assert whole.step_scores is None

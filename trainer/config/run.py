@@ -23,7 +23,11 @@ from trainer.config.part import Part
 from trainer.config.phases import Phase
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
 
-_OF_THE_ENGINE = ("engine", "cache_gib", "sleep", "url", "token_file")
+# What is started once, before the first phase.
+_OF_THE_RUN = {
+    "rollout": ("engine", "cache_gib", "sleep", "url", "token_file"),
+    "reward": ("num_workers",),
+}
 
 
 class RunConfig(Part):
@@ -70,7 +74,7 @@ class RunConfig(Part):
                 f"{self.optim.num_steps}. Set it to {total}."
             )
         for phase in self.phases:
-            self._check_engine(phase)
+            self._check_fixed(phase)
             try:
                 self._config_of(phase)
             except ValidationError as error:
@@ -90,14 +94,14 @@ class RunConfig(Part):
                     'keep apart. Use rollout.source = "policy", or "none".'
                 )
 
-    def _check_engine(self, phase: Phase) -> None:
-        """An engine is started once, before the first phase."""
-        fixed = sorted(set(_OF_THE_ENGINE) & set(phase.changes.get("rollout", {})))
-        if fixed:
-            raise ValueError(
-                f'Phase "{phase.name}" cannot change rollout.{fixed[0]}, which belongs '
-                "to the run as a whole. Set it there."
-            )
+    def _check_fixed(self, phase: Phase) -> None:
+        for part, names in _OF_THE_RUN.items():
+            fixed = sorted(set(names) & set(phase.changes.get(part, {})))
+            if fixed:
+                raise ValueError(
+                    f'Phase "{phase.name}" cannot change {part}.{fixed[0]}, which '
+                    "belongs to the run as a whole. Set it there."
+                )
 
     def _config_of(self, phase: Phase) -> RunConfig:
         tree = self.model_dump(exclude={"phases"})

@@ -263,4 +263,15 @@ class RewardConfig(Part):
         description="Regular expression (RE2) that ends a reasoning step.",
     )
 
+    num_workers: int | None = Field(
+        None,
+        ge=0,
+        le=256,
+        title="Scoring processes",
+        description="Processes that score completions while others are sampled; 0: the "
+        "trainer itself does, afterwards. Empty: it does, but slow rules (math_verify, "
+        "reasoning_gym) have one for each core to spare, up to 8.",
+        json_schema_extra=unit("processes"),
+    )
+
     _pattern_compiles = field_validator("step_pattern")(refuse_bad_pattern)

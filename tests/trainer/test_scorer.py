@@ -1,0 +1,282 @@
+"""Groups are scored while others are sampled, and come to the same as afterwards."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.rewards.scores import recipe_of
+from tests.trainer.scored import make_prompt, run_config
+from tests.trainer.test_resume import story
+from tests.trainer.tiny import (
+    config_tree,
+    only,
+    read_events,
+    run_trainer,
+    write_config,
+)
+from trainer.config import RunConfig
+from trainer.evaluation import evaluate
+from trainer.gathering import Gathered, gather
+from trainer.groups import Completion
+from trainer.metrics import Stopwatch
+from trainer.policy import Policy
+from trainer.prompts import Prompt
+from trainer.rewards import workers
+from trainer.rewards.rules import RULES
+from trainer.rewards.sample import Sample
+from trainer.rewards.spec import Recipe
+from trainer.rewards.workers import Scored
+from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
+from trainer.scorer import Scorer, spare_workers
+
+STEPS = {
+    "step_recipe": {
+        "rules": [{"name": "s", "kind": "length", "params": {"minimum": 2}}]
+    },
+    "step_pattern": r"\\.",
+}
+# Every second letter ends a step.
+LETTERS = ["a.b", "abcdef", "", "ab.cd.", "<answer>7</answer>", "."]
+
+
+class Letters:
+    """A source that writes the same each time, and tells of it in another order."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.tokenizer = policy.tokenizer
+        self.told: list[int] = []
+
+    def complete(
+        self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
+    ) -> list[tuple[Completion, ...]]:
+        groups = [
+            tuple(self._write(LETTERS[(prompt.index + k) % 6]) for k in range(3))
+            for prompt in prompts
+        ]
+        for place in self._order(len(groups)):
+            on_group(place, groups[place])
+            self.told.append(place)
+        return groups
+
+    def sync_weights(self) -> None:
+        """Nothing to do."""
+
+    def _order(self, count: int) -> Iterable[int]:
+        return list(range(count))[::-2]  # each second one is told of by nobody
+
+    def _write(self, text: str) -> Completion:
+        ids = tuple(self.tokenizer.convert_tokens_to_ids(list(text)))
+        return Completion(
+            text=text,
+            token_ids=(*ids, 1),
+            logprobs=(-0.5,) * (len(ids) + 1),
+            end_reason="stop",
+        )
+
+
+def gathered(source: Any, scorer: Scorer, config: RunConfig) -> Gathered:
+    prompts = [make_prompt(index, n=index) for index in range(7)]
+    return gather(
+        source, lambda _: prompts, config, step=1, watch=Stopwatch(), scorer=scorer
+    )
+
+
+@pytest.fixture
+def scorer() -> Iterator[Scorer]:
+    with Scorer(2) as scorer:
+        yield scorer
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"reward": {"overlong_buffer_tokens": 4}, "rollout": {"max_new_tokens": 6}},
+        {"reward": STEPS, "advantage": {"credit": "process"}},
+        {"reward": STEPS},  # without use for them
+    ],
+)
+def test_where_groups_are_scored_makes_no_difference(
+    parts: dict[str, Any], policy: Policy, scorer: Scorer
+) -> None:
+    config = run_config("a", "b", weights=[0.1, -2], **parts)
+
+    found = gathered(Letters(policy), scorer, config)
+
+    expected = gathered(Letters(policy), Scorer(0), config)
+    assert found.groups == expected.groups
+    assert (found.groups[0].step_scores is None) == ("advantage" not in parts)
+
+
+def test_another_thread_than_the_first_may_gather(
+    policy: Policy, scorer: Scorer
+) -> None:
+    found: list[Gathered] = []
+    config = run_config()
+    thread = threading.Thread(
+        target=lambda: found.append(gathered(Letters(policy), scorer, config))
+    )
+    thread.start()
+    here = gathered(Letters(policy), scorer, config)
+    thread.join()
+
+    assert found[0].groups == here.groups
+
+
+@pytest.fixture
+def scored(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a worker has scored a group."""
+    event, submit = threading.Event(), workers.Workers.submit
+
+    def submitted(self: workers.Workers, *args: Any, **options: Any) -> Any:
+        future = submit(self, *args, **options)
+        future.add_done_callback(lambda _: event.set())
+        return future
+
+    monkeypatch.setattr(workers.Workers, "submit", submitted)
+    return event
+
+
+class Waiting(Letters):
+    """A source, and an engine, that goes on only when the first group is scored."""
+
+    def __init__(self, policy: Policy, scored: threading.Event) -> None:
+        super().__init__(policy)
+        self._scored = scored
+
+    def sample(
+        self, requests: Sequence[Request], params: SamplingParams, *, on_group: OnGroup
+    ) -> list[tuple[Completion, ...]]:
+        prompts = [request.prompt for request in requests]
+        return self.complete(prompts, 0, on_group=on_group)
+
+    def rest(self) -> None:
+        """Nothing to give back."""
+
+    def _order(self, count: int) -> Iterator[int]:
+        yield 0
+        assert self._scored.wait(60)
+        yield from range(1, count)
+
+
+def test_a_group_is_scored_before_the_last_one_is_sampled(
+    policy: Policy, scored: threading.Event, scorer: Scorer
+) -> None:
+    source = Waiting(policy, scored)
+
+    found = gathered(source, scorer, run_config())
+
+    assert source.told == list(range(7))
+    assert [group.prompt.index for group in found.groups] == list(range(7))
+
+
+def test_evaluation_scores_while_it_samples_too(
+    policy: Policy, scored: threading.Event, scorer: Scorer
+) -> None:
+    config = run_config(evaluation={"samples_per_prompt": 3})
+    prompts = [make_prompt(index) for index in range(7)]
+
+    found = evaluate(
+        Waiting(policy, scored), prompts, config, name="heldout", scorer=scorer
+    )
+
+    scored.set()
+    here = evaluate(Waiting(policy, scored), prompts, config, name="heldout")
+    assert found == here
+
+
+def test_seconds_of_scoring_are_those_of_all_workers(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = Scorer.submit
+
+    def timed(self: Scorer, *args: Any, **options: Any) -> Callable[[], Scored]:
+        result = submit(self, *args, **options)
+        return lambda: Scored(scores=result().scores, seconds=0.25)
+
+    monkeypatch.setattr(Scorer, "submit", timed)
+    config = run_config(reward=STEPS, advantage={"credit": "process"})
+
+    found = gathered(Letters(policy), Scorer(0), config)
+
+    assert found.metrics["time/score_work"] == 7 * 2 * 0.25
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "kinds"),
+    [(None, {"math_verify", "reasoning_gym"}), (0, set()), (1, set(RULES))],
+)
+def test_quick_rules_are_not_worth_a_process(
+    num_workers: int | None, kinds: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: set[str] = set()
+
+    class Sent:
+        result = None
+
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def submit(self, recipe: Recipe, *_: Any, **__: Any) -> Any:
+            sent.add(recipe.rules[0].kind)
+            return self
+
+    monkeypatch.setattr("trainer.scorer.Workers", Sent)
+    scorer = Scorer(num_workers)
+
+    for kind, rule in RULES.items():
+        recipe = recipe_of(kind, **rule.example_pass.params)
+        scorer.submit(recipe, [Sample("", "")], name="row 0")
+
+    assert sent == kinds
+
+
+@pytest.mark.parametrize(
+    ("cores", "processes", "expected"),
+    [(1, 1, 1), (2, 1, 1), (8, 1, 7), (64, 1, 8), (64, 16, 3), (64, 64, 1)],
+)
+def test_cores_are_shared_out_among_the_processes_of_a_run(
+    cores: int, processes: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        os, "sched_getaffinity", lambda _: set(range(cores)), raising=False
+    )
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+
+    assert spare_workers() == expected
+
+
+def test_a_phase_cannot_change_the_number_of_workers() -> None:
+    tree = config_tree(Path("model"), Path("rows.jsonl"))
+    changes = {"reward": {"num_workers": 2}}
+    phases = [{"name": "one", "num_steps": 6, "changes": changes}]
+
+    with pytest.raises(ValueError, match=r"cannot change reward\.num_workers"):
+        RunConfig.model_validate(tree | {"phases": phases})
+
+
+@pytest.mark.parametrize("credit", ["outcome", "process"])
+def test_a_run_with_workers_is_the_run_without(
+    credit: str, model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    told = []
+    for num_workers in (0, 2):
+        reward = STEPS | {"num_workers": num_workers}
+        tree = config_tree(
+            model_folder, rows_path, reward=reward, advantage={"credit": credit}
+        )
+        out = tmp_path / f"out-{num_workers}"
+        config = write_config(tmp_path / f"{num_workers}", tree)
+
+        assert run_trainer("run", config, "--out", out).returncode == 0
+
+        told.append(story(out / "events.jsonl"))
+        (*_, last) = only(read_events(out / "events.jsonl"), "step_finished")
+        assert last["metrics"]["time/score_work"] > 0
+
+    assert told[0] == told[1]

@@ -1,0 +1,190 @@
+"""Scoring the groups of a step, each as soon as its completions have ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from transformers import PreTrainedTokenizerBase
+
+from trainer.config import RewardConfig
+from trainer.groups import Completion, Group, StepScore
+from trainer.prompts import Prompt
+from trainer.rewards.sample import Sample
+from trainer.rewards.scoring import Score, score_all
+from trainer.rewards.spec import Recipe, is_slow
+from trainer.rewards.workers import Scored, Workers
+from trainer.steps import cut_steps
+
+# A worker and math-verify behind it take 95 MB, and 4 ms for a completion: so many
+# score 2,000 a second.
+_MOST_WORKERS = 8
+
+
+class Scorer:
+    """Scores in processes of its own while others are sampled, or in this one after.
+
+    Where a completion is scored changes no score. Any thread may use it.
+    """
+
+    def __init__(self, num_workers: int | None = 0) -> None:
+        """
+        Args:
+            num_workers: processes; None: for slow recipes alone, as many as there are
+                cores to spare, since the others take less time than sending them.
+        """
+        self._only_slow = num_workers is None
+        count = spare_workers() if num_workers is None else num_workers
+        self._workers = Workers(count) if count else None
+
+    def begin(
+        self,
+        prompts: Sequence[Prompt],
+        reward: RewardConfig,
+        *,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> Scoring:
+        """Score what is sampled of some prompts; with a tokenizer, their steps too."""
+        return Scoring(self, prompts, reward, tokenizer)
+
+    def submit(
+        self, recipe: Recipe, samples: Sequence[Sample], *, name: str
+    ) -> Callable[[], Scored]:
+        """Have completions of one prompt scored; to be called for the result."""
+        if self._workers is None or (self._only_slow and not is_slow(recipe)):
+            return partial(_score_here, recipe, samples)
+        return self._workers.submit(recipe, samples, name=name).result
+
+    def close(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+HERE = Scorer()
+
+
+def spare_workers() -> int:
+    """One less than this process's share of the cores, which samples; at least one."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    share = cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return min(max(share - 1, 1), _MOST_WORKERS)
+
+
+class Scoring:
+    """The groups of some prompts on the way to their scores."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        prompts: Sequence[Prompt],
+        reward: RewardConfig,
+        tokenizer: PreTrainedTokenizerBase | None,
+    ) -> None:
+        self._scorer = scorer
+        self._prompts = prompts
+        self._reward = reward
+        self._tokenizer = tokenizer
+        self._scores: dict[int, Callable[[], Scored]] = {}
+        self._steps: dict[int, _Steps] = {}
+        self.seconds = 0.0  # that scoring took, in all processes together
+
+    def add(self, place: int, completions: Sequence[Completion]) -> None:
+        """Begin to score the completions of the prompt in this place."""
+        texts = [completion.text for completion in completions]
+        self._scores[place] = self._submit(place, self._reward.recipe, texts)
+        recipe = self._reward.step_recipe
+        if recipe is not None and self._tokenizer is not None:
+            cut = [
+                cut_steps(
+                    each, pattern=self._reward.step_pattern, tokenizer=self._tokenizer
+                )
+                for each in completions
+            ]
+            texts = [step.text for steps in cut for step in steps]
+            ends = [[step.end for step in steps] for steps in cut]
+            self._steps[place] = _Steps(ends, self._submit(place, recipe, texts))
+
+    def finish(self, completions: Sequence[Sequence[Completion]]) -> list[Group]:
+        """The groups in order, and those that nobody had added.
+
+        Raises:
+            ScoringFailed: a completion cannot be scored.
+        """
+        for place, members in enumerate(completions):
+            if place not in self._scores:
+                self.add(place, members)
+        groups = [
+            Group(
+                prompt=self._prompts[place],
+                completions=tuple(members),
+                scores=tuple(self._result(self._scores[place])),
+            )
+            for place, members in enumerate(completions)
+        ]
+        return [
+            replace(group, step_scores=self._step_scores(self._steps[place]))
+            if place in self._steps
+            else group
+            for place, group in enumerate(groups)
+        ]
+
+    def _submit(
+        self, place: int, recipe: Recipe, texts: Sequence[str]
+    ) -> Callable[[], Scored]:
+        prompt = self._prompts[place]
+        samples = [
+            Sample(
+                prompt=prompt.text,
+                completion=text,
+                answer=prompt.row.answer,
+                columns=prompt.row.columns,
+            )
+            for text in texts
+        ]
+        name = f"row {prompt.index} (line {prompt.index + 1})"
+        return self._scorer.submit(recipe, samples, name=name)
+
+    def _result(self, result: Callable[[], Scored]) -> list[Score]:
+        scored = result()
+        self.seconds += scored.seconds
+        return scored.scores
+
+    def _step_scores(self, steps: _Steps) -> tuple[tuple[StepScore, ...], ...]:
+        scores = iter(self._result(steps.result))
+        return tuple(
+            tuple(StepScore(end, next(scores).total) for end in ends)
+            for ends in steps.ends
+        )
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """A group's reasoning steps: where each ends, and what will be their scores."""
+
+    ends: list[list[int]]
+    result: Callable[[], Scored]
+
+
+def _score_here(recipe: Recipe, samples: Sequence[Sample]) -> Scored:
+    begin = time.perf_counter()
+    scores = score_all(recipe, samples)
+    return Scored(scores=scores, seconds=time.perf_counter() - begin)
