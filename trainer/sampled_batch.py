@@ -52,6 +52,7 @@ def save_batch(folder: Path, batch: SampledBatch) -> None:
         "num_rounds": gathered.num_rounds,
         "num_sampled_tokens": gathered.num_sampled_tokens,
         "has_signal": gathered.has_signal,
+        "scoring_seconds": gathered.scoring_seconds,
         "num_kept": len(gathered.groups),
         "groups": [_tree_of(group) for group in groups],
     }
@@ -82,6 +83,7 @@ def load_batch(folder: Path, prompts: Sequence[Prompt]) -> SampledBatch:
             num_rounds=story["num_rounds"],
             num_sampled_tokens=story["num_sampled_tokens"],
             has_signal=story["has_signal"],
+            scoring_seconds=story["scoring_seconds"],
         ),
     )
 

@@ -65,10 +65,12 @@ def it_is_stuck(rank: int) -> None:
 def sampling_ahead_fails(rank: int) -> None:
     complete = EngineSource.complete
 
-    def sample(self: EngineSource, prompts: Sequence[Any], step: int) -> Any:
+    def sample(
+        self: EngineSource, prompts: Sequence[Any], step: int, **named: Any
+    ) -> Any:
         if step == 3:
             raise ValueError("The sampler fell over.")
-        return complete(self, prompts, step)
+        return complete(self, prompts, step, **named)
 
     if rank == 1:
         EngineSource.complete = sample

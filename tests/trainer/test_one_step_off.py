@@ -153,12 +153,14 @@ def test_training_and_sampling_are_under_way_at_the_same_time(
             assert samples[step + 1].wait(PATIENCE)
         return update(training, *given, **named)
 
-    def sample(self: EngineSource, prompts: Sequence[Any], step: int) -> Any:
+    def sample(
+        self: EngineSource, prompts: Sequence[Any], step: int, **named: Any
+    ) -> Any:
         samples[step].set()
         if step > 1:
             assert trains[step - 1].wait(PATIENCE)
             assert not trains[step].is_set()
-        return complete(self, prompts, step)
+        return complete(self, prompts, step, **named)
 
     monkeypatch.setattr(trainer.step, "run_update", run_update)
     monkeypatch.setattr(EngineSource, "complete", sample)
@@ -183,9 +185,9 @@ def test_waiting_and_what_was_done_meanwhile_are_told_apart(
                 thread.join(PATIENCE)
         return update(*given, **named)
 
-    def sample(*given: Any) -> Any:
+    def sample(*given: Any, **named: Any) -> Any:
         sampled.wait(0.3)  # which nobody ends
-        return complete(*given)
+        return complete(*given, **named)
 
     monkeypatch.setattr(trainer.step, "run_update", run_update)
     monkeypatch.setattr(EngineSource, "complete", sample)

@@ -63,11 +63,13 @@ def break_sampling(
         begun = threading.Event()
         complete, add = EngineSource.complete, trainer.step.add_gradients
 
-        def sample(self: EngineSource, prompts: Sequence[Any], step: int) -> Any:
+        def sample(
+            self: EngineSource, prompts: Sequence[Any], step: int, **named: Any
+        ) -> Any:
             if step == fails:
                 assert begun.wait(PATIENCE)
                 raise error
-            return complete(self, prompts, step)
+            return complete(self, prompts, step, **named)
 
         def add_gradients(*given: Any, **named: Any) -> Any:
             updates.append(len(updates) + 1)

@@ -58,6 +58,7 @@ def batch(prompts: list[Prompt]) -> SampledBatch:
             num_rounds=2,
             num_sampled_tokens=27,
             has_signal=True,
+            scoring_seconds=0.5,
         ),
     )
 
