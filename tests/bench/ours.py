@@ -54,7 +54,8 @@ def _steps(give: Give, work: Work, folder: Path) -> None:
             seconds = time.perf_counter() - begin
             give(
                 _told(
-                    [json.loads(line) for line in events.read().splitlines()],
+                    # other signs that end a line may be in a completion
+                    [json.loads(line) for line in events.read().split("\n") if line],
                     prompt_lengths,
                     seconds=seconds,
                     peak=peak_bytes(work.device),
