@@ -1,14 +1,10 @@
-"""A rollout server over HTTP: who may hold it, what it takes, what it samples from.
-
-Behind it stands a model that samples the sum of its weights, told to no one else.
-"""
+"""A rollout server over HTTP: who may hold it, what it takes, what it samples from."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,109 +12,23 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from tests.trainer.rollout_servers import (
+    WARM,
+    Served,
+    engine_of,
+    sampled_total,
+    total_of,
+)
 from tests.trainer.test_rollout_wire import question_of
 from tests.trainer.tiny import config_tree, run_trainer
 from tests.trainer.vllm_models import cpu_policy, requests_of, stir
 from tests.trainer.waiting import wait_until
-from trainer.adapter_weights import AdapterWeights
 from trainer.config import RunConfig
 from trainer.policy import Policy
-from trainer.rollout.engine import SamplingParams
 from trainer.rollout.engines import make_engine
-from trainer.rollout.sampled import Sampled, SeededPrompt
 from trainer.rollout.server_engine import VllmServerEngine
-from trainer.rollout.vllm_server import RolloutServer
-from trainer.rollout.wire import (
-    HOLD_HEADER,
-    pack_question,
-    pack_weights,
-    read_tensors,
-)
+from trainer.rollout.wire import pack_question, pack_weights, read_tensors
 from trainer.serving.token import read_or_make_token
-
-TOKEN = "0123456789abcdef"
-WARM = SamplingParams(max_new_tokens=5, temperature=0.7)
-VOCABULARY = 37
-
-
-class Summing:
-    """Its log-probs are the sum of the weights it has, so that they tell of them."""
-
-    max_length, lora_rank = 64, 0
-
-    def __init__(self, *, layers: frozenset[str] | None = None) -> None:
-        self.layers = layers  # that may have adapters; None: any, if there is a rank
-        self.loaded: list[str] = []
-        self.total = self.base = 0.0
-        self.fails = False
-
-    def sample(
-        self,
-        prompts: list[SeededPrompt],
-        params: SamplingParams,
-        *,
-        eos_ids: tuple[int, ...],
-    ) -> list[Sampled]:
-        if self.fails:
-            raise RuntimeError("the engine fell over")
-        length = params.max_new_tokens - 1
-        return [
-            Sampled(
-                token_ids=(*([2 + prompt.seed % 7] * length), eos_ids[0]),
-                logprobs=(self.total,) * (length + 1),
-            )
-            for prompt in prompts
-        ]
-
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        self.base = self.total = sum(w.double().sum().item() for _, w in weights)
-        self.loaded.append("weights")
-
-    def can_take(self, names: Iterable[str]) -> bool:
-        return bool(self.lora_rank)
-
-    def load_adapters(self, adapters: AdapterWeights) -> None:
-        own = sum(t.double().sum().item() for _, t in adapters.tensors)
-        self.total = self.base + own
-        self.loaded.append(f"adapters {adapters.rank} {adapters.alpha:g}")
-
-
-class Served:
-    """A server on loopback, in a thread."""
-
-    def __init__(self, *, port: int = 0, limit: int = 2**20) -> None:
-        self.sampler = Summing()
-        self.server = RolloutServer(
-            ("127.0.0.1", port),
-            sampler=self.sampler,
-            fingerprint="print",
-            vocabulary=VOCABULARY,
-            token=TOKEN,
-            max_request_bytes=2**20,
-            max_weights_bytes=limit,
-        )
-        self.port = self.server.server_port
-        self._thread = threading.Thread(target=self.server.serve_forever)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def end(self) -> None:
-        self.server.shutdown()
-        self._thread.join()
-        self.server.server_close()
-
-    def ask(self, path: str, body: bytes = b"", *, word: str = "") -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        headers = {"Authorization": f"Bearer {TOKEN}", HOLD_HEADER: word}
-        try:
-            connection.request("POST", path, body=body, headers=headers)
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
 
 
 @pytest.fixture
@@ -128,26 +38,11 @@ def served() -> Iterator[Served]:
     served.end()
 
 
-def engine_of(policy: Policy, url: str, **options: Any) -> VllmServerEngine:
-    settings = {"token": TOKEN, "fingerprint": "print", "patience_seconds": 5.0}
-    return VllmServerEngine(policy, url, **(settings | options))
-
-
 @pytest.fixture
 def engine(policy: Policy, served: Served) -> Iterator[VllmServerEngine]:
     engine = engine_of(policy, served.url)
     yield engine
     engine.close()
-
-
-def total_of(policy: Policy) -> float:
-    return sum(weight.double().sum().item() for _, weight in policy.weights())
-
-
-def sampled_total(policy: Policy, engine: VllmServerEngine) -> float:
-    groups = engine.sample(requests_of(policy, 2), WARM)
-    (value,) = {value for group in groups for c in group for value in c.logprobs}
-    return value
 
 
 def test_a_completion_comes_back_as_it_was_sampled(
@@ -236,8 +131,10 @@ def test_a_second_run_is_refused_until_the_first_has_ended(
     with pytest.raises(ValueError, match="is held by another run"):
         engine_of(policy, served.url)
 
+    for _ in range(20):
+        first.close()  # which waits until the server has let go
+        first = engine_of(policy, served.url)
     first.close()
-    wait_until(lambda: served.server._holder is None)
     engine_of(policy, served.url).close()
 
 
@@ -245,19 +142,19 @@ def test_a_run_that_begins_does_not_get_the_last_ones_weights(
     policy: Policy, served: Served
 ) -> None:
     engine_of(policy, served.url).close()
-    wait_until(lambda: served.server._holder is None)
+    wait_until(lambda: served.server.holding.is_free)
     held = engine_of(policy, served.url)
-    word, version = held._word, served.server._version
+    word, version = held._servers[0]._word, served.server.holding.version
     held.close()
-    wait_until(lambda: served.server._holder is None)
+    wait_until(lambda: served.server.holding.is_free)
 
-    other = served.server.hold(None)  # nobody is behind it
+    other = served.server.holding.take(None, word=None)  # nobody is behind it
 
     assert other is not None
     question = pack_question(question_of(version=version or 0))
     assert served.ask("/sample", question, word=word)[0] == 423
     assert served.ask("/sample", question, word=other)[0] == 409
-    served.server.release(other)
+    served.server.holding.release(other)
 
 
 def test_a_server_that_was_started_again_is_sent_the_weights(
@@ -355,11 +252,13 @@ def test_only_the_run_that_holds_it_is_answered(
     [
         ("/weights", b"{}", "not safetensors"),
         ("/weights", save({"w": torch.zeros(2**18 - 99)}), "more than this server's"),
-        ("/load", b"{}", "names"),
-        ("/load", b"no json", "Expecting value"),
-        ("/load", json.dumps({"names": ["a"], "rank": 0}).encode(), "and 0 came"),
+        ("/load", b"{}", "no Order: names: Field required"),
+        ("/load", b"no json", "no Order: all: Invalid JSON"),
+        ("/load", b'{"names": ["w"], "rank": "all", "alpha": 1}', "no Order: rank"),
+        ("/load", b'{"names": ["w"], "rank": -1, "alpha": 1}', "no Order: rank"),
         ("/sample", b"", "not safetensors"),
-        ("/places", b"[", "Expecting value"),
+        ("/places", b"[", "no Adapted: all: Invalid JSON"),
+        ("/places", b'{"layers": 3, "rank": 1}', "no Adapted: layers"),
     ],
 )
 def test_what_is_no_question_is_answered_with_a_sentence(
@@ -368,13 +267,66 @@ def test_what_is_no_question_is_answered_with_a_sentence(
     served = Served(limit=2**19)
     engine = engine_of(policy, served.url)
     try:
-        status, reply = served.ask(path, body, word=engine._word)
+        status, reply = served.ask(path, body, word=engine._servers[0]._word)
 
         assert status == 400
         assert words in json.loads(reply)["error"]
+        assert sampled_total(policy, engine) == pytest.approx(total_of(policy))
     finally:
         engine.close()
         served.end()
+
+
+def test_adapters_of_too_high_a_rank_are_sent_merged(
+    model_folder: Path, served: Served
+) -> None:
+    policy = cpu_policy(model_folder, lora_rank=3)
+    served.sampler.lora_rank = 2
+
+    engine = engine_of(policy, served.url)
+
+    assert served.sampler.loaded == ["weights"]
+    engine.close()
+
+
+def test_a_load_that_is_asked_for_again_has_the_weights_sent_again(
+    policy: Policy, served: Served, engine: VllmServerEngine
+) -> None:
+    """As when the answer to the first was lost on the way."""
+    (client,) = engine._servers
+    inner = client.load
+
+    def twice(*args: Any, **options: Any) -> None:
+        del client.load
+        inner(*args, **options)
+        inner(*args, **options)
+
+    client.load = twice
+    stir(policy)
+
+    engine.sync_weights()
+
+    assert sampled_total(policy, engine) == pytest.approx(total_of(policy))
+
+
+def test_a_question_without_a_hold_is_refused_unread(served: Served) -> None:
+    read = []
+    served.server.holding.add_weights = lambda *args: read.append(args)
+
+    assert served.ask("/weights", b"x" * 2**19)[0] == 423
+
+    assert read == []
+
+
+def test_a_server_that_ends_ends_its_engine(policy: Policy) -> None:
+    served = Served()
+    engine = engine_of(policy, served.url)
+
+    served.end()
+
+    assert served.sampler.is_closed
+    assert served.server.holding.take(None, word=None) is None
+    engine.close()
 
 
 def test_a_server_does_not_listen_to_the_world(tmp_path: Path) -> None:

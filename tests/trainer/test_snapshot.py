@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.test_rollout_server import (
+from tests.trainer.rollout_servers import (
     TOKEN,
     WARM,
     Served,
@@ -91,7 +91,7 @@ def test_a_snapshots_adapters_stay_on_while_the_policys_are_off(
 def sent(policy: Policy) -> Iterator[tuple[SnapshotServerEngine, Served]]:
     served = Served()
     engine = SnapshotServerEngine(
-        policy, served.url, token=TOKEN, fingerprint="print", patience_seconds=5.0
+        policy, [served.url], token=TOKEN, fingerprint="print", patience_seconds=5.0
     )
     yield engine, served
     engine.close()

@@ -28,6 +28,7 @@ from tests.trainer.vllm_models import (
 )
 from tests.trainer.waiting import wait_until
 from trainer.fingerprint import model_fingerprint
+from trainer.policy import Policy
 from trainer.rollout.engine import SamplingParams
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.transformers_engine import TransformersEngine
@@ -74,12 +75,31 @@ def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(
-    wide_folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
-    server = Server(wide_folder, tmp_path_factory.mktemp("token") / "token")
+def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("token") / "token"
+
+
+@pytest.fixture(scope="module")
+def server(wide_folder: Path, token_file: Path) -> Iterator[Server]:
+    server = Server(wide_folder, token_file)
     yield server
     server.end()
+
+
+@pytest.fixture(scope="module")
+def other(wide_folder: Path, token_file: Path, server: Server) -> Iterator[Server]:
+    other = Server(wide_folder, token_file)
+    yield other
+    other.end()
+
+
+def engine_of(policy: Policy, folder: Path, *servers: Server) -> VllmServerEngine:
+    return VllmServerEngine(
+        policy,
+        [server.url for server in servers],
+        token=read_token(servers[0].token_file),
+        fingerprint=model_fingerprint(str(folder)),
+    )
 
 
 @pytest.mark.parametrize("lora_rank", [0, 5])
@@ -87,12 +107,7 @@ def test_it_samples_the_policy_of_now(
     wide_folder: Path, server: Server, lora_rank: int
 ) -> None:
     policy = cpu_policy(wide_folder, lora_rank=lora_rank)
-    engine = VllmServerEngine(
-        policy,
-        server.url,
-        token=read_token(server.token_file),
-        fingerprint=model_fingerprint(str(wide_folder)),
-    )
+    engine = engine_of(policy, wide_folder, server)
     requests = requests_of(policy, 4)
     old = engine.sample(requests, WARM)
     stir(policy)
@@ -107,22 +122,42 @@ def test_it_samples_the_policy_of_now(
     assert ids_of(engine.sample(requests, GREEDY)) == ids_of(
         own.sample(requests, GREEDY)
     )
-    assert engine._swaps is (lora_rank > 0)
+    assert engine._servers[0].swaps is (lora_rank > 0)
     engine.close()
 
 
-def test_a_run_goes_on_when_its_server_is_killed_and_started_again(
-    tmp_path: Path, wide_folder: Path, rows_path: Path
+def test_two_servers_sample_what_one_does(
+    wide_folder: Path, server: Server, other: Server
 ) -> None:
-    server = Server(wide_folder, tmp_path / "token")
+    policy = cpu_policy(wide_folder)
+    requests = requests_of(policy, 2)
+    one = engine_of(policy, wide_folder, other)
+    alone = one.sample(requests, GREEDY)
+    one.close()
+    both = engine_of(policy, wide_folder, server, other)
+    assert ids_of(both.sample(requests, GREEDY)) == ids_of(alone)
+    stir(policy)
+
+    both.sync_weights()
+
+    groups = both.sample(requests, WARM)
+    assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
+    own = TransformersEngine(policy, max_batch_rows=64)
+    assert ids_of(both.sample(requests, GREEDY)) == ids_of(own.sample(requests, GREEDY))
+    both.close()
+
+
+def test_a_run_goes_on_when_one_of_its_servers_is_killed_and_started_again(
+    tmp_path: Path, wide_folder: Path, rows_path: Path, server: Server, other: Server
+) -> None:
     tree = config_tree(
         wide_folder,
         rows_path,
         model={"device": "cpu", "dtype": "float32"},
         rollout={
             "engine": "vllm_server",
-            "url": server.url,
-            "token_file": str(tmp_path / "token"),
+            "url": f"{server.url},{other.url}",
+            "token_file": str(other.token_file),
         },
         optim={"num_steps": 30},
         evaluation={"every_steps": 0},
@@ -132,17 +167,17 @@ def test_a_run_goes_on_when_its_server_is_killed_and_started_again(
     log = out / "events.jsonl"
     try:
         wait_until(lambda: log.exists() and '"type":"step_finished"' in log.read_text())
-        os.kill(server.process.pid, signal.SIGKILL)
-        server.process.communicate()
-        server = Server(wide_folder, tmp_path / "token", port=server.port)
+        os.kill(other.process.pid, signal.SIGKILL)
+        other.process.communicate()
+        again = Server(wide_folder, other.token_file, port=other.port)
         said, _ = run.communicate(timeout=120)
     finally:
         run.kill()
         run.communicate()
-        end = server.end()
+        end = again.end()
 
     assert run.returncode == 0, said
-    assert "waiting for the rollout server" in said
+    assert f"waiting for the rollout server at {other.url}" in said
     assert end.endswith("stopped\n")
     steps = only(read_events(log), "step_finished")
     assert len(steps) == 30

@@ -287,10 +287,15 @@ def _sampling(config: RunConfig) -> Iterator[str]:
 
 def _engine(config: RunConfig) -> Iterator[str]:
     rollout = config.rollout
-    if (rollout.engine == "vllm_server") != (rollout.url is not None):
+    if (rollout.engine == "vllm_server") != bool(rollout.urls):
         yield (
             'rollout.engine = "vllm_server" and rollout.url belong together. Set both, '
             "or neither."
+        )
+    if len(set(rollout.urls)) < len(rollout.urls):
+        yield (
+            f'rollout.url = "{rollout.url}" names a server twice, which is held once. '
+            "Name each server once."
         )
     if rollout.engine == "vllm_server" and rollout.token_file is None:
         yield (

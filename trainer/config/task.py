@@ -223,13 +223,19 @@ class RolloutConfig(Part):
     )
     url: str | None = Field(
         None,
-        title="Rollout server",
-        description="Address of a rollout server, such as http://127.0.0.1:8700.",
+        title="Rollout servers",
+        description="Address of a rollout server, such as http://127.0.0.1:8700, or "
+        "of several, with commas between them: they share out each step's prompts.",
     )
     token_file: str | None = Field(
         None,
-        description="File with the token that the rollout server asks for.",
+        description="File with the token that the rollout servers ask for.",
     )
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The rollout servers' addresses, each by itself."""
+        return tuple(url.strip() for url in (self.url or "").split(",") if url.strip())
 
 
 class RewardConfig(Part):

@@ -20,12 +20,14 @@ from trainer.references.wire import (
 from trainer.serving.connection import (
     PATIENCE_SECONDS,
     SLACK_BYTES,
+    Call,
     Connection,
     Kind,
     Refused,
 )
 
 _KIND = Kind(name="reference server", part="reference", command="reference", port=8600)
+_ASK_MODEL = Call(method="GET", path=MODEL)
 
 
 class ServerReference:
@@ -56,10 +58,10 @@ class ServerReference:
 
     def check_model(self) -> None:
         """Refuse a server whose model is not the one that the run starts from."""
-        self._check_reply(self._connection.ask("GET", MODEL))
+        self._check_reply(self._connection.ask(_ASK_MODEL))
 
     def _check_model(self) -> None:
-        self._check_reply(self._connection.try_once("GET", MODEL))
+        self._check_reply(self._connection.try_once(_ASK_MODEL))
 
     def _check_reply(self, reply: bytes) -> None:
         try:
@@ -85,10 +87,12 @@ class ServerReference:
             count = len(micro.places)
             try:
                 reply = self._connection.ask(
-                    "POST",
-                    LOGPROBS,
-                    pack_question(question),
-                    limit=4 * count + SLACK_BYTES,
+                    Call(
+                        method="POST",
+                        path=LOGPROBS,
+                        body=pack_question(question),
+                        limit=4 * count + SLACK_BYTES,
+                    ),
                     # Whatever is there after an absence may have another token or
                     # model; it says so more surely to a question without a body.
                     on_return=self._check_model,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainer.config import RunConfig
 from trainer.policy import Policy
 from trainer.rollout.engine import RolloutEngine
-from trainer.rollout.server_engine import VllmServerEngine, rollout_server
+from trainer.rollout.server_engine import VllmServerEngine, rollout_servers
 from trainer.rollout.snapshot import SnapshotEngine, SnapshotServerEngine
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.rollout.vllm_engine import VllmEngine
@@ -26,7 +26,7 @@ def make_engine(config: RunConfig, policy: Policy) -> RolloutEngine:
             return VllmEngine(policy, VllmSampler(_settings(config, policy)))
         case "vllm_server":
             sent = SnapshotServerEngine if config.has_snapshot else VllmServerEngine
-            return rollout_server(config, policy, sent)
+            return rollout_servers(config, policy, sent)
 
 
 def _settings(config: RunConfig, policy: Policy) -> SamplerSettings:

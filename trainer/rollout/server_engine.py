@@ -1,13 +1,11 @@
-"""Sampling with an engine that another process holds."""
+"""Sampling with engines that other processes hold."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
-from http import HTTPStatus
-from http.client import HTTPResponse
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -17,67 +15,54 @@ from trainer.fingerprint import model_fingerprint
 from trainer.groups import Completion
 from trainer.policy import Policy
 from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
-from trainer.rollout.sampled import as_groups, seeded_prompts
-from trainer.rollout.wire import (
-    HOLD,
-    HOLD_HEADER,
-    LOAD,
-    MODEL,
-    PLACES,
-    SAMPLE,
-    WEIGHTS,
-    Question,
-    answer_bytes,
-    pack_question,
-    pack_weights,
-    unpack_answer,
-)
-from trainer.serving.connection import (
-    PATIENCE_SECONDS,
-    SLACK_BYTES,
-    Away,
-    Connection,
-    Kind,
-    Refused,
-)
+from trainer.rollout.sampled import Sampled, as_groups, seeded_prompts
+from trainer.rollout.server_client import Forgotten, RolloutClient
+from trainer.rollout.wire import pack_weights
+from trainer.serving.connection import PATIENCE_SECONDS
+from trainer.serving.in_parallel import in_parallel
 from trainer.serving.token import read_token
 
-_KIND = Kind(name="rollout server", part="rollout", command="rollout-server", port=8700)
-# A step of long completions takes a server hours, in which it says nothing.
-_SAMPLING_SECONDS = 6 * 3600.0
 # In the middle of a question a server may be started again so often.
 _MAX_JOINS = 3
 
 
 class VllmServerEngine:
-    """Samples from the weights that the server was sent last.
+    """Samples on one server or several, from the weights that all were sent last.
 
-    Waits for a server that is away. One that was started again has lost the weights; it
-    is sent them before it samples.
+    Prompts are dealt out in turn, each with all of its completions. A completion
+    follows from its seed, wherever it is sampled, and comes back in its request's
+    place. Waits for a server that is away. One that was started again has lost the
+    weights; it is sent them before it samples, while the others go on.
 
     Raises:
-        ValueError: from anything: the server stayed away, or refused.
+        ValueError: from anything: a server stayed away, or refused.
     """
 
     def __init__(
         self,
         policy: Policy,
-        url: str,
+        urls: Sequence[str],
         *,
         token: str,
         fingerprint: str,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._policy = policy
-        self._fingerprint = fingerprint
-        self._connection = Connection(
-            url, _KIND, token=token, patience_seconds=patience_seconds
-        )
-        self._held: HTTPResponse | None = None  # while it is open, the server is ours
-        self._word = ""
-        self._swaps = False  # adapters alone are sent
-        self._version = -1
-        self._join()
+        self._servers = [
+            RolloutClient(
+                url,
+                token=token,
+                fingerprint=fingerprint,
+                patience_seconds=patience_seconds,
+            )
+            for url in urls
+        ]
+        self._joining = threading.Lock()
+        try:
+            self._join(self._servers)
+        except BaseException:
+            self.close()  # those that were held already
+            raise
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -90,148 +75,155 @@ class VllmServerEngine:
         *,
         on_group: OnGroup = ignore,
     ) -> list[tuple[Completion, ...]]:
-        """One answer has all completions, so `on_group` is told of none."""
-        eos_ids = self._policy.eos_ids
-
-        def ask() -> tuple[Question, bytes]:
-            question = Question(
-                prompts=seeded_prompts(requests),
-                params=params,
-                eos_ids=eos_ids,
-                version=self._version,
+        """A server answers once, with all completions: `on_group` is told of none."""
+        eos_ids, count = self._policy.eos_ids, len(self._servers)
+        shares = [requests[first::count] for first in range(count)]
+        found = in_parallel(
+            [
+                partial(self._sample_share, server, share, params)
+                for server, share in zip(self._servers, shares, strict=True)
+            ]
+        )
+        groups: list[tuple[Completion, ...]] = [()] * len(requests)
+        for first, (share, sampled) in enumerate(zip(shares, found, strict=True)):
+            groups[first::count] = as_groups(
+                share, sampled, tokenizer=self.tokenizer, eos_ids=eos_ids
             )
-            return question, self._ask(
-                SAMPLE,
-                pack_question(question),
-                limit=answer_bytes(question) + SLACK_BYTES,
-                seconds=_SAMPLING_SECONDS,
-            )
-
-        question, answer = self._rejoining(ask)
-        sampled = unpack_answer(answer, question)
-        return as_groups(requests, sampled, tokenizer=self.tokenizer, eos_ids=eos_ids)
+        return groups
 
     def sync_weights(self) -> None:
-        self._rejoining(self._send_policy)
+        self._join(self._send_policy(self._servers))
 
     def rest(self) -> None:
-        """Nothing to do: its memory is the server's."""
+        """Nothing to do: its memory is the servers'."""
 
     def close(self) -> None:
-        """Let the server be held by another run."""
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        """Let the servers be held by another run."""
+        for server in self._servers:
+            server.close()
 
-    def _rejoining(self, act: Callable[[], Any]) -> Any:
-        """Do something with the server, which may have forgotten this run."""
+    def _sample_share(
+        self, server: RolloutClient, share: Sequence[Request], params: SamplingParams
+    ) -> list[Sampled]:
+        if not share:
+            return []
+        prompts, eos_ids = seeded_prompts(share), self._policy.eos_ids
         for _ in range(_MAX_JOINS):
             try:
-                return act()
-            except Refused as refusal:
-                if refusal.status not in (HTTPStatus.LOCKED, HTTPStatus.CONFLICT):
-                    raise
-            self._join()
-        return act()
+                return server.sample(prompts, params, eos_ids=eos_ids)
+            except Forgotten:
+                with self._joining:  # others may have been forgotten too
+                    self._join([server])
+        raise _restless(server)
 
-    def _join(self) -> None:
-        """Hold the server and send it the policy."""
-        self._check_model()
-        self._hold()
+    def _join(self, servers: Sequence[RolloutClient]) -> None:
+        """Hold these and send them the policy; again those started again meanwhile."""
+        for _ in range(_MAX_JOINS):
+            if not servers:
+                return
+            in_parallel([server.hold for server in servers])
+            servers = self._send_all(servers)
+        if servers:
+            raise _restless(servers[0])
+
+    def _send_all(self, servers: Sequence[RolloutClient]) -> list[RolloutClient]:
+        """Send what servers need that have nothing yet; those that forgot the run."""
         adapters = self._policy.adapter_weights()
-        self._swaps = False
+        lost: list[RolloutClient] = []
         if adapters is not None:
-            layers = json.dumps(sorted(adapters.layers)).encode()
-            reply = self._ask(PLACES, layers)
-            if json.loads(reply)["can_take"]:
-                self._send(self._policy.base_weights(), rank=0, alpha=0.0)
-                self._swaps = True
-        self._send_policy()
-
-    def _check_model(self) -> None:
-        """Refuse a server whose model is not the one that the run starts from."""
-        url = self._connection.url
-        try:
-            found = json.loads(self._connection.ask("GET", MODEL))
-            fingerprint, _ = found["fingerprint"], int(found["max_length"])
-        except Refused:
-            raise
-        except (ValueError, KeyError, TypeError) as error:
-            if not isinstance(error, json.JSONDecodeError | KeyError | TypeError):
-                raise
-            raise ValueError(
-                f"What answers at {url} is no rollout server. Correct rollout.url."
-            ) from None
-        if fingerprint != self._fingerprint:
-            raise ValueError(
-                f"The rollout server at {url} holds another model than the one that "
-                "this run starts from. Start it with --model set to the run's "
-                "model.path."
+            layers, rank = adapters.layers, adapters.rank
+            lost += _reach(servers, lambda s: s.look_for_places(layers, rank=rank))
+            lost += self._send(
+                [s for s in servers if s.swaps and s not in lost],
+                self._policy.base_weights(),
             )
+        return lost + self._send_policy([s for s in servers if s not in lost])
 
-    def _hold(self) -> None:
-        self.close()
-        try:
-            self._held, line = self._connection.open("POST", HOLD)
-        except Away:
-            self._check_model()  # which waits for it
-            self._held, line = self._connection.open("POST", HOLD)
-        except Refused as refusal:
-            if refusal.status != HTTPStatus.LOCKED:
-                raise
-            raise ValueError(
-                f"The rollout server at {self._connection.url} is held by another run. "
-                "Wait for its end, or start a server for this one."
-            ) from None
-        self._word = str(json.loads(line)["hold"])
-
-    def _send_policy(self) -> None:
-        if self._swaps:
+    def _send_policy(self, servers: Sequence[RolloutClient]) -> list[RolloutClient]:
+        """Have them sample the policy of now; those that forgot the run."""
+        lost: list[RolloutClient] = []
+        swapping = [server for server in servers if server.swaps]
+        whole = [server for server in servers if not server.swaps]
+        if swapping:
             adapters = self._policy.adapter_weights()
             assert adapters is not None
-            self._send(adapters.tensors, rank=adapters.rank, alpha=adapters.alpha)
-        else:
-            self._send(self._policy.weights(), rank=0, alpha=0.0)
+            lost += self._send(
+                swapping, adapters.tensors, rank=adapters.rank, alpha=adapters.alpha
+            )
+        if whole:
+            lost += self._send(whole, self._policy.weights())
+        return lost
 
     def _send(
-        self, weights: Iterable[tuple[str, torch.Tensor]], *, rank: int, alpha: float
-    ) -> None:
+        self,
+        servers: Sequence[RolloutClient],
+        weights: Iterable[tuple[str, torch.Tensor]],
+        *,
+        rank: int = 0,
+        alpha: float = 0.0,
+    ) -> list[RolloutClient]:
+        """Send each part to all before the next; those that forgot the run.
+
+        A part is packed once, and is all that is in memory of what is sent.
+        """
         names: list[str] = []
 
-        def named() -> Iterable[tuple[str, torch.Tensor]]:
+        def named() -> Iterator[tuple[str, torch.Tensor]]:
             for name, weight in weights:
                 names.append(name)
                 yield name, weight
 
-        for part in pack_weights(named()):
-            self._ask(WEIGHTS, part)
-        order = {"names": names, "rank": rank, "alpha": alpha}
-        reply = self._ask(LOAD, json.dumps(order).encode())
-        self._version = int(json.loads(reply)["version"])
+        left, lost = list(servers), list[RolloutClient]()
 
-    def _ask(self, path: str, body: bytes, **options: Any) -> bytes:
-        return self._connection.ask(
-            "POST", path, body, headers={HOLD_HEADER: self._word}, **options
-        )
+        def tell(act: Callable[[RolloutClient], None]) -> None:
+            lost.extend(_reach(left, act))
+            left[:] = [server for server in left if server not in lost]
+
+        if left:
+            for part in pack_weights(named()):
+                tell(partial(RolloutClient.add_weights, part=part))
+            tell(lambda server: server.load(names, rank=rank, alpha=alpha))
+        return lost
 
 
-def rollout_server(
+def _reach(
+    servers: Sequence[RolloutClient], act: Callable[[RolloutClient], None]
+) -> list[RolloutClient]:
+    """Do something with each at the same time; those that forgot the run."""
+
+    def is_lost(server: RolloutClient) -> bool:
+        try:
+            act(server)
+        except Forgotten:
+            return True
+        return False
+
+    lost = in_parallel([partial(is_lost, server) for server in servers])
+    return [server for server, gone in zip(servers, lost, strict=True) if gone]
+
+
+def _restless(server: RolloutClient) -> ValueError:
+    return ValueError(
+        f"The rollout server at {server.url} forgot this run {_MAX_JOINS} times in one "
+        "question. Look at what it said when it ended, and resume the run."
+    )
+
+
+def rollout_servers(
     config: RunConfig,
     policy: Policy,
     engine: type[VllmServerEngine] = VllmServerEngine,
 ) -> VllmServerEngine:
-    """The server that `config.rollout` names, with the policy's weights.
+    """The servers that `config.rollout` names, with the policy's weights.
 
     Raises:
-        ValueError: it is not there, holds another model, or another run holds it.
+        ValueError: one is not there, holds another model, or another run holds it.
     """
-    url, token_file = config.rollout.url, config.rollout.token_file
-    assert url is not None
-    assert token_file is not None
+    assert config.rollout.token_file is not None
     return engine(
         policy,
-        url,
-        token=read_token(Path(token_file)),
+        config.rollout.urls,
+        token=read_token(Path(config.rollout.token_file)),
         fingerprint=model_fingerprint(
             config.model.path, revision=config.model.revision
         ),

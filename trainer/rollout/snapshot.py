@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -42,15 +43,15 @@ class SnapshotEngine(TransformersEngine):
 
 
 class SnapshotServerEngine(VllmServerEngine):
-    """Sends its server a snapshot.
+    """Sends its servers a snapshot.
 
     A server that was started again in the middle of sampling is sent the weights that
     it sampled with, not those that are being trained by then.
     """
 
-    def __init__(self, policy: Policy, url: str, **options: Any) -> None:
+    def __init__(self, policy: Policy, urls: Sequence[str], **options: Any) -> None:
         self._snapshot = Snapshot(policy)
-        super().__init__(self._snapshot.policy, url, **options)
+        super().__init__(self._snapshot.policy, urls, **options)
 
     def sync_weights(self) -> None:
         self._snapshot.take()

@@ -7,9 +7,6 @@ when the run ends, however it ends.
 from __future__ import annotations
 
 import json
-import secrets
-import socket
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
@@ -19,22 +16,27 @@ import torch
 
 from trainer.adapter_weights import AdapterWeights
 from trainer.failures import explain
+from trainer.rollout import wire
 from trainer.rollout.engine import SamplingParams
+from trainer.rollout.hold import Hold, Incomplete, NotHeld
 from trainer.rollout.sampled import Sampled, SeededPrompt
 from trainer.rollout.wire import (
-    HOLD,
     HOLD_HEADER,
     LOAD,
     MODEL,
     PLACES,
     SAMPLE,
     WEIGHTS,
+    Adapted,
+    Order,
     pack_answer,
     read_tensors,
     unpack_question,
 )
 from trainer.serving.door import BINARY, Door, ModelServer
+from trainer.serving.silence import notice_silence
 
+_LOCKED = (HTTPStatus.LOCKED, "This run does not hold the server.")
 _Result = TypeVar("_Result")
 
 
@@ -58,6 +60,8 @@ class Sampler(Protocol):
 
     def load_adapters(self, adapters: AdapterWeights) -> None: ...
 
+    def close(self) -> None: ...
+
 
 class Broken(Exception):
     """The engine failed halfway; what it would sample from is not known."""
@@ -79,16 +83,10 @@ class RolloutServer(ModelServer):
     ) -> None:
         self.vocabulary = vocabulary
         self.fingerprint = fingerprint
-        self.max_weights_bytes = max_weights_bytes
+        self.holding = Hold(max_bytes=max_weights_bytes)
         self._sampler = sampler
         self._turns = ThreadPoolExecutor(1, thread_name_prefix="sampler")
         self._fault: str | None = None
-        self._lock = threading.Lock()
-        self._holder: tuple[str, socket.socket] | None = None
-        self._parts: dict[str, torch.Tensor] = {}
-        self._version: int | None = None
-        # Versions of two lives of a server are not mistaken for one another.
-        self._last_version = secrets.randbelow(2**48)
         super().__init__(
             address, _Door, token=token, max_request_bytes=max_request_bytes
         )
@@ -101,68 +99,35 @@ class RolloutServer(ModelServer):
             "lora_rank": self._sampler.lora_rank,
         }
 
-    def hold(self, connection: socket.socket) -> str | None:
-        """A word for the run behind a connection; None while another run is there."""
-        with self._lock:
-            if self._holder is not None:
-                return None
-            self._holder = (secrets.token_urlsafe(16), connection)
-            self._parts, self._version = {}, None
-            return self._holder[0]
-
-    def release(self, word: str) -> None:
-        with self._lock:
-            if self._holder is not None and self._holder[0] == word:
-                self._holder, self._parts = None, {}
-
-    def is_held_by(self, word: str | None) -> bool:
-        with self._lock:
-            return self._holder is not None and self._holder[0] == word
-
-    def add_weights(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Keep some weights until all are there.
-
-        Raises:
-            ValueError: they are more than the model has.
-        """
-        with self._lock:
-            parts = self._parts | tensors
-            size = sum(tensor.nbytes for tensor in parts.values())
-            if size > self.max_weights_bytes:
-                raise ValueError(
-                    f"{size} bytes are more than this server's model has weights."
-                )
-            self._parts = parts
-
-    def load(self, order: dict[str, Any]) -> int:
+    def load(self, word: str | None, order: Order) -> int:
         """Sample with the weights that came; the version that they have from now on.
 
         Raises:
-            ValueError: they are not all there.
+            NotHeld: the word is not the holder's.
+            Incomplete: they are not all there.
             Broken: the engine failed.
         """
-        with self._lock:
-            parts, self._parts = self._parts, {}
-            if not parts or sorted(parts) != sorted(order["names"]):
-                raise ValueError(
-                    f"{len(order['names'])} weights were announced, and {len(parts)} "
-                    "came. Send them again."
-                )
-            self._version = None
-        if order["rank"]:
-            adapters = AdapterWeights(
-                tensors=tuple(parts.items()), rank=order["rank"], alpha=order["alpha"]
-            )
-            self._in_turn(lambda: self._sampler.load_adapters(adapters))
-        else:
-            self._in_turn(lambda: self._sampler.load_weights(iter(parts.items())))
-        with self._lock:
-            self._last_version += 1
-            self._version = self._last_version
-            return self._version
+        parts = self.holding.collect_weights(word, order.names)
 
-    def can_take(self, names: list[str]) -> bool:
-        return self._in_turn(lambda: self._sampler.can_take(names))
+        def load() -> None:
+            # looked at in turn, so that another run's weights stay
+            self.holding.check(word)
+            if order.rank:
+                tensors = tuple(parts.items())
+                self._sampler.load_adapters(
+                    AdapterWeights(tensors=tensors, rank=order.rank, alpha=order.alpha)
+                )
+            else:
+                self._sampler.load_weights(iter(parts.items()))
+
+        self._in_turn(load)
+        return self.holding.next_version(word)
+
+    def can_take(self, adapters: Adapted) -> bool:
+        """Whether adapters like these are sampled with beside the weights."""
+        if adapters.rank > self._sampler.lora_rank:
+            return False
+        return self._in_turn(lambda: self._sampler.can_take(adapters.layers))
 
     def sample(self, body: bytes) -> bytes | None:
         """The answer to a question; None when it asks for other weights.
@@ -182,7 +147,7 @@ class RolloutServer(ModelServer):
 
         def sampled() -> list[Sampled] | None:
             # looked at in turn, so that no loading comes between
-            if question.version != self._version:
+            if question.version != self.holding.version:
                 return None
             return self._sampler.sample(
                 list(question.prompts), question.params, eos_ids=question.eos_ids
@@ -192,11 +157,10 @@ class RolloutServer(ModelServer):
         return None if found is None else pack_answer(found, version=question.version)
 
     def server_close(self) -> None:
-        with self._lock:
-            if self._holder is not None:
-                self._holder[1].shutdown(socket.SHUT_RDWR)
+        self.holding.close()
         super().server_close()
         self._turns.shutdown()
+        self._sampler.close()
 
     def _in_turn(self, act: Callable[[], _Result]) -> _Result:
         """Do something with the engine, in its thread, after what came before."""
@@ -206,6 +170,8 @@ class RolloutServer(ModelServer):
                 raise Broken(self._fault)
             try:
                 return act()
+            except NotHeld:
+                raise  # nothing was done to the engine
             except Exception as error:
                 self._fault = explain(error)
                 raise Broken(self._fault) from error
@@ -223,39 +189,57 @@ class _Door(Door):
         else:
             self.refuse_page()
 
+    def objection(self) -> tuple[HTTPStatus, str] | None:
+        if self.path in (WEIGHTS, LOAD, PLACES, SAMPLE):
+            try:
+                self.server.holding.check(self.headers.get(HOLD_HEADER))
+            except NotHeld:
+                return _LOCKED
+        return None
+
     def answer_post(self, body: bytes) -> None:
-        if self.path == HOLD:
-            return self._hold()
-        if self.path not in (WEIGHTS, LOAD, PLACES, SAMPLE):
-            return self.refuse_page()
-        if not self.server.is_held_by(self.headers.get(HOLD_HEADER)):
-            return self.refuse(HTTPStatus.LOCKED, "This run does not hold the server.")
         try:
-            return self._answer(body)
+            self._answer(body)
+        except NotHeld:
+            self.refuse(*_LOCKED)
+        except Incomplete as error:
+            self.refuse(HTTPStatus.CONFLICT, str(error))
         except Broken as error:
-            return self.refuse(
+            self.refuse(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 f"its engine failed: {error} Start it again.",
             )
         except (ValueError, KeyError, TypeError) as error:
-            return self.refuse(HTTPStatus.BAD_REQUEST, explain(error))
+            self.refuse(HTTPStatus.BAD_REQUEST, explain(error))
 
     def _answer(self, body: bytes) -> None:
-        server = self.server
-        if self.path == WEIGHTS:
-            server.add_weights(read_tensors(body))
-            self.reply(HTTPStatus.OK, {})
-        elif self.path == PLACES:
-            self.reply(HTTPStatus.OK, {"can_take": server.can_take(json.loads(body))})
-        elif self.path == LOAD:
-            self.reply(HTTPStatus.OK, {"version": server.load(json.loads(body))})
-        elif (answer := server.sample(body)) is None:
-            self.refuse(HTTPStatus.CONFLICT, "This server has other weights now.")
-        else:
-            self.send(HTTPStatus.OK, BINARY, answer)
+        server, word = self.server, self.headers.get(HOLD_HEADER)
+        match self.path:
+            case wire.HOLD:
+                self._hold(word)
+            case wire.WEIGHTS:
+                server.holding.add_weights(word, read_tensors(body))
+                self.reply(HTTPStatus.OK, {})
+            case wire.PLACES:
+                self.reply(
+                    HTTPStatus.OK, {"can_take": server.can_take(Adapted.read(body))}
+                )
+            case wire.LOAD:
+                self.reply(
+                    HTTPStatus.OK, {"version": server.load(word, Order.read(body))}
+                )
+            case wire.SAMPLE:
+                if (answer := server.sample(body)) is None:
+                    self.refuse(
+                        HTTPStatus.CONFLICT, "This server has other weights now."
+                    )
+                else:
+                    self.send(HTTPStatus.OK, BINARY, answer)
+            case _:
+                self.refuse_page()
 
-    def _hold(self) -> None:
-        word = self.server.hold(self.connection)
+    def _hold(self, old_word: str | None) -> None:
+        word = self.server.holding.take(self.connection, word=old_word)
         if word is None:
             return self.refuse(HTTPStatus.LOCKED, "Another run holds this server.")
         try:
@@ -264,10 +248,10 @@ class _Door(Door):
             self.wfile.write(json.dumps({"hold": word}).encode() + b"\n")
             self.wfile.flush()
             self.connection.settimeout(None)
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            notice_silence(self.connection)
             while self.rfile.read(1):  # until the other end is gone
                 pass
         except OSError:
             pass  # gone in another way
         finally:
-            self.server.release(word)
+            self.server.holding.release(word)

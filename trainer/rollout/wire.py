@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from trainer.rollout.engine import SamplingParams
 from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.weight_parts import in_parts
 
 MODEL, HOLD, PLACES = "/model", "/hold", "/places"
 WEIGHTS, LOAD, SAMPLE = "/weights", "/load", "/sample"
@@ -28,6 +31,42 @@ class Question:
     params: SamplingParams
     eos_ids: tuple[int, ...]
     version: int
+
+
+class Message(BaseModel):
+    """What is said in JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def pack(self) -> bytes:
+        return self.model_dump_json().encode()
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """ValueError where a body says something else."""
+        try:
+            return cls.model_validate_json(body)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            where = ".".join(str(part) for part in fault["loc"])
+            raise ValueError(
+                f"The body is no {cls.__name__}: {where or 'all'}: {fault['msg']}"
+            ) from None
+
+
+class Order(Message):
+    """What the weights that were sent are: all of a model's, or adapters of a rank."""
+
+    names: tuple[str, ...]
+    rank: int = Field(ge=0)  # 0: whole weights
+    alpha: float
+
+
+class Adapted(Message):
+    """Adapters that a run would send by themselves."""
+
+    layers: tuple[str, ...]
+    rank: int = Field(ge=1)
 
 
 def pack_question(question: Question) -> bytes:
@@ -159,17 +198,9 @@ def answer_bytes(question: Question) -> int:
 
 def pack_weights(weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[bytes]:
     """Bodies of about 64 MiB; a larger weight has one of its own."""
-    part: dict[str, torch.Tensor] = {}
-    size = 0
-    for name, weight in weights:
-        if part and size + weight.nbytes > _PART_BYTES:
-            yield save(part)
-            part, size = {}, 0
-        # a copy, as safetensors refuses weights that share their memory
-        part[name] = weight.detach().to("cpu", copy=True).contiguous()
-        size += weight.nbytes
-    if part:
-        yield save(part)
+    for part in in_parts(weights, num_bytes=_PART_BYTES):
+        # copies, as safetensors refuses weights that share their memory
+        yield save({n: w.detach().to("cpu", copy=True).contiguous() for n, w in part})
 
 
 def read_tensors(body: bytes) -> dict[str, torch.Tensor]:

@@ -8,17 +8,24 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from trainer.serving.addresses import is_private
 from trainer.serving.door import BINARY
+from trainer.serving.silence import notice_silence
+
+_Result = TypeVar("_Result")
+
 
 # A server that was restarted needs minutes to load a large model.
 PATIENCE_SECONDS = 600.0
 REQUEST_SECONDS = 300.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 15.0
+_FAREWELL_SECONDS = 5.0
 # safetensors' own header, and the sentences of refusals
 SLACK_BYTES = 65_536
 
@@ -48,6 +55,40 @@ class Kind:
     port: int  # that it usually has
 
 
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What is asked of a server.
+
+    >>> Call(method="GET", path="/model")
+    """
+
+    method: str
+    path: str
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    limit: int = SLACK_BYTES  # bytes that the answer has at most
+    seconds: float = REQUEST_SECONDS  # without a byte: the server counts as away
+
+
+class OpenAnswer:
+    """The first line of an answer that goes on until this end closes it."""
+
+    def __init__(
+        self, line: bytes, response: http.client.HTTPResponse, stream: socket.socket
+    ) -> None:
+        self.line = line
+        self._response = response
+        self._stream = stream
+
+    def close(self) -> None:
+        """End it, and wait until the server has noticed, unless it is gone."""
+        with suppress(OSError, http.client.HTTPException):
+            self._stream.settimeout(_FAREWELL_SECONDS)
+            self._stream.shutdown(socket.SHUT_WR)
+            self._response.read()
+        self._response.close()
+
+
 class Connection:
     """Asks one server.
 
@@ -74,33 +115,75 @@ class Connection:
             **(headers or {}),
         }
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: bytes = b"",
-        *,
-        limit: int = SLACK_BYTES,
-        headers: Mapping[str, str] | None = None,
-        seconds: float = REQUEST_SECONDS,
-        on_return: Callable[[], None] | None = None,
-    ) -> bytes:
+    def ask(self, call: Call, *, on_return: Callable[[], None] | None = None) -> bytes:
         """The answer of a server that is waited for.
 
         Args:
-            limit: bytes that the answer has at most.
-            seconds: without a byte, after which the server counts as away.
+            call: what is asked.
             on_return: called before the question is asked again: whatever is there now
                 may be another server.
         """
+        return self._waiting(lambda: self.try_once(call), on_return)
+
+    def open(self, call: Call) -> OpenAnswer:
+        """An answer that stays open; the server is waited for."""
+        return self._waiting(lambda: self._open_once(call))
+
+    def try_once(self, call: Call) -> bytes:
+        """The answer of a server that must be there.
+
+        Raises:
+            Away: it is not.
+        """
+        connection = self._connect(call.seconds)
+        try:
+            response = self._request(connection, call)
+            reply = response.read(call.limit + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise Away(_reason(error)) from None
+        finally:
+            connection.close()
+        if response.length:  # more was promised than came, or than was read
+            if len(reply) > call.limit:
+                raise ValueError(
+                    f"The answer of {self.url} is larger than {call.limit} bytes. "
+                    f"Correct {self.kind.part}.url."
+                )
+            raise Away("it went away in the middle of an answer")
+        self._check(response.status, reply)
+        return reply
+
+    def _open_once(self, call: Call) -> OpenAnswer:
+        connection = self._connect(call.seconds)
+        stream: socket.socket = connection.sock  # which the response takes over
+        try:
+            response = self._request(connection, call)
+            line = response.readline(call.limit)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise Away(_reason(error)) from None
+        if response.status != HTTPStatus.OK:
+            response.close()  # which has the socket, as it ends with the answer
+        self._check(response.status, line)
+        return OpenAnswer(line, response, stream)
+
+    def _request(
+        self, connection: http.client.HTTPConnection, call: Call
+    ) -> http.client.HTTPResponse:
+        headers = {**self._headers, **call.headers}
+        connection.request(call.method, call.path, body=call.body, headers=headers)
+        return connection.getresponse()
+
+    def _waiting(
+        self, act: Callable[[], _Result], on_return: Callable[[], None] | None = None
+    ) -> _Result:
+        """What comes of an act, which is repeated while the server is away."""
         pause, started = _FIRST_PAUSE_SECONDS, time.monotonic()
         while True:
             try:
                 if pause > _FIRST_PAUSE_SECONDS and on_return is not None:
                     on_return()
-                return self.try_once(
-                    method, path, body, limit=limit, headers=headers, seconds=seconds
-                )
+                return act()
             except Away as reason:
                 waited = time.monotonic() - started
                 if waited + pause > self._patience_seconds:
@@ -114,61 +197,6 @@ class Connection:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def try_once(
-        self,
-        method: str,
-        path: str,
-        body: bytes = b"",
-        *,
-        limit: int = SLACK_BYTES,
-        headers: Mapping[str, str] | None = None,
-        seconds: float = REQUEST_SECONDS,
-    ) -> bytes:
-        """The answer of a server that must be there.
-
-        Raises:
-            Away: it is not.
-        """
-        connection = self._connect(seconds)
-        try:
-            connection.request(
-                method, path, body=body, headers={**self._headers, **(headers or {})}
-            )
-            response = connection.getresponse()
-            reply = response.read(limit + 1)
-        except (OSError, http.client.HTTPException) as error:
-            raise Away(_reason(error)) from None
-        finally:
-            connection.close()
-        if response.length:  # more was promised than came, or than was read
-            if len(reply) > limit:
-                raise ValueError(
-                    f"The answer of {self.url} is larger than {limit} bytes. Correct "
-                    f"{self.kind.part}.url."
-                )
-            raise Away("it went away in the middle of an answer")
-        self._check(response.status, reply)
-        return reply
-
-    def open(self, method: str, path: str) -> tuple[http.client.HTTPResponse, bytes]:
-        """An answer that stays open, and its first line.
-
-        Raises:
-            Away: the server is not there.
-        """
-        connection = self._connect(REQUEST_SECONDS)
-        try:
-            connection.request(method, path, body=b"", headers=self._headers)
-            response = connection.getresponse()
-            line = response.readline(SLACK_BYTES)
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise Away(_reason(error)) from None
-        if response.status != HTTPStatus.OK:
-            connection.close()
-        self._check(response.status, line)
-        return response, line
-
     def _connect(self, seconds: float) -> http.client.HTTPConnection:
         kind = (
             http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
@@ -178,8 +206,7 @@ class Connection:
             connection.connect()
         except OSError as error:
             raise Away(_reason(error)) from None
-        # A host that lost its power says nothing; the kernel asks whether it is there.
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        notice_silence(connection.sock)
         return connection
 
     def _check(self, status: int, reply: bytes) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import hmac
 import json
 import socket
+import threading
+import time
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,10 +19,16 @@ _MAX_DISCARDED = 2**30
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Listens on one address, for those who know the token."""
+    """Listens on one address, for those who know the token.
+
+    Strangers have at most `max_strangers` connections, and so threads, at a time, each
+    for `stranger_seconds`.
+    """
 
     daemon_threads = False  # closing waits until those who asked have their answers
     request_queue_size = 128
+    max_strangers = 64
+    stranger_seconds = 30.0
 
     def __init__(
         self,
@@ -31,16 +40,46 @@ class ModelServer(ThreadingHTTPServer):
     ) -> None:
         self.authorization = f"Bearer {token}".encode()
         self.max_request_bytes = max_request_bytes
+        self._strangers: dict[socket.socket, float] = {}  # and when they came
+        self._strangers_lock = threading.Lock()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, door)  # closes this again when it cannot listen
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        with self._strangers_lock:
+            if len(self._strangers) >= self.max_strangers:
+                return False
+            self._strangers[request] = time.monotonic()
+            return True
+
+    def forget_stranger(self, connection: socket.socket) -> None:
+        """It showed the token, or is through."""
+        with self._strangers_lock:
+            self._strangers.pop(connection, None)
+
+    def service_actions(self) -> None:
+        """Called twice a second while the server runs."""
+        self._end_strangers(self.stranger_seconds)
+
+    def server_close(self) -> None:
+        self._end_strangers(0.0)
+        super().server_close()
+
+    def _end_strangers(self, age: float) -> None:
+        with self._strangers_lock:
+            for connection, came in self._strangers.items():
+                if time.monotonic() - came >= age:
+                    with suppress(OSError):  # it is gone already
+                        connection.shutdown(socket.SHUT_RDWR)
 
 
 class Door(BaseHTTPRequestHandler):
     """One request a connection. Nothing of a body is read before the token is right.
 
     GET /healthz is for anyone. What else there is, subclasses say in `answer_get` and
-    `answer_post`, and in `remedy` what to do about a body that is too large.
+    `answer_post`, in `objection` whose questions are not answered, and in `remedy` what
+    to do about a body that is too large.
     """
 
     server: ModelServer
@@ -53,6 +92,10 @@ class Door(BaseHTTPRequestHandler):
 
     def answer_post(self, body: bytes) -> None:
         self.refuse_page()
+
+    def objection(self) -> tuple[HTTPStatus, str] | None:
+        """Why a question is refused before its body is taken in; None: it is not."""
+        return None
 
     def do_GET(self) -> None:
         if self.path == HEALTH:
@@ -78,6 +121,9 @@ class Door(BaseHTTPRequestHandler):
                 f"A question of {length} bytes is larger than this server takes "
                 f"({limit} bytes). {self.remedy}",
             )
+        if (objection := self.objection()) is not None:
+            self._discard(length)
+            return self.refuse(*objection)
         return self.answer_post(self.rfile.read(length))
 
     def refuse_page(self) -> None:
@@ -108,7 +154,16 @@ class Door(BaseHTTPRequestHandler):
     def _is_allowed(self) -> bool:
         # Compared in constant time: the time it takes tells nothing of the token.
         given = self.headers.get("Authorization", "").encode("utf-8", "replace")
-        return hmac.compare_digest(given, self.server.authorization)
+        if not hmac.compare_digest(given, self.server.authorization):
+            return False
+        self.server.forget_stranger(self.connection)
+        return True
+
+    def finish(self) -> None:
+        try:
+            super().finish()
+        finally:
+            self.server.forget_stranger(self.connection)
 
     def _refuse_token(self) -> None:
         self.refuse(HTTPStatus.UNAUTHORIZED, "The token is not this server's.")

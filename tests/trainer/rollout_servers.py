@@ -1,0 +1,121 @@
+"""Rollout servers in threads, behind each a model that samples its weights' sum."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from tests.trainer.vllm_models import requests_of
+from trainer.adapter_weights import AdapterWeights
+from trainer.policy import Policy
+from trainer.rollout.engine import SamplingParams
+from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.server_engine import VllmServerEngine
+from trainer.rollout.vllm_server import RolloutServer
+from trainer.rollout.wire import HOLD_HEADER
+
+TOKEN = "0123456789abcdef"
+WARM = SamplingParams(max_new_tokens=5, temperature=0.7)
+VOCABULARY = 37
+
+
+class Summing:
+    """Its log-probs are the sum of the weights it has, so that they tell of them."""
+
+    max_length, lora_rank = 64, 0
+
+    def __init__(self, *, layers: frozenset[str] | None = None) -> None:
+        self.layers = layers  # that may have adapters; None: any, if there is a rank
+        self.loaded: list[str] = []
+        self.total = self.base = 0.0
+        self.fails = self.is_closed = False
+
+    def sample(
+        self,
+        prompts: list[SeededPrompt],
+        params: SamplingParams,
+        *,
+        eos_ids: tuple[int, ...],
+    ) -> list[Sampled]:
+        if self.fails:
+            raise RuntimeError("the engine fell over")
+        length = params.max_new_tokens - 1
+        return [
+            Sampled(
+                token_ids=(*([2 + prompt.seed % 7] * length), eos_ids[0]),
+                logprobs=(self.total,) * (length + 1),
+            )
+            for prompt in prompts
+        ]
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        self.base = self.total = sum(w.double().sum().item() for _, w in weights)
+        self.loaded.append("weights")
+
+    def can_take(self, names: Iterable[str]) -> bool:
+        return bool(self.lora_rank)
+
+    def load_adapters(self, adapters: AdapterWeights) -> None:
+        own = sum(t.double().sum().item() for _, t in adapters.tensors)
+        self.total = self.base + own
+        self.loaded.append(f"adapters {adapters.rank} {adapters.alpha:g}")
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Served:
+    """A server on loopback, in a thread."""
+
+    def __init__(self, *, port: int = 0, limit: int = 2**20) -> None:
+        self.sampler = Summing()
+        self.server = RolloutServer(
+            ("127.0.0.1", port),
+            sampler=self.sampler,
+            fingerprint="print",
+            vocabulary=VOCABULARY,
+            token=TOKEN,
+            max_request_bytes=2**20,
+            max_weights_bytes=limit,
+        )
+        self.port = self.server.server_port
+        self._thread = threading.Thread(target=self.server.serve_forever)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def end(self) -> None:
+        self.server.shutdown()
+        self._thread.join()
+        self.server.server_close()
+
+    def ask(self, path: str, body: bytes = b"", *, word: str = "") -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        headers = {"Authorization": f"Bearer {TOKEN}", HOLD_HEADER: word}
+        try:
+            connection.request("POST", path, body=body, headers=headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+
+def engine_of(policy: Policy, *urls: str, **options: Any) -> VllmServerEngine:
+    settings = {"token": TOKEN, "fingerprint": "print", "patience_seconds": 5.0}
+    return VllmServerEngine(policy, urls, **(settings | options))
+
+
+def total_of(policy: Policy) -> float:
+    return sum(weight.double().sum().item() for _, weight in policy.weights())
+
+
+def sampled_total(policy: Policy, engine: VllmServerEngine) -> float:
+    groups = engine.sample(requests_of(policy, 2), WARM)
+    (value,) = {value for group in groups for c in group for value in c.logprobs}
+    return value

@@ -1,0 +1,145 @@
+"""A model server's door: those who do not know the token cost it little."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import pytest
+
+from tests.trainer.waiting import wait_until
+from trainer.serving.connection import Call, Connection, Kind
+from trainer.serving.door import Door, ModelServer
+from trainer.serving.silence import notice_silence
+
+TOKEN = "0123456789abcdef"
+KIND = Kind(name="echo server", part="echo", command="echo", port=1)
+
+
+class Echo(Door):
+    def answer_post(self, body: bytes) -> None:
+        self.send(HTTPStatus.OK, "text/plain", body)
+
+
+class Served:
+    def __init__(self, *, port: int = 0) -> None:
+        self.server = ModelServer(
+            ("127.0.0.1", port), Echo, token=TOKEN, max_request_bytes=1000
+        )
+        self.port = self.server.server_port
+        self._thread = threading.Thread(
+            target=self.server.serve_forever, kwargs={"poll_interval": 0.05}
+        )
+        self._thread.start()
+
+    def end(self) -> None:
+        self.server.shutdown()
+        self._thread.join()
+        self.server.server_close()
+
+    def connection(self, token: str = TOKEN) -> Connection:
+        url = f"http://127.0.0.1:{self.port}"
+        return Connection(url, KIND, token=token, patience_seconds=10.0)
+
+    def stranger(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    served = Served()
+    yield served
+    served.end()
+
+
+ECHO = Call(method="POST", path="/", body=b"hello")
+
+
+def test_a_stranger_is_let_go_however_slowly_it_writes(served: Served) -> None:
+    served.server.stranger_seconds = 0.3
+    with served.stranger() as stranger:
+        stranger.settimeout(0.05)
+
+        def is_let_go() -> bool:
+            try:
+                stranger.sendall(b"G")
+                return stranger.recv(1) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        wait_until(is_let_go)
+
+
+def test_strangers_do_not_keep_it_from_ending() -> None:
+    served = Served()
+    with served.stranger() as stranger:
+        stranger.sendall(b"GET / HT")
+        wait_until(lambda: bool(served.server._strangers))
+        began = time.monotonic()
+
+        served.end()
+
+        assert time.monotonic() < began + 5
+
+
+def test_there_are_only_so_many_strangers_at_a_time(served: Served) -> None:
+    served.server.max_strangers = 2
+    strangers = [served.stranger() for _ in range(2)]
+    wait_until(lambda: len(served.server._strangers) == 2)
+
+    with served.stranger() as third:
+        assert third.recv(1) == b""
+
+    for stranger in strangers:
+        stranger.close()
+    assert served.connection().ask(ECHO) == b"hello"  # waits until there is room
+    wait_until(lambda: not served.server._strangers)
+
+
+def test_who_knows_the_token_may_take_its_time(served: Served) -> None:
+    served.server.stranger_seconds = 0.1
+    head = f"POST / HTTP/1.0\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 5\r\n"
+    with served.stranger() as friend:
+        friend.sendall(head.encode() + b"\r\n")
+        time.sleep(0.5)
+        friend.sendall(b"hello")
+
+        answer = http.client.HTTPResponse(friend)
+        answer.begin()
+
+        assert answer.read() == b"hello"
+
+
+def test_an_answer_that_stays_open_is_waited_for_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    served = Served()
+    served.end()
+    connection = served.connection()
+    again: list[Served] = []
+    late = threading.Timer(0.3, lambda: again.append(Served(port=served.port)))
+    late.start()
+
+    answer = connection.open(ECHO)
+
+    assert answer.line == b"hello"
+    assert "waiting for the echo server" in capsys.readouterr().out
+    answer.close()
+    again[0].end()
+
+
+def test_a_silent_host_is_noticed_within_a_minute() -> None:
+    with socket.socket() as connection:
+        notice_silence(connection)
+
+        tcp, options = socket.IPPROTO_TCP, socket
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle = connection.getsockopt(tcp, options.TCP_KEEPIDLE)
+        pause = connection.getsockopt(tcp, options.TCP_KEEPINTVL)
+        assert idle + pause * connection.getsockopt(tcp, options.TCP_KEEPCNT) <= 60
