@@ -95,11 +95,12 @@ class Footprint:
 
     @property
     def engine(self) -> int:
-        """vLLM's copy of the model and its cache, in the trainer's process."""
-        if self._config.rollout.engine != "vllm":
+        """vLLM's part of the model and its cache, on the trainer's GPU."""
+        rollout = self._config.rollout
+        if rollout.engine != "vllm":
             return 0
-        cache = round(self._config.rollout.cache_gib * 2**30)
-        return self._each * self._sizes.num_parameters + cache
+        whole = self._each * self._sizes.num_parameters
+        return whole // rollout.tensor_parallel_size + round(rollout.cache_gib * 2**30)
 
     @property
     def snapshot(self) -> int:

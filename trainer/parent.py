@@ -35,9 +35,14 @@ def watch_parent() -> None:
             f"COHORT_PARENT_PIPE names {number}, which is not open here. Pass the "
             "pipe to the trainer when starting it."
         ) from None
+    die_with_parent()
+    threading.Thread(target=_wait, args=(pipe,), daemon=True, name="parent").start()
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it is gone."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    threading.Thread(target=_wait, args=(pipe,), daemon=True, name="parent").start()
 
 
 def _wait(pipe: int) -> None:

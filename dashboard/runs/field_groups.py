@@ -20,7 +20,17 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
                 "max_batch_rows",
             ),
         ),
-        ("Engine", ("engine", "cache_gib", "sleep", "url", "token_file")),
+        (
+            "Engine",
+            (
+                "engine",
+                "cache_gib",
+                "tensor_parallel_size",
+                "sleep",
+                "url",
+                "token_file",
+            ),
+        ),
         ("Groups without a signal", ("dynamic_sampling", "max_refills")),
     ),
     "reward": (

@@ -67,7 +67,7 @@ IDLE = (
         "nothing is sampled to train on",
     ),
     Idle(
-        ("rollout.cache_gib", "rollout.sleep"),
+        ("rollout.cache_gib", "rollout.tensor_parallel_size", "rollout.sleep"),
         {"rollout.engine": ("transformers", "vllm_server")},
         "vLLM does not run in the trainer's process",
     ),

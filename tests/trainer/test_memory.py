@@ -350,6 +350,14 @@ def test_vllm_has_weights_and_a_cache_of_its_own() -> None:
     assert (vllm.kv_cache, vllm.sampling) == (0, own.sampling)
 
 
+def test_a_vllm_on_several_gpus_has_its_part_of_the_weights_on_the_trainers() -> None:
+    own = of()
+
+    rollout = {"engine": "vllm", "cache_gib": 0.5, "tensor_parallel_size": 4}
+
+    assert of(rollout=rollout).engine == own.weights // 4 + 2**29
+
+
 def test_a_vllm_that_sleeps_is_held_while_sampling_only() -> None:
     config = config_of(rollout={"engine": "vllm", "sleep": True})
 

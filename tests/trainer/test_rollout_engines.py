@@ -54,6 +54,9 @@ def test_each_engine_can_be_asked_for(rollout: dict[str, Any]) -> None:
         (SERVER | {"top_k": 50}, "log-probs of that part"),
         ({"engine": "vllm", "temperature": 0.005}, "takes a temperature of 0.005"),
         ({"engine": "vllm", "cache_gib": 0}, "greater than 0"),
+        ({"engine": "vllm", "tensor_parallel_size": 0}, "greater than or equal to 1"),
+        (SERVER | {"url": "http://a:1, http://a:1"}, "names a server twice"),
+        (SERVER | {"url": " , "}, "belong together"),
     ],
 )
 def test_what_an_engine_cannot_do_is_refused(
@@ -75,9 +78,18 @@ def test_several_processes_do_not_share_a_vllm() -> None:
         config_of(rollout={"engine": "vllm"}, distributed={"num_processes": 2})
 
 
-@pytest.mark.parametrize("name", ["engine", "cache_gib", "sleep", "url", "token_file"])
+ANOTHER = {
+    **SERVER,
+    "engine": "vllm",
+    "cache_gib": 1.0,
+    "sleep": True,
+    "tensor_parallel_size": 2,
+}
+
+
+@pytest.mark.parametrize("name", list(ANOTHER))
 def test_a_phase_cannot_change_the_engine(name: str) -> None:
-    changed = {**SERVER, "engine": "vllm", "cache_gib": 1.0, "sleep": True}[name]
+    changed = ANOTHER[name]
     phases = [
         {"name": "one", "num_steps": 3},
         {"name": "two", "num_steps": 3, "changes": {"rollout": {name: changed}}},
@@ -112,6 +124,7 @@ class Llm:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.missing: list[str] = []
         self._num_asked = 0
         self._waiting: list[Any] = []
 
@@ -145,8 +158,9 @@ class Llm:
     def wake_up(self, tags: list[str]) -> None:
         self.asked.append(f"wake {' '.join(tags)}")
 
-    def collective_rpc(self, method: Any, **_: Any) -> None:
-        self.asked.append(method if isinstance(method, str) else "pack")
+    def collective_rpc(self, method: str, **_: Any) -> list[Any]:
+        self.asked.append(method)
+        return [self.missing] if method == "finish_weights" else [None]
 
     def reset_prefix_cache(self) -> bool:
         self.asked.append("reset")
@@ -160,8 +174,9 @@ def llm(monkeypatch: pytest.MonkeyPatch) -> Llm:
         VllmSampler, "_start", lambda self, settings: setattr(self, "_vllm", Vllm)
     )
     monkeypatch.setattr(VllmSampler, "_sample_once", lambda self: None)
-    monkeypatch.setattr("trainer.rollout.vllm_sampler._vllm", lambda: Vllm)
+    monkeypatch.setattr("trainer.rollout.vllm_sampler.import_vllm", lambda: Vllm)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     return llm
 
 
@@ -195,7 +210,7 @@ def test_it_sleeps_between_sampling_and_the_weights_of_the_update(llm: Llm) -> N
 
     assert llm.asked == [
         *("generate", "generate", "sleep 1"),
-        *("wake weights", "reload_weights", "pack", "reset"),
+        *("wake weights", "begin_weights", "finish_weights", "reset"),
         *("wake kv_cache", "generate"),
     ]
 
@@ -231,6 +246,20 @@ def test_old_keys_and_values_that_cannot_be_forgotten_end_the_run(llm: Llm) -> N
 
     with pytest.raises(RuntimeError, match="did not let go of its prefix cache"):
         sampler.load_weights([])
+
+
+def test_weights_that_a_worker_lacks_end_the_run(llm: Llm) -> None:
+    llm.missing = ["lm_head.weight", "model.norm.weight"]
+
+    with pytest.raises(RuntimeError, match=r"0 .* all weights but 2, such as lm"):
+        sampler_of(llm).load_weights([])
+
+
+def test_a_model_is_not_split_over_more_gpus_than_there_are(llm: Llm) -> None:
+    sampler_of(llm, tensor_parallel_size=1)
+
+    with pytest.raises(ValueError, match="over 3 GPUs: this process has 2"):
+        sampler_of(llm, tensor_parallel_size=3)
 
 
 def test_part_of_the_vocabulary_is_not_sampled(llm: Llm) -> None:

@@ -25,7 +25,14 @@ from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutCo
 
 # What is started once, before the first phase.
 _OF_THE_RUN = {
-    "rollout": ("engine", "cache_gib", "sleep", "url", "token_file"),
+    "rollout": (
+        "engine",
+        "cache_gib",
+        "tensor_parallel_size",
+        "sleep",
+        "url",
+        "token_file",
+    ),
     "reward": ("num_workers",),
 }
 

@@ -211,9 +211,18 @@ class RolloutConfig(Part):
         gt=0,
         le=10_000,
         title="vLLM's cache",
-        description="Memory that vLLM keeps for keys and values, besides its copy of "
-        "the weights.",
+        description="Memory that vLLM keeps for keys and values on each of its GPUs, "
+        "besides its copy of the weights.",
         json_schema_extra=unit("GiB"),
+    )
+    tensor_parallel_size: int = Field(
+        1,
+        ge=1,
+        le=64,
+        title="GPUs of vLLM",
+        description="vLLM's copy of the model is split over this many GPUs, the "
+        "trainer's among them (tensor parallelism).",
+        json_schema_extra=unit("GPUs"),
     )
     sleep: bool = Field(
         False,

