@@ -43,6 +43,10 @@ class Machines:
     network: float = 320 * GB  # a host: 8 × 400 Gb/s, of which 80 % is reached
     latency: float = 30e-6  # of a collective
     token_floor: float = 0.012  # seconds a decoding step takes, however few rows
+    vllm_floor: float = 0.004  # the same in vLLM, whose kernels are launched as graphs
+    all_reduce: float = 20e-6  # seconds, of a token's hidden states over NVLink
+    upload: float = 1 * GB  # weights to a rollout server, over HTTP
+    uploads: float = 4 * GB  # of a process to all of its servers
 
     @property
     def gpus(self) -> int:
@@ -144,20 +148,49 @@ def sampled_lengths(work: Work, *, seed: int) -> list[list[int]]:
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Engines:
+    """What samples: so many copies of the model, each split over so many GPUs."""
+
+    count: int
+    gpus_each: int
+    floor: float
+    all_reduce: float = 0.0  # seconds; two a layer where a copy is split
+
+    @classmethod
+    def own(cls, machines: Machines) -> Engines:
+        """Each process samples from a copy of its own, by transformers' engine."""
+        return cls(count=machines.gpus, gpus_each=1, floor=machines.token_floor)
+
+    @classmethod
+    def vllm(cls, machines: Machines, *, count: int, gpus_each: int = 1) -> Engines:
+        return cls(
+            count=count,
+            gpus_each=gpus_each,
+            floor=machines.vllm_floor,
+            all_reduce=machines.all_reduce if gpus_each > 1 else 0.0,
+        )
+
+
 def rollout_seconds(
-    model: Model, machines: Machines, lengths: list[list[int]], work: Work
+    model: Model,
+    machines: Machines,
+    lengths: list[list[int]],
+    work: Work,
+    engines: Engines,
 ) -> list[float]:
-    """Seconds that each GPU samples its share, prompts dealt out in turn."""
+    """Seconds that each engine samples its share, prompts dealt out in turn."""
     times = []
-    for rank in range(machines.gpus):
-        own = sorted(n for group in lengths[rank :: machines.gpus] for n in group)
+    for rank in range(engines.count):
+        own = sorted(n for group in lengths[rank :: engines.count] for n in group)
         seconds, done = 0.0, 0
         for place, length in enumerate(own):
             live = len(own) - place
             read = model.parameters * BF16 + live * model.kv_bytes_per_token * (
                 work.prompt_tokens + (done + length) / 2
             )
-            step = max(machines.token_floor, read / machines.hbm)
+            step = max(engines.floor, read / engines.gpus_each / machines.hbm)
+            step += 2 * model.layers * engines.all_reduce
             seconds += (length - done) * step
             done = length
         times.append(seconds)
@@ -201,7 +234,7 @@ class Step:
 
 def simulate(model: Model, machines: Machines, work: Work, *, seed: int = 0) -> Step:
     lengths = sampled_lengths(work, seed=seed)
-    samples = rollout_seconds(model, machines, lengths, work)
+    samples = rollout_seconds(model, machines, lengths, work, Engines.own(machines))
     tokens = sum(n + work.prompt_tokens for group in lengths for n in group)
     rounds = -(-tokens // (work.micro_batch_tokens * machines.gpus))
     one = pass_seconds(model, machines, tokens=work.micro_batch_tokens, backward=True)
@@ -222,6 +255,28 @@ def simulate(model: Model, machines: Machines, work: Work, *, seed: int = 0) -> 
     )
 
 
+def simulate_apart(
+    model: Model, machines: Machines, work: Work, *, trainers: int, engines: Engines
+) -> Step:
+    """A step in which some GPUs train and vLLM samples on others.
+
+    Each trainer has its share of the prompts and of the servers. They take turns:
+    nobody trains while completions are sampled, nor samples while others train.
+    """
+    training = simulate(model, replace(machines, gpus_per_host=trainers), work)
+    lengths = sampled_lengths(work, seed=0)
+    samples = rollout_seconds(model, machines, lengths, work, engines)
+    weights = model.parameters * BF16
+    servers = engines.count / trainers  # of each, sent to at the same time
+    upload = weights * max(1 / machines.upload, servers / machines.uploads)
+    return replace(
+        training,
+        sample=max(samples),
+        straggling=max(samples) - sum(samples) / len(samples),
+        sync=training.sync + upload,
+    )
+
+
 def check(machines: Machines) -> None:
     """Figures that can be had by hand, so that the table can be believed."""
     # 15.2 GB of bfloat16 through 7/8 of a ring at 360 GB/s
@@ -237,6 +292,62 @@ def check(machines: Machines) -> None:
     seconds, _ = pass_seconds(QWEN_7B, idle, tokens=8_192, backward=True)
     sent = collective_seconds(QWEN_7B.parameters * 8, idle)
     assert abs(seconds / sent - 1) < 1e-6
+    # reading is all that such engines do, and two GPUs read twice as fast
+    work = Work(prompts=8)
+    one, two = (
+        rollout_seconds(
+            QWEN_7B,
+            machines,
+            sampled_lengths(work, seed=0),
+            work,
+            Engines(count=2, gpus_each=gpus, floor=0.0),
+        )
+        for gpus in (1, 2)
+    )
+    assert all(abs(a / b - 2) < 1e-6 for a, b in zip(one, two, strict=True))
+
+
+ARRANGEMENTS = (  # GPUs that train, servers, GPUs of each server
+    (1, 1, 1),
+    (1, 7, 1),
+    (2, 6, 1),
+    (2, 3, 2),
+    (4, 4, 1),
+)
+
+
+def table_apart() -> str:
+    """The same step on one host, part of whose GPUs sample with vLLM."""
+    lines = [
+        "| Model | Train | Servers | GB held by a trainer's GPU | Sampling "
+        "| Training | Sync | Step |",
+        "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for model in (QWEN_1B, QWEN_7B):
+        work = Work()
+        together = simulate(model, ONE_HOST, work)
+        held = memory(model, ONE_HOST, work) / GB
+        lines.append(
+            f"| {model.name} | 8 | none: they sample | {held:.0f} "
+            f"| {together.sample:.0f} s | {together.train:.0f} s "
+            f"| {together.sync:.1f} s | {together.seconds:.0f} s |"
+        )
+        for trainers, count, each in ARRANGEMENTS:
+            part = replace(ONE_HOST, gpus_per_host=trainers)
+            held = memory(model, part, work) / GB
+            if held * GB > part.memory:
+                continue
+            engines = Engines.vllm(ONE_HOST, count=count, gpus_each=each)
+            step = simulate_apart(
+                model, ONE_HOST, work, trainers=trainers, engines=engines
+            )
+            servers = f"{count}" if each == 1 else f"{count} on {each} GPUs each"
+            lines.append(
+                f"| {model.name} | {trainers} | {servers} | {held:.0f} "
+                f"| {step.sample:.0f} s | {step.train:.0f} s | {step.sync:.1f} s "
+                f"| {step.seconds:.0f} s |"
+            )
+    return "\n".join(lines)
 
 
 def table() -> str:
@@ -263,4 +374,4 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table() + "\n")
+    sys.stdout.write(f"{table()}\n\n{table_apart()}\n")
