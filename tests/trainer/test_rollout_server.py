@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,9 @@ from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
 from trainer.policy import Policy
 from trainer.rollout.engines import make_engine
+from trainer.rollout.hold import NotHeld
 from trainer.rollout.server_engine import VllmServerEngine
-from trainer.rollout.wire import pack_question, pack_weights, read_tensors
+from trainer.rollout.wire import Order, pack_question, pack_weights, read_tensors
 from trainer.serving.token import read_or_make_token
 
 
@@ -307,6 +310,30 @@ def test_a_load_that_is_asked_for_again_has_the_weights_sent_again(
     engine.sync_weights()
 
     assert sampled_total(policy, engine) == pytest.approx(total_of(policy))
+
+
+def test_a_load_that_waits_for_its_turn_leaves_the_next_runs_weights(
+    served: Served,
+) -> None:
+    server, busy = served.server, threading.Event()
+    first = server.holding.take(None, word=None)
+    server.holding.add_weights(first, {"w": torch.ones(2)})
+    server._turns.submit(busy.wait)
+    order = Order(names=("w",), rank=0, alpha=0.0)
+    with ThreadPoolExecutor(1) as threads:
+        late = threads.submit(server.load, first, order)
+        wait_until(lambda: not server.holding._parts)
+        server.holding.release(first)
+        second = server.holding.take(None, word=None)
+        busy.set()
+
+        with pytest.raises(NotHeld):
+            late.result()
+
+    assert served.sampler.loaded == []
+    server.holding.add_weights(second, {"w": torch.ones(2)})
+    assert server.load(second, order) == server.holding.version
+    server.holding.release(second)
 
 
 def test_a_question_without_a_hold_is_refused_unread(served: Served) -> None:
