@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stdout
 from pathlib import Path
 from types import FrameType
 
@@ -111,11 +111,12 @@ def _run(
 ) -> int:
     try:
         training = prepare(config, place, log, world=world, scorer=scorer)
-        train(
-            training,
-            resume_from=place.resume_from,
-            should_stop=lambda: world.agree(wants=stop.is_set),
-        )
+        with closing(training):
+            train(
+                training,
+                resume_from=place.resume_from,
+                should_stop=lambda: world.agree(wants=stop.is_set),
+            )
     except Exception as error:  # noqa: BLE001 - whatever it is, the log must say it
         sentence = world.explain(error)
         log.add(

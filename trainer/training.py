@@ -20,7 +20,7 @@ from trainer.minibatches import MemoryBudget
 from trainer.policy import Policy
 from trainer.prompts import Prompt
 from trainer.recovery import Setbacks
-from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.engine import HoldingEngine, RolloutEngine
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.scorer import HERE, Scorer
 from trainer.sharding import ShardedPolicy
@@ -96,6 +96,11 @@ class Training:
         self.stage.source.sync_weights()
         if self.stage.config.rollout.source != "policy":
             self.engine.sync_weights()  # which evaluation samples with
+
+    def close(self) -> None:
+        """Let go of what samples."""
+        if isinstance(self.engine, HoldingEngine):
+            self.engine.close()
 
     def _tell_of_memory(self, tokens: int, reason: str) -> None:
         self.journal.warn(

@@ -260,15 +260,15 @@ def simulate_apart(
 ) -> Step:
     """A step in which some GPUs train and vLLM samples on others.
 
-    Each trainer has its share of the prompts and of the servers. They take turns:
-    nobody trains while completions are sampled, nor samples while others train.
+    The first trainer asks the servers for all, and sends them the weights. They take
+    turns: nobody trains while completions are sampled, nor samples while others train.
     """
     training = simulate(model, replace(machines, gpus_per_host=trainers), work)
     lengths = sampled_lengths(work, seed=0)
     samples = rollout_seconds(model, machines, lengths, work, engines)
     weights = model.parameters * BF16
-    servers = engines.count / trainers  # of each, sent to at the same time
-    upload = weights * max(1 / machines.upload, servers / machines.uploads)
+    # the first process sends them to all servers at the same time
+    upload = weights * max(1 / machines.upload, engines.count / machines.uploads)
     return replace(
         training,
         sample=max(samples),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from transformers import PreTrainedTokenizerBase
 
@@ -79,4 +79,13 @@ class RolloutEngine(Protocol):
 
     def rest(self) -> None:
         """Give back what memory can be done without until something is sampled."""
+        ...
+
+
+@runtime_checkable
+class HoldingEngine(Protocol):
+    """One that has more than memory: processes, or servers that it holds."""
+
+    def close(self) -> None:
+        """Let go of them; nothing can be sampled any more."""
         ...

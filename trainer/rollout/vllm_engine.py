@@ -68,3 +68,6 @@ class VllmEngine:
 
     def rest(self) -> None:
         self._sampler.sleep()
+
+    def close(self) -> None:
+        self._sampler.close()
