@@ -32,6 +32,11 @@ WORDS: dict[str, dict[str, str]] = {
         "start": "the model it started from (RFT)",
         "dataset": "a column of the rows (SFT)",
     },
+    "rollout.decoding": {
+        "auto": "as a graph where that is possible",
+        "plain": "kernel by kernel",
+        "graphs": "as a CUDA graph, or not at all",
+    },
     "rollout.dynamic_sampling": {
         "off": "they stay in the batch",
         "drop": "they leave the batch",

@@ -24,6 +24,7 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
             "Engine",
             (
                 "engine",
+                "decoding",
                 "cache_gib",
                 "tensor_parallel_size",
                 "sleep",

@@ -67,6 +67,11 @@ IDLE = (
         "nothing is sampled to train on",
     ),
     Idle(
+        ("rollout.decoding",),
+        {"rollout.engine": ("vllm", "vllm_server")},
+        "vLLM decides how it decodes",
+    ),
+    Idle(
         ("rollout.cache_gib", "rollout.tensor_parallel_size", "rollout.sleep"),
         {"rollout.engine": ("transformers", "vllm_server")},
         "vLLM does not run in the trainer's process",

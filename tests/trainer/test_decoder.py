@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,10 @@ from trainer.config import ModelConfig
 from trainer.policy import Policy, load_policy
 from trainer.rollout import llama
 from trainer.rollout.cache import make_cache
-from trainer.rollout.decoder import AnyDecoder, Decoder, make_decoder
+from trainer.rollout.decoder import AnyDecoder, Decoder, make_decoder, uses_graphs
+from trainer.rollout.graphs import GraphDecoder
 from trainer.rollout.llama import LlamaDecoder
+from trainer.rollout.transformers_engine import TransformersEngine
 
 SIZES: dict[str, Any] = {
     "vocab_size": 36,
@@ -54,7 +58,12 @@ KINDS: dict[str, PreTrainedConfig] = {
 
 
 def policy_of(
-    folder: Path, config: PreTrainedConfig, tokenizer: Path, *, dtype: str = "float32"
+    folder: Path,
+    config: PreTrainedConfig,
+    tokenizer: Path,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
 ) -> Policy:
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config)
@@ -62,16 +71,39 @@ def policy_of(
         for parameter in model.parameters():  # norms and biases are constant at first
             parameter += 0.05 * torch.randn(parameter.shape)
     model.save_pretrained(folder)
-    settings = ModelConfig(path=str(folder), device="cpu", dtype=dtype)
+    settings = ModelConfig(path=str(folder), device=device, dtype=dtype)
     return load_policy(settings, tokenizer_path=str(tokenizer))
 
 
+def lean_decoder(
+    policy: Policy, cache: Any, padding: Any, owners: Any, num_steps: int
+) -> Decoder:
+    return LlamaDecoder(policy, cache, padding, owners, max_new_tokens=num_steps)
+
+
+def plain_decoder(
+    policy: Policy, cache: Any, padding: Any, owners: Any, _num_steps: int
+) -> Decoder:
+    return AnyDecoder(policy, cache, padding, owners)
+
+
+def fixed_decoder(
+    policy: Policy, cache: Any, padding: Any, owners: Any, num_steps: int
+) -> Decoder:
+    """What is recorded on a GPU, done each time instead of replayed."""
+    lean = LlamaDecoder(
+        policy, cache, padding, owners, max_new_tokens=num_steps, is_fixed=True
+    )
+    return GraphDecoder(lean, record=lambda run: run)
+
+
 def hidden_states(
-    policy: Policy, kind: type[Any], *, padded: bool, num_steps: int = 68
+    policy: Policy, kind: Callable[..., Decoder], *, padded: bool, num_steps: int = 68
 ) -> torch.Tensor:
     """Of some tokens more for four rows, of which two leave after the first."""
+    on = partial(torch.tensor, device=policy.device)
     torch.manual_seed(1)
-    ids = torch.randint(2, 36, (4, 7))
+    ids = torch.randint(2, 36, (4, 7)).to(policy.device)
     padding = torch.ones_like(ids)
     if padded:
         padding[1, :3] = padding[3, :5] = 0
@@ -84,21 +116,17 @@ def hidden_states(
             past_key_values=cache,
             use_cache=True,
         )
-        owners = torch.tensor([0, 1, 1, 3])
-        decoder: Decoder = (
-            LlamaDecoder(policy, cache, padding, owners, max_new_tokens=num_steps)
-            if kind is LlamaDecoder
-            else AnyDecoder(policy, cache, padding, owners)
-        )
+        owners = on([0, 1, 1, 3])
+        decoder = kind(policy, cache, padding, owners, num_steps)
         positions = padding.sum(dim=1)[owners]
-        found = [decoder.step(torch.tensor([5, 6, 7, 8]), positions)]
-        stay = torch.tensor([1, 2])
+        found = [decoder.step(on([5, 6, 7, 8]), positions).clone()]
+        stay = on([1, 2])
         decoder.keep(stay)
         positions = positions[stay] + 1
-        found.append(decoder.step(torch.tensor([9, 10]), positions))
+        found.append(decoder.step(on([9, 10]), positions).clone())
         for place in range(1, num_steps - 2):  # further than the room made at first
-            chosen = torch.tensor([2 + place % 34, 35 - place % 34])
-            found.append(decoder.step(chosen, positions + place))
+            chosen = on([2 + place % 34, 35 - place % 34])
+            found.append(decoder.step(chosen, positions + place).clone())
     return torch.cat(found).float()
 
 
@@ -116,10 +144,67 @@ def test_a_step_equals_that_of_transformers(
     monkeypatch.setattr(llama, "_MAX_PACKED_BYTES", 2**30 if packs else 0)
     policy = policy_of(tmp_path, KINDS[kind], model_folder)
 
-    lean = hidden_states(policy, LlamaDecoder, padded=padded)
-    plain = hidden_states(policy, AnyDecoder, padded=padded)
+    lean = hidden_states(policy, lean_decoder, padded=padded)
+    plain = hidden_states(policy, plain_decoder, padded=padded)
 
     torch.testing.assert_close(lean, plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_step_whose_tensors_stay_in_place_is_the_same_step(
+    padded: bool, dtype: str, tmp_path: Path, model_folder: Path
+) -> None:
+    policy = policy_of(tmp_path, KINDS["qwen3"], model_folder, dtype=dtype)
+
+    fixed = hidden_states(policy, fixed_decoder, padded=padded)
+    lean = hidden_states(policy, lean_decoder, padded=padded)
+
+    allowed = 1e-4 if dtype == "float32" else 0.2
+    torch.testing.assert_close(fixed, lean, rtol=allowed, atol=allowed)
+
+
+def test_a_step_is_recorded_anew_when_its_tensors_move(
+    tmp_path: Path, model_folder: Path
+) -> None:
+    policy = policy_of(tmp_path, KINDS["llama"], model_folder)
+    recorded: list[Any] = []
+
+    def counted(
+        policy: Policy, cache: Any, padding: Any, owners: Any, num_steps: int
+    ) -> Decoder:
+        lean = LlamaDecoder(
+            policy, cache, padding, owners, max_new_tokens=num_steps, is_fixed=True
+        )
+        return GraphDecoder(lean, record=lambda run: recorded.append(run) or run)
+
+    hidden_states(policy, counted, padded=True, num_steps=130)
+
+    # the first step, the first of two rows, at 64 and at 128 tokens
+    assert len(recorded) == 4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_recorded_step_is_the_same_step(
+    dtype: str, tmp_path: Path, model_folder: Path
+) -> None:
+    policy = policy_of(
+        tmp_path, KINDS["qwen3"], model_folder, dtype=dtype, device="cuda"
+    )
+
+    def recorded(
+        policy: Policy, cache: Any, padding: Any, owners: Any, num_steps: int
+    ) -> Decoder:
+        return make_decoder(
+            policy, cache, padding, owners, max_new_tokens=num_steps, uses_graphs=True
+        )
+
+    graphs = hidden_states(policy, recorded, padded=True)
+    lean = hidden_states(policy, lean_decoder, padded=True)
+
+    allowed = 1e-3 if dtype == "float32" else 0.2
+    torch.testing.assert_close(graphs, lean, rtol=allowed, atol=allowed)
 
 
 def test_a_step_in_bfloat16_is_as_near_as_its_numbers_are(
@@ -127,8 +212,8 @@ def test_a_step_in_bfloat16_is_as_near_as_its_numbers_are(
 ) -> None:
     policy = policy_of(tmp_path, KINDS["qwen3"], model_folder, dtype="bfloat16")
 
-    lean = hidden_states(policy, LlamaDecoder, padded=True, num_steps=3)
-    plain = hidden_states(policy, AnyDecoder, padded=True, num_steps=3)
+    lean = hidden_states(policy, lean_decoder, padded=True, num_steps=3)
+    plain = hidden_states(policy, plain_decoder, padded=True, num_steps=3)
 
     torch.testing.assert_close(lean, plain, rtol=0.05, atol=0.05)
 
@@ -175,3 +260,32 @@ def test_a_model_with_adapters_is_left_to_transformers(model_folder: Path) -> No
     settings = ModelConfig(path=str(model_folder), device="cpu", lora_rank=2)
 
     assert isinstance(decoder_of(load_policy(settings)), AnyDecoder)
+
+
+@pytest.mark.parametrize("decoding", ["auto", "plain"])
+def test_no_graphs_are_used_without_a_gpu(decoding: Any, model_folder: Path) -> None:
+    settings = ModelConfig(path=str(model_folder), device="cpu")
+
+    assert not uses_graphs(load_policy(settings), decoding)
+
+
+def test_graphs_that_there_cannot_be_are_refused(model_folder: Path) -> None:
+    settings = ModelConfig(path=str(model_folder), device="cpu")
+
+    with pytest.raises(
+        ValueError, match=r"not possible: the model is on cpu.*\"auto\""
+    ):
+        TransformersEngine(load_policy(settings), max_batch_rows=1, decoding="graphs")
+
+
+def test_graphs_are_for_models_decoded_lean(
+    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lean = policy_of(tmp_path, KINDS["llama"], model_folder)
+    plain = load_policy(ModelConfig(path=str(model_folder), device="cpu", lora_rank=2))
+    monkeypatch.setattr(Policy, "device", torch.device("cuda"))
+
+    assert uses_graphs(lean, "auto")
+    assert not uses_graphs(plain, "auto")
+    with pytest.raises(ValueError, match="its layers, adapters or"):
+        uses_graphs(plain, "graphs")

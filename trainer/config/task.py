@@ -199,6 +199,12 @@ class RolloutConfig(Part):
         description="At most this many completions are sampled at the same time.",
         json_schema_extra=unit("completions"),
     )
+    decoding: Literal["auto", "plain", "graphs"] = Field(
+        "auto",
+        description="How transformers' engine adds a token: kernel by kernel (plain), "
+        "or all at once as a CUDA graph, for models that the engine has passes of its "
+        "own for. auto: graphs where they are possible.",
+    )
     one_step_off: bool = Field(
         False,
         title="One step off",

@@ -7,7 +7,7 @@ are therefore decoded by the few operations of `LlamaDecoder`, on the same weigh
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch.nn import functional
@@ -16,6 +16,7 @@ from transformers.cache_utils import DynamicCache
 from trainer.architecture import is_built_like_llama
 from trainer.policy import Policy
 from trainer.rollout.cache import is_growing
+from trainer.rollout.graphs import CudaGraphs, GraphDecoder
 from trainer.rollout.llama import LlamaDecoder
 
 
@@ -29,6 +30,8 @@ class Decoder(Protocol):
     def step(self, chosen: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Last hidden states [rows, H] after one more token of each row.
 
+        They are good until the next step, which may write over them.
+
         Args:
             chosen: [rows], the tokens.
             positions: [rows], their places in their own sequences.
@@ -40,6 +43,30 @@ class Decoder(Protocol):
         ...
 
 
+Decoding = Literal["auto", "plain", "graphs"]
+
+
+def uses_graphs(policy: Policy, decoding: Decoding) -> bool:
+    """Whether to replay CUDA graphs; auto: wherever they are possible.
+
+    Raises:
+        ValueError: they are asked for and not possible.
+    """
+    obstacle = None
+    if policy.device.type != "cuda":
+        obstacle = f"the model is on {policy.device.type}, and graphs are a GPU's"
+    elif not is_built_like_llama(policy.model):
+        obstacle = (
+            f"{type(policy.model).__name__} as it is here (its layers, adapters or "
+            "4-bit weights) is decoded by transformers, kernel by kernel"
+        )
+    if decoding == "graphs" and obstacle is not None:
+        raise ValueError(
+            f'rollout.decoding = "graphs" is not possible: {obstacle}. Use "auto".'
+        )
+    return decoding != "plain" and obstacle is None
+
+
 def make_decoder(
     policy: Policy,
     cache: DynamicCache,
@@ -47,6 +74,7 @@ def make_decoder(
     owners: torch.Tensor,
     *,
     max_new_tokens: int,
+    uses_graphs: bool = False,
 ) -> Decoder:
     """The quickest decoder that computes what the policy does.
 
@@ -56,11 +84,21 @@ def make_decoder(
         padding: [P, L], 0 where a prompt is padded on its left.
         owners: [rows], each row's prompt.
         max_new_tokens: steps there will be at most.
+        uses_graphs: whether to replay CUDA graphs, for a model on a GPU that
+            `is_built_like_llama`.
     """
     if is_built_like_llama(policy.model) and is_growing(cache):
-        return LlamaDecoder(
-            policy, cache, padding, owners, max_new_tokens=max_new_tokens
+        lean = LlamaDecoder(
+            policy,
+            cache,
+            padding,
+            owners,
+            max_new_tokens=max_new_tokens,
+            is_fixed=uses_graphs,
         )
+        if not uses_graphs:
+            return lean
+        return GraphDecoder(lean, CudaGraphs(policy.device))
     return AnyDecoder(policy, cache, padding, owners)
 
 

@@ -21,7 +21,11 @@ def make_engine(config: RunConfig, policy: Policy) -> RolloutEngine:
     match config.rollout.engine:
         case "transformers":
             own = SnapshotEngine if config.has_snapshot else TransformersEngine
-            return own(policy, max_batch_rows=config.rollout.max_batch_rows)
+            return own(
+                policy,
+                max_batch_rows=config.rollout.max_batch_rows,
+                decoding=config.rollout.decoding,
+            )
         case "vllm":
             return VllmEngine(policy, VllmSampler(_settings(config, policy)))
         case "vllm_server":

@@ -31,7 +31,12 @@ class LlamaDecoder:
         owners: torch.Tensor,
         *,
         max_new_tokens: int,
+        is_fixed: bool = False,
     ) -> None:
+        """As `make_decoder`.
+
+        `is_fixed`: what is not written yet will be looked at, and has to be a number.
+        """
         body: Any = policy.body
         weights = self._embedding = body.embed_tokens.weight
         is_small = policy.num_parameters * weights.itemsize <= _MAX_PACKED_BYTES
@@ -43,9 +48,10 @@ class LlamaDecoder:
         self._norm = Norm(body.norm)
         self.length = padding.shape[1]
         self._last = self.length + max_new_tokens
+        self._is_fixed = is_fixed
         self.padding = None if padding.all() else padding[owners]
         self.held = [
-            _buffer_of(layer, states, owners, room=self._room_for(self.length))
+            self._tidied(_buffer_of(layer, states, owners, room=_room_for(self.length)))
             for layer, states in zip(self.layers, cache.layers, strict=True)
         ]
         positions = torch.arange(self._last, device=policy.device)
@@ -70,8 +76,7 @@ class LlamaDecoder:
     def advance(self) -> int:
         """Make room for a token more of each row, and tell its place."""
         if self.length == self.room:
-            room = self._room_for(self.length)
-            self.held = [_moved(held, self.length, room=room) for held in self.held]
+            self._move(room=_room_for(self.length))
         self.length += 1
         return self.length - 1
 
@@ -111,19 +116,30 @@ class LlamaDecoder:
         return self._norm(hidden)
 
     def keep(self, rows: torch.Tensor) -> None:
-        for place, held in enumerate(self.held):  # one after another, to save memory
-            self.held[place] = _moved(held, self.length, room=self.room, rows=rows)
+        self._move(room=self.room, rows=rows)
         if self.padding is not None:
             self.padding = self.padding[rows]
             self._bias = self._new_bias()
 
-    def _room_for(self, length: int) -> int:
-        return min(length + _BLOCK, self._last)
+    def _move(self, *, room: int, rows: torch.Tensor | None = None) -> None:
+        for place, held in enumerate(self.held):  # one after another, to save memory
+            moved = _moved(held, self.length, room=room, rows=rows)
+            self.held[place] = self._tidied(moved)
+
+    def _tidied(self, held: torch.Tensor) -> torch.Tensor:
+        if self._is_fixed:
+            held[:, :, self.length :] = 0.0
+        return held
 
     def _new_bias(self) -> torch.Tensor | None:
         if self.padding is None:
             return None
         return bias_of(self.padding, self._last, dtype=self.held[0].dtype)
+
+
+def _room_for(length: int) -> int:
+    """Whole blocks, with room for a token at least."""
+    return (length // _BLOCK + 1) * _BLOCK
 
 
 def bias_of(padding: torch.Tensor, room: int, *, dtype: torch.dtype) -> torch.Tensor:

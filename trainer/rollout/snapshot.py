@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from trainer.policy import Policy
+from trainer.rollout.decoder import Decoding
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.transformers_engine import TransformersEngine
 
@@ -34,9 +35,13 @@ class Snapshot:
 class SnapshotEngine(TransformersEngine):
     """Samples from the weights that the policy had when they were last synchronised."""
 
-    def __init__(self, policy: Policy, *, max_batch_rows: int) -> None:
+    def __init__(
+        self, policy: Policy, *, max_batch_rows: int, decoding: Decoding = "auto"
+    ) -> None:
         self._snapshot = Snapshot(policy)
-        super().__init__(self._snapshot.policy, max_batch_rows=max_batch_rows)
+        super().__init__(
+            self._snapshot.policy, max_batch_rows=max_batch_rows, decoding=decoding
+        )
 
     def sync_weights(self) -> None:
         self._snapshot.take()

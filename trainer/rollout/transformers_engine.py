@@ -19,7 +19,7 @@ from trainer.groups import Completion
 from trainer.policy import Policy
 from trainer.rollout.cache import join_caches, make_cache
 from trainer.rollout.collecting import Collected
-from trainer.rollout.decoder import make_decoder
+from trainer.rollout.decoder import Decoding, make_decoder, uses_graphs
 from trainer.rollout.drawing import draw_tokens
 from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
 from trainer.seeding import uniforms
@@ -46,8 +46,15 @@ class _Rows:
 class TransformersEngine:
     """Samples from a policy in this process, with the weights that are trained."""
 
-    def __init__(self, policy: Policy, *, max_batch_rows: int) -> None:
+    def __init__(
+        self, policy: Policy, *, max_batch_rows: int, decoding: Decoding = "auto"
+    ) -> None:
+        """
+        Raises:
+            ValueError: graphs are asked for, and there can be none.
+        """
         self._policy = policy
+        self._uses_graphs = uses_graphs(policy, decoding)
         self._max_batch_rows = max_batch_rows
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
         # told of the rows that fit, where memory ran out, and of the reason
@@ -113,7 +120,12 @@ class TransformersEngine:
         hidden = hidden[owner]
         positions = padding.sum(dim=1)[owner]  # of the next token
         decoder = make_decoder(
-            policy, cache, padding, owner, max_new_tokens=params.max_new_tokens
+            policy,
+            cache,
+            padding,
+            owner,
+            max_new_tokens=params.max_new_tokens,
+            uses_graphs=self._uses_graphs,
         )
 
         written = _Written(len(owner), params.max_new_tokens, device)
