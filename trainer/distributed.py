@@ -9,46 +9,22 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from trainer.config import RunConfig
-from trainer.failures import explain
+from trainer.failures import Failure
+from trainer.watchdog import Member, Watchdog
 
 Value = TypeVar("Value")
-
-# A process tells what ended it before its connections close, so this is rarely waited.
-_PATIENCE_SECONDS = 3.0
-_LOOK_SECONDS = 0.1
-_CAUSE = "cause"
-
-
-@dataclass(frozen=True)
-class Member:
-    """Where a process of the run is."""
-
-    host: str
-    pid: int
-
-    def is_gone(self) -> bool:
-        """Whether it is known to have ended; nothing is known of other machines."""
-        if self.host != socket.gethostname():
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False
-        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +36,7 @@ class World:
 
     rank: int = 0
     size: int = 1
-    _store: Store | None = field(default=None, repr=False)
-    _members: Sequence[Member] = ()
+    _watchdog: Watchdog | None = field(default=None, repr=False)
     # whom values are gathered from; None: the group of the main threads
     _group: dist.ProcessGroup | None = field(default=None, repr=False)
     _second: dist.ProcessGroup | None = field(default=None, repr=False)
@@ -126,48 +101,32 @@ class World:
             raise found[0]
         return found[0]  # type: ignore[return-value]  # as `work` gave it
 
-    def explain(self, error: BaseException) -> str:
-        """`trainer.failures.explain`, with the process at fault if it is another.
+    def watched(self, end: Callable[[Failure], None]) -> AbstractContextManager[None]:
+        """Inside, `end` is called when another process fails and this one is stuck."""
+        if self._watchdog is None:
+            return nullcontext()
+        return self._watchdog.watching(end)
+
+    def explain(self, error: BaseException) -> Failure:
+        """What ended the run, with the process at fault if it is another.
 
         A process that ends takes its connections with it, so the others fail as well.
-        Whoever fails first for a reason of its own leaves it in the store.
+        Whoever fails first for a reason of its own tells them.
         """
-        if self._store is None:
-            return explain(error)
-        if not _is_about_connections(error):
-            self._leave(explain(error))
-            return explain(error)
-        return self._found_cause() or (
-            f"Another of the run's {self.size} processes is gone or stuck: "
-            f"{explain(error)}"
-        )
-
-    def _leave(self, sentence: str) -> None:
-        assert self._store is not None
-        try:
-            self._store.compare_set(_CAUSE, "", f"{self.rank} {sentence}")
-        except dist.DistError:
-            return  # the store went with the first process
-
-    def _found_cause(self) -> str | None:
-        """What another process left, or which one went without a word."""
-        assert self._store is not None
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                if self._store.check([_CAUSE]):
-                    rank, _, left = self._store.get(_CAUSE).decode().partition(" ")
-                    return f"Process {rank} of {self.size} failed: {left}"
-            except dist.DistError:
-                break  # the store went with the first process
-            time.sleep(_LOOK_SECONDS)
-        gone = [rank for rank, each in enumerate(self._members) if each.is_gone()]
-        if not gone:
-            return None
-        return (
-            f"Process {gone[0]} of {self.size} was killed, by a person or by the "
-            "kernel when memory ran out. Resume from the last checkpoint."
-        )
+        own = Failure.of(error)
+        if self._watchdog is None:
+            return own
+        if _is_about_connections(error):
+            found = self._watchdog.find()
+            if found is not None:
+                return found if found.details else replace(found, details=own.details)
+            own = replace(
+                own,
+                sentence=f"Another of the run's {self.size} processes is gone or "
+                f"stuck: {own.sentence}",
+            )
+        self._watchdog.report(own)
+        return own
 
     def close(self) -> None:
         """Wait for the others, then let go of them: the first one holds the store."""
@@ -213,8 +172,11 @@ def join_world(config: RunConfig) -> World:
     return World(
         rank=rank,
         size=size,
-        _store=PrefixStore("cohort", store),
-        _members=[each for each in members if each is not None],
+        _watchdog=Watchdog(
+            PrefixStore("cohort", store),
+            [each for each in members if each is not None],
+            rank=rank,
+        ),
         _second=second,
     )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import traceback
+from dataclasses import dataclass
 
 import torch
 
@@ -12,6 +14,18 @@ from trainer.tokenizers import first_line
 
 class Diverged(Exception):
     """Training cannot go on; the text is for the user."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What ended a run, for its log."""
+
+    sentence: str  # for the user
+    details: str = ""  # a traceback
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        return cls(explain(error), "".join(traceback.format_exception(error)))
 
 
 def explain(error: BaseException) -> str:

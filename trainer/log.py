@@ -28,6 +28,7 @@ class EventLog:
         self._line = 0
         self.step = 0  # of the last event
         self._waiting: list[bytes] = []
+        # threads that sample and watch have something to tell, too
         self._lock = threading.Lock()
 
     def add(self, kind: type[Event], *, step: int, **fields: Any) -> None:

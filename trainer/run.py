@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -16,6 +17,7 @@ from trainer.checkpoint import newest_checkpoint, verify_checkpoint
 from trainer.config import RunConfig
 from trainer.distributed import ALONE, World, join_world
 from trainer.events import RunFailed, RunFinished, RunStopped
+from trainer.failures import Failure
 from trainer.launch import (
     EXIT_BAD_CONFIG,
     EXIT_FAILED,
@@ -53,7 +55,11 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
         if os.environ.get("RANK", "0") == "0":  # all of them found the same
             sys.stderr.write(f"{error}\n")
         return EXIT_BAD_CONFIG
-    with _output(place, world) as log, Scorer(config.reward.num_workers) as scorer:
+    with (
+        _output(place, world) as log,
+        world.watched(partial(_end, log)),
+        Scorer(config.reward.num_workers) as scorer,
+    ):
         code = _run(config, place, log, stop, world, scorer)
     if code != EXIT_FAILED:
         world.close()
@@ -118,12 +124,9 @@ def _run(
                 should_stop=lambda: world.agree(wants=stop.is_set),
             )
     except Exception as error:  # noqa: BLE001 - whatever it is, the log must say it
-        sentence = world.explain(error)
-        log.add(
-            RunFailed, step=log.step, error=sentence, details=traceback.format_exc()
-        )
+        failure = world.explain(error)
         traceback.print_exc()
-        sys.stderr.write(f"{sentence}\n")
+        _tell(log, failure)
         return EXIT_FAILED
     step = training.done_steps
     if step < config.optim.num_steps:
@@ -138,3 +141,18 @@ def _run(
     log.add(RunFinished, step=step)
     say("finished")
     return EXIT_FINISHED
+
+
+def _tell(log: EventLog, failure: Failure) -> None:
+    log.add(RunFailed, step=log.step, error=failure.sentence, details=failure.details)
+    sys.stderr.write(f"{failure.sentence}\n")
+
+
+def _end(log: EventLog, failure: Failure) -> None:
+    """End a process that is stuck while another has failed."""
+    try:
+        _tell(log, failure)
+        log.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(EXIT_FAILED)

@@ -1,4 +1,4 @@
-"""What befalls the second process of a run while the first one goes on."""
+"""What befalls one process of a run, the second where nothing else is said."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from trainer.sources import EngineSource
 ROOM = 60  # tokens that a pass of the fake GPU holds
 
 
-def _replace(around: Callable[[Any, torch.Tensor], None], *, rank: int) -> None:
+def _replace(
+    around: Callable[[Any, torch.Tensor], None], *, rank: int, befalls: int = 1
+) -> None:
     through = flat._mlp
 
     def replaced(layer: Any, hidden: torch.Tensor) -> torch.Tensor:
         around(layer, hidden)
         return through(layer, hidden)
 
-    if rank == 1:
+    if rank == befalls:
         flat._mlp = replaced
 
 
@@ -74,6 +76,20 @@ def sampling_ahead_fails(rank: int) -> None:
 
     if rank == 1:
         EngineSource.complete = sample
+
+
+def _break(*_: object) -> None:
+    raise ArithmeticError("the second layer is broken")
+
+
+def it_fails_while_the_first_is_stuck(rank: int) -> None:
+    """As in a GPU's kernel, where a broken connection is not noticed."""
+    _replace(_break, rank=rank)
+    _replace(lambda *_: time.sleep(3_600), rank=rank, befalls=0)
+
+
+def the_first_one_fails(rank: int) -> None:
+    _replace(_break, rank=rank, befalls=0)
 
 
 def losses_become_infinite(rank: int) -> None:

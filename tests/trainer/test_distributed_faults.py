@@ -62,6 +62,7 @@ def test_the_log_names_the_process_that_had_no_memory_at_all(
     failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
     assert failed["type"] == "run_failed"
     assert failed["error"].startswith("Process 1 of 2 failed: The GPU has no memory")
+    assert "in _refuse" in failed["details"]
 
 
 @pytest.mark.slow
@@ -104,10 +105,51 @@ def test_a_process_that_is_stuck_is_not_waited_for_longer_than_asked(
         patience_seconds=90,
     )
 
-    assert codes == [1, -9], output  # the second one had to be killed
+    assert codes == [1, 1], output
     failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
     assert failed["type"] == "run_failed"
     assert "gone or stuck" in failed["error"]
+
+
+@pytest.mark.slow
+def test_a_process_that_is_stuck_ends_with_one_that_failed_and_names_it(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, tree_of(model_folder, rows_path))
+
+    codes, output = run_several(
+        2,
+        *("run", config, "--out", tmp_path / "two"),
+        output=tmp_path / "log",
+        before=mishaps.it_fails_while_the_first_is_stuck,
+        patience_seconds=60,
+    )
+
+    assert codes == [1, 1], output
+    failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
+    assert failed["type"] == "run_failed"
+    assert failed["error"] == (
+        "Process 1 of 2 failed: ArithmeticError: the second layer is broken"
+    )
+    assert "in _break" in failed["details"]
+
+
+@pytest.mark.slow
+def test_the_others_hear_why_the_first_one_failed(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, tree_of(model_folder, rows_path))
+
+    codes, output = run_several(
+        2,
+        *("run", config, "--out", tmp_path / "two"),
+        output=tmp_path / "log",
+        before=mishaps.the_first_one_fails,
+    )
+
+    assert codes == [1, 1], output
+    assert "Process 0 of 2 failed: ArithmeticError: the second layer" in output
+    assert "was killed" not in output
 
 
 @pytest.mark.slow

@@ -1,0 +1,120 @@
+"""A process learns why another one ended, though its own main thread is stuck."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+from torch.distributed import TCPStore
+
+from trainer import watchdog
+from trainer.failures import Failure
+from trainer.watchdog import Member, Watchdog
+
+HERE = Member(socket.gethostname(), os.getpid())
+ELSEWHERE = Member("another-host", 1)
+BROKEN = Failure("It is broken.", "Traceback …")
+
+
+@pytest.fixture(autouse=True)
+def haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(watchdog, "_PATIENCE_SECONDS", 0.3)
+
+
+@pytest.fixture
+def store() -> TCPStore:
+    return TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
+
+
+class Ending:
+    """In place of the end of the process."""
+
+    def __init__(self) -> None:
+        self.told: list[Failure] = []
+        self.is_told = threading.Event()
+
+    def __call__(self, failure: Failure) -> None:
+        self.told.append(failure)
+        self.is_told.set()
+
+
+def test_a_stuck_process_is_ended_with_what_another_left(store: TCPStore) -> None:
+    end, members = Ending(), [HERE, ELSEWHERE]
+
+    with Watchdog(store, members, rank=0).watching(end):
+        Watchdog(store.clone(), members, rank=1).report(BROKEN)
+
+        assert end.is_told.wait(5)
+
+    assert end.told == [Failure("Process 1 of 2 failed: It is broken.", BROKEN.details)]
+
+
+def test_one_that_finds_out_by_itself_is_left_to_end_by_itself(
+    store: TCPStore,
+) -> None:
+    end, members = Ending(), [HERE, ELSEWHERE]
+    own = Watchdog(store, members, rank=0)
+
+    with own.watching(end):
+        Watchdog(store.clone(), members, rank=1).report(BROKEN)
+        found = own.find()
+
+        assert not end.is_told.wait(0.6)
+
+    assert found is not None
+    assert found.sentence == "Process 1 of 2 failed: It is broken."
+
+
+def test_the_first_failure_is_the_one_that_is_told(store: TCPStore) -> None:
+    members = [HERE, ELSEWHERE, ELSEWHERE]
+    own = Watchdog(store, members, rank=0)
+
+    Watchdog(store.clone(), members, rank=2).report(BROKEN)
+    Watchdog(store.clone(), members, rank=1).report(Failure("A consequence."))
+
+    with own.watching(Ending()):
+        found = own.find()
+    assert found is not None
+    assert found.sentence == "Process 2 of 3 failed: It is broken."
+
+
+def test_a_process_that_went_without_a_word_is_named(store: TCPStore) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    own = Watchdog(store, [HERE, Member(HERE.host, child.pid)], rank=0)
+
+    with own.watching(Ending()):
+        found = own.find()
+
+    assert found is not None
+    assert found.sentence.startswith("Process 1 of 2 was killed")
+
+
+def test_nothing_is_found_where_all_are_well(store: TCPStore) -> None:
+    end = Ending()
+    own = Watchdog(store, [HERE, HERE, ELSEWHERE], rank=0)
+
+    with own.watching(end):
+        assert own.find() is None
+
+    assert not end.told
+
+
+def test_the_first_process_stays_until_the_others_have_heard(
+    store: TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is gone with it."""
+    monkeypatch.setattr(watchdog, "_PATIENCE_SECONDS", 60.0)
+    members = [HERE, ELSEWHERE]
+    other = Watchdog(store.clone(), members, rank=1)
+
+    with other.watching(Ending()):
+        Watchdog(store, members, rank=0).report(BROKEN)
+
+        assert store.add("heard", 0) == 1
+        assert other.find() is not None
