@@ -145,21 +145,26 @@ class Family:
         for rank, code in enumerate(codes):
             if code >= 0:
                 continue
-            name = signal.Signals(-code).name
-            why = (
-                "it was ended, as another had been before"
-                if rank in self._killed
-                else f"it was killed by {name} (a person, or the kernel when memory "
-                "ran out)"
-            )
+            if rank in self._killed:
+                why = "it was ended, as another had been before"
+            else:
+                why = _why_killed(signal.Signals(-code))
             sys.stderr.write(f"Process {rank} of {len(codes)} is gone: {why}.\n")
+
+
+def _why_killed(number: signal.Signals) -> str:
+    if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+        who = "a person, or the kernel when memory ran out"
+        return f"it was killed by {number.name} ({who})"
+    # such as NCCL's own watchdog, when its patience is over
+    return f"it crashed ({number.name}); what it wrote last stands above"
 
 
 def _environment(count: int, *, pipe: int) -> dict[str, str]:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    threads = max(1, (os.cpu_count() or 1) // count)
+    threads = max(1, _num_cores() // count)
     return {
         "OMP_NUM_THREADS": str(threads),
         **os.environ,
@@ -169,3 +174,11 @@ def _environment(count: int, *, pipe: int) -> dict[str, str]:
         "MASTER_PORT": str(port),
         PIPE: str(pipe),
     }
+
+
+def _num_cores() -> int:
+    """Those that we may use, which can be fewer than the machine has."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ from tests.trainer.tiny import (
     start_trainer,
     write_config,
 )
+from trainer import launch
 
-pytestmark = pytest.mark.slow
 START_SECONDS = 300  # three processes read torch's files at once
 
 
@@ -34,6 +35,17 @@ def config(model_folder: Path, rows_path: Path, tmp_path: Path) -> Path:
         distributed={"num_processes": 2, "num_threads": 1},
     )
     return write_config(tmp_path, tree)
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """A family takes them over, here those of the tests' own process."""
+    before = {
+        number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def children(pid: int) -> list[int]:
@@ -63,6 +75,7 @@ def assert_gone(pids: list[int]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_asked_to_stop_all_stop_behind_the_same_step(
     config: Path, tmp_path: Path
 ) -> None:
@@ -79,6 +92,7 @@ def test_asked_to_stop_all_stop_behind_the_same_step(
     assert stopped["checkpoint"] == f"step-{stopped['step']:06d}-epoch-1"
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_run_and_is_named(
     config: Path, tmp_path: Path
 ) -> None:
@@ -98,6 +112,7 @@ def test_a_killed_process_ends_the_run_and_is_named(
     assert failed["error"].startswith("Process 1 of 2 was killed")
 
 
+@pytest.mark.slow
 def test_the_first_process_killed_ends_the_run_too(
     config: Path, tmp_path: Path
 ) -> None:
@@ -111,6 +126,7 @@ def test_the_first_process_killed_ends_the_run_too(
     assert "Process 0 of 2 is gone" in output
 
 
+@pytest.mark.slow
 def test_all_end_when_their_supervisor_is_gone(config: Path, tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     child, members = started(
@@ -128,6 +144,7 @@ def test_all_end_when_their_supervisor_is_gone(config: Path, tmp_path: Path) -> 
     assert_gone(members)
 
 
+@pytest.mark.slow
 def test_all_end_with_the_process_that_started_them(
     config: Path, tmp_path: Path
 ) -> None:
@@ -139,6 +156,7 @@ def test_all_end_with_the_process_that_started_them(
     assert_gone(members)
 
 
+@pytest.mark.slow
 def test_a_run_started_by_torchrun_is_that_of_one_process(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
@@ -158,6 +176,7 @@ def test_a_run_started_by_torchrun_is_that_of_one_process(
     assert_same_story(tmp_path / "two", alone(config, "one"))
 
 
+@pytest.mark.slow
 def test_a_bad_configuration_starts_nobody(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
@@ -175,6 +194,7 @@ def test_a_bad_configuration_starts_nobody(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_an_occupied_folder_is_refused_once(
     config: Path, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
@@ -187,3 +207,36 @@ def test_an_occupied_folder_is_refused_once(
 
     assert child.returncode == 2
     assert output.count("already holds the log of a run") == 1
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("os.kill(os.getpid(), 9)", "was killed by SIGKILL (a person, or the kernel"),
+        ("os.abort()", "crashed (SIGABRT); what it wrote last stands above"),
+    ],
+)
+def test_it_is_told_how_a_process_went(
+    code: str, expected: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with launch.Family([sys.executable, "-c", f"import os; {code}"], count=1) as family:
+        assert family.wait() == 1
+
+    assert f"Process 0 of 1 is gone: it {expected}" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("signals")
+def test_processes_share_out_the_cores_that_they_may_use(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A container on a large machine may have few of its cores."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    tell = "import os; print(os.environ['OMP_NUM_THREADS'])"
+
+    with launch.Family([sys.executable, "-c", tell], count=2) as family:
+        assert family.wait() == 0
+
+    assert capfd.readouterr().out.split() == ["3", "3"]
