@@ -18,8 +18,8 @@ NAME = "events.jsonl"
 class EventLog:
     """Appends numbered events to a file; what `flush` has returned is on disk.
 
-    Events are held back until then, so a reader sees a step whole or not at all. What
-    samples beside training may add some too.
+    Events are held back until then, so a reader sees a step whole or not at all. Any
+    thread may add some: what watches the other processes tells why it ends this one.
     """
 
     def __init__(self, path: Path, *, epoch: int) -> None:
@@ -28,7 +28,6 @@ class EventLog:
         self._line = 0
         self.step = 0  # of the last event
         self._waiting: list[bytes] = []
-        # threads that sample and watch have something to tell, too
         self._lock = threading.Lock()
 
     def add(self, kind: type[Event], *, step: int, **fields: Any) -> None:

@@ -81,6 +81,7 @@ def run_step(training: Training, *, should_stop: Callable[[], bool]) -> bool:
     config = state.config
     watch, training.journal.step = Stopwatch(), step
     outcome = train_step(training, step=step, watch=watch)
+    training.tell_of_rows()
     has_diverged = training.setbacks.count(
         outcome.updates, limit=config.optim.max_nonfinite
     )
@@ -137,6 +138,7 @@ def run_evaluation(training: Training, *, step: int) -> None:
         )
         reward = _shown(metrics[f"eval/{name}/mean"])
         say(f"{name} after step {step}: reward {reward}")
+    training.tell_of_rows()
     training.log.flush()
 
 

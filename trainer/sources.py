@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
@@ -145,12 +145,22 @@ class DatasetSource:
         return text
 
 
+def start_source(
+    start: Policy, config: RunConfig, *, on_halved: Callable[[int, str], None]
+) -> EngineSource:
+    """Samples from a model that stands still."""
+    engine = TransformersEngine(start, max_batch_rows=config.rollout.max_batch_rows)
+    engine.on_halved = on_halved
+    return EngineSource(engine, config)
+
+
 def make_source(
     config: RunConfig,
     *,
     policy: Policy,
     engine: RolloutEngine,
     prompts: Sequence[Prompt],
+    on_halved: Callable[[int, str], None] = lambda _rows, _reason: None,
 ) -> CompletionSource:
     """The source that a run or phase asks for.
 
@@ -159,6 +169,8 @@ def make_source(
         policy: the policy being trained.
         engine: samples from it.
         prompts: all that may be trained on.
+        on_halved: told of the rows that fit where an engine made here runs out of
+            memory, and of the reason.
 
     Raises:
         ValueError: a row lacks its completion, or the starting model cannot be loaded.
@@ -167,9 +179,6 @@ def make_source(
         case "policy":
             return EngineSource(engine, config)
         case "start":
-            start = TransformersEngine(
-                load_start(config), max_batch_rows=config.rollout.max_batch_rows
-            )
-            return EngineSource(start, config)
+            return start_source(load_start(config), config, on_halved=on_halved)
         case "dataset":
             return DatasetSource(policy, config, prompts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from trainer.prompts import DataOrder, Prompt
 from trainer.reference import Reference, load_start, make_reference
 from trainer.references.frozen import FrozenReference
 from trainer.rollout.engine import RolloutEngine
-from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.seeding import derive
-from trainer.sources import CompletionSource, EngineSource, make_source
+from trainer.sources import CompletionSource, make_source, start_source
 from trainer.updates import UpdateResult
 
 
@@ -122,6 +121,7 @@ def enter_stage(
     engine: RolloutEngine,
     prompts: Sequence[Prompt],
     saved: Path | None,
+    on_halved: Callable[[int, str], None],
 ) -> StageState:
     """Begin a phase with the policy as it is, or go on as a checkpoint left it.
 
@@ -134,17 +134,17 @@ def enter_stage(
         engine: samples from the policy.
         prompts: all that may be trained on.
         saved: a checkpoint within the phase, whose weights the policy has already.
+        on_halved: as `make_source` tells it.
     """
     config = stage.config
     start = _start(stage, policy, saved)
     source: CompletionSource
     if start is None:
-        source = make_source(config, policy=policy, engine=engine, prompts=prompts)
-    else:
-        rows = config.rollout.max_batch_rows
-        source = EngineSource(
-            TransformersEngine(start.policy, max_batch_rows=rows), config
+        source = make_source(
+            config, policy=policy, engine=engine, prompts=prompts, on_halved=on_halved
         )
+    else:
+        source = start_source(start.policy, config, on_halved=on_halved)
     reference = make_reference(
         stage, policy, saved=None if saved is None else saved_reference(saved)
     )

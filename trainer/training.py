@@ -49,6 +49,7 @@ class Training:
     scorer: Scorer = HERE
     setbacks: Setbacks = field(default_factory=Setbacks)
     _stage: StageState | None = None
+    _fewer_rows: tuple[int, str] | None = None  # that fit, and why; not yet told of
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.log)
@@ -60,7 +61,7 @@ class Training:
         )
         self.ahead = SamplingAhead(self.policy.device)
         if isinstance(self.engine, TransformersEngine):
-            self.engine.on_halved = self._tell_of_rows
+            self.engine.on_halved = self._note_rows
 
     @property
     def stage(self) -> StageState:
@@ -88,6 +89,7 @@ class Training:
             engine=self.engine,
             prompts=self.train_prompts,
             saved=saved,
+            on_halved=self._note_rows,
         )
         self.budget.begin_phase(stage.config.optim.micro_batch_tokens)
 
@@ -111,12 +113,24 @@ class Training:
             value=float(tokens),
         )
 
-    def _tell_of_rows(self, rows: int, reason: str) -> None:
+    def _note_rows(self, rows: int, reason: str) -> None:
+        """In the midst of sampling, where the processes do not wait for one another."""
+        self._fewer_rows = rows, reason
+
+    def tell_of_rows(self) -> None:
+        """Warn if one had to sample less at once, behind what all have sampled."""
+        found = self.world.gather(self._fewer_rows)
+        self._fewer_rows = None
+        told = [(*each, rank) for rank, each in enumerate(found) if each is not None]
+        if not told:
+            return
+        rows, reason, rank = min(told)
+        where = f" in process {rank}" if self.world.size > 1 else ""
         self.journal.warn(
             "out_of_memory",
-            f"Memory ran out while sampling ({reason}), so from here on at most {rows} "
-            f"completions are sampled at once. Set rollout.max_batch_rows to {rows} to "
-            "spare later runs this.",
+            f"Memory ran out while sampling{where} ({reason}), so from here on at most "
+            f"{rows} completions are sampled at once. Set rollout.max_batch_rows "
+            f"to {rows} to spare later runs this.",
             value=float(rows),
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from trainer import flat, updates
+from trainer.rollout import transformers_engine
 from trainer.sources import EngineSource
 
 ROOM = 60  # tokens that a pass of the fake GPU holds
@@ -27,7 +28,7 @@ def _replace(
         flat._mlp = replaced
 
 
-def _refuse(*_: object) -> None:
+def _refuse(*_: object, **__: object) -> None:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
 
 
@@ -90,6 +91,17 @@ def it_fails_while_the_first_is_stuck(rank: int) -> None:
 
 def the_first_one_fails(rank: int) -> None:
     _replace(_break, rank=rank, befalls=0)
+
+
+def memory_runs_out_sampling(rank: int) -> None:
+    """Four rows fit, of the eight that each process has in a step."""
+    draw = transformers_engine.draw_tokens
+
+    def drawn(logits: torch.Tensor, *rest: Any, **options: Any) -> Any:
+        return (_refuse if len(logits) > 4 else draw)(logits, *rest, **options)
+
+    if rank == 1:
+        transformers_engine.draw_tokens = drawn
 
 
 def losses_become_infinite(rank: int) -> None:

@@ -45,6 +45,25 @@ def test_all_do_the_step_again_with_less_at_once(
     assert [(w["step"], w["value"]) for w in warnings] == [(1, 72.0)]
 
 
+def test_the_log_tells_of_another_process_that_samples_less_at_once(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, tree_of(model_folder, rows_path))
+
+    codes, output = run_several(
+        2,
+        *("run", config, "--out", tmp_path / "two"),
+        output=tmp_path / "log",
+        before=mishaps.memory_runs_out_sampling,
+    )
+
+    assert codes == [0, 0], output
+    events = read_events(tmp_path / "two" / "events.jsonl")
+    (warned,) = [w for w in only(events, "warned") if w["code"] == "out_of_memory"]
+    assert (warned["step"], warned["value"]) == (1, 4.0)
+    assert "while sampling in process 1 (CUDA out of memory" in warned["message"]
+
+
 @pytest.mark.slow
 def test_the_log_names_the_process_that_had_no_memory_at_all(
     model_folder: Path, rows_path: Path, tmp_path: Path

@@ -41,12 +41,18 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def run(
     folder: Path, model: Path, rows: Path, *, tokens: int, **optim: Any
 ) -> list[dict[str, Any]]:
-    tree = config_tree(
-        model,
-        rows,
-        loss={"kl_coef": 0.05},
-        optim={"num_steps": 4, "micro_batch_tokens": tokens} | optim,
+    return run_tree(
+        folder,
+        config_tree(
+            model,
+            rows,
+            loss={"kl_coef": 0.05},
+            optim={"num_steps": 4, "micro_batch_tokens": tokens} | optim,
+        ),
     )
+
+
+def run_tree(folder: Path, tree: dict[str, Any]) -> list[dict[str, Any]]:
     done = run_trainer("run", write_config(folder, tree), "--out", folder / "out")
     assert done.returncode == 0, done.stderr
     return read_events(folder / "out" / "events.jsonl")
@@ -154,7 +160,9 @@ def test_a_completion_too_large_for_the_memory_fails_the_run_with_advice(
     assert "optim.micro_batch_tokens" in failed["error"]
 
 
+@pytest.mark.parametrize("source", ["policy", "start"])
 def test_a_run_says_that_it_samples_less_at_once(
+    source: str,
     model_folder: Path,
     rows_path: Path,
     tmp_path: Path,
@@ -165,15 +173,24 @@ def test_a_run_says_that_it_samples_less_at_once(
     def drawn(
         logits: torch.Tensor, *rest: Any, **options: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        if len(logits) > 4:
+        if len(logits) > 8:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
         return draw(logits, *rest, **options)
 
     monkeypatch.setattr("trainer.rollout.transformers_engine.draw_tokens", drawn)
+    # evaluation, by the policy's own engine, stays below what memory bears
+    tree = config_tree(
+        model_folder,
+        rows_path,
+        rollout={"source": source},
+        loss={"surrogate": "reinforce"},
+        optim={"num_steps": 4},
+    )
 
-    events = run(tmp_path, model_folder, rows_path, tokens=64)
+    events = run_tree(tmp_path, tree)
 
-    *_, warned = (e for e in only(events, "warned") if "sampling" in e["message"])
+    (warned,) = [e for e in only(events, "warned") if "sampling" in e["message"]]
     assert warned["code"] == "out_of_memory"
-    assert warned["value"] <= 4
+    assert (warned["step"], warned["value"]) == (1, 8.0)
+    assert "rollout.max_batch_rows to 8" in warned["message"]
     assert len(only(events, "step_finished")) == 4
