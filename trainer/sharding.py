@@ -43,7 +43,7 @@ class ShardedPolicy(Policy):
     def __init__(self, policy: Policy, world: World) -> None:
         self.whole_copy = policy.copied()
         super().__init__(policy.model, policy.tokenizer, adapters=policy._adapters)
-        self.shards_are_masters = _widen(policy.model)
+        self.shards_are_masters = _trained_dtype(policy.model) != torch.float32
         kept = self.whole_copy.model.dtype if self.shards_are_masters else None
         self.pace = Pace()
         self._root = _shard(policy.model, world, computes_in=kept, pace=self.pace)
@@ -167,21 +167,22 @@ class _Root(torch.nn.Module):
         return tuple(each.clone() for each in work())
 
 
-def _widen(model: PreTrainedModel) -> bool:
-    """Turn trained bfloat16 weights to float32; whether they were not before."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    dtypes = {parameter.dtype for parameter in trained}
+def _trained_dtype(model: PreTrainedModel) -> torch.dtype:
+    dtypes = {p.dtype for p in model.parameters() if p.requires_grad}
     if len(dtypes) > 1:
         raise ValueError(
             f"{type(model).__name__} keeps its weights in several number formats "
             f"({', '.join(sorted(str(each) for each in dtypes))}), which cannot be "
             'spread over processes. Set model.dtype to "float32".'
         )
-    if dtypes == {torch.float32}:
-        return False
-    for parameter in trained:
-        parameter.data = parameter.data.float()
-    return True
+    return dtypes.pop()
+
+
+def _widen(part: torch.nn.Module) -> None:
+    """Turn trained bfloat16 weights to float32."""
+    for parameter in part.parameters():
+        if parameter.requires_grad and parameter.dtype != torch.float32:
+            parameter.data = parameter.data.float()
 
 
 def _shard(
@@ -204,6 +205,7 @@ def _shard(
     }
     layers = _layers(model)
     for part in (*layers, root):
+        _widen(part)  # not all at once: the model is still whole on each process
         fully_shard(part, **settings)
         assert isinstance(part, FSDPModule)
         # The loss is divided by the whole batch's totals, so gradients are added.
