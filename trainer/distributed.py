@@ -26,6 +26,9 @@ from trainer.watchdog import Member, Watchdog
 
 Value = TypeVar("Value")
 
+# What torchrun and `trainer.launch` tell each process.
+_TOLD = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
 
 @dataclass(frozen=True, kw_only=True)
 class World:
@@ -142,11 +145,17 @@ def join_world(config: RunConfig) -> World:
     """Meet the other processes, where torchrun or `trainer.launch` started several.
 
     Raises:
-        ValueError: there are fewer GPUs on this machine than processes.
+        ValueError: there are fewer GPUs on this machine than processes, or the
+            environment speaks of others and does not tell how to meet them.
     """
     environment = os.environ
     if int(environment.get("WORLD_SIZE", "1")) == 1:
         return ALONE
+    if missing := [name for name in _TOLD if name not in environment]:
+        raise ValueError(
+            f"WORLD_SIZE is {environment['WORLD_SIZE']}, but {', '.join(missing)} "
+            "is not set. Start the processes with torchrun, or unset WORLD_SIZE."
+        )
     on_gpus = torch.cuda.is_available() and config.model.device != "cpu"
     if on_gpus:
         _take_gpu(environment)

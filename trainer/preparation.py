@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -22,6 +23,7 @@ from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.reference import reference_server
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.engines import make_engine
+from trainer.sameness import check_same_content, check_same_setup
 from trainer.scorer import HERE, Scorer
 from trainer.seeding import seed_torch
 from trainer.sharding import ShardedPolicy, ShardedPolicyEngine
@@ -58,6 +60,7 @@ def prepare(
     for stage in config.stages:
         for complaint in complaints_of_many(stage.config, num_processes=world.size):
             raise ValueError(complaint)
+    check_same_setup(world, config)
     set_up_torch(config)
     rows = read_rows(place.config.parent / config.data.rows)
     train_rows, eval_rows = split_rows(
@@ -84,6 +87,15 @@ def prepare(
         newest_checkpoint=place.resume_from,
         world=world,
         scorer=scorer,
+    )
+    check_same_content(
+        world,
+        policy=policy.whole,
+        prompts=[
+            *training.train_prompts,
+            *training.held_out,
+            *chain.from_iterable(training.eval_files.values()),
+        ],
     )
     _check_phases(training)
     _announce(training, place)

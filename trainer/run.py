@@ -52,7 +52,9 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
         world = join_world(config)
         place = world.from_main(lambda: _place(args))
     except ValueError as error:
-        if os.environ.get("RANK", "0") == "0":  # all of them found the same
+        # all found the same; before they have met, all of this machine
+        name = "LOCAL_RANK" if world is ALONE else "RANK"
+        if os.environ.get(name, "0") == "0":
             sys.stderr.write(f"{error}\n")
         return EXIT_BAD_CONFIG
     with (

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from trainer import flat, updates
+from trainer import flat, preparation, updates
 from trainer.rollout import transformers_engine
 from trainer.sources import EngineSource
 
@@ -102,6 +102,16 @@ def memory_runs_out_sampling(rank: int) -> None:
 
     if rank == 1:
         transformers_engine.draw_tokens = drawn
+
+
+def it_has_other_rows(rank: int) -> None:
+    read = preparation.read_rows
+
+    def turned(*args: Any, **options: Any) -> Any:
+        return read(*args, **options)[::-1]
+
+    if rank == 1:
+        preparation.read_rows = turned
 
 
 def losses_become_infinite(rank: int) -> None:

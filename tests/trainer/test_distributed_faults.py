@@ -64,6 +64,23 @@ def test_the_log_tells_of_another_process_that_samples_less_at_once(
     assert "while sampling in process 1 (CUDA out of memory" in warned["message"]
 
 
+def test_processes_with_different_rows_do_not_train(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, tree_of(model_folder, rows_path))
+
+    codes, output = run_several(
+        2,
+        *("run", config, "--out", tmp_path / "two"),
+        output=tmp_path / "log",
+        before=mishaps.it_has_other_rows,
+    )
+
+    assert codes == [1, 1], output
+    (failed,) = read_events(tmp_path / "two" / "events.jsonl")
+    assert failed["error"].startswith("Process 1 of 2 has another rows than process 0")
+
+
 @pytest.mark.slow
 def test_the_log_names_the_process_that_had_no_memory_at_all(
     model_folder: Path, rows_path: Path, tmp_path: Path

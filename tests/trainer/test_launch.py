@@ -240,3 +240,42 @@ def test_processes_share_out_the_cores_that_they_may_use(
         assert family.wait() == 0
 
     assert capfd.readouterr().out.split() == ["3", "3"]
+
+
+@pytest.mark.parametrize(("local_rank", "count"), [(0, 1), (1, 0)])
+def test_each_host_says_once_that_it_has_too_few_gpus(
+    local_rank: int,
+    count: int,
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = {"RANK": 8 + local_rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": 16}
+    told |= {"LOCAL_WORLD_SIZE": 8, "MASTER_ADDR": "host", "MASTER_PORT": 29_500}
+    for name, value in told.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    config = write_config(tmp_path, tree_of(model_folder, rows_path))
+
+    done = run_trainer("run", config, "--out", tmp_path / "out")
+
+    assert done.returncode == 2
+    assert done.stderr.count("has 4 GPUs, but 8 processes were started on it") == count
+
+
+def test_a_world_that_cannot_be_met_is_refused(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clusters set WORLD_SIZE for a torchrun that was forgotten."""
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    config = write_config(tmp_path, tree_of(model_folder, rows_path))
+
+    done = run_trainer("run", config, "--out", tmp_path / "out")
+
+    assert done.returncode == 2
+    assert "WORLD_SIZE is 4, but RANK, LOCAL_RANK," in done.stderr

@@ -1,0 +1,84 @@
+"""Processes that were given different things are refused before they train."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.tiny import config_tree
+from trainer.config import RunConfig
+from trainer.distributed import ALONE, World
+from trainer.policy import load_policy
+from trainer.prompts import PromptRenderer, read_rows
+from trainer.sameness import check_same_content, check_same_setup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorder(World):
+    """One process of two; what the other one says is what it was given."""
+
+    said: dict[str, str]
+    heard: Mapping[str, str]
+    size: int = 2
+
+    def gather(self, value: Any) -> list[Any]:
+        self.said.update(value)
+        return [value, {name: self.heard.get(name, own) for name, own in value.items()}]
+
+
+def says(model: Path, rows: Path, **change: Any) -> dict[str, str]:
+    world = Recorder(said={}, heard={})
+    check(world, model, rows, **change)
+    return world.said
+
+
+def check(
+    world: World,
+    model: Path,
+    rows: Path,
+    *,
+    seed: int = 0,
+    answer: str = "8",
+    moved: float = 0.0,
+) -> None:
+    config = RunConfig.model_validate(config_tree(model, rows) | {"seed": seed})
+    policy = load_policy(config.model)
+    with torch.no_grad():
+        next(iter(policy.model.parameters()))[0, 0] += moved
+    other = rows.parent / "rows-of-this-host.jsonl"
+    other.write_text(rows.read_text().replace('"answer": "8"', f'"answer": "{answer}"'))
+    renderer = PromptRenderer(policy.tokenizer, config.data)
+    prompts = [renderer.render(row) for row in read_rows(other)]
+    check_same_setup(world, config)
+    check_same_content(world, policy=policy, prompts=prompts)
+
+
+def test_processes_with_the_same_before_them_pass(
+    model_folder: Path, rows_path: Path
+) -> None:
+    theirs = says(model_folder, rows_path)
+
+    check(Recorder(said={}, heard=theirs), model_folder, rows_path)
+    check(ALONE, model_folder, rows_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"seed": 1}, "run configuration"),
+        ({"answer": "9"}, "rows"),
+        ({"moved": 0.1}, "model"),
+    ],
+)
+def test_another_one_on_another_host_is_refused(
+    change: dict[str, Any], name: str, model_folder: Path, rows_path: Path
+) -> None:
+    theirs = says(model_folder, rows_path, **change)
+
+    with pytest.raises(ValueError, match=f"Process 1 of 2 has another {name} than"):
+        check(Recorder(said={}, heard=theirs), model_folder, rows_path)
