@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 
 from trainer.config import ModelConfig
 from trainer.distributed import ALONE, World
@@ -21,11 +20,13 @@ from trainer.optimization import Optimizer
 from trainer.policy import Policy, load_policy
 from trainer.reference import Reference
 from trainer.sampled_batch import SampledBatch, save_batch
+from trainer.tensorfile import TensorWriter, read_tensors
 
 _NAME = re.compile(r"step-(\d+)-epoch-(\d+)")
 _MANIFEST = "manifest.json"
 _STATE = "state.json"
 _OPTIMIZER = "optimizer.safetensors"
+_RNG = "torch_rng"  # in the optimizer's file
 _CONTROLLERS = "controllers.json"
 MODEL = "model"
 _ADAPTERS = "adapters"
@@ -67,59 +68,49 @@ def save_checkpoint(
     manifest, and only then renamed: a name never stands for half a checkpoint.
 
     Of several processes each brings its part of the optimizer and the first one writes
-    it all, as a single process would: any number of them can go on from it.
+    it all, tensor by tensor, as a single process would: any number of them can go on
+    from it.
     """
-    state = {
-        name: tensor.contiguous().cpu()
-        for name, tensor in optimizer.tensors()
-        if world.is_main
-    }
-    return world.from_main(
-        lambda: _write_checkpoint(
-            folder,
-            step=step,
-            epoch=epoch,
-            policy=policy,
-            optimizer=state,
-            reference=reference,
-            start=start,
-            ahead=ahead,
-            controllers=controllers,
-        )
-    )
-
-
-def _write_checkpoint(
-    folder: Path,
-    *,
-    step: int,
-    epoch: int,
-    policy: Policy,
-    optimizer: Mapping[str, torch.Tensor],
-    reference: Reference | None,
-    start: Reference | None,
-    ahead: SampledBatch | None,
-    controllers: Mapping[str, Any],
-) -> SavedCheckpoint:
     name = f"step-{step:06d}-epoch-{epoch}"
-    target, unfinished = folder / name, folder / f".{name}.unfinished"
-    _remove(unfinished)
-    (unfinished / MODEL).mkdir(parents=True)
-    policy.save(unfinished / MODEL)
-    if policy.has_adapters:
-        policy.save_adapters(unfinished / _ADAPTERS)
-    if reference is not None and reference.has_moved:
-        reference.save(unfinished / _REFERENCE)
-    if start is not None:
-        start.save(unfinished / _START)
-    if ahead is not None:
-        save_batch(unfinished / _AHEAD, ahead)
-    _write(unfinished / _CONTROLLERS, json.dumps(controllers).encode())
-    # No other random state exists: all draws follow from seed and step.
-    rng = {"torch_rng": torch.get_rng_state()}
-    save_file({**optimizer, **rng}, unfinished / _OPTIMIZER)
-    _write(unfinished / _STATE, json.dumps({"step": step, "epoch": epoch}).encode())
+    unfinished = folder / f".{name}.unfinished"
+    if world.is_main:
+        _remove(unfinished)
+        (unfinished / MODEL).mkdir(parents=True)
+        _write_optimizer(unfinished / _OPTIMIZER, optimizer)
+    else:
+        for _ in optimizer.tensors():
+            pass  # which brings this process's part
+    position = {"step": step, "epoch": epoch}
 
+    def finish() -> SavedCheckpoint:
+        policy.save(unfinished / MODEL)
+        if policy.has_adapters:
+            policy.save_adapters(unfinished / _ADAPTERS)
+        if reference is not None and reference.has_moved:
+            reference.save(unfinished / _REFERENCE)
+        if start is not None:
+            start.save(unfinished / _START)
+        if ahead is not None:
+            save_batch(unfinished / _AHEAD, ahead)
+        _write(unfinished / _CONTROLLERS, json.dumps(controllers).encode())
+        _write(unfinished / _STATE, json.dumps(position).encode())
+        return _seal(unfinished, folder / name)
+
+    return world.from_main(finish)
+
+
+def _write_optimizer(path: Path, optimizer: Optimizer) -> None:
+    # No other random state exists: all draws follow from seed and step.
+    rng = torch.get_rng_state()
+    shapes = [(name, part.dtype, part.shape) for name, part in optimizer.parts()]
+    with TensorWriter(path, [*shapes, (_RNG, rng.dtype, rng.shape)]) as file:
+        for name, tensor in optimizer.tensors():
+            file.add(name, tensor)
+        file.add(_RNG, rng)
+
+
+def _seal(unfinished: Path, target: Path) -> SavedCheckpoint:
+    """List what was written, and give it its name."""
     files = {path: _digest(path) for path in _files(unfinished)}
     listing = {
         str(path.relative_to(unfinished)): {
@@ -134,10 +125,11 @@ def _write_checkpoint(
         _sync(path)
     _remove(target)
     unfinished.rename(target)
-    _sync(folder)
-    size = sum(path.stat().st_size for path in _files(target))
+    _sync(target.parent)
     return SavedCheckpoint(
-        name=name, sha256=hashlib.sha256(manifest).hexdigest(), num_bytes=size
+        name=target.name,
+        sha256=hashlib.sha256(manifest).hexdigest(),
+        num_bytes=sum(path.stat().st_size for path in _files(target)),
     )
 
 
@@ -217,9 +209,15 @@ def saved_controllers(path: Path) -> dict[str, Any]:
 
 def restore_optimizer(path: Path, optimizer: Optimizer) -> None:
     """Load a checkpoint's optimizer and torch's random state."""
-    tensors = load_file(path / _OPTIMIZER)
-    torch.set_rng_state(tensors.pop("torch_rng"))
-    optimizer.load_state(tensors)
+
+    def state() -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in read_tensors(path / _OPTIMIZER):
+            if name == _RNG:
+                torch.set_rng_state(tensor)
+            else:
+                yield name, tensor
+
+    optimizer.load_state(state())
 
 
 def prune_checkpoints(folder: Path, *, keep_last: int, step: int, epoch: int) -> None:

@@ -107,18 +107,25 @@ class Optimizer:
 
         All processes must go through them together.
         """
+        return ((name, whole(part)) for name, part in self.parts())
+
+    def parts(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """`tensors` with the shapes that they have whole, but only this process's part.
+
+        Nobody else is asked for anything.
+        """
         for place, (p, master) in enumerate(
             zip(self._parameters, self._masters, strict=True)
         ):
             for name, value in self._adamw.state.get(master, {}).items():
-                yield f"{place}.{name}", whole(_as_tensor(name, value))
+                yield f"{place}.{name}", _as_tensor(name, value)
             if p is not master or self._shards_are_masters:
-                yield f"{place}.master", whole(master.detach())
+                yield f"{place}.master", master.detach()
 
-    def load_state(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Continue from what `state` gave."""
+    def load_state(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Continue from what `tensors` gave, in any order."""
         self.forget()
-        for key, tensor in tensors.items():
+        for key, tensor in tensors:
             place, name = key.split(".")
             master = self._masters[int(place)]
             if name == "master":

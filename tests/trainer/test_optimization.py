@@ -152,7 +152,7 @@ def test_a_restored_optimizer_goes_on_alike(model_folder: Path) -> None:
         other = load_policy(model)
         other.model.load_state_dict(policy.model.state_dict())
         restored = Optimizer(other, config.optim)
-        restored.load_state({k: v.clone() for k, v in optimizer.state().items()})
+        restored.load_state((k, v.clone()) for k, v in optimizer.tensors())
 
         one_update(policy, config, optimizer)
         one_update(other, config, restored)
@@ -185,7 +185,7 @@ def test_an_optimizer_that_forgets_goes_on_like_a_new_one(model_folder: Path) ->
     other.model.load_state_dict(policy.model.state_dict())
     fresh = Optimizer(other, config.optim)
     masters = {k: v for k, v in optimizer.state().items() if k.endswith("master")}
-    fresh.load_state(masters)
+    fresh.load_state(masters.items())
 
     optimizer.forget()
     one_update(policy, config, optimizer)
@@ -222,7 +222,7 @@ def test_eight_bit_moments_are_restored_as_they_were(tmp_path: Path) -> None:
     other = load_policy(model)
     other.model.load_state_dict(policy.model.state_dict())
     restored = Optimizer(other, eight_bit)
-    restored.load_state({k: v.clone() for k, v in optimizer.state().items()})
+    restored.load_state((k, v.clone()) for k, v in optimizer.tensors())
 
     one_update(policy, config, optimizer)
     one_update(other, config, restored)
