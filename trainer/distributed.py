@@ -40,7 +40,7 @@ class World:
     rank: int = 0
     size: int = 1
     _watchdog: Watchdog | None = field(default=None, repr=False)
-    # whom values are gathered from; None: the group of the main threads
+    # who asks one another; None: the group of the main threads
     _group: dist.ProcessGroup | None = field(default=None, repr=False)
     _second: dist.ProcessGroup | None = field(default=None, repr=False)
 
@@ -51,7 +51,7 @@ class World:
 
     @property
     def beside(self) -> World:
-        """The same processes, for a second thread of each to gather from and join.
+        """The same processes, for what samples, be it in a second thread of each.
 
         It has a group of its own: in one, two threads' questions would be answered in
         whatever order they come.
@@ -98,8 +98,10 @@ class World:
             try:
                 found[0] = work()
             except ValueError as error:
-                found[0] = error
-        dist.broadcast_object_list(found, src=0)
+                refusal = ValueError(str(error))  # which any process can unpickle
+                refusal.__cause__ = error
+                found[0] = refusal
+        dist.broadcast_object_list(found, src=0, group=self._group)
         if isinstance(found[0], ValueError):
             raise found[0]
         return found[0]  # type: ignore[return-value]  # as `work` gave it
@@ -175,9 +177,6 @@ def join_world(config: RunConfig) -> World:
     )
     members: list[Member | None] = [None] * size
     dist.all_gather_object(members, Member(socket.gethostname(), os.getpid()))
-    second = None
-    if config.samples_ahead:
-        second = dist.new_group(backend="gloo", timeout=patience)
     return World(
         rank=rank,
         size=size,
@@ -186,7 +185,7 @@ def join_world(config: RunConfig) -> World:
             [each for each in members if each is not None],
             rank=rank,
         ),
-        _second=second,
+        _second=dist.new_group(backend="gloo", timeout=patience),
     )
 
 

@@ -23,6 +23,8 @@ from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.reference import reference_server
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.engines import make_engine
+from trainer.rollout.server_engine import rollout_servers
+from trainer.rollout.shared_engine import SharedEngine
 from trainer.sameness import check_same_content, check_same_setup
 from trainer.scorer import HERE, Scorer
 from trainer.seeding import seed_torch
@@ -109,7 +111,11 @@ def _spread(
     if world.size == 1:
         return policy, make_engine(config, policy)
     sharded, rows = ShardedPolicy(policy, world), config.rollout.max_batch_rows
-    return sharded, ShardedPolicyEngine(sharded, max_batch_rows=rows)
+    if config.rollout.engine == "transformers":
+        return sharded, ShardedPolicyEngine(sharded, max_batch_rows=rows)
+    return sharded, SharedEngine(
+        sharded, world.beside, connect=lambda whole: rollout_servers(config, whole)
+    )
 
 
 def _eval_files(

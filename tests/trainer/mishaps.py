@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from trainer import flat, preparation, updates
+from trainer import flat, launch, preparation, updates
+from trainer.config import RunConfig
 from trainer.rollout import transformers_engine
 from trainer.sources import EngineSource
 
@@ -112,6 +114,18 @@ def it_has_other_rows(rank: int) -> None:
 
     if rank == 1:
         preparation.read_rows = turned
+
+
+def it_has_another_engine(rank: int) -> None:
+    read = launch.read_config
+
+    def changed(path: Path) -> RunConfig:
+        tree = read(path).model_dump()
+        tree["rollout"] |= {"engine": "transformers", "url": None}
+        return RunConfig.model_validate(tree)
+
+    if rank == 1:
+        launch.read_config = changed
 
 
 def losses_become_infinite(rank: int) -> None:

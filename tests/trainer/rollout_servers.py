@@ -71,12 +71,19 @@ class Summing:
 class Served:
     """A server on loopback, in a thread."""
 
-    def __init__(self, *, port: int = 0, limit: int = 2**20) -> None:
-        self.sampler = Summing()
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        limit: int = 2**20,
+        sampler: Summing | None = None,
+        fingerprint: str = "print",
+    ) -> None:
+        self.sampler = Summing() if sampler is None else sampler
         self.server = RolloutServer(
             ("127.0.0.1", port),
             sampler=self.sampler,
-            fingerprint="print",
+            fingerprint=fingerprint,
             vocabulary=VOCABULARY,
             token=TOKEN,
             max_request_bytes=2**20,

@@ -53,6 +53,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "reward": {"recipe": STEPS["recipe"]},
         "rollout": {"dynamic_sampling": "refill", "max_refills": 2},
     },
+    "drop": {
+        "reward": {"recipe": STEPS["recipe"]},
+        "rollout": {"dynamic_sampling": "drop"},
+    },
+    # a process may have nothing but completions that are masked
+    "masked-sequences": {
+        "loss": {
+            "surrogate": "gspo",
+            "mask_truncated": True,
+            "aggregation": "sequence_mean_token_mean",
+        },
+    },
     "lora": KL | {"model": {"lora_rank": 4}},
     "gradient-checkpointing": {"model": {"gradient_checkpointing": True}},
     # the adapters' base is the reference while the whole copy is sampled from

@@ -73,7 +73,9 @@ def test_evaluation_may_take_the_likeliest_token_but_be_no_colder_than_vllm() ->
         config_of(rollout={"engine": "vllm"}, evaluation={"temperature": 0.001})
 
 
-def test_several_processes_do_not_share_a_vllm() -> None:
+def test_several_processes_share_a_server_but_no_vllm_of_their_own() -> None:
+    config_of(rollout=SERVER, distributed={"num_processes": 2})
+
     with pytest.raises(ValueError, match="takes the weights of one process"):
         config_of(rollout={"engine": "vllm"}, distributed={"num_processes": 2})
 

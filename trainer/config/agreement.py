@@ -46,10 +46,10 @@ def complaints_of_many(config: RunConfig, *, num_processes: int) -> Iterator[str
             f'optim.optimizer = "{config.optim.optimizer}" cannot be spread over '
             f'{num_processes} processes. Use one process, or "adamw".'
         )
-    if config.rollout.engine != "transformers":
+    if config.rollout.engine == "vllm":
         yield (
-            f'rollout.engine = "{config.rollout.engine}" takes the weights of one '
-            f"process, not parts of {num_processes}. Use one process, or "
+            'rollout.engine = "vllm" takes the weights of one process, not parts of '
+            f'{num_processes}. Use one process, "vllm_server" on other GPUs, or '
             '"transformers".'
         )
 

@@ -130,11 +130,6 @@ class RunConfig(Part):
         return tuple(stages)
 
     @property
-    def samples_ahead(self) -> bool:
-        """Whether any phase is sampled for beside training."""
-        return any(stage.config.rollout.one_step_off for stage in self.stages)
-
-    @property
     def has_snapshot(self) -> bool:
         """Whether what samples has weights of its own, for they may be read while the
         policy's move. vLLM in this process has been handed them.
