@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -74,6 +74,21 @@ class TensorWriter:
     ) -> None:
         self._file.close()
         assert error is not None or not self._missing, self._missing
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Those of a GPU pass through the machine's memory one after the other."""
+    shapes = [(name, each.dtype, each.shape) for name, each in tensors.items()]
+    with TensorWriter(path, shapes) as file:
+        for name, tensor in tensors.items():
+            file.add(name, tensor)
+
+
+def read_shapes(path: Path) -> dict[str, torch.Size]:
+    """Of all tensors of a file, without their values."""
+    with safe_open(path, framework="pt") as file:
+        names = file.keys()
+        return {name: torch.Size(file.get_slice(name).get_shape()) for name in names}
 
 
 def read_tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:

@@ -12,10 +12,12 @@ from safetensors.torch import load_file, save_file
 
 from tests.trainer.test_checkpoint import saved
 from trainer import checkpoint
-from trainer.config import ModelConfig, OptimConfig
+from trainer.config import ModelConfig, OptimConfig, ReferenceConfig
 from trainer.optimization import Optimizer
 from trainer.policy import Policy, load_policy
-from trainer.tensorfile import TensorWriter, read_tensors
+from trainer.references import frozen
+from trainer.references.frozen import FrozenReference
+from trainer.tensorfile import TensorWriter, read_shapes, read_tensors
 
 TENSORS = {
     "1.weight": torch.arange(6.0).view(2, 3),
@@ -45,6 +47,7 @@ def test_they_are_what_safetensors_writes(tmp_path: Path) -> None:
             file.add(name, tensor)
 
     assert (tmp_path / "own").read_bytes() == (tmp_path / "expected").read_bytes()
+    assert read_shapes(tmp_path / "own") == {n: t.shape for n, t in TENSORS.items()}
     read = dict(read_tensors(tmp_path / "own"))
     assert read.keys() == TENSORS.keys()
     assert all(torch.equal(read[name], each) for name, each in TENSORS.items())
@@ -108,3 +111,20 @@ def test_a_checkpoint_is_gone_on_from_without_its_optimizer_in_memory_at_once(
     assert alive.most <= 2
     read = dict(read_tensors(path / "optimizer.safetensors"))
     assert all(torch.equal(read[name], each) for name, each in optimizer.tensors())
+
+
+def test_a_reference_is_gone_on_from_without_a_second_one_in_memory(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive, reference = Alive(), FrozenReference(policy.copied(), ReferenceConfig())
+    reference.save(tmp_path / "reference")
+    monkeypatch.setattr(
+        frozen, "read_tensors", lambda path: alive.counted(read_tensors(path))
+    )
+
+    reference.restore(tmp_path / "reference")
+
+    assert alive.num_seen > 20
+    assert alive.most <= 2
+    found = dict(reference.policy.weights())
+    assert all(torch.equal(found[name], each) for name, each in policy.weights())

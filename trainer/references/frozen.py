@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 
 from trainer.batch import MicroBatch
 from trainer.config import ReferenceConfig
 from trainer.policy import Policy
+from trainer.tensorfile import read_shapes, read_tensors, write_tensors
 
 _WEIGHTS = "weights.safetensors"
 
@@ -79,13 +79,7 @@ class FrozenReference:
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True)
-        save_file(
-            {
-                name: tensor.detach().contiguous()
-                for name, tensor in (self._weights() | self._masters).items()
-            },
-            folder / _WEIGHTS,
-        )
+        write_tensors(folder / _WEIGHTS, self._weights() | self._masters)
 
     def restore(self, folder: Path) -> None:
         """Go on from what `save` wrote.
@@ -93,14 +87,14 @@ class FrozenReference:
         Raises:
             ValueError: the weights are those of another model.
         """
-        saved, kept = load_file(folder / _WEIGHTS), self._weights()
-        if _shapes(saved) != _shapes(kept):
+        kept = self._weights()
+        if read_shapes(folder / _WEIGHTS) != _shapes(kept):
             raise ValueError(
                 f"{folder} holds the reference of another model. Resume with the "
                 "configuration that the checkpoint was made with."
             )
         with torch.no_grad():
-            for name, tensor in saved.items():
+            for name, tensor in read_tensors(folder / _WEIGHTS):
                 kept[name].copy_(tensor)
                 if name in self._masters:
                     self._masters[name].copy_(tensor)
