@@ -104,3 +104,34 @@ def test_they_are_told_what_the_command_was_told() -> None:
         *("-m", "trainer", "run", "a.toml"),
         *("--out", "out", "--epoch", "3", "--resume-from", "step-1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("os.kill(os.getpid(), 9)", "was killed by SIGKILL (a person, or the kernel"),
+        ("os.abort()", "crashed (SIGABRT); what it wrote last stands above"),
+    ],
+)
+def test_a_kill_is_told_from_a_crash(
+    code: str, expected: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with family(f"import os; {code}", count=1) as members:
+        assert members.wait() == 1
+
+    assert f"Process 0 of 1 is gone: it {expected}" in capfd.readouterr().err
+
+
+def test_they_share_out_the_cores_that_they_may_use(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A container on a large machine may have few of its cores."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    name = "os.environ['OMP_NUM_THREADS']"
+
+    with family(BY_RANK + f"open(f'{tmp_path}/{{rank}}', 'w').write({name})") as ones:
+        assert ones.wait() == 0
+
+    assert [(tmp_path / rank).read_text() for rank in "01"] == ["3", "3"]

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from tests.trainer.tiny import (
     start_trainer,
     write_config,
 )
-from trainer import launch
 
 START_SECONDS = 300  # three processes read torch's files at once
 
@@ -35,17 +33,6 @@ def config(model_folder: Path, rows_path: Path, tmp_path: Path) -> Path:
         distributed={"num_processes": 2, "num_threads": 1},
     )
     return write_config(tmp_path, tree)
-
-
-@pytest.fixture
-def signals() -> Iterator[None]:
-    """A family takes them over, here those of the tests' own process."""
-    before = {
-        number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def children(pid: int) -> list[int]:
@@ -207,39 +194,6 @@ def test_an_occupied_folder_is_refused_once(
 
     assert child.returncode == 2
     assert output.count("already holds the log of a run") == 1
-
-
-@pytest.mark.usefixtures("signals")
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("os.kill(os.getpid(), 9)", "was killed by SIGKILL (a person, or the kernel"),
-        ("os.abort()", "crashed (SIGABRT); what it wrote last stands above"),
-    ],
-)
-def test_it_is_told_how_a_process_went(
-    code: str, expected: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with launch.Family([sys.executable, "-c", f"import os; {code}"], count=1) as family:
-        assert family.wait() == 1
-
-    assert f"Process 0 of 1 is gone: it {expected}" in capfd.readouterr().err
-
-
-@pytest.mark.usefixtures("signals")
-def test_processes_share_out_the_cores_that_they_may_use(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """A container on a large machine may have few of its cores."""
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    tell = "import os; print(os.environ['OMP_NUM_THREADS'])"
-
-    with launch.Family([sys.executable, "-c", tell], count=2) as family:
-        assert family.wait() == 0
-
-    assert capfd.readouterr().out.split() == ["3", "3"]
 
 
 @pytest.mark.parametrize(("local_rank", "count"), [(0, 1), (1, 0)])
