@@ -110,9 +110,11 @@ def _spread(
     """The policy as the world's processes train it together, and what samples it."""
     if world.size == 1:
         return policy, make_engine(config, policy)
-    sharded, rows = ShardedPolicy(policy, world), config.rollout.max_batch_rows
+    sharded, rollout = ShardedPolicy(policy, world), config.rollout
     if config.rollout.engine == "transformers":
-        return sharded, ShardedPolicyEngine(sharded, max_batch_rows=rows)
+        return sharded, ShardedPolicyEngine(
+            sharded, max_batch_rows=rollout.max_batch_rows, decoding=rollout.decoding
+        )
     return sharded, SharedEngine(
         sharded, world.beside, connect=lambda whole: rollout_servers(config, whole)
     )

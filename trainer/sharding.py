@@ -28,6 +28,7 @@ from trainer.batch import MicroBatch
 from trainer.distributed import World
 from trainer.flat import FLAT_LAYER, flat_layer
 from trainer.policy import Policy, TokenPredictor
+from trainer.rollout.decoder import Decoding
 from trainer.rollout.transformers_engine import TransformersEngine
 
 Result = TypeVar("Result")
@@ -102,8 +103,14 @@ class ShardedPolicy(Policy):
 class ShardedPolicyEngine(TransformersEngine):
     """Samples from the whole copy of a sharded policy, on each process its share."""
 
-    def __init__(self, policy: ShardedPolicy, *, max_batch_rows: int) -> None:
-        super().__init__(policy.whole, max_batch_rows=max_batch_rows)
+    def __init__(
+        self,
+        policy: ShardedPolicy,
+        *,
+        max_batch_rows: int,
+        decoding: Decoding = "auto",
+    ) -> None:
+        super().__init__(policy.whole, max_batch_rows=max_batch_rows, decoding=decoding)
         self._sharded = policy
 
     def sync_weights(self) -> None:

@@ -149,7 +149,11 @@ def start_source(
     start: Policy, config: RunConfig, *, on_halved: Callable[[int, str], None]
 ) -> EngineSource:
     """Samples from a model that stands still."""
-    engine = TransformersEngine(start, max_batch_rows=config.rollout.max_batch_rows)
+    engine = TransformersEngine(
+        start,
+        max_batch_rows=config.rollout.max_batch_rows,
+        decoding=config.rollout.decoding,
+    )
     engine.on_halved = on_halved
     return EngineSource(engine, config)
 

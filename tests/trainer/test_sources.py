@@ -14,6 +14,7 @@ from trainer.groups import Completion
 from trainer.policy import Policy
 from trainer.prompts import Prompt, PromptRenderer, Row
 from trainer.rollout.engine import OnGroup, Request, SamplingParams
+from trainer.rollout.engines import make_engine
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.sources import DatasetSource, EngineSource, make_source
 
@@ -98,6 +99,25 @@ def test_the_starting_model_does_not_move_with_the_policy(
     assert source.complete(prompts, 1) == at_start
     moved = EngineSource(engine, config).complete(prompts, 1)
     assert moved != at_start
+
+
+@pytest.mark.parametrize("source", ["policy", "start"])
+def test_how_it_decodes_is_as_the_run_asks(
+    source: str, policy: Policy, model_folder: Path
+) -> None:
+    config = config_of(model_folder, rollout={"source": source, "decoding": "graphs"})
+
+    with pytest.raises(
+        ValueError, match=r'rollout\.decoding = "graphs" is not possible'
+    ):
+        make_source(
+            config,
+            policy=policy,
+            engine=make_engine(config, policy)
+            if source == "policy"
+            else TransformersEngine(policy, max_batch_rows=8),
+            prompts=[],
+        )
 
 
 def test_a_row_is_learnt_as_it_is_written(policy: Policy, model_folder: Path) -> None:
