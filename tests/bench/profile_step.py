@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -99,20 +100,26 @@ def look(work: Work, part: str) -> tuple[float, dict[str, float]]:
 
 
 def main() -> None:
-    """Print both tables."""
+    """Look at a step of one model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--new", type=int, default=64)
     args = parser.parse_args()
-    work = Work(
-        model=args.model,
-        rows=write_rows(args.model, args.model.parent),
-        num_prompts=args.prompts,
-        group_size=args.group,
-        max_new_tokens=args.new,
-    )
+    with tempfile.TemporaryDirectory() as name:
+        work = Work(
+            model=args.model,
+            rows=write_rows(args.model, Path(name)),
+            num_prompts=args.prompts,
+            group_size=args.group,
+            max_new_tokens=args.new,
+        )
+        report(work)
+
+
+def report(work: Work) -> None:
+    """Print the table."""
     kinds = [*KINDS, REST, PYTHON]
     lines = [
         machine.heading(__spec__.name, packages=("torch", "transformers")),

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
-import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 BETA = 0.04
 RATE = 1e-6  # both stay near the start, so that lengths agree
+
+
+_HEROES = (
+    "a fox",
+    "a miller",
+    "an old sailor",
+    "a girl in red boots",
+    "a giant",
+    "a king",
+)
+_HOMES = ("by the sea", "in a tall tower", "at the end of the road", "under a bridge")
+_DAYS = ("One morning", "On the first day of spring", "When the snow came", "At night")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,15 +92,17 @@ def median_phase(steps: Sequence[Step], name: str) -> float:
     return statistics.median(step.phases.get(name, 0.0) for step in steps)
 
 
-def write_rows(model: Path, folder: Path, *, prompt_words: int = 6) -> Path:
-    """The model's own rows, or for one without short arithmetic questions."""
+def write_rows(model: Path, folder: Path) -> Path:
+    """The model's own rows, or for one without the beginnings of stories.
+
+    Stories go on for as long as they may, so that both write as many tokens.
+    """
     own = model.parent / "rows.jsonl"
     if own.is_file():
         return own
-    rng, path = random.Random(0), folder / "rows.jsonl"
+    path = folder / "rows.jsonl"
     with path.open("w") as file:
-        for _ in range(500):
-            terms = " + ".join(str(rng.randint(1, 99)) for _ in range(prompt_words))
-            question = f"Question: what is {terms}? Think, then answer.\nAnswer:"
-            file.write(json.dumps({"prompt": question, "answer": "0"}) + "\n")
+        for hero, home, day in product(_HEROES, _HOMES, _DAYS):
+            story = f"Once upon a time there was {hero} who lived {home}. {day},"
+            file.write(json.dumps({"prompt": story, "answer": "0"}) + "\n")
     return path
