@@ -20,11 +20,11 @@ from trainer.sources import EngineSource
 trainer.leaving._GRACE_SECONDS = 0.2
 complete, begun = EngineSource.complete, threading.Event()
 
-def sample(self, prompts, step):
+def sample(self, prompts, step, **named):
     if step == 2:
         begun.set()
         threading.Event().wait()
-    return complete(self, prompts, step)
+    return complete(self, prompts, step, **named)
 
 def fail(*_, **__):
     assert begun.wait(60)
