@@ -225,9 +225,9 @@ class RolloutConfig(Part):
         1,
         ge=1,
         le=64,
-        title="GPUs of vLLM",
-        description="vLLM's copy of the model is split over this many GPUs, the "
-        "trainer's among them (tensor parallelism).",
+        title="Tensor parallel size",
+        description="vLLM's copy of the model is split over so many of this machine's "
+        "GPUs, the trainer's among them.",
         json_schema_extra=unit("GPUs"),
     )
     sleep: bool = Field(
