@@ -91,6 +91,7 @@ class _Flight:
         self._place = place
         self._batch: SampledBatch | None = None
         self._error: BaseException | None = None
+        self._num_threads = torch.get_num_threads()
         # a daemon, since a run that fails does not wait for it (`trainer.leaving`)
         self._thread = threading.Thread(
             target=self._run, name=SAMPLING_THREAD, daemon=True
@@ -98,6 +99,8 @@ class _Flight:
         self._thread.start()
 
     def _run(self) -> None:
+        # OpenMP would give a new thread all cores until torch is asked for something
+        torch.set_num_threads(self._num_threads)
         try:
             with self._place:
                 self._batch = self._sample()
