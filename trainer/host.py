@@ -24,6 +24,14 @@ def settle_in() -> None:
     _keep_freed_memory()
 
 
+def num_cores() -> int:
+    """Those that this process may use, which can be fewer than the machine has."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
+
+
 def _keep_freed_memory() -> None:
     """Let what a step gives back be there for the next one.
 

@@ -19,6 +19,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from trainer.config import RunConfig, read_config
+from trainer.host import num_cores
 from trainer.parent import PIPE, watch_parent
 
 EXIT_FINISHED, EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_STOPPED = 0, 1, 2, 3
@@ -164,7 +165,7 @@ def _environment(count: int, *, pipe: int) -> dict[str, str]:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    threads = max(1, _num_cores() // count)
+    threads = max(1, num_cores() // count)
     return {
         "OMP_NUM_THREADS": str(threads),
         **os.environ,
@@ -174,11 +175,3 @@ def _environment(count: int, *, pipe: int) -> dict[str, str]:
         "MASTER_PORT": str(port),
         PIPE: str(pipe),
     }
-
-
-def _num_cores() -> int:
-    """Those that we may use, which can be fewer than the machine has."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1

@@ -60,7 +60,7 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
     with (
         _output(place, world) as log,
         world.watched(partial(_end, log)),
-        Scorer(config.reward.num_workers) as scorer,
+        closing(Scorer(config.reward.num_workers)) as scorer,
     ):
         code = _run(config, place, log, stop, world, scorer)
     if code != EXIT_FAILED:

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from transformers import PreTrainedTokenizerBase
 
 from trainer.config import RewardConfig
 from trainer.groups import Completion, Group, StepScore
+from trainer.host import num_cores
 from trainer.prompts import Prompt
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score, score_all
@@ -64,28 +63,13 @@ class Scorer:
         if self._workers is not None:
             self._workers.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 HERE = Scorer()
 
 
 def spare_workers() -> int:
     """One less than this process's share of the cores, which samples; at least one."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    share = cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    share = num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return min(max(share - 1, 1), _MOST_WORKERS)
 
 

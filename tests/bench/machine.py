@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from trainer.host import settle_in
+from trainer.host import num_cores, settle_in
 
 # As the trainer does; TRL is as fast with it as without on idle cores. OpenMP reads it
 # when torch is loaded, so whatever measures imports this module first.
@@ -57,13 +57,6 @@ def cpu_name() -> str:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
     return names[0] if names else platform.machine()
-
-
-def num_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def versions(packages: Sequence[str] = _PACKAGES) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def gathered(source: Any, scorer: Scorer, config: RunConfig) -> Gathered:
 
 @pytest.fixture
 def scorer() -> Iterator[Scorer]:
-    with Scorer(2) as scorer:
+    with closing(Scorer(2)) as scorer:
         yield scorer
 
 
