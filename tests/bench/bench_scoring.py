@@ -13,14 +13,15 @@ import argparse
 import random
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from statistics import median
 
-from tests.bench.bench_step import say, spread
+from tests.bench.machine import say, spread
 from trainer.config import RewardConfig
 from trainer.groups import Completion, Group
 from trainer.prompts import Prompt, Row
-from trainer.scorer import Scorer
+from trainer.scorer import HERE, Scorer
 
 _WORK = "Since $x^2 + {b}x = {a}$, the ratio of {a} to {b} is what is left of it.\n"
 
@@ -93,7 +94,7 @@ def compare(args: argparse.Namespace, *, computes: bool, num_workers: int) -> st
     act = compute_for if computes else time.sleep
     pace = args.seconds / args.groups
     here, there = Times(), Times()
-    with Scorer(0) as alone, Scorer(num_workers) as helped:
+    with closing(Scorer(num_workers)) as helped:
         for turn in range(args.rounds + 1):  # the first one starts graders
             prompts, groups = make_groups(
                 args.groups, args.group, lines=args.lines, seed=turn
@@ -107,7 +108,7 @@ def compare(args: argparse.Namespace, *, computes: bool, num_workers: int) -> st
                     sample=lambda: act(pace),
                     times=times,
                 )
-                for scorer, times in ((alone, here), (helped, there))
+                for scorer, times in ((HERE, here), (helped, there))
             ]
             assert found[0] == found[1]
     ratios = [a / b for a, b in zip(here.whole[1:], there.whole[1:], strict=True)]
