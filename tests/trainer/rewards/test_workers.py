@@ -241,7 +241,7 @@ def test_workers_that_are_lost_again_and_again_end_the_run(
     def lose(self: object, recipe: Recipe, *args: object, **options: object) -> None:
         if len(recipe.rules) == 2:
             raise module.NoReply("it was ended by SIGKILL")
-        ask(self, recipe, *args, **options)  # type: ignore[arg-type]
+        ask(self, recipe, *args, **options)
 
     monkeypatch.setattr(module._Worker, "_ask", lose)
 
