@@ -22,11 +22,10 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from trainer.adapter_weights import AdapterWeights
+from trainer.adapter_weights import ADAPTER, AdapterWeights, merged_weight
 from trainer.config import ModelConfig
 from trainer.quantization import unpacked
 
-_NAME = "default"
 _CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"
 _BASE = "base.sha256"
@@ -88,7 +87,7 @@ def add_adapters(model: PreTrainedModel, config: ModelConfig) -> None:
         base_model_name_or_path=config.path,
         fan_in_fan_out=any(isinstance(each, Conv1D) for each in model.modules()),
     )
-    inject_adapter_in_model(lora, model, adapter_name=_NAME)
+    inject_adapter_in_model(lora, model, adapter_name=ADAPTER)
     for parameter in adapter_parameters(model):
         parameter.data = parameter.data.float()
 
@@ -118,7 +117,6 @@ def adapters_off(model: torch.nn.Module) -> Iterator[None]:
 def merged_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The weights of the model, each with the name that it has without adapters.
 
-    W + (alpha / rank) · B·A, in the base's number format; a 4-bit W is unpacked first.
     One at a time: together the merged ones are as large as the model.
     """
     adapted = {f"{name}.base_layer.weight": layer for name, layer in _layers(model)}
@@ -126,11 +124,8 @@ def merged_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
         for name, parameter in model.named_parameters():
             if ".lora_A." in name or ".lora_B." in name:
                 continue
-            weight = unpacked(parameter)
-            if name in adapted:
-                layer: Any = adapted[name]  # the method is its subclasses'
-                delta = layer.get_delta_weight(_NAME)
-                weight = (weight.float() + delta).to(weight.dtype)
+            layer = adapted.get(name)
+            weight = unpacked(parameter) if layer is None else merged_weight(layer)
             yield name.replace(".base_layer.", "."), weight
 
 
@@ -145,7 +140,7 @@ def adapter_weights(model: PreTrainedModel) -> AdapterWeights:
     """The adapters by themselves; the tensors are the model's own."""
     config = _config(model)
     return AdapterWeights(
-        tensors=tuple(get_peft_model_state_dict(model, adapter_name=_NAME).items()),
+        tensors=tuple(get_peft_model_state_dict(model, adapter_name=ADAPTER).items()),
         rank=config.r,
         alpha=float(config.lora_alpha),
     )
@@ -162,7 +157,7 @@ def save_adapters(model: PreTrainedModel, folder: Path, *, base: str) -> None:
     saved = json.loads((folder / _CONFIG).read_bytes())
     saved["target_modules"] = sorted(saved["target_modules"])  # peft has them in a set
     (folder / _CONFIG).write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
-    weights = get_peft_model_state_dict(model, adapter_name=_NAME)
+    weights = get_peft_model_state_dict(model, adapter_name=ADAPTER)
     save_file(
         {f"{_PREFIX}{name}": w.contiguous() for name, w in weights.items()},
         folder / _WEIGHTS,
@@ -200,7 +195,7 @@ def load_adapters(model: PreTrainedModel, folder: Path, *, base: str) -> None:
         name.removeprefix(_PREFIX): tensor
         for name, tensor in load_file(folder / _WEIGHTS).items()
     }
-    own = get_peft_model_state_dict(model, adapter_name=_NAME)
+    own = get_peft_model_state_dict(model, adapter_name=ADAPTER)
     if saved["lora_alpha"] != _config(model).lora_alpha or _shapes(weights) != _shapes(
         own
     ):
@@ -209,12 +204,12 @@ def load_adapters(model: PreTrainedModel, folder: Path, *, base: str) -> None:
             f"{saved['lora_alpha']:g}) are not those of this configuration. Set "
             "model.lora_rank, lora_alpha and lora_targets as they were."
         )
-    set_peft_model_state_dict(model, weights, adapter_name=_NAME)
+    set_peft_model_state_dict(model, weights, adapter_name=ADAPTER)
 
 
 def _config(model: PreTrainedModel) -> LoraConfig:
     configs: Any = model.peft_config  # put there by peft
-    lora = configs[_NAME]
+    lora = configs[ADAPTER]
     assert isinstance(lora, LoraConfig)
     return lora
 

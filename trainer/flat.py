@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from trainer.fused import rms_norm, rotate, signed, swiglu
 from trainer.layout import Layout
@@ -15,12 +16,19 @@ from trainer.layout import Layout
 FLAT_LAYER = "flat_layer"
 
 
-def flat_hidden(body: Any, layout: Layout) -> torch.Tensor:
+def flat_hidden(body: Any, layout: Layout, *, recomputes: bool = False) -> torch.Tensor:
     """Last hidden states [M, H] where the scored tokens of a layout are predicted.
 
     What the body of a model that `is_built_like_llama` computes for each sequence, with
     a gradient to its weights. Each prompt is computed once for all its completions.
+
+    Args:
+        body: of the model.
+        layout: of the tokens.
+        recomputes: whether the backward pass computes a layer's activations anew from
+            its input, which alone is kept (arXiv:1604.06174).
     """
+    recomputes = recomputes and torch.is_grad_enabled()
     hidden = functional.embedding(layout.input_ids, body.embed_tokens.weight)
     cos, sin = body.rotary_emb(hidden, layout.positions[None])
     cos, sin = cos[0, :, None], signed(sin)[0, :, None]
@@ -28,6 +36,10 @@ def flat_hidden(body: Any, layout: Layout) -> torch.Tensor:
     for place, layer in enumerate(body.layers):
         # a layer whose weights are elsewhere gathers them around this
         through = getattr(layer, FLAT_LAYER, None) or partial(flat_layer, layer)
+        if recomputes:
+            through = partial(
+                checkpoint, through, use_reentrant=False, preserve_rng_state=False
+            )
         hidden = through(hidden, cos, sin, layout, is_last=place == last)
     # not index_select, whose backward pass goes row by row
     hidden = functional.embedding(layout.places, hidden)

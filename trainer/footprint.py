@@ -120,7 +120,7 @@ class Footprint:
         memory-saving attention, which never holds the [L, L] weights; the same count
         as in arXiv:2205.05198, section 4, without dropout.
         """
-        if self._is_flat:
+        if self._sizes.is_flat:
             return self._flat_activations
         hidden, layers = self._sizes.hidden, self._sizes.layers
         layer = self._tokens * self._layer_bytes
@@ -128,11 +128,6 @@ class Footprint:
         if self._config.model.gradient_checkpointing:
             return layers * self._tokens * hidden * self._each + layer + last
         return layers * layer + last
-
-    @property
-    def _is_flat(self) -> bool:
-        plain = not self._has_adapters and not self._config.model.gradient_checkpointing
-        return plain and self._sizes.is_flat
 
     @property
     def _flat_activations(self) -> int:
@@ -143,23 +138,46 @@ class Footprint:
         group = self._config.rollout.group_size
         num_prompts = min(rows, -(-(rows - 1) // group) + 1)
         tokens = num_prompts * prompt + rows * new
-        # a norm's input and output with a float32 scale; queries, attention's output
-        # padded and not, a float32 sum a head
-        attention = each * (2 * sizes.hidden + 3 * sizes.query_size)
+        # a norm's input and a float32 scale; queries and attention's output, padded,
+        # and a float32 sum a head
+        attention = each * (sizes.hidden + 2 * sizes.query_size)
         attention += _FLOAT32 * (1 + sizes.heads)
         if sizes.has_query_norm:
             attention += each * (sizes.query_size + sizes.kv_size)
             attention += _FLOAT32 * (sizes.heads + sizes.kv_heads)
-        # a norm's again; gate, up, their product
-        mlp = each * (2 * sizes.hidden + 3 * sizes.inner) + _FLOAT32
+        attention += self._inputs_kept("first", "attention")
+        # a norm's again; gate and up
+        mlp = each * (sizes.hidden + 2 * sizes.inner) + _FLOAT32
+        mlp += self._inputs_kept("second", "inner")
         # the last layer's sees of a prompt its last token alone
         unasked = num_prompts * (prompt - 1)
         # keys and values stand behind those of the prompt in every row
         keys = each * 2 * sizes.kv_size * (tokens + rows * prompt)
         mask = each * rows * new * self._length
-        last = rows * new * each * sizes.hidden
-        layers = sizes.layers * (tokens * (attention + mlp) + keys)
-        return layers - unasked * mlp + mask + last
+        turns = each * 2 * sizes.head_size * tokens
+        last = rows * new * (each * sizes.hidden + _FLOAT32) + mask + turns
+        layer = tokens * (attention + mlp) + keys
+        if self._config.model.gradient_checkpointing:
+            inputs = sizes.layers * tokens * sizes.hidden * each
+            return inputs + layer + last
+        return sizes.layers * layer - unasked * mlp + last
+
+    def _inputs_kept(self, *which: str) -> int:
+        """Bytes of a token's inputs to a layer's linear maps that gradients need.
+
+        `which` are some of those that `_INPUTS` names, each a tensor of its own.
+        """
+        layers = self._sizes.linear_layers
+        if not self._has_adapters:
+            targets = [name for name in layers if _INPUTS[name] in which]
+            wide = {_INPUTS[name]: layers[name][0] for name in targets}
+            return self._each * sum(wide.values())
+        targets = [name for name in self._targets if _INPUTS[name] in which]
+        ranks = self._config.model.lora_rank * len(targets)
+        if self._each < _FLOAT32:  # each adapter makes a float32 copy of its own
+            return _FLOAT32 * (sum(layers[name][0] for name in targets) + ranks)
+        wide = {_INPUTS[name]: layers[name][0] for name in targets}
+        return _FLOAT32 * (sum(wide.values()) + ranks)
 
     @property
     def _layer_bytes(self) -> int:

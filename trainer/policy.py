@@ -58,9 +58,7 @@ class Policy:
         self.head = _head_of(model)
         self.logit_scale = _logit_scale(model)
         self._adapters = adapters
-        # recomputing activations is left to transformers
-        recomputes = model.is_activation_checkpointing
-        self._is_flat = is_built_like_llama(model) and not recomputes
+        self._is_flat = is_built_like_llama(model)
         self.eos_ids = _eos_ids(model, tokenizer)
         _switch_dropout_off(model)
 
@@ -97,7 +95,11 @@ class Policy:
     def hidden(self, micro: MicroBatch) -> torch.Tensor:
         """Last hidden states [N, H] where a micro-batch's tokens are predicted."""
         if self._is_flat:
-            return flat_hidden(self.body, micro.layout(self.head.weight.dtype))
+            return flat_hidden(
+                self.body,
+                micro.layout(self.head.weight.dtype),
+                recomputes=self.model.is_activation_checkpointing,
+            )
         hidden: torch.Tensor = self.body(input_ids=micro.input_ids, use_cache=False)[0]
         return hidden.flatten(0, 1).index_select(0, micro.places)
 

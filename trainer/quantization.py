@@ -40,3 +40,7 @@ def unpacked(weight: torch.nn.Parameter) -> torch.Tensor:
     functional = importlib.import_module("bitsandbytes.functional")
     found: torch.Tensor = functional.dequantize_4bit(weight.data, state)
     return found
+
+
+def has_four_bits(model: PreTrainedModel) -> bool:
+    return any(hasattr(weight, "quant_state") for weight in model.parameters())

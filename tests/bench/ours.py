@@ -69,6 +69,8 @@ def config_tree(work: Work) -> dict[str, Any]:
             "path": str(work.model),
             "device": work.device,
             "dtype": work.dtype,
+            "lora_rank": work.lora_rank,
+            "gradient_checkpointing": work.recomputes,
         },
         "data": {
             # a relative one would be looked for beside the run's own files

@@ -106,6 +106,10 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--new", type=int, default=64)
+    parser.add_argument("--lora-rank", type=int, default=0)
+    parser.add_argument(
+        "--recompute", action="store_true", help="activations, in the backward pass"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         work = Work(
@@ -114,6 +118,8 @@ def main() -> None:
             num_prompts=args.prompts,
             group_size=args.group,
             max_new_tokens=args.new,
+            lora_rank=args.lora_rank,
+            recomputes=args.recompute,
         )
         report(work)
 

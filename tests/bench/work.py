@@ -38,6 +38,8 @@ class Work:
     micro_batch_tokens: int = 8_192
     device: str = "cpu"
     dtype: str = "float32"
+    lora_rank: int = 0
+    recomputes: bool = False  # activations, in the backward pass
 
     @property
     def completions(self) -> int:

@@ -11,6 +11,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from tests.trainer.samples import cut, make_batch
+from tests.trainer.test_decoder import disturb
 from tests.trainer.tiny import config_tree, write_model
 from trainer.adapters import merged_weights
 from trainer.config import ModelConfig, OptimConfig, RunConfig
@@ -26,15 +27,6 @@ def adapted(folder: Path, /, **changes: Any) -> Policy:
     settings = {"path": str(folder), "device": "cpu", "lora_rank": 4} | changes
     torch.manual_seed(5)  # A is drawn
     return load_policy(ModelConfig(**settings))
-
-
-def disturb(policy: Policy) -> Policy:
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in policy.model.parameters():
-            if parameter.requires_grad:
-                parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-    return policy
 
 
 def logits_of(model: Any) -> torch.Tensor:

@@ -64,15 +64,23 @@ def policy_of(
     *,
     dtype: str = "float32",
     device: str = "cpu",
+    **changes: Any,
 ) -> Policy:
+    """A model with weights of all kinds, its adapters' among them if there are any."""
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    settings = ModelConfig(path=str(folder), device=device, dtype=dtype, **changes)
+    return disturb(load_policy(settings, tokenizer_path=str(tokenizer)))
+
+
+def disturb(policy: Policy) -> Policy:
+    generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for parameter in model.parameters():  # norms and biases are constant at first
-            parameter += 0.05 * torch.randn(parameter.shape)
-    model.save_pretrained(folder)
-    settings = ModelConfig(path=str(folder), device=device, dtype=dtype)
-    return load_policy(settings, tokenizer_path=str(tokenizer))
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter += 0.1 * noise.to(parameter.device)
+    return policy
 
 
 def lean_decoder(
@@ -146,6 +154,40 @@ def test_a_step_equals_that_of_transformers(
 
     lean = hidden_states(policy, lean_decoder, padded=padded)
     plain = hidden_states(policy, plain_decoder, padded=padded)
+
+    torch.testing.assert_close(lean, plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("kind", ["llama with biases", "qwen3"])
+def test_a_step_with_adapters_equals_that_of_transformers(
+    kind: str,
+    packs: bool,
+    tmp_path: Path,
+    model_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(llama, "_MAX_PACKED_BYTES", 2**30 if packs else 0)
+    policy = policy_of(tmp_path, KINDS[kind], model_folder, lora_rank=4)
+
+    lean = hidden_states(policy, lean_decoder, padded=True, num_steps=3)
+    plain = hidden_states(policy, plain_decoder, padded=True, num_steps=3)
+
+    torch.testing.assert_close(lean, plain, rtol=1e-4, atol=1e-4)
+    with policy.adapters_off():
+        base = hidden_states(policy, plain_decoder, padded=True, num_steps=3)
+    assert not torch.allclose(base, plain, atol=0.1)
+
+
+def test_a_step_over_four_bits_equals_that_of_transformers(
+    tmp_path: Path, model_folder: Path
+) -> None:
+    policy = policy_of(
+        tmp_path, KINDS["llama"], model_folder, lora_rank=4, quantization="4bit"
+    )
+
+    lean = hidden_states(policy, lean_decoder, padded=True, num_steps=3)
+    plain = hidden_states(policy, plain_decoder, padded=True, num_steps=3)
 
     torch.testing.assert_close(lean, plain, rtol=1e-4, atol=1e-4)
 
@@ -229,11 +271,12 @@ def decoder_of(policy: Policy) -> Decoder:
         )
 
 
+@pytest.mark.parametrize("changes", [{}, {"lora_rank": 2}])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
 def test_models_built_like_llama_are_decoded_lean(
-    kind: str, tmp_path: Path, model_folder: Path
+    kind: str, changes: dict[str, Any], tmp_path: Path, model_folder: Path
 ) -> None:
-    policy = policy_of(tmp_path, KINDS[kind], model_folder)
+    policy = policy_of(tmp_path, KINDS[kind], model_folder, **changes)
 
     assert isinstance(decoder_of(policy), LlamaDecoder)
 
@@ -256,12 +299,6 @@ def test_what_is_not_known_is_left_to_transformers(
     assert isinstance(decoder_of(policy), AnyDecoder)
 
 
-def test_a_model_with_adapters_is_left_to_transformers(model_folder: Path) -> None:
-    settings = ModelConfig(path=str(model_folder), device="cpu", lora_rank=2)
-
-    assert isinstance(decoder_of(load_policy(settings)), AnyDecoder)
-
-
 @pytest.mark.parametrize("decoding", ["auto", "plain"])
 def test_no_graphs_are_used_without_a_gpu(decoding: Any, model_folder: Path) -> None:
     settings = ModelConfig(path=str(model_folder), device="cpu")
@@ -281,11 +318,14 @@ def test_graphs_that_there_cannot_be_are_refused(model_folder: Path) -> None:
 def test_graphs_are_for_models_decoded_lean(
     tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lean = policy_of(tmp_path, KINDS["llama"], model_folder)
-    plain = load_policy(ModelConfig(path=str(model_folder), device="cpu", lora_rank=2))
+    make = partial(policy_of, tokenizer=model_folder, lora_rank=2)
+    lean = make(tmp_path / "lean", KINDS["llama"])
+    window = make(tmp_path / "window", MistralConfig(**SIZES, sliding_window=4))
+    four_bits = make(tmp_path / "four", KINDS["llama"], quantization="4bit")
     monkeypatch.setattr(Policy, "device", torch.device("cuda"))
 
     assert uses_graphs(lean, "auto")
-    assert not uses_graphs(plain, "auto")
-    with pytest.raises(ValueError, match="its layers, adapters or"):
-        uses_graphs(plain, "graphs")
+    for policy, reason in ((window, "decoded by transformers"), (four_bits, "4 bits")):
+        assert not uses_graphs(policy, "auto")
+        with pytest.raises(ValueError, match=reason):
+            uses_graphs(policy, "graphs")

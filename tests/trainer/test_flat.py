@@ -9,14 +9,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import MistralConfig
 
 from tests.trainer.samples import cut, make_batch
-from tests.trainer.test_decoder import KINDS, policy_of
+from tests.trainer.test_decoder import KINDS, SIZES, policy_of
 from trainer.batch import Batch, MicroBatch, TrainingSample
-from trainer.config import LossConfig, ModelConfig
-from trainer.flat import flat_hidden
+from trainer.config import LossConfig
+from trainer.flat import flat_hidden, flat_layer
 from trainer.layout import make_layout
-from trainer.policy import Policy, load_policy
+from trainer.policy import Policy
 
 CPU = torch.device("cpu")
 
@@ -75,7 +76,59 @@ def test_values_and_gradients_equal_those_of_transformers(
     kind: str, name: str, tmp_path: Path, model_folder: Path
 ) -> None:
     policy = policy_of(tmp_path, KINDS[kind], model_folder)
-    for micro in cut(BATCHES[name], policy, max_tokens=1_000):
+
+    check_passes_are_equal(policy, BATCHES[name])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gradient_checkpointing": True},
+        {"lora_rank": 4},
+        {"lora_rank": 4, "lora_targets": "q_proj, down_proj"},
+        {"lora_rank": 4, "gradient_checkpointing": True},
+        {"lora_rank": 4, "quantization": "4bit"},
+    ],
+)
+@pytest.mark.parametrize("kind", ["llama with biases", "qwen3"])
+def test_so_they_do_with_adapters_4_bits_and_recomputed_activations(
+    kind: str,
+    changes: dict[str, object],
+    tmp_path: Path,
+    model_folder: Path,
+) -> None:
+    policy = policy_of(tmp_path, KINDS[kind], model_folder, **changes)
+
+    check_passes_are_equal(policy, BATCHES["shared prompts"])
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_layers_are_computed_anew_where_that_is_asked_for(
+    recomputes: bool,
+    tmp_path: Path,
+    model_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = policy_of(
+        tmp_path, KINDS["llama"], model_folder, gradient_checkpointing=recomputes
+    )
+    (micro,) = cut(BATCHES["alone"], policy, max_tokens=1_000)
+    layers: list[object] = []
+    monkeypatch.setattr(
+        "trainer.flat.flat_layer",
+        lambda layer, *args, **options: (
+            layers.append(layer) or flat_layer(layer, *args, **options)
+        ),
+    )
+
+    policy.hidden(micro).sum().backward()
+
+    once = list(policy.body.layers)
+    assert layers == (once + once[::-1] if recomputes else once)
+
+
+def check_passes_are_equal(policy: Policy, batch: Batch) -> None:
+    for micro in cut(batch, policy, max_tokens=1_000):
         expected = transformers_hidden(policy, micro)
         found = policy.hidden(micro)
 
@@ -173,16 +226,11 @@ def test_bfloat16_is_as_near_as_its_numbers_are(
     torch.testing.assert_close(found, expected, rtol=0.1, atol=0.1)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"gradient_checkpointing": True}, {"lora_rank": 2}]
-)
 def test_other_models_are_left_to_transformers(
-    settings: dict[str, object],
-    model_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = ModelConfig(path=str(model_folder), device="cpu", **settings)
-    policy = load_policy(config)
+    config = MistralConfig(**SIZES, sliding_window=4)
+    policy = policy_of(tmp_path, config, model_folder)
     (micro,) = cut(BATCHES["alone"], policy, max_tokens=1_000)
 
     def refuse(*_: object) -> None:

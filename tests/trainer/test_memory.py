@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,11 @@ def of(model_config: dict[str, Any] = LLAMA, /, **parts: Any) -> MemoryEstimate:
     return estimate(config_of(**parts), model_config)
 
 
-def saved_bytes(model: Any, forward: Callable[[], object]) -> int:
-    """Bytes that autograd itself keeps of a forward pass, its weights left out."""
+def saved_bytes(model: Any, forward: Callable[[], Iterable[torch.Tensor]]) -> int:
+    """Bytes that autograd itself keeps of a forward pass, its weights left out.
+
+    With those of the tensors that the pass names because somebody else keeps them.
+    """
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
 
@@ -47,18 +50,29 @@ def saved_bytes(model: Any, forward: Callable[[], object]) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        forward()
+        for tensor in forward():
+            pack(tensor)
     return sum(storage.nbytes() for storage in kept.values())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("rank", [0, 4])
 @pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("llama", {}),
+        ("qwen2", {}),
+        ("qwen3", {}),
+        # these go through transformers' own pass
+        ("granite", {}),
+        ("qwen3", {"use_sliding_window": True, "max_window_layers": 0}),
+    ],
+)
 def test_activations_are_what_autograd_keeps(
-    kind: str, checkpointing: bool, rank: int, dtype: str
+    kind: str, more: dict[str, Any], checkpointing: bool, rank: int, dtype: str
 ) -> None:
-    sizes = SIZES | {"tie_word_embeddings": True}
+    sizes = SIZES | {"tie_word_embeddings": True} | more
     model = AutoModelForCausalLM.from_config(
         AutoConfig.for_model(kind, **sizes, pad_token_id=0)
     ).to(getattr(torch, dtype))
@@ -74,24 +88,24 @@ def test_activations_are_what_autograd_keeps(
         model.activation_checkpointing_enable({"use_reentrant": False})
     model.train()
 
-    def forward() -> object:
-        if is_built_like_llama(model) and not checkpointing:
+    def forward() -> Iterable[torch.Tensor]:
+        if is_built_like_llama(model):
             sequences = [((7, *[k] * 15), tuple([k] * 33)) for k in (8, 9)]
             layout = make_layout(
                 sequences, [16, 16], device=model.device, dtype=model.dtype
             )
-            return flat_hidden(model.base_model, layout)
+            flat_hidden(model.base_model, layout, recomputes=checkpointing)
+            return [block.bias for block in layout.blocks if block.bias is not None]
         tokens = torch.randint(0, 1_000, (2, 48))
-        return model.base_model(input_ids=tokens, use_cache=False)
+        model.base_model(input_ids=tokens, use_cache=False)
+        return []
 
     kept = saved_bytes(model, forward)
-    found = of(SIZES | {"model_type": kind}, model=settings).activations
+    found = of(sizes | {"model_type": kind}, model=settings).activations
     if checkpointing:  # one layer's own come later, when it is computed anew
         plain = settings | {"gradient_checkpointing": False}
-        # of models with the same sizes and no pass of their own here
-        other = "olmo2" if kind == "qwen3" else "granite"
         one, two = (
-            of(SIZES | {"model_type": other, "num_hidden_layers": n}, model=plain)
+            of(sizes | {"model_type": kind, "num_hidden_layers": n}, model=plain)
             for n in (1, 2)
         )
         found -= two.activations - one.activations

@@ -15,6 +15,7 @@ from transformers.cache_utils import DynamicCache
 
 from trainer.architecture import is_built_like_llama
 from trainer.policy import Policy
+from trainer.quantization import has_four_bits
 from trainer.rollout.cache import is_growing
 from trainer.rollout.graphs import CudaGraphs, GraphDecoder
 from trainer.rollout.llama import LlamaDecoder
@@ -57,9 +58,11 @@ def uses_graphs(policy: Policy, decoding: Decoding) -> bool:
         obstacle = f"the model is on {policy.device.type}, and graphs are a GPU's"
     elif not is_built_like_llama(policy.model):
         obstacle = (
-            f"{type(policy.model).__name__} as it is here (its layers, adapters or "
-            "4-bit weights) is decoded by transformers, kernel by kernel"
+            f"{type(policy.model).__name__} as it is here is decoded by transformers, "
+            "kernel by kernel"
         )
+    elif has_four_bits(policy.model):
+        obstacle = "weights in 4 bits are unpacked kernel by kernel"
     if decoding == "graphs" and obstacle is not None:
         raise ValueError(
             f'rollout.decoding = "graphs" is not possible: {obstacle}. Use "auto".'

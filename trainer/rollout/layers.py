@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch.nn import functional
 
+from trainer.adapter_weights import merged_weight
 from trainer.fused import normed, rotated, signed
 
 
@@ -43,7 +44,7 @@ class Layer(Protocol):
 
 
 class PlainLayer:
-    """Reads the model's own weights, in any number format."""
+    """Goes through the model's own maps, in any number format, adapters and all."""
 
     def __init__(self, layer: Any) -> None:
         attention, mlp = layer.self_attn, layer.mlp
@@ -113,8 +114,8 @@ class PackedLayer:
 
         self._attention_root, gain = _unit_norm(layer.input_layernorm)
         maps = [attention.q_proj, attention.k_proj]
-        weights = [self._paired(each.weight) for each in maps]
-        weights.append(attention.v_proj.weight)
+        weights = [self._paired(merged_weight(each)) for each in maps]
+        weights.append(merged_weight(attention.v_proj))
         self._inputs = (torch.cat(weights) * gain).T
         self._inputs_bias = None
         if attention.q_proj.bias is not None:
@@ -131,16 +132,17 @@ class PackedLayer:
                 ]
             )
         # attention leaves the sharing heads before the key-value heads
-        output = attention.o_proj.weight.unflatten(1, (self.num_kv, -1, size))
+        output = merged_weight(attention.o_proj)
+        output = output.unflatten(1, (self.num_kv, -1, size))
         self._output = output.transpose(1, 2).flatten(1).T
         self._output_bias = attention.o_proj.bias
         self._mlp_root, gain = _unit_norm(layer.post_attention_layernorm)
-        wide = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * gain
-        self._wide = wide.T
+        wide = [merged_weight(mlp.gate_proj), merged_weight(mlp.up_proj)]
+        self._wide = (torch.cat(wide) * gain).T
         self._wide_bias = None
         if mlp.gate_proj.bias is not None:
             self._wide_bias = torch.cat([mlp.gate_proj.bias, mlp.up_proj.bias])
-        self._down, self._down_bias = mlp.down_proj.weight.T, mlp.down_proj.bias
+        self._down, self._down_bias = merged_weight(mlp.down_proj).T, mlp.down_proj.bias
 
     def _paired(self, heads: torch.Tensor) -> torch.Tensor:
         by_head: torch.Tensor = heads.unflatten(0, (-1, self._size))

@@ -10,6 +10,7 @@ from torch.nn import functional
 from transformers.cache_utils import DynamicCache
 
 from trainer.policy import Policy
+from trainer.quantization import has_four_bits
 from trainer.rollout.layers import Layer, Norm, PackedLayer, PlainLayer
 
 # Up to so many bytes of weights, copies of them are made that take fewer operations.
@@ -39,10 +40,8 @@ class LlamaDecoder:
         """
         body: Any = policy.body
         weights = self._embedding = body.embed_tokens.weight
-        is_small = policy.num_parameters * weights.itemsize <= _MAX_PACKED_BYTES
-        is_wide = weights.dtype in (torch.float32, torch.float64)
         kind: Callable[[Any], Layer] = PlainLayer
-        if is_small and is_wide:
+        if _is_packed(policy):
             kind = PackedLayer
         self.layers = [kind(layer) for layer in body.layers]
         self._norm = Norm(body.norm)
@@ -135,6 +134,13 @@ class LlamaDecoder:
         if self.padding is None:
             return None
         return bias_of(self.padding, self._last, dtype=self.held[0].dtype)
+
+
+def _is_packed(policy: Policy) -> bool:
+    dtype = policy.model.dtype
+    is_small = policy.num_parameters * dtype.itemsize <= _MAX_PACKED_BYTES
+    is_wide = dtype in (torch.float32, torch.float64)
+    return is_small and is_wide and not has_four_bits(policy.model)
 
 
 def _room_for(length: int) -> int:
