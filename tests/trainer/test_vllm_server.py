@@ -7,9 +7,19 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import trainer.step
+from tests.trainer.test_one_step_off import (
+    OFTEN,
+    gaps,
+    metrics_of,
+    policy_after,
+    run,
+    tree_of,
+)
 from tests.trainer.tiny import (
     config_tree,
     only,
@@ -28,11 +38,13 @@ from tests.trainer.vllm_models import (
 )
 from tests.trainer.waiting import wait_until
 from trainer.fingerprint import model_fingerprint
+from trainer.outcome import StepOutcome
 from trainer.policy import Policy
 from trainer.rollout.engine import SamplingParams
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.serving.token import read_token
+from trainer.sources import EngineSource
 
 pytestmark = pytest.mark.vllm
 
@@ -145,6 +157,71 @@ def test_two_servers_sample_what_one_does(
     own = TransformersEngine(policy, max_batch_rows=64)
     assert ids_of(both.sample(requests, GREEDY)) == ids_of(own.sample(requests, GREEDY))
     both.close()
+
+
+@pytest.fixture
+def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[StepOutcome]:
+    """What each step did.
+
+    The batches of odd steps are asked for when the step before has made all its
+    updates, so that weights sent too early are met; those of even steps beside them.
+    """
+    seen: list[StepOutcome] = []
+    train_on, complete = trainer.step.train_on, EngineSource.complete
+
+    def train(*given: Any, **named: Any) -> StepOutcome:
+        seen.append(train_on(*given, **named))
+        return seen[-1]
+
+    def sample(self: EngineSource, prompts: Any, step: int, **named: Any) -> Any:
+        if step % 2:
+            wait_until(lambda: len(seen) == step - 1)
+        return complete(self, prompts, step, **named)
+
+    monkeypatch.setattr(trainer.step, "train_on", train)
+    monkeypatch.setattr(EngineSource, "complete", sample)
+    return seen
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_a_batch_sampled_ahead_is_of_the_weights_before_the_last_update(
+    tmp_path: Path,
+    wide_folder: Path,
+    rows_path: Path,
+    server: Server,
+    other: Server,
+    outcomes: list[StepOutcome],
+    lora_rank: int,
+) -> None:
+    tree = tree_of(
+        wide_folder,
+        rows_path,
+        model={"lora_rank": lora_rank, "device": "cpu", "dtype": "float32"},
+        rollout={
+            "one_step_off": True,
+            "engine": "vllm_server",
+            "url": f"{server.url},{other.url}",
+            "token_file": str(server.token_file),
+        },
+        optim={"num_steps": 5, "learning_rate": 2e-3} | OFTEN,
+        checkpoint={"every_steps": 1},
+    )
+
+    code, events = run(tmp_path, tree)
+
+    assert code == 0, events[-1]
+    for step, outcome in enumerate(outcomes, start=1):
+        sampler = policy_after(tmp_path, max(step - 2, 0), wide_folder)
+        trained = policy_after(tmp_path, step - 1, wide_folder)
+        assert gaps(outcome, sampler)[0] < CLOSE
+        assert gaps(outcome, trained)[1] < CLOSE
+        if step > 1:
+            assert gaps(outcome, trained)[0] > 500 * CLOSE
+    first, *others = metrics_of(events)
+    # 4 updates a step: 0 to 3 lie between sampling and use, and one step off 4 more
+    assert [step["staleness/mean"] for step in (first, *others)] == [1.5] + [5.5] * 4
+    assert first["mismatch/max"] < CLOSE
+    assert all(step["staleness/kl"] > 1e-5 for step in others)
 
 
 def test_a_run_goes_on_when_one_of_its_servers_is_killed_and_started_again(
