@@ -7,6 +7,9 @@ BENCH := .cohort/bench
 STEP := $(BIN)/python -m tests.bench.bench_step
 SAMPLING := $(BIN)/python -m tests.bench.bench_generation
 STARTER := --model $(BENCH)/starter/model
+# Of Cohort, as of TRL: as many tokens at once as are quick there, and no more.
+STARTER_STEP := $(STARTER) --micro-batch-tokens 4096
+SMOLLM2_STEP := --model $(BENCH)/smollm2/model --micro-batch-tokens 1024 --new 32
 # What the engine needs beside torch and transformers, where a GPU's Python lacks it.
 ENGINE_NEEDS := "pydantic>=2.11,<3" "google-re2>=1.1"
 GPU_PYTHON := PYTHONPATH="$(BENCH)/packages$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON)
@@ -78,12 +81,12 @@ bench-step: setup-tests ## Measure steps, memory, growth and sampling beside TRL
 	@$(INSTALL) --language-model
 	test -d $(BENCH)/starter/model || $(BIN)/python -m trainer warmup --out $(BENCH)/starter
 	test -d $(BENCH)/smollm2/model || $(BIN)/python -m trainer starter-llm --out $(BENCH)/smollm2
-	$(STEP) $(STARTER) --prompts 16 --group 8
-	$(STEP) $(STARTER) --prompts 32 --group 16
-	$(STEP) $(STARTER) --growth --beta 0
+	$(STEP) $(STARTER_STEP) --prompts 16 --group 8
+	$(STEP) $(STARTER_STEP) --prompts 32 --group 16
+	$(STEP) $(STARTER_STEP) --growth --beta 0
 	$(SAMPLING) $(STARTER) --prompts 16 --group 8
 	$(SAMPLING) $(STARTER) --prompts 32 --group 16
-	$(STEP) --model $(BENCH)/smollm2/model --prompts 8 --group 8
+	$(STEP) $(SMOLLM2_STEP) --prompts 8 --group 8
 
 # Nothing is installed but small packages into $(BENCH)/packages; without a network, let
 # pip find their wheels: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER make bench-gpu
