@@ -55,6 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if "REDIS_URL" not in os.environ:
         _start_redis(config, folder)
     django.setup()
+    # Each test's clients load the middleware anew, and WhiteNoise would read all of a
+    # thousand files each time. Web processes, which tests start too, do read them.
+    settings.WHITENOISE_AUTOREFRESH = True
     for module in FIXTURES:
         config.pluginmanager.import_plugin(module)
 
