@@ -6,6 +6,7 @@ others. This happens as pytest is configured, before Django reads its settings.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -80,6 +81,16 @@ def _start_redis(config: pytest.Config, folder: Path) -> None:
     server.start()
     config.add_cleanup(server.stop)
     os.environ["REDIS_URL"] = f"unix://{server.socket}"
+
+
+def pytest_collection_finish() -> None:
+    """Take what is loaded by now for what stays.
+
+    A run collects garbage when it lets a model go, and would look through each of the
+    million objects that imports and collected tests have left.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
