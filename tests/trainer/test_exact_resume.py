@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +90,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "scored-by-workers": {"reward": {"num_workers": 2}},
 }
 
+SEVERAL = (2, 64)  # passes, and micro-batches in each: what holds most to be kept
+CASES = [
+    pytest.param(
+        passes,
+        micro_batch_tokens,
+        variant,
+        marks=[]
+        if variant == "plain" or (passes, micro_batch_tokens) == SEVERAL
+        else pytest.mark.slow,
+    )
+    for passes, micro_batch_tokens in itertools.product([1, 2], [100_000, 64])
+    for variant in VARIANTS
+]
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("micro_batch_tokens", [100_000, 64])
-@pytest.mark.parametrize("passes", [1, 2])
+
+@pytest.mark.parametrize(("passes", "micro_batch_tokens", "variant"), CASES)
 def test_resumed_after_any_step_it_ends_the_same(
     passes: int,
     micro_batch_tokens: int,
