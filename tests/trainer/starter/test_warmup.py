@@ -17,7 +17,7 @@ from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe, recipe_bounds
 
 ROOT = Path(__file__).parents[3]
-STEPS = 40
+STEPS = 20
 
 
 @pytest.fixture(scope="module")
