@@ -75,6 +75,7 @@ def test_without_trl_cohort_is_measured_alone(
     assert lines_of(shown.out)[2][1] == "–"
 
 
+@pytest.mark.slow
 def test_growth_is_told_for_each_size(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
