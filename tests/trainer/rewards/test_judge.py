@@ -31,8 +31,11 @@ def judge_pid() -> int:
 
 
 def is_running(pid: int) -> bool:
+    """Its first thread may be gone before the others, which its parent waits for."""
+    process = Path(f"/proc/{pid}")
     try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
+        is_over = "Z" in (process / "stat").read_text().split()[2]
+        return not is_over or len(list((process / "task").iterdir())) > 1
     except FileNotFoundError:
         return False
 
