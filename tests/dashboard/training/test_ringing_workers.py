@@ -16,6 +16,8 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def app() -> Iterator[Celery]:
     with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:
+        with app.connection_for_write() as broker:  # others may have left a ring
+            broker.default_channel.client.delete(QUEUE)
         yield app
         with app.connection_for_write() as broker:
             broker.default_channel.client.delete(QUEUE)
