@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(PYTHON) dashboard/local/install.py
 PYTEST := $(BIN)/python -m pytest
+# As many as there are cores. A file stays in one process, for what its tests share, and
+# files in their order, in which browser tests are last.
+IN_PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 BENCH := .cohort/bench
 STEP := $(BIN)/python -m tests.bench.bench_step
 SAMPLING := $(BIN)/python -m tests.bench.bench_generation
@@ -63,7 +66,7 @@ format: setup-tests ## Put the code into the form that `make check` expects
 test: ## Run the tests, browser tests included; slow ones and faults are in test-slow
 	@$(INSTALL) --tests --browser
 	$(if $(JS_TESTS),node --test $(JS_TESTS))
-	$(PYTEST) $(ARGS)
+	$(PYTEST) $(IN_PARALLEL) $(ARGS)
 
 test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
 	@$(INSTALL) --tests --browser $(if $(ON_LINUX),--vllm)
