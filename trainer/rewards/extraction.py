@@ -15,11 +15,11 @@ TAG_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
 class ExtractionParams(Params):
     """Where in the completion the answer stands."""
 
-    source: Literal["tags", "last_line", "whole"] = Field(
+    source: Literal["tags", "boxed", "last_line", "whole"] = Field(
         "tags",
         title="Answer stands in",
-        description="The last pair of answer tags, the last line that is not empty, "
-        "or the whole completion.",
+        description="The last pair of answer tags, the last \\boxed{}, the last line "
+        "that is not empty, or the whole completion.",
     )
     tag: str = Field(
         "answer",
@@ -33,6 +33,9 @@ def extract(completion: str, params: ExtractionParams) -> str | None:
     """The answer's text, stripped; None when it is not where it should be."""
     if params.source == "tags":
         return last_block(completion, params.tag)
+    if params.source == "boxed":
+        boxed = last_boxed(completion)
+        return None if boxed is None else boxed.strip()
     if params.source == "last_line":
         return last_line(completion)
     return completion.strip() or None
@@ -50,6 +53,25 @@ def last_block(text: str, tag: str) -> str | None:
     if start < 0:
         return None
     return text[start + len(opening) : end].strip()
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What the last \boxed{…} encloses, inner braces included.
+
+    >>> last_boxed(r"so \boxed{\frac{1}{2}}")
+    '\\frac{1}{2}'
+    """
+    opening = "\\boxed{"
+    start = text.rfind(opening)
+    if start < 0:
+        return None
+    start += len(opening)
+    depth = 1
+    for position in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if depth == 0:
+            return text[start:position]
+    return None
 
 
 def last_line(text: str) -> str | None:

@@ -7,7 +7,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainer.rewards.extraction import TAG_NAME, last_block, require_answer
+from trainer.rewards.extraction import (
+    TAG_NAME,
+    last_block,
+    last_boxed,
+    require_answer,
+)
 from trainer.rewards.numerals import last_number, read_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Params, Rule
@@ -31,7 +36,10 @@ class NumericAnswerParams(Params):
         description="Text before the answer; its last occurrence counts.",
     )
     tolerance: float = Field(
-        0.0, ge=0, description="Largest allowed distance to the row's answer."
+        0.0,
+        ge=0,
+        le=1_000_000_000,
+        description="Largest allowed distance to the row's answer.",
     )
     relative_tolerance: float = Field(
         0.0,
@@ -90,25 +98,6 @@ def _extract(completion: str, params: NumericAnswerParams) -> str | None:
         _, found, after = completion.rpartition(params.marker)
         return after.strip().partition("\n")[0] if found else None
     return completion
-
-
-def last_boxed(text: str) -> str | None:
-    r"""What the last \boxed{…} encloses, inner braces included.
-
-    >>> last_boxed(r"so \boxed{\frac{1}{2}}")
-    '\\frac{1}{2}'
-    """
-    opening = "\\boxed{"
-    start = text.rfind(opening)
-    if start < 0:
-        return None
-    start += len(opening)
-    depth = 1
-    for position in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
-        if depth == 0:
-            return text[start:position]
-    return None
 
 
 def _reference(sample: Sample, params: NumericAnswerParams) -> Fraction:
