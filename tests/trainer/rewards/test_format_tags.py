@@ -100,3 +100,22 @@ def test_the_answer_can_be_held_to_a_pattern():
 
     assert score("format_tags", RIGHT, **wanted) == 1.0
     assert score("format_tags", RIGHT.replace("4", "four"), **wanted) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        ("<think>so</think> It is 4.", 1.0),
+        ("<think>so</think>", 1.0),
+        ("<think>so It is 4.", 0.0),
+        ("Well, <think>so</think> 4", 0.0),
+        ("<think>so</think> 4 <think>or</think>", 0.0),
+    ],
+)
+def test_any_text_may_follow_the_thinking(completion, expected):
+    assert score("format_tags", completion, answer_tag="") == expected
+
+
+def test_a_format_without_any_tag_is_refused():
+    with pytest.raises(ValueError, match="Neither block has a tag"):
+        score("format_tags", "", answer_tag="", think_tag="")

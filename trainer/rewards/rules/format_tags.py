@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
 from trainer.rewards.rule import Example, Params, Rule
@@ -24,8 +24,8 @@ class FormatTagsParams(Params):
     )
     answer_tag: str = Field(
         "answer",
-        pattern=_TAG_OR_EMPTY.replace("?$", "$"),
-        description="Tag around the answer.",
+        pattern=_TAG_OR_EMPTY,
+        description="Tag around the answer; empty: any text may follow the thinking.",
     )
     completion_prefix: str = Field(
         "",
@@ -89,6 +89,12 @@ class FormatTagsParams(Params):
 
     _check_pattern = field_validator("answer_pattern")(refuse_bad_pattern)
 
+    @model_validator(mode="after")
+    def _a_tag_is_asked_for(self) -> Self:
+        if not self.think_tag and not self.answer_tag:
+            raise ValueError("Neither block has a tag. Name one of the two.")
+        return self
+
 
 def score_format(sample: Sample, params: FormatTagsParams) -> float:
     """1 for a full match; else the sum of the credits, at most 1, or mismatch_score."""
@@ -118,12 +124,14 @@ def _match(text: str, params: FormatTagsParams) -> str | None:
 
 
 def _full_pattern(params: FormatTagsParams) -> str:
-    answer = re.escape(params.answer_tag)
     edge = r"\n" if params.line_breaks == "inside" else ""
     end = _ENDS[params.outer_space]
     if params.mode == "as_published" and params.line_breaks == "inside":
         end = r"(?:\n.*)?"
-    pattern = f"<{answer}>{edge}(?P<answer>.*?){edge}</{answer}>{end}"
+    pattern = r"(?P<answer>.*)"
+    if params.answer_tag:
+        answer = re.escape(params.answer_tag)
+        pattern = f"<{answer}>{edge}(?P<answer>.*?){edge}</{answer}>{end}"
     if params.think_tag:
         think = re.escape(params.think_tag)
         between = _SEPARATORS[params.separator]
@@ -134,9 +142,10 @@ def _full_pattern(params: FormatTagsParams) -> str:
 
 
 def _each_tag_once(text: str, params: FormatTagsParams) -> bool:
-    tags = [params.answer_tag] + ([params.think_tag] if params.think_tag else [])
     return all(
-        text.count(f"<{tag}>") == 1 and text.count(f"</{tag}>") == 1 for tag in tags
+        text.count(f"<{tag}>") == 1 and text.count(f"</{tag}>") == 1
+        for tag in (params.think_tag, params.answer_tag)
+        if tag
     )
 
 
@@ -148,7 +157,7 @@ def _credit(text: str, params: FormatTagsParams) -> float:
     credit = 0.0
     if params.think_tag and _has_block(text, params.think_tag):
         credit += params.think_credit
-    if _has_block(text, params.answer_tag):
+    if params.answer_tag and _has_block(text, params.answer_tag):
         credit += params.answer_credit
     return credit
 
