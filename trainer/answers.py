@@ -11,6 +11,7 @@ from trainer.rewards.rules.marker_answer import (
     read_marked,
     same_answer,
 )
+from trainer.rewards.rules.multiple_choice import MultipleChoiceParams, read_choice
 from trainer.rewards.rules.numeric_answer import NumericAnswerParams
 from trainer.rewards.spec import Recipe
 
@@ -29,6 +30,8 @@ def answer_reader(recipe: Recipe) -> AnswerReader | None:
             return _number_reader(params)
         if isinstance(params, MarkerAnswerParams):
             return _marked_reader(params)
+        if isinstance(params, MultipleChoiceParams):
+            return _choice_reader(params)
         if rule.kind == "exact_answer" and isinstance(params, ExtractionParams):
             return _text_reader(params)
     return None
@@ -36,6 +39,10 @@ def answer_reader(recipe: Recipe) -> AnswerReader | None:
 
 def _text_reader(params: ExtractionParams) -> AnswerReader:
     return lambda text: extract(text, params)
+
+
+def _choice_reader(params: MultipleChoiceParams) -> AnswerReader:
+    return lambda text: read_choice(text, params)
 
 
 def _marked_reader(params: MarkerAnswerParams) -> AnswerReader:

@@ -13,6 +13,7 @@ PHRASES = {
     "format_tags": "uses {tags}",
     "length": "is {minimum:,} to {maximum:,} {unit} long",
     "math_verify": "answer is mathematically right",
+    "multiple_choice": "chooses the right option",
     "numeric_answer": "answer is numerically right",
     "reasoning_gym": "task's own scorer",
     "regex": "{verb} /{pattern}/",

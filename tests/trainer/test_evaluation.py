@@ -153,6 +153,14 @@ def test_numbers_behind_a_marker_are_one_answer_however_they_are_written() -> No
     assert read("six") is None
 
 
+def test_a_choice_is_one_answer_however_it_is_written() -> None:
+    read = answer_reader(recipe("multiple_choice"))
+    assert read is not None
+
+    assert read("<answer>B</answer>") == read("<answer>(b)</answer>") == "B"
+    assert read("<answer>A or B</answer>") is None
+
+
 def test_rules_without_an_answer_have_no_majority() -> None:
     assert answer_reader(recipe("length")) is None
 

@@ -103,6 +103,19 @@ LONG = {
     "dollars": "$" * 100_000,
     "digits and spaces": "1 " * 50_000,
     "nulls": "\x00" * 100_000,
+    "letters to choose from": "A " * 50_000,
+    "boxed letters": "\\boxed{" + "(A) " * 25_000 + "}",
+    "bullets": "\n-" * 50_000,
+    "fences": "```" * 33_000,
+    "JSON, open": "[" * 100_000,
+    "JSON, nested": "[" * 50_000 + "]" * 50_000,
+    "JSON, an array": "[" + "1," * 49_999 + "1]",
+    "JSON, objects": "[" + "{}," * 33_000 + "{}]",
+    "JSON, a number": "1" * 100_000,
+    "elements": "<a>" * 33_000,
+    "comments": "<!--" * 25_000,
+    "two scripts": "二a" * 50_000,
+    "commands": "\\a" * 50_000,
 }
 
 PUBLISHED = [

@@ -1,0 +1,243 @@
+"""Is the option that was chosen the row's?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import ascii_uppercase
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trainer.rewards.extraction import (
+    TAG_NAME,
+    last_block,
+    last_boxed,
+    last_line,
+    require_answer,
+)
+from trainer.rewards.patterns import compile_pattern
+from trainer.rewards.rule import Example, Params, Rule
+from trainer.rewards.sample import Sample, Unscorable
+
+# Longer texts name no single option.
+_MAX_CHARACTERS = 4_000
+_ALONE = r"[(\[]?([A-Za-z])[)\]]?[.:]?"
+_MARKED = r"\b([A-Z])[)\].:]"
+_BARE = r"\b([A-Z])\b"
+_BARE_AND_WORD = rf"{_BARE}(\s+[a-z])?"
+_LEADING = r"[(\[]?([A-Za-z])[)\].:]+\s*((?s).*)"
+# Words of one letter, when a word in lower case follows: "A better reason is".
+_WORDS = {"A", "I"}
+
+
+class MultipleChoiceParams(Params):
+    source: Literal["tags", "boxed", "marker", "last_letter"] = Field(
+        "tags",
+        title="Choice stands in",
+        description="The last pair of answer tags, the last \\boxed{}, the line after "
+        "the last marker, or anywhere: the last capital letter that stands alone.",
+    )
+    tag: str = Field(
+        "answer", pattern=TAG_NAME, description="Name of the tags, without brackets."
+    )
+    marker: str = Field(
+        "Answer:",
+        min_length=1,
+        max_length=100,
+        description="Text before the choice; its last occurrence counts.",
+    )
+    num_options: int = Field(
+        4,
+        ge=2,
+        le=26,
+        description="Letters there are to choose from, 4 being A to D; not used with "
+        "a column of options.",
+    )
+    options_column: str = Field(
+        "",
+        max_length=100,
+        description="Column with the options' texts, as a list, so that a text may "
+        "stand for its letter; empty: letters alone.",
+    )
+    answer_as: Literal["letter_or_text", "number_from_0", "number_from_1"] = Field(
+        "letter_or_text",
+        description="How the row's answer names its option: by letter or text, or by "
+        "its place in the list.",
+    )
+    ignore_case: bool = Field(
+        True, description="Upper and lower case count as the same."
+    )
+
+
+def score_choice(sample: Sample, params: MultipleChoiceParams) -> float:
+    """1 when the completion chooses the row's option, else 0.
+
+    A letter may stand in brackets, before a point, a colon or its option's text. A
+    place that names two options chooses none.
+    """
+    options = _options(sample, params)
+    wanted = _reference(sample, params, options)
+    return float(_chosen(sample.completion, params, options) == wanted)
+
+
+def read_choice(completion: str, params: MultipleChoiceParams) -> str | None:
+    """The letter that is chosen; an option's text says nothing without its row."""
+    return _chosen(completion, params, ())
+
+
+def _chosen(
+    completion: str, params: MultipleChoiceParams, options: Sequence[str]
+) -> str | None:
+    letters = _letters(params, options)
+    if params.source == "last_letter":
+        place = last_line(completion) or ""
+        last = _last_letter(completion[-_MAX_CHARACTERS:], letters)
+        return _of_text(place, params, options) or last
+    text = _place(completion, params)
+    return None if text is None else _read(text, params, options)
+
+
+def _place(completion: str, params: MultipleChoiceParams) -> str | None:
+    if params.source == "tags":
+        return last_block(completion, params.tag)
+    if params.source == "boxed":
+        return last_boxed(completion)
+    _, is_there, after = completion.rpartition(params.marker)
+    return after.strip().partition("\n")[0] if is_there else None
+
+
+def _read(
+    text: str, params: MultipleChoiceParams, options: Sequence[str]
+) -> str | None:
+    """The letter of the one option that the text names; None for none or several."""
+    if len(text) > _MAX_CHARACTERS:
+        return None
+    plain = _plain(text)
+    letters = _letters(params, options)
+    alone = compile_pattern(_ALONE).fullmatch(plain)
+    if alone and (letter := _letter(alone.group(1), params)) in letters:
+        return letter
+    by_text = _of_text(plain, params, options)
+    return by_text or _leading(plain, params, options) or _named(plain, letters)
+
+
+def _of_text(
+    text: str, params: MultipleChoiceParams, options: Sequence[str]
+) -> str | None:
+    wanted = _normalise(text, params)
+    same = [
+        letter
+        for letter, option in zip(ascii_uppercase, options, strict=False)
+        if _normalise(option, params) == wanted
+    ]
+    return same[0] if len(same) == 1 else None
+
+
+def _leading(
+    text: str, params: MultipleChoiceParams, options: Sequence[str]
+) -> str | None:
+    """The letter of "b) Paris", when lower case counts or Paris is its option."""
+    match = compile_pattern(_LEADING).fullmatch(text)
+    if match is None:
+        return None
+    letter = _letter(match.group(1), params)
+    if letter not in _letters(params, options):
+        return None
+    if options and _of_text(match.group(2), params, options) == letter:
+        return letter
+    is_lower = match.group(1).islower()
+    return letter if is_lower and not compile_pattern(_BARE).search(text) else None
+
+
+def _named(text: str, letters: str) -> str | None:
+    for pattern in (_MARKED, _BARE):
+        found = set(compile_pattern(pattern).findall(text)) & set(letters)
+        if found:
+            return found.pop() if len(found) == 1 else None
+    return None
+
+
+def _last_letter(text: str, letters: str) -> str | None:
+    found = [
+        letter
+        for letter, word in compile_pattern(_BARE_AND_WORD).findall(text)
+        if letter in letters and not (word and letter in _WORDS)
+    ]
+    return found[-1] if found else None
+
+
+def _letters(params: MultipleChoiceParams, options: Sequence[str]) -> str:
+    return ascii_uppercase[: len(options) or params.num_options]
+
+
+def _letter(found: str, params: MultipleChoiceParams) -> str:
+    return found.upper() if params.ignore_case else found
+
+
+def _plain(text: str) -> str:
+    """Without what Markdown and LaTeX put around a word: **B**, $\\text{B}$."""
+    bare = text.strip().strip("*_`$ ")
+    if bare.startswith(("\\text{", "\\mathrm{", "\\textbf{")) and bare.endswith("}"):
+        bare = bare.partition("{")[2][:-1]
+    return bare.strip()
+
+
+def _normalise(text: str, params: MultipleChoiceParams) -> str:
+    joined = " ".join(text.split()).removesuffix(".").rstrip()
+    return joined.casefold() if params.ignore_case else joined
+
+
+def _options(sample: Sample, params: MultipleChoiceParams) -> list[str]:
+    if not params.options_column:
+        return []
+    column = sample.columns.get(params.options_column)
+    # As ARC has them: {"label": ["A", …], "text": ["…", …]}.
+    listed = column.get("text") if isinstance(column, dict) else column
+    if not isinstance(listed, list) or not 2 <= len(listed) <= len(ascii_uppercase):
+        raise Unscorable(
+            f'The row needs a column "{params.options_column}" with a list of 2 to 26 '
+            f"options; got {_quote(column)}. Map the column, or name another in the "
+            "rule."
+        )
+    return [_replace_surrogates(str(option)) for option in listed]
+
+
+def _reference(
+    sample: Sample, params: MultipleChoiceParams, options: Sequence[str]
+) -> str:
+    answer = require_answer(sample)
+    letters = _letters(params, options)
+    if params.answer_as == "letter_or_text":
+        letter = _read(answer, params, options)
+        if letter is not None:
+            return letter
+    elif len(answer) <= 10 and answer.strip().isdecimal():
+        place = int(answer) - (params.answer_as == "number_from_1")
+        if 0 <= place < len(letters):
+            return letters[place]
+    raise Unscorable(
+        f'The row\'s answer "{answer[:80]}" names none of the options '
+        f"{letters[0]} to {letters[-1]}. Give a letter, or name the column with the "
+        "options' texts in the rule."
+    )
+
+
+def _quote(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _replace_surrogates(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+_QUESTION = "Capital of France? A) Lyon B) Paris"
+RULE = Rule(
+    kind="multiple_choice",
+    title="Multiple choice",
+    summary="The option chosen, by its letter or its text, is the row's.",
+    params_model=MultipleChoiceParams,
+    score=score_choice,
+    example_pass=Example(sample=Sample(_QUESTION, "<answer>(B)</answer>", "B")),
+    example_fail=Example(sample=Sample(_QUESTION, "<answer>A or B</answer>", "B")),
+)
