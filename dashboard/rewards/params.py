@@ -9,7 +9,15 @@ from typing import Any
 
 from trainer.rewards.rules import RULES
 
-INPUT_KINDS = {"boolean": "switch", "integer": "number", "number": "number"}
+INPUT_KINDS = {
+    "boolean": "switch",
+    "integer": "number",
+    "number": "number",
+    "object": "object",
+    "string": "text",
+}
+# Longer texts are written in several lines.
+LONG_TEXT = 2_000
 
 
 class Unreadable(ValueError):
@@ -21,7 +29,7 @@ class ParamField:
     name: str
     label: str
     help: str
-    kind: str  # switch, choice, number, text or json
+    kind: str  # switch, choice, number, text, lines, object or json
     default: str
     choices: tuple[str, ...] = ()
     minimum: float | None = None
@@ -29,6 +37,12 @@ class ParamField:
     step: str = "any"
     max_length: int | None = None
     is_optional: bool = False
+
+    @property
+    def is_tall(self) -> bool:
+        """Whether its input has several lines."""
+        is_long = (self.max_length or 0) > LONG_TEXT
+        return self.kind in ("lines", "object", "json") or is_long
 
     @property
     def bounds(self) -> str:
@@ -50,9 +64,7 @@ def param_fields(kind: str) -> list[ParamField]:
 
 def _field(name: str, described: dict[str, Any]) -> ParamField:
     is_optional, shape = _shape(described)
-    kind = "choice" if "enum" in shape else INPUT_KINDS.get(shape.get("type", ""))
-    if kind is None:
-        kind = "text" if shape.get("type") == "string" else "json"
+    kind = _kind(shape)
     return ParamField(
         name=name,
         label=_label(name, described.get("title", "")),
@@ -66,6 +78,14 @@ def _field(name: str, described: dict[str, Any]) -> ParamField:
         max_length=shape.get("maxLength"),
         is_optional=is_optional,
     )
+
+
+def _kind(shape: dict[str, Any]) -> str:
+    if "enum" in shape:
+        return "choice"
+    if shape.get("items", {}).get("type") == "string":
+        return "lines"
+    return INPUT_KINDS.get(shape.get("type", ""), "json")
 
 
 def _label(name: str, title: str) -> str:
@@ -90,6 +110,8 @@ def as_text(value: Any, kind: str) -> str:
         return ""
     if isinstance(value, bool):
         return "on" if value else ""
+    if kind == "lines":
+        return "\n".join(value)
     if kind == "json" or isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
@@ -103,16 +125,22 @@ def as_value(field: ParamField, text: str) -> Any:
         return None
     if field.kind == "choice" and text not in field.choices:
         raise Unreadable(f"Choose one of the list; got {text[:60]!r}.")
-    if field.kind == "json":
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            raise Unreadable(
-                f"This is not JSON: {text[:60]!r}. Write a list such as [1, 2] or "
-                '["a", "b"].'
-            ) from None
+    if field.kind == "lines":
+        return [line for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
+    if field.kind in ("object", "json"):
+        return _read_json(field, text)
     # Browsers send line ends as CR LF whatever was typed.
     return text.replace("\r\n", "\n")
+
+
+def _read_json(field: ParamField, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        example = '{"tag": "final"}' if field.kind == "object" else '[1, 2] or ["a"]'
+        raise Unreadable(
+            f"This is not JSON: {text[:60]!r}. Write something such as {example}."
+        ) from None
 
 
 def as_texts(kind: str, params: Mapping[str, Any]) -> dict[str, str]:

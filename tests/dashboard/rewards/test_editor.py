@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dashboard.accounts.models import Team
 from dashboard.rewards.drafts import RecipeDraft, read_recipe, write_json
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.rewards.params import param_fields
+from dashboard.rewards.params import as_texts, param_fields
 from dashboard.rewards.services import save_recipe_version
 from tests.dashboard.rewards.editor import fields
 from trainer.rewards.rules import RULES
@@ -49,10 +49,9 @@ def test_saving_makes_a_version_of_exactly_these_rules(alice_client: Client):
 
 @pytest.mark.parametrize("kind", RULES)
 def test_every_rule_can_be_added_and_saved(alice_client: Client, kind: str):
-    params = {
-        f"params-{name}": str(value)
-        for name, value in RULES[kind].example_pass.params.items()
-    }
+    given = RULES[kind].example_pass.params
+    texts = as_texts(kind, given)
+    params = {f"params-{name}": texts[name] for name in given}
     added = alice_client.post(NEW, fields(action="add", add_kind=kind))
     assert added.status_code == 200
     assert RULES[kind].title in added.content.decode()
