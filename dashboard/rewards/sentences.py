@@ -8,6 +8,7 @@ from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe, RuleSpec
 
 PHRASES = {
+    "contains": "{verb} of the phrases",
     "countdown": "equation reaches the target",
     "exact_answer": "answer is exactly right",
     "format_tags": "uses {tags}",
@@ -18,7 +19,15 @@ PHRASES = {
     "reasoning_gym": "task's own scorer",
     "regex": "{verb} /{pattern}/",
 }
-MATCH_VERBS = {"contains": "contains", "whole": "is", "absent": "avoids"}
+MATCH_VERBS = {
+    "contains": "contains",
+    "whole": "is",
+    "absent": "avoids",
+    "all": "contains all",
+    "any": "contains one",
+    "none": "contains none",
+    "share": "contains a share",
+}
 
 
 def recipe_sentence(recipe: Recipe) -> str:

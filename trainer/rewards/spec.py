@@ -51,7 +51,7 @@ class RuleSpec(BaseModel):
         except ValidationError as error:
             raise ValueError(_explain(self, error)) from error
         filled = params.model_dump(mode="json")
-        holding = [n for n, v in filled.items() if isinstance(v, str) and "\x00" in v]
+        holding = [name for name, value in filled.items() if _holds_nul(value)]
         if holding:
             raise ValueError(
                 f'Rule "{self.name}", parameter {holding[0]}: it holds a NUL '
@@ -106,6 +106,14 @@ def recipe_bounds(recipe: Recipe) -> tuple[float, float]:
 def is_slow(recipe: Recipe) -> bool:
     """Whether a rule takes so long that processes of their own are worth it."""
     return any(RULES[rule.kind].is_slow for rule in recipe.rules)
+
+
+def _holds_nul(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_holds_nul(part) for pair in value.items() for part in pair)
+    if isinstance(value, list):
+        return any(_holds_nul(part) for part in value)
+    return isinstance(value, str) and "\x00" in value
 
 
 def _explain(rule: RuleSpec, error: ValidationError) -> str:

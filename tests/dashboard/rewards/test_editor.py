@@ -219,6 +219,16 @@ def test_a_recipe_survives_fields_and_json(kind: str):
     assert read_recipe(write_json(recipe)) == recipe
 
 
+def test_phrases_are_written_line_by_line(alice_client: Client):
+    typed = {"params-phrases": " sorry\r\n\r\nthank you"}
+    data = fields(("contains", typed), action="save", name="x")
+
+    alice_client.post(NEW, data)
+
+    rule = RecipeVersion.objects.get().spec["rules"][0]
+    assert rule["params"]["phrases"] == [" sorry", "thank you"]
+
+
 @pytest.mark.parametrize("kind", RULES)
 def test_every_parameter_has_help_and_its_default_is_shown(kind: str):
     for field in param_fields(kind):

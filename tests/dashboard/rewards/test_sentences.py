@@ -41,6 +41,20 @@ def test_a_pattern_is_quoted_braces_and_all(match: str, said: str):
     assert text == f"1 × {said} /a{{2}}/"
 
 
+@pytest.mark.parametrize(
+    ("match", "said"),
+    [
+        ("all", "contains all of the phrases"),
+        ("none", "contains none of the phrases"),
+        ("share", "contains a share of the phrases"),
+    ],
+)
+def test_phrases_are_contained_or_not(match: str, said: str):
+    text = sentence(("contains", 1, {"phrases": ["a", "b"], "match": match}))
+
+    assert text == f"1 × {said}"
+
+
 def test_one_tag_is_one_tag():
     text = sentence(("format_tags", 1, {"think_tag": "", "answer_tag": "final"}))
 

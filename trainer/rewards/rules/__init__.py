@@ -6,6 +6,7 @@ from typing import Any
 
 from trainer.rewards.rule import Rule
 from trainer.rewards.rules import (
+    contains,
     countdown,
     equations,
     exact_answer,
@@ -31,6 +32,7 @@ _ALL: tuple[Rule[Any], ...] = (
     reasoning_gym.RULE,
     format_tags.RULE,
     tag_count.RULE,
+    contains.RULE,
     regex.RULE,
     length.RULE,
 )

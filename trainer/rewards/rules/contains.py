@@ -1,0 +1,80 @@
+"""Does the completion contain phrases, or avoid them?"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trainer.rewards.patterns import compile_pattern
+from trainer.rewards.rule import Example, Params, Rule
+from trainer.rewards.sample import Sample
+
+# RE2's \b knows ASCII letters alone, and would find "fé" in "fée".
+_EDGE = r"[^\pL\pM\pN_]"
+# A form has a line for each; one of white space alone cannot be seen there.
+_LINE = r"^[^\r\n]*[^\s][^\r\n]*$"
+
+
+class ContainsParams(Params):
+    phrases: tuple[Annotated[str, Field(pattern=_LINE, max_length=200)], ...] = Field(
+        min_length=1,
+        max_length=50,
+        description="Texts that are looked for, each a line of its own.",
+    )
+    match: Literal["all", "any", "none", "share"] = Field(
+        "all",
+        description="All of them occur, any of them, or none; share: the score is the "
+        "share of them that occur.",
+    )
+    ignore_case: bool = Field(
+        True, description="Upper and lower case count as the same."
+    )
+    whole_words: bool = Field(
+        False, description="No letter, digit or underscore stands next to the phrase."
+    )
+
+
+def score_phrases(sample: Sample, params: ContainsParams) -> float:
+    """1 when the phrases occur as asked, else 0; the share that occurs for share."""
+    num_found = sum(_occurrences(sample.completion, params))
+    if params.match == "share":
+        return num_found / len(params.phrases)
+    if params.match == "none":
+        return float(num_found == 0)
+    needed = 1 if params.match == "any" else len(params.phrases)
+    return float(num_found >= needed)
+
+
+def _occurrences(text: str, params: ContainsParams) -> list[bool]:
+    """For each phrase whether it occurs, in time linear in the text."""
+    if params.whole_words:
+        return [_stands_alone(text, phrase, params) for phrase in params.phrases]
+    folded = text.casefold() if params.ignore_case else text
+    return [
+        (phrase.casefold() if params.ignore_case else phrase) in folded
+        for phrase in params.phrases
+    ]
+
+
+def _stands_alone(text: str, phrase: str, params: ContainsParams) -> bool:
+    pattern = f"(?:^|{_EDGE}){re.escape(phrase)}(?:$|{_EDGE})"
+    compiled = compile_pattern(pattern, ignore_case=params.ignore_case)
+    return compiled.search(text) is not None
+
+
+RULE = Rule(
+    kind="contains",
+    title="Phrases",
+    summary="The completion contains phrases, or avoids them.",
+    params_model=ContainsParams,
+    score=score_phrases,
+    example_pass=Example(
+        sample=Sample("Refund?", "Sorry, your refund is on its way."),
+        params={"phrases": ["sorry", "refund"]},
+    ),
+    example_fail=Example(
+        sample=Sample("Refund?", "Sorry, no."), params={"phrases": ["sorry", "refund"]}
+    ),
+)
