@@ -18,6 +18,7 @@ PHRASES = {
     "numeric_answer": "answer is numerically right",
     "reasoning_gym": "task's own scorer",
     "regex": "{verb} /{pattern}/",
+    "script": "is written in {scripts}",
 }
 MATCH_VERBS = {
     "contains": "contains",

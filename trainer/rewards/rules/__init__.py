@@ -18,6 +18,7 @@ from trainer.rewards.rules import (
     numeric_answer,
     reasoning_gym,
     regex,
+    script,
     tag_count,
 )
 
@@ -34,6 +35,7 @@ _ALL: tuple[Rule[Any], ...] = (
     tag_count.RULE,
     contains.RULE,
     regex.RULE,
+    script.RULE,
     length.RULE,
 )
 RULES: dict[str, Rule[Any]] = {rule.kind: rule for rule in _ALL}
