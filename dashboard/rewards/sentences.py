@@ -17,6 +17,7 @@ PHRASES = {
     "multiple_choice": "chooses the right option",
     "numeric_answer": "answer is numerically right",
     "reasoning_gym": "task's own scorer",
+    "reasoning_steps": "shows {num_steps:,} steps",
     "regex": "{verb} /{pattern}/",
     "script": "is written in {scripts}",
 }
