@@ -19,6 +19,7 @@ PHRASES = {
     "reasoning_gym": "task's own scorer",
     "reasoning_steps": "shows {num_steps:,} steps",
     "regex": "{verb} /{pattern}/",
+    "repetition": "repeats no {ngram_size} {unit}",
     "script": "is written in {scripts}",
 }
 MATCH_VERBS = {

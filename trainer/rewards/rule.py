@@ -39,8 +39,9 @@ class Rule(Generic[P]):
     `score(sample, params)` is a finite number within `bounds(params)`. It raises
     `Unscorable` when the row, not the completion, is at fault, and nothing else,
     whatever the completion holds: completions are untrusted text, parsed and never
-    evaluated. `example_pass` scores the upper bound, `example_fail` less. One that
-    `is_slow` takes longer than a completion's way to another process and back.
+    evaluated. `example_pass` scores the upper bound, or next to it where none but an
+    empty completion could; `example_fail` scores less. One that `is_slow` takes longer
+    than a completion's way to another process and back.
     """
 
     kind: str

@@ -19,6 +19,7 @@ from trainer.rewards.rules import (
     reasoning_gym,
     reasoning_steps,
     regex,
+    repetition,
     script,
     tag_count,
 )
@@ -39,5 +40,6 @@ _ALL: tuple[Rule[Any], ...] = (
     regex.RULE,
     script.RULE,
     length.RULE,
+    repetition.RULE,
 )
 RULES: dict[str, Rule[Any]] = {rule.kind: rule for rule in _ALL}
