@@ -9,6 +9,7 @@ from trainer.rewards.spec import Recipe, RuleSpec
 
 PHRASES = {
     "contains": "{verb} of the phrases",
+    "cosine_length": "is right and short",
     "countdown": "equation reaches the target",
     "exact_answer": "answer is exactly right",
     "format_tags": "uses {tags}",

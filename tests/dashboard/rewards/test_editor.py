@@ -229,6 +229,25 @@ def test_phrases_are_written_line_by_line(alice_client: Client):
     assert rule["params"]["phrases"] == [" sorry", "thank you"]
 
 
+def test_settings_of_another_rule_are_an_object_or_refused(alice_client: Client):
+    refused = alice_client.post(
+        NEW, fields(("cosine_length", {"params-answer_params": "{tag}"}), action="save")
+    )
+    taken = alice_client.post(
+        NEW,
+        fields(
+            ("cosine_length", {"params-answer_params": '{"tag": "final"}'}),
+            action="save",
+            name="x",
+        ),
+    )
+
+    assert "This is not JSON: &#x27;{tag}&#x27;" in refused.content.decode()
+    assert taken.status_code == 302
+    rule = RecipeVersion.objects.get().spec["rules"][0]
+    assert rule["params"]["answer_params"]["tag"] == "final"
+
+
 @pytest.mark.parametrize("kind", RULES)
 def test_every_parameter_has_help_and_its_default_is_shown(kind: str):
     for field in param_fields(kind):

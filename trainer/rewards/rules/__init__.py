@@ -7,6 +7,7 @@ from typing import Any
 from trainer.rewards.rule import Rule
 from trainer.rewards.rules import (
     contains,
+    cosine_length,
     countdown,
     equations,
     exact_answer,
@@ -40,6 +41,7 @@ _ALL: tuple[Rule[Any], ...] = (
     regex.RULE,
     script.RULE,
     length.RULE,
+    cosine_length.RULE,
     repetition.RULE,
 )
 RULES: dict[str, Rule[Any]] = {rule.kind: rule for rule in _ALL}
