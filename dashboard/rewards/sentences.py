@@ -22,6 +22,7 @@ PHRASES = {
     "regex": "{verb} /{pattern}/",
     "repetition": "repeats no {ngram_size} {unit}",
     "script": "is written in {scripts}",
+    "xml_well_formed": "is well-formed XML",
 }
 MATCH_VERBS = {
     "contains": "contains",

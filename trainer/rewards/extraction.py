@@ -55,6 +55,20 @@ def last_block(text: str, tag: str) -> str | None:
     return text[start + len(opening) : end].strip()
 
 
+def last_fence(text: str) -> str | None:
+    """What the last fenced block holds, without its language; None without one.
+
+    >>> last_fence("so:\n```json\n[1]\n```")
+    '[1]'
+    """
+    end = text.rfind("```")
+    start = text.rfind("```", 0, max(end, 0))
+    if start < 0:
+        return None
+    language, is_there, body = text[start + 3 : end].partition("\n")
+    return (body if is_there else language).strip()
+
+
 def last_boxed(text: str) -> str | None:
     r"""What the last \boxed{…} encloses, inner braces included.
 

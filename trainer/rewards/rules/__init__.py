@@ -23,6 +23,7 @@ from trainer.rewards.rules import (
     repetition,
     script,
     tag_count,
+    xml_well_formed,
 )
 
 _ALL: tuple[Rule[Any], ...] = (
@@ -37,6 +38,7 @@ _ALL: tuple[Rule[Any], ...] = (
     format_tags.RULE,
     tag_count.RULE,
     reasoning_steps.RULE,
+    xml_well_formed.RULE,
     contains.RULE,
     regex.RULE,
     script.RULE,
