@@ -13,6 +13,7 @@ PHRASES = {
     "countdown": "equation reaches the target",
     "exact_answer": "answer is exactly right",
     "format_tags": "uses {tags}",
+    "json_schema": "is JSON of the schema",
     "length": "is {minimum:,} to {maximum:,} {unit} long",
     "math_verify": "answer is mathematically right",
     "multiple_choice": "chooses the right option",
