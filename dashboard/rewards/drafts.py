@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dashboard.rewards.examples import ShownExample, shown_examples
 from dashboard.rewards.json_text import read_json
 from dashboard.rewards.params import (
     ParamField,
@@ -59,6 +60,10 @@ class RuleDraft:
     @property
     def rule(self) -> Rule[Any]:
         return RULES[self.kind]
+
+    @property
+    def examples(self) -> list[ShownExample]:
+        return shown_examples(self.kind)
 
     @property
     def fields(self) -> list[DraftField]:

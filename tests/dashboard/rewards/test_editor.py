@@ -61,6 +61,15 @@ def test_every_rule_can_be_added_and_saved(alice_client: Client, kind: str):
     assert answer.status_code == 302, answer.content.decode()
 
 
+def test_a_rule_shows_what_it_scores_and_what_not(alice_client: Client):
+    page = alice_client.post(NEW, fields(action="add", add_kind="contains"))
+
+    shown = page.content.decode()
+    assert "Sorry, your refund is on its way." in shown
+    assert "Sorry, no." in shown
+    assert "Phrases: <code>sorry, refund</code>" in shown
+
+
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
