@@ -12,7 +12,9 @@ from trainer.rewards.sample import Sample
 
 class LengthParams(Params):
     unit: Literal["characters", "words"] = Field(
-        "characters", description="What is counted; words stand between white space."
+        "characters",
+        description="What is counted; words stand between white space. For tokens near "
+        "the limit of a completion, a run has reward.overlong_buffer_tokens.",
     )
     minimum: int = Field(
         0, ge=0, le=10_000_000, description="Shortest length with the full score."
