@@ -105,7 +105,9 @@ def _working_links(token: str) -> models.QuerySet[SignInLink]:
         token_sha256=_digest(token),
         used_at__isnull=True,
         expires_at__gt=timezone.now(),
-        user__is_active=True,
+        # joined to the users, an update would look for its rows in a subquery, which
+        # PostgreSQL does not ask again after it has waited for somebody else's update
+        user__in=User.objects.filter(is_active=True),
     )
 
 

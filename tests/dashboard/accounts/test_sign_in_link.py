@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -18,6 +18,7 @@ from dashboard.accounts.services import (
     create_sign_in_link,
     create_team,
 )
+from tests.trainer.waiting import wait_until
 
 
 def _link(*arguments: str) -> str:
@@ -117,6 +118,32 @@ def test_of_two_clicks_at_the_same_time_one_signs_in() -> None:
         winners = [user for user in pool.map(click, range(8)) if user is not None]
 
     assert len(winners) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_waited_for_the_first_click_comes_too_late() -> None:
+    token = create_sign_in_link(User.objects.create(username="dora"))
+
+    def click() -> User | None:
+        try:
+            return consume_sign_in_link(token)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            assert consume_sign_in_link(token) is not None
+            second = pool.submit(click)
+            wait_until(somebody_waits_for_a_row)
+
+        assert second.result() is None
+
+
+def somebody_waits_for_a_row() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        (count,) = cursor.fetchone()
+    return bool(count)
 
 
 def test_a_team_cannot_be_called_like_a_page(alice: User) -> None:
