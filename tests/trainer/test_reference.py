@@ -299,6 +299,7 @@ def test_the_base_is_no_second_copy_of_the_weights(
     trained = load_policy(config.model)
     reference = made(config, trained)
     (micro,) = cut(make_batch(2), trained, max_tokens=1_000)
+    micro.layout(trained.model.dtype)  # which the policy's own pass makes, and keeps
     live = _bytes_alive()
 
     reference.add_logprobs([micro], temperature=1.0)
