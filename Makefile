@@ -75,6 +75,7 @@ test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
 
 bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python tests/bench/bench_ingest.py 10
+	$(BIN)/python tests/bench/bench_import.py 1000
 	$(PYTEST) -m load -q -s tests/bench/bench_curves.py
 	$(BIN)/python -m tests.bench.bench_scoring
 	@$(MAKE) bench-step

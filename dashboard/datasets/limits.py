@@ -15,3 +15,4 @@ MAX_UNPACKED_RATIO = 100
 PREVIEW_ROWS = 20
 PEEK_ROWS = 1_000  # column names are collected from this many
 SHOWN_REFUSALS = 100
+COPY_BYTES = 8 * 2**20  # what is stored at a time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import IO, Any
@@ -20,20 +20,25 @@ class Row:
     answer: str | None = None
     columns: dict[str, Any] = field(default_factory=dict)
 
-    def canonical(self) -> str:
-        """One line of JSON that equal rows share; also the form the trainer reads."""
-        tree = {
-            "prompt": self.prompt,
-            "answer": self.answer,
-            "columns": _as_stored(self.columns),
-        }
-        return json.dumps(
-            tree,
-            ensure_ascii=False,
-            allow_nan=False,
-            sort_keys=True,
-            separators=(",", ":"),
-        )
+    def canonical(self, columns: str | None = None) -> str:
+        """One line of JSON that equal rows share; also the form the trainer reads.
+
+        `columns` is `columns_as_json` of the row's, where the caller has it already.
+        """
+        if columns is None:
+            columns = columns_as_json(self.columns)
+        answer, prompt = as_json(self.answer), as_json(self.prompt)
+        return f'{{"answer":{answer},"columns":{columns},"prompt":{prompt}}}'
+
+
+# Made once: json.dumps would make one for each call.
+as_json = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+).encode
+
+
+def columns_as_json(columns: dict[str, Any]) -> str:
+    return as_json(_as_stored(columns))
 
 
 def _as_stored(value: Any) -> Any:
@@ -64,8 +69,3 @@ def write_content(rows: Iterable[Row], file: IO[bytes]) -> Content:
         file.write(line)
         num_rows += 1
     return Content(num_rows=num_rows, sha256=digest.hexdigest())
-
-
-def read_content(file: Iterable[bytes]) -> Iterator[Row]:
-    for line in file:
-        yield Row(**json.loads(line))

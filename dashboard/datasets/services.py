@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
+from django.conf import settings
 from django.db import connection, transaction
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion
-from dashboard.datasets.rows import Content, Row, read_content, write_content
+from dashboard.datasets.rows import Row
+from dashboard.datasets.staged import FIELDS, StagedRows, stage_rows
+
+# Called with the bytes stored so far and those to store; what it raises undoes all.
+OnStored = Callable[[int, int], None]
 
 
 def create_dataset_version(
@@ -24,33 +29,41 @@ def create_dataset_version(
     source: Mapping[str, Any],
     user: User | None,
     dataset: Dataset | None = None,
+    on_stored: OnStored | None = None,
 ) -> DatasetVersion:
     """Keep the rows as the next version of a dataset, or of a new one.
 
     Rows equal to the newest version's give that version back. ValueError when there
     are no rows, or when `dataset` is not given and the team has one of this name.
+    Memory does not grow with the rows, and nothing is stored before the last is read.
     """
-    with TemporaryFile() as file:
-        content = write_content(rows, file)
-        if content.num_rows == 0:
+    with _open_draft() as file:
+        staged = stage_rows(rows, file)
+        if staged.num_rows == 0:
             raise ValueError("There are 0 rows. A dataset needs at least one.")
-        file.seek(0)
         with transaction.atomic():
             dataset = _lock(dataset) if dataset else _begin(team, name, user)
             newest = dataset.versions.order_by("-number").first()
-            if newest and newest.content_sha256 == content.sha256:
+            if newest and newest.content_sha256 == staged.sha256:
                 return newest
             version = dataset.versions.create(
                 number=newest.number + 1 if newest else 1,
-                content_sha256=content.sha256,
-                num_rows=content.num_rows,
+                content_sha256=staged.sha256,
+                num_rows=staged.num_rows,
                 mapping=dict(mapping),
                 source=dict(source),
                 created_by=user,
             )
-            _copy_rows(version, file)
-            _record(version, content, user)
+            _copy_rows(version, staged, on_stored)
+            _record(version, user)
     return version
+
+
+def _open_draft() -> IO[bytes]:
+    # In the data folder, as /tmp is often memory.
+    folder = Path(settings.COHORT_DATA)
+    folder.mkdir(parents=True, exist_ok=True)
+    return TemporaryFile(dir=folder)
 
 
 def _lock(dataset: Dataset) -> Dataset:
@@ -70,25 +83,20 @@ def _begin(team: Team, name: str, user: User | None) -> Dataset:
     return dataset
 
 
-def _copy_rows(version: DatasetVersion, file: IO[bytes]) -> None:
-    table = DatasetRow._meta.db_table
-    fields = "version_id, position, prompt, is_chat, answer, columns"
-    with (
-        connection.cursor() as cursor,
-        cursor.copy(f"COPY {table} ({fields}) FROM STDIN") as copy,
-    ):
-        for position, row in enumerate(read_content(file)):
-            is_chat = not isinstance(row.prompt, str)
-            prompt = _as_json(row.prompt) if is_chat else row.prompt
-            columns = _as_json(row.columns)
-            copy.write_row((version.pk, position, prompt, is_chat, row.answer, columns))
+def _copy_rows(
+    version: DatasetVersion, staged: StagedRows, on_stored: OnStored | None
+) -> None:
+    statement = f"COPY {DatasetRow._meta.db_table} ({', '.join(FIELDS)}) FROM STDIN"
+    with connection.cursor() as cursor:
+        for lines, num_bytes in staged.batches(version.pk):
+            with cursor.copy(statement) as copy:
+                for line in lines:
+                    copy.write(line)
+            if on_stored:
+                on_stored(num_bytes, staged.num_bytes)
 
 
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _record(version: DatasetVersion, content: Content, user: User | None) -> None:
+def _record(version: DatasetVersion, user: User | None) -> None:
     record(
         version.dataset.team,
         user,
@@ -96,6 +104,6 @@ def _record(version: DatasetVersion, content: Content, user: User | None) -> Non
         version,
         dataset=version.dataset.name,
         number=version.number,
-        num_rows=content.num_rows,
-        sha256=content.sha256,
+        num_rows=version.num_rows,
+        sha256=version.content_sha256,
     )

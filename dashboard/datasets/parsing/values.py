@@ -20,6 +20,9 @@ class Unusable(ValueError):
 
 def check_value(value: Any) -> None:
     """Raise Unusable when the value, or one inside it, cannot be kept."""
+    if isinstance(value, str):  # as most are
+        _check_text(value)
+        return
     # A list of work rather than recursion: depth is what a hostile file plays with.
     pending = [(value, 0)]
     while pending:

@@ -151,6 +151,43 @@ def test_rows_that_fail_midway_leave_nothing(team: Team):
     assert Dataset.objects.count() == 0
 
 
+def test_it_tells_how_much_is_stored(team: Team, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dashboard.datasets.staged.COPY_BYTES", 1)
+    told: list[tuple[int, int]] = []
+
+    create(team, ROWS, on_stored=lambda done, total: told.append((done, total)))
+
+    assert [total for _, total in told] == [told[-1][0]] * 3
+    assert sorted(told) == told
+
+
+def test_what_is_raised_between_batches_undoes_all(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dashboard.datasets.staged.COPY_BYTES", 1)
+
+    def cancel(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        create(team, ROWS, on_stored=cancel)
+
+    assert Dataset.objects.count() == 0
+
+
+def test_no_rows_are_read_within_a_transaction(team: Team):
+    depths = []
+
+    def rows():
+        depths.append(len(connection.savepoint_ids))
+        yield from ROWS
+
+    before = len(connection.savepoint_ids)
+    create(team, rows())
+
+    assert depths == [before]
+
+
 def test_it_is_written_down_who_made_it(team: Team, alice: User):
     version = create(team, ROWS, user=alice)
 

@@ -1,0 +1,112 @@
+"""How fast a file becomes a dataset: python tests/bench/bench_import.py [MEGABYTES].
+
+A JSONL file of so many megabytes is imported as a worker does it, from bytes to commit,
+in one process, into a throw-away PostgreSQL of its own with its default durability.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import django
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from dashboard.local.postgres import EmbeddedPostgres
+from tests.bench.machine import heading, say, table
+
+THOUGHT = "Let us try 3 * 4 = 12, then $\\frac{24}{2} + 5$, which is “17”, not 24.\n"
+
+
+def main(num_megabytes: int) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-", dir="/tmp"))
+    server = EmbeddedPostgres(
+        folder=folder / "pg", socket_folder=folder / "s", log=folder / "postgres.log"
+    )
+    server.start()
+    try:
+        os.environ["DATABASE_URL"] = f"postgresql://cohort@/cohort?host={folder / 's'}"
+        os.environ.setdefault("REDIS_URL", "redis://127.0.0.1:1/0")  # nobody listens
+        os.environ["COHORT_DATA"] = str(folder / "data")
+        os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.settings"
+        django.setup()
+        measure(num_megabytes)
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
+
+
+def measure(num_megabytes: int) -> None:
+    from django.core.management import call_command
+
+    from dashboard.datasets.mapping import Mapping
+    from dashboard.datasets.uploads import import_upload
+
+    call_command("migrate", verbosity=0, skip_checks=True)
+    upload = written_upload(num_megabytes * 10**6)
+    mapping = Mapping(prompt="question", answer="answer", columns=("level", "solution"))
+    idle = peak_memory()
+
+    wall, cpu = time.perf_counter(), time.process_time()
+    version = import_upload(upload=upload, mapping=mapping, name="Bench", user=None)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+
+    row = [
+        f"{upload.num_bytes / 1e6:,.0f}",
+        f"{version.num_rows:,}",
+        f"{wall:,.1f}",
+        f"{cpu:,.1f}",
+        f"{upload.num_bytes / wall / 1e6:,.1f}",
+        f"{peak_memory() / 2**20:,.0f}",
+        f"{idle / 2**20:,.0f}",
+    ]
+    names = ("MB of JSONL", "rows", "s", "s of CPU", "MB a second")
+    names += ("peak MiB", "of it before the import")
+    say(heading("tests.bench.bench_import", packages=("django", "psycopg")))
+    say(table(names, [row]))
+
+
+def written_upload(num_bytes: int) -> object:
+    """A file of rows of about 1,100 bytes, as sets of mathematics problems have."""
+    from dashboard.accounts.models import Team
+    from dashboard.datasets.models import Upload
+
+    team = Team.objects.create(slug="bench", name="Bench")
+    upload = Upload(
+        team=team, filename="bench.jsonl", stored_name="bench.jsonl", format="jsonl"
+    )
+    upload.path.parent.mkdir(parents=True)
+    with upload.path.open("w", encoding="utf-8") as file:
+        number = 0
+        while number % 1_000 or file.tell() < num_bytes:
+            file.write(json.dumps(record(number), ensure_ascii=False) + "\n")
+            number += 1
+    upload.num_bytes = upload.path.stat().st_size
+    upload.save()
+    return upload
+
+
+def record(number: int) -> dict[str, object]:
+    return {
+        "question": f"Problem {number}: " + THOUGHT * 4,
+        "solution": THOUGHT * (6 + number % 8),
+        "answer": str(number * 17),
+        "level": number % 5,
+        "difficulty": number / 7,
+    }
+
+
+def peak_memory() -> int:
+    """Bytes that this process has held at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000)
