@@ -9,6 +9,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES
 from dashboard.datasets.mapping import Mapping, guess_mapping
 from dashboard.datasets.models import Dataset, Upload
+from dashboard.datasets.parsing.detection import CHOICES, PACKED_SUFFIXES, SUFFIXES
 
 
 def free_name(team: Team, name: str) -> str:
@@ -33,13 +34,13 @@ class NameField(forms.CharField):
 class UploadForm(forms.Form):
     file = forms.FileField(
         label="File",
-        help_text="JSONL, CSV or Parquet, up to "
+        help_text=f"{CHOICES}, as it is or packed (.gz, .zst), up to "
         f"{MAX_UPLOAD_BYTES // 2**20} MiB. You see its columns before anything is "
         "imported.",
         widget=forms.FileInput(
             attrs={
                 "class": "form-control",
-                "accept": ".jsonl,.ndjson,.json,.csv,.tsv,.parquet,.pq",
+                "accept": ",".join([*SUFFIXES, *PACKED_SUFFIXES]),
                 "data-max-bytes": MAX_UPLOAD_BYTES,
             }
         ),

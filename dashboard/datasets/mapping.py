@@ -60,7 +60,7 @@ def _first_named(names: Sequence[str], wanted: Sequence[str]) -> str | None:
 
 
 def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refusal:
-    """The record's row. `is_text`: the file has no types, as CSV has none."""
+    """The record's row. `is_text`: the file has no types, as CSV and TSV have none."""
     column = mapping.prompt
     try:
         prompt = _prompt(record.values.get(column))
@@ -77,6 +77,7 @@ def map_record(record: Record, mapping: Mapping, *, is_text: bool) -> Row | Refu
     except Unusable as error:
         return Refusal(
             line=record.line,
+            row=record.row,
             column=column,
             value=quote(error.value),
             problem=error.problem,

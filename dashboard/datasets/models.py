@@ -100,8 +100,15 @@ class Upload(models.Model):
 
     class Format(models.TextChoices):
         JSONL = "jsonl", "JSONL"
+        JSON = "json", "JSON"
         CSV = "csv", "CSV"
+        TSV = "tsv", "TSV"
         PARQUET = "parquet", "Parquet"
+
+    class Packing(models.TextChoices):
+        NONE = "", "not packed"
+        GZIP = "gzip", "gzip"
+        ZSTD = "zstd", "zstd"
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="uploads")
     # The dataset that gets a new version; null: a new dataset.
@@ -111,6 +118,8 @@ class Upload(models.Model):
     filename = models.CharField(max_length=200)  # as the browser named it
     stored_name = models.CharField(max_length=80, unique=True)
     format = models.CharField(max_length=10, choices=Format)
+    packing = models.CharField(max_length=10, choices=Packing, blank=True, default="")
+    remark = models.CharField(max_length=300, blank=True)  # its name says otherwise
     num_bytes = models.BigIntegerField()
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
@@ -123,3 +132,18 @@ class Upload(models.Model):
     @property
     def path(self) -> Path:
         return Path(settings.COHORT_DATA) / "uploads" / self.stored_name
+
+    @property
+    def has_types(self) -> bool:
+        """False where every value of the file is a text."""
+        return self.format not in (self.Format.CSV, self.Format.TSV)
+
+    @property
+    def place(self) -> str:
+        """What is counted in it."""
+        return "Row" if self.format == self.Format.PARQUET else "Line"
+
+    @property
+    def kind(self) -> str:
+        packed = f", packed with {self.packing}" if self.packing else ""
+        return f"{self.get_format_display()}{packed}"

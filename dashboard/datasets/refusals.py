@@ -18,12 +18,16 @@ class Refusal:
     problem: str
     remedy: str
     line: int | None = None  # from 1; None: the file as a whole
+    row: int | None = None  # from 1, where a line may hold several
     column: str | None = None
     value: str = ""
+    ends_file: bool = False  # nothing was read beyond it
 
     @property
     def place(self) -> str:
         parts = [f"line {self.line:,}"] if self.line else ["the file"]
+        if self.row is not None:
+            parts.append(f"row {self.row:,}")
         if self.column is not None:
             parts.append(f'column "{self.column}"')
         return ", ".join(parts)

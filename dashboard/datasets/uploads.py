@@ -16,8 +16,10 @@ from dashboard.accounts.models import Team, User
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PEEK_ROWS, PREVIEW_ROWS
 from dashboard.datasets.mapping import Mapping, map_record
 from dashboard.datasets.models import Dataset, DatasetVersion, Upload
-from dashboard.datasets.parsing.formats import detect_format, read_records
+from dashboard.datasets.parsing.detection import detect
+from dashboard.datasets.parsing.formats import read_records
 from dashboard.datasets.parsing.records import Parsed, Record
+from dashboard.datasets.parsing.source import Source
 from dashboard.datasets.refusals import ImportRefused, Refusal, Refusals
 from dashboard.datasets.rows import Row
 from dashboard.datasets.services import create_dataset_version
@@ -36,19 +38,24 @@ def store_upload(
             f"{filename} has {num_bytes:,} bytes; {MAX_UPLOAD_BYTES:,} are allowed. "
             "Split it into several datasets."
         )
-    file.seek(0)
-    file_format = detect_format(filename, file.read(8))
     _forget_old_uploads(team)
     upload = Upload(
         team=team,
         dataset=dataset,
         filename=filename,
-        stored_name=f"{uuid.uuid4().hex}.{file_format}",
-        format=file_format,
+        stored_name=uuid.uuid4().hex,
         num_bytes=num_bytes,
         created_by=user,
     )
     _write(upload, file)
+    try:
+        detected = detect(filename, upload.path)
+    except ValueError:
+        upload.path.unlink()
+        raise
+    upload.format = detected.format
+    upload.packing = detected.packing
+    upload.remark = detected.remark
     upload.save()
     return upload
 
@@ -103,7 +110,7 @@ def peek(upload: Upload) -> Peek:
 def map_records(
     upload: Upload, records: list[Record], mapping: Mapping
 ) -> list[Row | Refusal]:
-    is_text = upload.format == Upload.Format.CSV
+    is_text = not upload.has_types
     return [map_record(record, mapping, is_text=is_text) for record in records]
 
 
@@ -131,7 +138,7 @@ def import_upload(
 
 def _rows(upload: Upload, mapping: Mapping) -> Iterator[Row]:
     refusals = Refusals()
-    is_text = upload.format == Upload.Format.CSV
+    is_text = not upload.has_types
     for item in _parse(upload):
         row = (
             item
@@ -150,4 +157,4 @@ def _rows(upload: Upload, mapping: Mapping) -> Iterator[Row]:
 def _parse(upload: Upload) -> Iterator[Parsed]:
     if not upload.path.exists():
         raise FileNotFoundError(upload.path)
-    return read_records(upload.format, upload.path)
+    return read_records(Source(upload.path, upload.format, upload.packing))

@@ -1,78 +1,115 @@
-"""CSV with a header line; fields are parted by commas, semicolons or tabs."""
+"""CSV and TSV with a header line; CSV parts fields by commas, semicolons or tabs."""
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
 from dashboard.datasets.limits import MAX_LINE_CHARS
 from dashboard.datasets.parsing.lines import read_lines
 from dashboard.datasets.parsing.records import Parsed, Record, refuse_names
+from dashboard.datasets.parsing.source import Source, Unreadable
 from dashboard.datasets.refusals import Refusal, quote
 
 # Python's own limit is 131,072; it holds for the whole process.
 csv.field_size_limit(MAX_LINE_CHARS)
 
 
-class BrokenLine(Exception):
-    """Carries a refusal through the csv module."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(str(refusal))
-        self.refusal = refusal
+def read_csv(source: Source) -> Iterator[Parsed]:
+    yield from _read(source, _delimiter(source))
 
 
-def read_csv(path: Path) -> Iterator[Parsed]:
-    reader = csv.reader(_texts(path), strict=True, delimiter=_delimiter(path))
+def read_tsv(source: Source) -> Iterator[Parsed]:
+    yield from _read(source, "\t")
+
+
+def _read(source: Source, delimiter: str) -> Iterator[Parsed]:
+    texts = _Texts(source)
+    reader = csv.reader(texts, strict=True, delimiter=delimiter)
     start = 1
     try:
-        header = next(reader, [])
-        if refusal := _refuse_header(header):
-            yield refusal
+        line, header, refusal = _header(reader, texts)
+        if refusal := refusal or _refuse_header(line, header):
+            yield replace(refusal, ends_file=True)
             return
         start = reader.line_num + 1
         for fields in reader:
-            if fields:
+            if refusal := texts.take_refusal():
+                yield refusal
+            elif fields:
                 yield _record(start, header, fields)
             start = reader.line_num + 1
-    except BrokenLine as error:
-        yield error.refusal
+    except Unreadable as error:
+        yield replace(error.refusal, ends_file=True)
     except csv.Error as error:
         # Where quotes are broken, no later line can be told from a field.
         yield _refuse_quotes(start, error)
 
 
-def _texts(path: Path) -> Iterator[str]:
-    # newline="": inside quotes a line end belongs to the field as it is.
-    for line in read_lines(path, newline=""):
-        if isinstance(line, Refusal):
-            raise BrokenLine(line)
-        yield line.text
+class _Texts:
+    """Lines for the csv module, and what is wrong with those of the row at hand."""
+
+    def __init__(self, source: Source) -> None:
+        # newline="": inside quotes a line end belongs to the field as it is.
+        self._lines = read_lines(source, newline="")
+        self._num_chars = 0
+        self._refusal: Refusal | None = None
+        self.start = 1  # where the row at hand begins
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        if not self._num_chars:
+            self.start = line.number
+        self._num_chars += len(line.text)
+        if line.refusal and (not line.text or line.refusal.ends_file):
+            raise Unreadable(line.refusal)
+        if self._num_chars > MAX_LINE_CHARS:
+            raise Unreadable(line.refusal or _refuse_length(self.start, line.text))
+        self._refusal = self._refusal or line.refusal
+        return line.text
+
+    def take_refusal(self) -> Refusal | None:
+        """The first of the row's lines; the next row begins."""
+        refusal, self._refusal = self._refusal, None
+        self._num_chars = 0
+        return refusal
 
 
-def _delimiter(path: Path) -> str:
-    first = next(read_lines(path, newline=""), None)
-    if first is None or isinstance(first, Refusal):
-        return ","
-    counts = Counter(char for char in first.text if char in ",;\t")
-    return max(",;\t", key=lambda char: counts[char])
+def _header(
+    reader: Iterator[list[str]], texts: _Texts
+) -> tuple[int, list[str], Refusal | None]:
+    """The first line that is not blank: its number, names, and what is wrong."""
+    for header in reader:
+        line, refusal = texts.start, texts.take_refusal()
+        if header or refusal:
+            return line, header, refusal
+    return 1, [], None
 
 
-def _refuse_header(header: list[str]) -> Refusal | None:
+def _delimiter(source: Source) -> str:
+    texts = (line.text for line in read_lines(source, newline=""))
+    header = next((text for text in texts if text.strip()), "")
+    return max(",;\t", key=header.count)
+
+
+def _refuse_header(line: int, header: list[str]) -> Refusal | None:
     repeated = [name for name, count in Counter(header).items() if count > 1]
     if repeated:
         return Refusal(
-            line=1,
+            line=line,
             value=quote(repeated[0]),
             problem="Two columns have the same name.",
             remedy="Rename one of them.",
         )
-    refusal = refuse_names(1, header)
+    refusal = refuse_names(line, header)
     if refusal and "" in header:
         return Refusal(
-            line=1,
+            line=line,
             value=quote(header),
             problem="A column has no name.",
             remedy="Name it; a table saved by pandas wants index=False.",
@@ -97,4 +134,15 @@ def _refuse_quotes(line: int, error: csv.Error) -> Refusal:
         value=quote(str(error)),
         problem="The quotes of the row that begins here do not match.",
         remedy='Put the field in double quotes and write a quote inside it as "".',
+        ends_file=True,
+    )
+
+
+def _refuse_length(line: int, text: str) -> Refusal:
+    return Refusal(
+        line=line,
+        value=quote(text),
+        problem=f"A row of several lines is longer than {MAX_LINE_CHARS:,} characters.",
+        remedy="Look for a double quote that nothing closes, or shorten the row.",
+        ends_file=True,
     )

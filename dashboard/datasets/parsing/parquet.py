@@ -2,67 +2,118 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dashboard.datasets.limits import (
-    MAX_ROWS,
-    MAX_UNPACKED_BYTES,
-    MAX_UNPACKED_RATIO,
-    UNPACKED_FLOOR_BYTES,
-)
+from dashboard.datasets.limits import MAX_ROWS
 from dashboard.datasets.parsing.records import Parsed, Record, refuse_names
+from dashboard.datasets.parsing.source import Source, refuse_size
 from dashboard.datasets.refusals import Refusal, quote
 
 # Few, because one long text in a dictionary can stand in every row of a batch.
 BATCH_ROWS = 16
+BUFFER_BYTES = 2**20
+COPIED_BYTES = 2**20
 
 
-def read_parquet(path: Path) -> Iterator[Parsed]:
+def read_parquet(source: Source) -> Iterator[Parsed]:
+    if not source.packing:
+        yield from _read(source.path, source)
+        return
+    # Its columns lie apart, so it cannot be read as a stream.
+    with TemporaryFile(dir=source.path.parent) as unpacked:
+        with source.open() as stream:
+            shutil.copyfileobj(stream, unpacked, COPIED_BYTES)
+        unpacked.seek(0)
+        yield from _read(unpacked, source)
+
+
+def _read(file: Path | IO[bytes], source: Source) -> Iterator[Parsed]:
     try:
-        with pq.ParquetFile(path) as file:
-            if refusal := _refuse_file(path, file):
+        # Buffered, so a row group of any size is read a page at a time.
+        with pq.ParquetFile(file, buffer_size=BUFFER_BYTES) as table:
+            if refusal := _refuse_file(source, table):
                 yield refusal
             else:
-                yield from _records(path, file)
-    except (pa.ArrowException, OSError, ValueError) as error:
+                yield from _records(source, table)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         yield Refusal(
             value=quote(str(error)),
             problem="The file cannot be read as Parquet.",
             remedy="Write it again, for example with pandas.DataFrame.to_parquet.",
+            ends_file=True,
         )
 
 
-def _records(path: Path, file: pq.ParquetFile) -> Iterator[Parsed]:
+def _records(source: Source, table: pq.ParquetFile) -> Iterator[Parsed]:
     line = num_bytes = 0
-    limit = _max_unpacked(path)
-    for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+    limit = source.max_unpacked
+    for batch in table.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
         num_bytes += batch.nbytes
         if num_bytes > limit:
-            yield _refuse_size(num_bytes)
+            yield replace(refuse_size(num_bytes), line=line + 1)
             return
-        for values in batch.to_pylist():
+        for item in _rows(batch, line):
             line += 1
-            yield Record(line, values)
+            _note_progress(source, line, table.metadata.num_rows)
+            yield item
 
 
-def _refuse_file(path: Path, file: pq.ParquetFile) -> Refusal | None:
+def _rows(batch: pa.RecordBatch, line: int) -> Iterator[Parsed]:
+    try:
+        rows = batch.to_pylist()
+    except Exception:  # noqa: BLE001  # a value's type decides what it raises
+        rows = None
+    if rows is not None:
+        yield from (Record(line + 1 + i, row) for i, row in enumerate(rows))
+        return
+    yield from (_row(batch, i, line + 1 + i) for i in range(batch.num_rows))
+
+
+def _row(batch: pa.RecordBatch, index: int, line: int) -> Parsed:
+    """A row value by value, to name the one that Python has no form for."""
+    values = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            values[name] = column[index].as_py()
+        except Exception as error:  # noqa: BLE001  # as above
+            return Refusal(
+                line=line,
+                column=name,
+                value=quote(str(error)),
+                problem=f"The value, of type {column.type}, cannot be read.",
+                remedy="Write the column as text or numbers, or leave it out.",
+            )
+    return Record(line, values)
+
+
+def _note_progress(source: Source, line: int, num_rows: int) -> None:
+    # Pages of many columns lie apart: rows say better how far the reading is.
+    source.num_bytes_read = source.path.stat().st_size * line // num_rows
+
+
+def _refuse_file(source: Source, table: pq.ParquetFile) -> Refusal | None:
     # Before a page is unpacked: what the file says of itself.
-    meta = file.metadata
+    meta = table.metadata
     if meta.num_rows > MAX_ROWS:
         return Refusal(
             value=f"{meta.num_rows:,} rows",
             problem=f"A file may hold {MAX_ROWS:,} rows at most.",
             remedy="Split it into several datasets.",
+            ends_file=True,
         )
     groups = range(meta.num_row_groups)
     num_bytes = sum(meta.row_group(i).total_byte_size for i in groups)
-    if num_bytes > _max_unpacked(path):
-        return _refuse_size(num_bytes)
-    return _refuse_columns(file.schema_arrow.names)
+    if num_bytes > source.max_unpacked:
+        return refuse_size(num_bytes)
+    return _refuse_columns(table.schema_arrow.names)
 
 
 def _refuse_columns(names: list[str]) -> Refusal | None:
@@ -71,19 +122,7 @@ def _refuse_columns(names: list[str]) -> Refusal | None:
             value=quote(sorted(names)),
             problem="Two columns have the same name.",
             remedy="Rename one of them.",
+            ends_file=True,
         )
-    return refuse_names(1, names)
-
-
-def _max_unpacked(path: Path) -> int:
-    by_ratio = path.stat().st_size * MAX_UNPACKED_RATIO
-    return min(MAX_UNPACKED_BYTES, max(UNPACKED_FLOOR_BYTES, by_ratio))
-
-
-def _refuse_size(num_bytes: int) -> Refusal:
-    return Refusal(
-        value=f"{num_bytes:,} bytes",
-        problem=f"The file unpacks to more than {MAX_UNPACKED_RATIO} times its size, "
-        f"or more than {MAX_UNPACKED_BYTES:,} bytes.",
-        remedy="Keep fewer rows or columns, or upload it as JSONL.",
-    )
+    refusal = refuse_names(1, names)
+    return replace(refusal, ends_file=True) if refusal else None

@@ -15,6 +15,7 @@ from dashboard.datasets.refusals import Refusal, quote
 class Record:
     line: int
     values: dict[str, Any]
+    row: int | None = None  # from 1, where a line may hold several
 
 
 Parsed = Record | Refusal
@@ -53,8 +54,10 @@ def bounded(parsed: Iterator[Parsed]) -> Iterator[Parsed]:
         if count > MAX_ROWS:
             yield Refusal(
                 line=item.line,
+                row=item.row,
                 problem=f"A file may hold {MAX_ROWS:,} rows at most.",
                 remedy="Split it into several datasets.",
+                ends_file=True,
             )
             return
         yield item
@@ -62,4 +65,5 @@ def bounded(parsed: Iterator[Parsed]) -> Iterator[Parsed]:
         yield Refusal(
             problem="The file holds no rows.",
             remedy="Check that it is the right file and was saved whole.",
+            ends_file=True,
         )

@@ -11,25 +11,34 @@ from dashboard.datasets.parsing.values import Unusable, check_float, too_many_di
 
 
 def read_json(text: str) -> Any:
-    """The value; Unusable when it is not JSON or not unambiguous."""
+    """The line's value; Unusable when it is not JSON or not unambiguous."""
     try:
-        return _decoder.decode(text)
+        return decoder.decode(text)
     except json.JSONDecodeError as error:
         raise Unusable(
-            f"The line is not JSON: {_reason(error)} at character {error.pos + 1:,}.",
+            f"The line is not JSON: {reason(error)} at character {error.pos + 1:,}.",
             "Write one JSON object on each line, keys and texts in double quotes.",
-            text[max(0, error.pos - 20) : error.pos + 40].strip(),
+            around(error),
         ) from None
     except RecursionError:
-        raise Unusable(
-            f"Lists and objects are nested more than {MAX_DEPTH} deep.",
-            "Flatten the value, or leave the column out.",
-            text[:60],
-        ) from None
+        raise too_deep(text) from None
 
 
-def _reason(error: json.JSONDecodeError) -> str:
+def reason(error: json.JSONDecodeError) -> str:
     return error.msg[0].lower() + error.msg[1:]
+
+
+def around(error: json.JSONDecodeError) -> str:
+    """What stands where the error is."""
+    return error.doc[max(0, error.pos - 20) : error.pos + 40].strip()
+
+
+def too_deep(text: str) -> Unusable:
+    return Unusable(
+        f"Lists and objects are nested more than {MAX_DEPTH} deep.",
+        "Flatten the value, or leave the column out.",
+        text[:60],
+    )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -59,7 +68,7 @@ def _fraction(digits: str) -> float:
     return value
 
 
-_decoder = json.JSONDecoder(
+decoder = json.JSONDecoder(
     object_pairs_hook=_object,
     parse_constant=_constant,
     parse_int=_whole,

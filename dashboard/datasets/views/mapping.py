@@ -110,7 +110,7 @@ def _preview(upload: Upload, seen: Peek, form: MappingForm) -> dict[str, object]
     return {
         "mapping": form.mapping,
         "mapped": list(zip(lines, mapped, strict=True)),
-        "place": "Row" if upload.format == Upload.Format.PARQUET else "Line",
+        "place": upload.place,
     }
 
 

@@ -1,10 +1,16 @@
-"""Files that must be refused: (name, file name, bytes, line, in the value, remedy)."""
+"""Files that must be refused, each with what must be said of it.
+
+Each kind of bad row is written in every way a row can reach us: as a line, under other
+line ends and encodings, packed, and as an entry of a JSON list.
+"""
 
 from __future__ import annotations
 
+import gzip
 import io
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -24,6 +30,7 @@ class BadFile:
     line: int | None
     value: str  # stands in the refusal's value
     remedy: str  # stands in the refusal's remedy
+    row: int | None = None
 
 
 def _jsonl(name: str, second_line: bytes, value: str, remedy: str) -> BadFile:
@@ -35,6 +42,26 @@ def _csv(name: str, content: str, line: int, value: str, remedy: str) -> BadFile
     return BadFile(name, "rows.csv", content.encode(), line, value, remedy)
 
 
+def _json(
+    name: str,
+    content: bytes,
+    line: int | None,
+    value: str,
+    remedy: str,
+    row: Any = None,
+) -> BadFile:
+    return BadFile(name, "rows.json", content, line, value, remedy, row)
+
+
+def _tsv(name: str, content: str, line: int, value: str, remedy: str) -> BadFile:
+    return BadFile(name, "rows.tsv", content.encode(), line, value, remedy)
+
+
+def zstd(content: bytes) -> bytes:
+    packed: bytes = pa.compress(content, codec="zstd", asbytes=True)
+    return packed
+
+
 def parquet(**columns: Any) -> bytes:
     return _write(pa.table(columns))
 
@@ -43,6 +70,13 @@ def _write(table: pa.Table, **options: Any) -> bytes:
     file = io.BytesIO()
     pq.write_table(table, file, **options)
     return file.getvalue()
+
+
+def _nested(depth: int) -> pa.Array:
+    values = pa.array([1, 2])
+    for _ in range(depth):
+        values = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), values)
+    return values
 
 
 def _parquet(
@@ -141,7 +175,6 @@ JSONL = [
     _jsonl("empty answer", _answer_of('""'), '""', "no answer"),
     _jsonl("list as answer", _answer_of("[4]"), "[4]", "travel along"),
     _jsonl("object as answer", _answer_of('{"a": 4}'), '{"a": 4}', "travel along"),
-    BadFile("list over lines", "rows.json", b'[\n{"prompt": "a"}\n]', 1, "[", "jq"),
 ]
 CSV = [
     _csv("header only", "prompt,answer\n", 0, "", "right file"),
@@ -166,13 +199,95 @@ CSV = [
         "a long field of many lines",
         'prompt,answer\na,b\n"' + "x\n" * (MAX_LINE_CHARS // 2 + 1) + '",c\n',
         3,
-        "field larger",
-        "double quotes",
+        "x",
+        "double quote",
     ),
     BadFile(
         "not UTF-8", "rows.csv", b"prompt,answer\na,b\ncaf\xe9,d\n", 3, "0xE9", "UTF-8"
     ),
+    BadFile(
+        "not UTF-8 in quotes",
+        "rows.csv",
+        b'prompt,answer\na,b\n"x\ncaf\xe9",d\ne,f\n',
+        4,
+        "0xE9",
+        "UTF-8",
+    ),
+    _csv("blank before the header", "\n\nprompt,prompt\n", 3, "prompt", "Rename"),
+    _csv("semicolons", "prompt;answer\na;b\nc\n", 3, '["c"]', "double quotes"),
+    _csv("a long name", f"prompt,{'n' * 201}\na,b\n", 1, "nnn", "Shorten"),
+    _csv("NUL in a name", "prompt,a\x00\nb,c\n", 1, "\\u0000", "UTF-8"),
+    _csv("too many columns", ",".join(map(str, range(1_001))), 1, "1,001", "Keep only"),
     BadFile("broken UTF-16", "rows.csv", b"\xff\xfep\x00\x00\xd8a\x00", 1, "", "UTF-8"),
+]
+TSV = [
+    _tsv("header only", "prompt\tanswer\n", 0, "", "right file"),
+    _tsv("same name twice", "prompt\tprompt\na\tb\n", 1, "prompt", "Rename"),
+    _tsv("nameless column", "\tprompt\n1\ta\n", 1, '""', "index=False"),
+    _tsv("too few fields", "prompt\tanswer\na\tb\nc\n", 3, '["c"]', "separator"),
+    _tsv("too many fields", "prompt\tanswer\n1\t2\t3\n", 2, '"3"', "separator"),
+    _tsv("open quote", 'prompt\tanswer\na\tb\n"c\td\n', 3, "unexpected end", '""'),
+    _tsv("NUL", "prompt\tanswer\na\tb\nc\x00\td\n", 3, "\\u0000", "UTF-8"),
+    _tsv("empty prompt", "prompt\tanswer\na\tb\n\td\n", 3, '""', "Fill it in"),
+    _tsv("empty answer", "prompt\tanswer\na\tb\nc\t\n", 3, '""', "no answer"),
+]
+TWO_LISTS = b'{"train": [{"prompt": "a"}],\n "test": [{"prompt": "b"}]}'
+ENTRY = GOOD.strip()
+JSON = [
+    _json("empty list", b"[]", None, "", "right file"),
+    _json("only spaces", b" \n \n", None, "", "right file"),
+    _json("empty object", b"{}", 1, "}", "records"),
+    _json("no list in it", b'{"prompt":\n"a"}', 2, "}", "records"),
+    _json("list of texts", b'{"prompts": ["a", "b"]}', 1, "}", "records"),
+    _json("empty list in it", b'{"data": []}', 1, "}", "records"),
+    _json("two lists", TWO_LISTS, 2, "[{", "file of its own"),
+    _json("columns", b'{"prompt": {"0": "a"}}', 1, "}", "records"),
+    _json("a text", b'"prompt"', 1, "prompt", "[{"),
+    _json("a number", b"12", 1, "12", "[{"),
+    _json("no end", b"[" + ENTRY + b",\n", 2, "", "saved whole"),
+    _json("no end after an entry", b"[" + ENTRY, 1, "", "saved whole"),
+    _json("half an entry", b"[" + ENTRY + b',\n{"prompt": "a', 2, "{", "saved whole"),
+    _json("half a name", b'{"data": [' + ENTRY + b'], "me', 1, "me", "saved whole"),
+    _json("trailing comma", b"[" + ENTRY + b",\n]", 2, "]", "saved whole"),
+    _json("no comma", b"[" + ENTRY + b"\n" + ENTRY + b"]", 2, "{", "saved whole"),
+    _json("two documents", b"[" + ENTRY + b"]\n[]", 2, "[]", "Remove"),
+    _json("words behind it", b"[" + ENTRY + b"]\nend", 2, "end", "Remove"),
+    _json("wrong bracket", b"[\n" + ENTRY + b"}", 2, "}", "saved whole"),
+    _json("no colon", b'{"data" [' + ENTRY + b"]}", 1, "[", "saved whole"),
+    _json("name without quotes", b"{data: [" + ENTRY + b"]}", 1, "data", "quotes"),
+    _json("name is a number", b'{"a": 1, 2: [' + ENTRY + b"]}", 1, "2", "quotes"),
+    _json("same name twice", b'{"a": 1,\n"a": [' + ENTRY + b"]}", 2, "a", "of its own"),
+    _json("NaN beside it", b'{"a": NaN, "data": [' + ENTRY + b"]}", 1, "NaN", "null"),
+    _json(
+        "broken beside it", b'{"a": {1}, "data": [' + ENTRY + b"]}", 1, "1", "quotes"
+    ),
+    _json("not UTF-8", b'[\n{"prompt": "caf\xe9"}]', 2, "0xE9", "UTF-8", 1),
+    _json(
+        "broken UTF-16", '[{"prompt": "é"}'.encode("utf-16") + b"\xd8", 1, "", "UTF-8"
+    ),
+    _json(
+        "error in its third line",
+        b'[{\n"prompt": "a",\n"answer": +4}]',
+        3,
+        "+4",
+        "double quotes",
+        1,
+    ),
+    _json(
+        "a long entry",
+        b'[{"prompt": "' + b"a" * (MAX_LINE_CHARS + 1) + b'"}]',
+        1,
+        "aaa",
+        "Shorten",
+        1,
+    ),
+    _json(
+        "200,000 deep without end",
+        b'[{"prompt": ' + b"[" * 200_000,
+        1,
+        "[[[",
+        "Flatten",
+    ),
 ]
 PARQUET = [
     _parquet("cut short", parquet(prompt=ASKS)[:-20], None, "", "Write it again"),
@@ -199,7 +314,7 @@ PARQUET = [
     ),
     _parquet("bytes", parquet(prompt=ASKS, level=[b"a", b"b"]), 1, "b'a'", "as text"),
     _parquet(
-        "times",
+        "moments",
         parquet(prompt=ASKS, level=[datetime(2026, 1, 1, tzinfo=UTC)] * 2),
         1,
         "datetime",
@@ -211,6 +326,83 @@ PARQUET = [
         1,
         "1.5",
         "as text",
+    ),
+    _parquet(
+        "a zone nobody knows",
+        parquet(
+            prompt=ASKS, level=pa.array([1, 2], pa.timestamp("us", tz="Mars/Base"))
+        ),
+        1,
+        "Mars/Base",
+        "as text",
+    ),
+    _parquet(
+        "the year 100,000",
+        parquet(prompt=ASKS, level=pa.array([1, 2**62], pa.timestamp("us"))),
+        1,
+        "datetime",
+        "as text",
+    ),
+    _parquet(
+        "an endless span",
+        parquet(prompt=ASKS, level=pa.array([2**62, 1], pa.duration("s"))),
+        1,
+        "too large",
+        "as text",
+    ),
+    _parquet(
+        "text that is not UTF-8",
+        parquet(prompt=pa.array([b"a", b"\xff"]).view(pa.string())),
+        2,
+        "0xff",
+        "as text",
+    ),
+    _parquet(
+        "an object with a name twice",
+        parquet(
+            prompt=ASKS,
+            level=pa.StructArray.from_arrays([pa.array([1, 2])] * 2, names=["a", "a"]),
+        ),
+        1,
+        "duplicate",
+        "as text",
+    ),
+    _parquet(
+        "a map",
+        parquet(
+            prompt=ASKS,
+            level=pa.array([[("a", 1)]] * 2, pa.map_(pa.string(), pa.int64())),
+        ),
+        1,
+        "'a', 1",
+        "as text",
+    ),
+    _parquet(
+        "identifiers",
+        parquet(prompt=ASKS, level=pa.array([b"a" * 16] * 2, pa.uuid())),
+        1,
+        "UUID",
+        "as text",
+    ),
+    _parquet(
+        "dates", parquet(prompt=ASKS, level=[date(2026, 1, 1)] * 2), 1, "date", "text"
+    ),
+    _parquet(
+        "times of day", parquet(prompt=ASKS, level=[time(1, 2)] * 2), 1, "time", "text"
+    ),
+    _parquet(
+        "nested answers", parquet(prompt=ASKS, answer=[[1], [2]]), 1, "[1]", "travel"
+    ),
+    _parquet(
+        "lists 120 deep",
+        parquet(prompt=ASKS, level=_nested(120)),
+        None,
+        "deep",
+        "again",
+    ),
+    _parquet("empty name", parquet(**{"prompt": ASKS, " ": ASKS}), 1, '" "', "name"),
+    _parquet(
+        "an empty text", parquet(prompt=["a"] * 40 + ["", "a"]), 41, '""', "Fill it in"
     ),
     _parquet("NUL", parquet(prompt=["a", "b\x00"]), 2, "\\u0000", "Remove"),
     _parquet(
@@ -226,7 +418,7 @@ PARQUET = [
             pa.table({"prompt": pa.array(["x" * 2**20]).take(pa.array([0] * 500))}),
             compression="zstd",
         ),
-        None,
+        49,
         "bytes",
         "Keep fewer",
     ),
@@ -238,4 +430,74 @@ PARQUET = [
         "Split",
     ),
 ]
-BAD_FILES = [*JSONL, *CSV, *PARQUET]
+
+
+# What only a line can be: no entry of a list ends as these do.
+LINES_ONLY = {
+    "half an object",
+    "two objects",
+    "200,000 deep",
+    "raw NUL",
+    "not UTF-8",
+    "overlong",
+    "surrogate bytes",
+}
+
+
+def _as_json_list(bad: BadFile) -> BadFile:
+    _, second = bad.content.split(b"\n", 1)
+    content = b"[\n" + ENTRY + b",\n" + second + b"\n]\n"
+    # A list's entry is told from the next by its brackets, so more is said of it.
+    remedy = "double quotes" if "JSON object" in bad.remedy else bad.remedy
+    return replace(
+        bad, filename="rows.json", content=content, line=3, row=2, remedy=remedy
+    )
+
+
+def _recoded(encoding: str, line_end: str) -> Callable[[BadFile], BadFile]:
+    def recode(bad: BadFile) -> BadFile:
+        text = bad.content.decode().replace("\n", line_end)
+        return replace(bad, content=text.encode(encoding))
+
+    return recode
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _as_gzip(bad: BadFile) -> BadFile:
+    packed = gzip.compress(bad.content, mtime=0)
+    return replace(bad, filename=f"{bad.filename}.gz", content=packed)
+
+
+def _as_zstd(bad: BadFile) -> BadFile:
+    packed = zstd(bad.content)
+    return replace(bad, filename=f"{bad.filename}.zst", content=packed)
+
+
+def _ways(bad: BadFile) -> Iterator[tuple[str, Callable[[BadFile], BadFile]]]:
+    yield "gzip", _as_gzip
+    yield "zstd", _as_zstd
+    if _is_utf8(bad.content):
+        yield "UTF-16, CR LF", _recoded("utf-16", "\r\n")
+        yield "marked, CR", _recoded("utf-8-sig", "\r")
+    if bad.filename == "rows.jsonl" and bad.name not in LINES_ONLY:
+        yield "in a list", _as_json_list
+
+
+def _written_otherwise(bad: BadFile) -> list[BadFile]:
+    if len(bad.content) > 10**6:
+        return []  # too long to make five of them
+    ways = ((way, write(bad)) for way, write in _ways(bad))
+    return [replace(other, name=f"{bad.name}, {way}") for way, other in ways]
+
+
+BAD_FILES = [*JSONL, *JSON, *CSV, *TSV, *PARQUET]
+BAD_FILES += [
+    other for bad in [*JSONL, *CSV, *TSV] for other in _written_otherwise(bad)
+]

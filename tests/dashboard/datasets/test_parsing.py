@@ -9,12 +9,13 @@ import pytest
 
 from dashboard.datasets.parsing.formats import read_records
 from dashboard.datasets.parsing.records import Record
+from dashboard.datasets.parsing.source import Source
 
 
 def read(folder: Path, file_format: str, content: bytes) -> list[Any]:
     path = folder / "upload"
     path.write_bytes(content)
-    return list(read_records(file_format, path))
+    return list(read_records(Source(path, file_format)))
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -128,7 +129,7 @@ def test_parquet_keeps_types_and_nesting(tmp_path: Path):
     path = tmp_path / "upload"
     pq.write_table(pa.Table.from_pylist(rows), path)
 
-    assert list(read_records("parquet", path)) == [
+    assert list(read_records(Source(path, "parquet"))) == [
         Record(1, rows[0]),
         Record(2, rows[1]),
     ]
@@ -138,7 +139,10 @@ def test_a_repetitive_parquet_file_of_modest_size_is_no_bomb(tmp_path: Path):
     path = tmp_path / "upload"
     pq.write_table(pa.table({"prompt": ["What is 2 + 2?"] * 50_000}), path)
 
-    assert sum(isinstance(r, Record) for r in read_records("parquet", path)) == 50_000
+    assert (
+        sum(isinstance(r, Record) for r in read_records(Source(path, "parquet")))
+        == 50_000
+    )
 
 
 def test_rows_past_the_limit_are_refused_without_reading_on(

@@ -1,0 +1,186 @@
+"""What a file is: by how it begins, and by its name where that leaves it open."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from dashboard.datasets.limits import MAX_NAME_CHARS
+from dashboard.datasets.parsing.lines import encoding_of
+from dashboard.datasets.parsing.source import MAGICS, Source, Unreadable
+
+SNIFFED_BYTES = 64 * 2**10
+SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+PACKED_SUFFIXES = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+}
+NAMES = {
+    "jsonl": "JSON lines",
+    "json": "one JSON document",
+    "csv": "CSV",
+    "tsv": "TSV",
+    "parquet": "Parquet",
+}
+CHOICES = "JSONL, JSON, CSV, TSV or Parquet"
+# Where they lie, what they are, what they mean.
+FOREIGN = [
+    (0, b"PK\x03\x04", "a zip archive or a spreadsheet"),
+    (0, b"\xd0\xcf\x11\xe0", "an old spreadsheet or document"),
+    (0, b"%PDF-", "a PDF document"),
+    (0, b"BZh", "packed with bzip2"),
+    (0, b"\xfd7zXZ", "packed with xz"),
+    (0, b"\x04\x22\x4d\x18", "packed with lz4"),
+    (0, b"7z\xbc\xaf", "a 7-Zip archive"),
+    (0, b"Rar!\x1a", "a RAR archive"),
+    (257, b"ustar", "a tar archive"),
+    (0, b"ARROW1", "an Arrow file"),
+    (0, b"\xff\xff\xff\xff", "an Arrow stream"),
+    (0, b"Obj\x01", "an Avro file"),
+    (0, b"\x89HDF", "an HDF5 file"),
+    (0, b"SQLite format 3", "an SQLite database"),
+    (0, b"\x93NUMPY", "a NumPy array"),
+    *((0, bytes([0x80, version]), "a pickle") for version in range(2, 6)),
+]
+_OPENING = re.compile(r'\{\s*("|\}|$)|\[\s*(\{|\]|$)')
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Detected:
+    format: str
+    packing: str = ""
+    remark: str = ""  # where the name says otherwise
+
+
+def detect(filename: str, path: Path) -> Detected:
+    """ValueError, with what to do, for a file that no reader can read."""
+    start = _start(Source(path, ""))
+    if not start:
+        raise ValueError(f"{filename} is empty. Choose a file that holds rows.")
+    packing = next(
+        (kind for magic, kind in MAGICS.items() if start.startswith(magic)), ""
+    )
+    if packing:
+        start = _unpacked_start(filename, path, packing)
+    _refuse_foreign(filename, start)
+    stem = PurePath(filename)
+    if stem.suffix.lower() in PACKED_SUFFIXES:
+        stem = stem.with_suffix("")
+    named = SUFFIXES.get(stem.suffix.lower())
+    format_ = _sniff(start, named) or named
+    if format_ is None:
+        raise ValueError(
+            f"{filename} ends in {stem.suffix or 'nothing'}, and its beginning does "
+            f"not tell what it is. Save it as {CHOICES}, under a name that ends so."
+        )
+    if format_ == "parquet" and not start.startswith(b"PAR1"):
+        raise ValueError(
+            f"{filename} is named as Parquet, but does not begin as a Parquet file "
+            f"does. Write it again, or save it as {CHOICES}."
+        )
+    return Detected(
+        format=format_,
+        packing=packing,
+        remark=_remark(filename, named, format_, packing),
+    )
+
+
+def _start(source: Source) -> bytes:
+    with source.open() as stream:
+        return stream.read(SNIFFED_BYTES)
+
+
+def _unpacked_start(filename: str, path: Path, packing: str) -> bytes:
+    try:
+        start = _start(Source(path, "", packing))
+    except Unreadable as error:
+        raise ValueError(f"{filename}: {error}") from error
+    if not start:
+        raise ValueError(
+            f"{filename}, unpacked, is empty. Choose a file that holds rows."
+        )
+    if start.startswith(tuple(MAGICS)):
+        raise ValueError(
+            f"{filename} is packed twice. Unpack it once, then upload it again."
+        )
+    return start
+
+
+def _refuse_foreign(filename: str, start: bytes) -> None:
+    for place, magic, kind in FOREIGN:
+        if start[place:].startswith(magic):
+            raise ValueError(
+                f"{filename} is {kind}. Unpack it, or save it as {CHOICES}."
+            )
+
+
+def _remark(filename: str, named: str | None, format_: str, packing: str) -> str:
+    suffix = PurePath(filename).suffix.lower()
+    parts = []
+    if named and named != format_:
+        parts.append(
+            f"Its name says {NAMES[named]}, but it holds {NAMES[format_]}, and is read "
+            "so."
+        )
+    if suffix in PACKED_SUFFIXES and PACKED_SUFFIXES[suffix] != packing:
+        how = f"packed with {packing}" if packing else "not packed"
+        parts.append(f"Its name ends in {suffix}, but it is {how}.")
+    return " ".join(parts)
+
+
+def _sniff(start: bytes, named: str | None) -> str | None:
+    """The format, where the beginning leaves no doubt about it."""
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    encoding, _ = encoding_of(start)
+    text = start.decode(encoding, "replace").lstrip()
+    if _OPENING.match(text):
+        is_lines = text[0] == "{" and _is_lines(text, named)
+        return "jsonl" if is_lines else "json"
+    if named in ("jsonl", "json"):
+        return _table_format(text)
+    if named == "tsv" and _table_format(text) == "csv":
+        return "csv"
+    return None
+
+
+def _is_lines(text: str, named: str | None) -> bool:
+    """Whether a text that begins with an object has an object on each line."""
+    first, *others = re.split(r"[\r\n]+", text, maxsplit=1)
+    if not others or not others[0].strip():
+        return named != "json"  # a single line may be either
+    try:
+        json.loads(first)
+    except (ValueError, RecursionError):
+        # A document over several lines breaks where an object or a list is open.
+        return not re.search(r"[\[{,:]\s*$", first)
+    return True
+
+
+def _table_format(text: str) -> str | None:
+    """csv or tsv, when header and first row have the same fields, two or more."""
+    lines = re.split(r"\r\n?|\n", text, maxsplit=2)[:2]
+    if len(lines) < 2 or re.search(r"[{}\[\]]", lines[0]):
+        return None
+    for delimiter, format_ in (("\t", "tsv"), (",", "csv"), (";", "csv")):
+        try:
+            header, row = csv.reader(lines, delimiter=delimiter, strict=True)
+        except (csv.Error, ValueError):
+            continue
+        names = {name for name in header if 0 < len(name.strip()) <= MAX_NAME_CHARS}
+        if len(names) == len(header) == len(row) > 1:
+            return format_
+    return None
