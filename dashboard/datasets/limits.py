@@ -14,5 +14,7 @@ MAX_UNPACKED_RATIO = 100
 
 PREVIEW_ROWS = 20
 PEEK_ROWS = 1_000  # column names are collected from this many
+PREVIEW_CHARS = 2**20  # of the rows shown before an import, written as JSON
 SHOWN_REFUSALS = 100
+REPORT_BYTES = 4 * 2**20  # how often a reader says how far it is
 COPY_BYTES = 8 * 2**20  # what is stored at a time

@@ -37,6 +37,9 @@ class DatasetVersion(models.Model):
     number = models.PositiveIntegerField()
     content_sha256 = models.CharField(max_length=64)
     num_rows = models.PositiveIntegerField()
+    # Refused rows that somebody chose to do without, and the first hundred of them.
+    num_left_out = models.PositiveIntegerField(default=0)
+    left_out = models.JSONField[list[dict[str, Any]]](default=list, blank=True)
     # {"prompt": "question", "answer": "solution" | null, "columns": ["level", …]}
     mapping = models.JSONField[dict[str, Any]]()
     # {"kind": "upload", "filename": …, "num_bytes": …} or {"kind": "generator", …}
@@ -140,10 +143,14 @@ class Upload(models.Model):
 
     @property
     def place(self) -> str:
-        """What is counted in it."""
-        return "Row" if self.format == self.Format.PARQUET else "Line"
+        return place_of(self.format)
 
     @property
     def kind(self) -> str:
         packed = f", packed with {self.packing}" if self.packing else ""
         return f"{self.get_format_display()}{packed}"
+
+
+def place_of(file_format: str | None) -> str:
+    """What a refusal's number counts in a file of this format."""
+    return "Row" if file_format == Upload.Format.PARQUET else "Line"

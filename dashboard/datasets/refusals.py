@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboard.datasets.limits import SHOWN_REFUSALS
+from dashboard.datasets.limits import MAX_LINE_CHARS, SHOWN_REFUSALS
 
 SHOWN_CHARS = 80
 
@@ -22,6 +22,16 @@ class Refusal:
     column: str | None = None
     value: str = ""
     ends_file: bool = False  # nothing was read beyond it
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "line": self.line,
+            "row": self.row,
+            "column": self.column,
+            "value": self.value,
+            "problem": self.problem,
+            "remedy": self.remedy,
+        }
 
     @property
     def place(self) -> str:
@@ -40,13 +50,24 @@ class Refusal:
 
 @dataclass(slots=True)
 class Refusals:
-    """The first hundred, and how many there are."""
+    """The first hundred, and how many there are among how many good rows."""
 
     shown: list[Refusal] = field(default_factory=list)
     count: int = 0
+    num_good: int = 0
+    ends_file: bool = False  # rows may have been lost that nobody has seen
+
+    @property
+    def num_rows(self) -> int:
+        return self.num_good + self.count
+
+    @property
+    def can_be_left_out(self) -> bool:
+        return self.num_good > 0 and not self.ends_file
 
     def add(self, refusal: Refusal) -> None:
         self.count += 1
+        self.ends_file = self.ends_file or refusal.ends_file
         if len(self.shown) < SHOWN_REFUSALS:
             self.shown.append(refusal)
 
@@ -67,6 +88,14 @@ def quote(value: Any) -> str:
         text = _written(value)
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
+
+
+def num_chars_of(value: Any) -> int:
+    """How long it is as JSON; 8 MiB for what JSON cannot hold."""
+    try:
+        return len(json.dumps(value, ensure_ascii=False, default=repr))
+    except (RecursionError, ValueError):
+        return MAX_LINE_CHARS
 
 
 def _written(value: Any) -> str:

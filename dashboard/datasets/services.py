@@ -13,11 +13,12 @@ from django.db import connection, transaction
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion
+from dashboard.datasets.refusals import Refusals
 from dashboard.datasets.rows import Row
 from dashboard.datasets.staged import FIELDS, StagedRows, stage_rows
 
-# Called with the bytes stored so far and those to store; what it raises undoes all.
-OnStored = Callable[[int, int], None]
+# Called with the bytes done so far and those to do; what it raises undoes all.
+Report = Callable[[int, int], None]
 
 
 def create_dataset_version(
@@ -29,12 +30,14 @@ def create_dataset_version(
     source: Mapping[str, Any],
     user: User | None,
     dataset: Dataset | None = None,
-    on_stored: OnStored | None = None,
+    left_out: Refusals | None = None,
+    on_stored: Report | None = None,
 ) -> DatasetVersion:
     """Keep the rows as the next version of a dataset, or of a new one.
 
     Rows equal to the newest version's give that version back. ValueError when there
     are no rows, or when `dataset` is not given and the team has one of this name.
+    `left_out` is looked at once all rows are read, so they may fill it.
     Memory does not grow with the rows, and nothing is stored before the last is read.
     """
     with _open_draft() as file:
@@ -50,6 +53,10 @@ def create_dataset_version(
                 number=newest.number + 1 if newest else 1,
                 content_sha256=staged.sha256,
                 num_rows=staged.num_rows,
+                num_left_out=left_out.count if left_out else 0,
+                left_out=[item.as_json() for item in left_out.shown]
+                if left_out
+                else [],
                 mapping=dict(mapping),
                 source=dict(source),
                 created_by=user,
@@ -84,7 +91,7 @@ def _begin(team: Team, name: str, user: User | None) -> Dataset:
 
 
 def _copy_rows(
-    version: DatasetVersion, staged: StagedRows, on_stored: OnStored | None
+    version: DatasetVersion, staged: StagedRows, on_stored: Report | None
 ) -> None:
     statement = f"COPY {DatasetRow._meta.db_table} ({', '.join(FIELDS)}) FROM STDIN"
     with connection.cursor() as cursor:
@@ -105,5 +112,6 @@ def _record(version: DatasetVersion, user: User | None) -> None:
         dataset=version.dataset.name,
         number=version.number,
         num_rows=version.num_rows,
+        num_left_out=version.num_left_out,
         sha256=version.content_sha256,
     )

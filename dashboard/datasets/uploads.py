@@ -13,16 +13,22 @@ from django.core.files.uploadedfile import UploadedFile
 from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PEEK_ROWS, PREVIEW_ROWS
+from dashboard.datasets.limits import (
+    MAX_UPLOAD_BYTES,
+    PEEK_ROWS,
+    PREVIEW_CHARS,
+    PREVIEW_ROWS,
+    REPORT_BYTES,
+)
 from dashboard.datasets.mapping import Mapping, map_record
 from dashboard.datasets.models import Dataset, DatasetVersion, Upload
 from dashboard.datasets.parsing.detection import detect
 from dashboard.datasets.parsing.formats import read_records
 from dashboard.datasets.parsing.records import Parsed, Record
 from dashboard.datasets.parsing.source import Source
-from dashboard.datasets.refusals import ImportRefused, Refusal, Refusals
+from dashboard.datasets.refusals import ImportRefused, Refusal, Refusals, num_chars_of
 from dashboard.datasets.rows import Row
-from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.services import Report, create_dataset_version
 
 KEPT = timedelta(days=7)  # an upload that nobody imported
 
@@ -87,7 +93,10 @@ def forget_upload(upload: Upload) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peek:
-    """The beginning of a file: its column names, first records, first refusals."""
+    """The beginning of a file: its column names, first records, first refusals.
+
+    Records of a preview's size: a line of 8 MiB can be 200 MiB of Python objects.
+    """
 
     names: list[str]
     records: list[Record]
@@ -96,15 +105,19 @@ class Peek:
 
 def peek(upload: Upload) -> Peek:
     names: dict[str, None] = {}
-    records: list[Record] = []
+    shown: list[Record] = []
+    num_chars = 0
     refusals = Refusals()
-    for item in islice(_parse(upload), PEEK_ROWS):
+    for item in islice(read_records(_source(upload)), PEEK_ROWS):
         if isinstance(item, Refusal):
             refusals.add(item)
-        else:
-            names.update(dict.fromkeys(item.values))
-            records.append(item)
-    return Peek(names=list(names), records=records[:PREVIEW_ROWS], refusals=refusals)
+            continue
+        refusals.num_good += 1
+        names.update(dict.fromkeys(item.values))
+        if len(shown) < PREVIEW_ROWS and num_chars < PREVIEW_CHARS:
+            shown.append(item)
+            num_chars += num_chars_of(item.values)
+    return Peek(names=list(names), records=shown, refusals=refusals)
 
 
 def map_records(
@@ -115,31 +128,53 @@ def map_records(
 
 
 def import_upload(
-    *, upload: Upload, mapping: Mapping, name: str, user: User | None
+    *,
+    upload: Upload,
+    mapping: Mapping,
+    name: str,
+    user: User | None,
+    leave_out: int = 0,
+    on_read: Report | None = None,
+    on_stored: Report | None = None,
 ) -> DatasetVersion:
-    """Every row or none: ImportRefused carries what is wrong with which."""
+    """Every row, or all but exactly `leave_out` refused ones that the user has seen.
+
+    Anything else raises ImportRefused, which carries what is wrong with which row, and
+    imports nothing. `on_read` is called with the bytes of the file read so far and its
+    size, `on_stored` likewise with what is stored. What either raises ends the import
+    and undoes it; only `on_stored` is called within a transaction.
+    """
+    refusals = Refusals()
     version = create_dataset_version(
         team=upload.team,
         name=name,
-        rows=_rows(upload, mapping),
+        rows=_rows(upload, mapping, refusals, leave_out, on_read),
         mapping=mapping.as_json(),
         source={
             "kind": "upload",
             "filename": upload.filename,
             "format": upload.format,
+            "packing": upload.packing,
             "num_bytes": upload.num_bytes,
         },
         user=user,
         dataset=upload.dataset,
+        left_out=refusals,
+        on_stored=on_stored,
     )
     forget_upload(upload)
     return version
 
 
-def _rows(upload: Upload, mapping: Mapping) -> Iterator[Row]:
-    refusals = Refusals()
+def _rows(
+    upload: Upload,
+    mapping: Mapping,
+    refusals: Refusals,
+    leave_out: int,
+    on_read: Report | None,
+) -> Iterator[Row]:
     is_text = not upload.has_types
-    for item in _parse(upload):
+    for item in _reported(upload, on_read):
         row = (
             item
             if isinstance(item, Refusal)
@@ -147,14 +182,26 @@ def _rows(upload: Upload, mapping: Mapping) -> Iterator[Row]:
         )
         if isinstance(row, Refusal):
             refusals.add(row)
-        elif not refusals.count:
+            continue
+        refusals.num_good += 1
+        if refusals.count <= leave_out:
             yield row
-    if refusals.count:
+    if refusals.count and (refusals.count != leave_out or refusals.ends_file):
         # The service has stored nothing yet: it first reads every row.
         raise ImportRefused(refusals)
 
 
-def _parse(upload: Upload) -> Iterator[Parsed]:
+def _reported(upload: Upload, on_read: Report | None) -> Iterator[Parsed]:
+    source = _source(upload)
+    reported = 0
+    for item in read_records(source):
+        if on_read and source.num_bytes_read - reported >= REPORT_BYTES:
+            reported = source.num_bytes_read
+            on_read(min(reported, upload.num_bytes), upload.num_bytes)
+        yield item
+
+
+def _source(upload: Upload) -> Source:
     if not upload.path.exists():
         raise FileNotFoundError(upload.path)
-    return read_records(Source(upload.path, upload.format, upload.packing))
+    return Source(upload.path, upload.format, upload.packing)

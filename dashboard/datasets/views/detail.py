@@ -6,7 +6,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
-from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.models import DatasetVersion, place_of
 from dashboard.datasets.queries import get_dataset, search_rows, versions_with_use
 
 ROWS_PER_PAGE = 20
@@ -27,6 +27,8 @@ def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
         "version": version,
         "q": text,
         "page": pages.get_page(request.GET.get("page")),
+        "left_out": {"shown": version.left_out, "count": version.num_left_out},
+        "left_out_place": place_of(version.source.get("format")),
     }
     return render(request, "datasets/detail.html", context)
 

@@ -4,6 +4,7 @@ from django.contrib import messages
 from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_team, get_writable_team
@@ -50,6 +51,8 @@ def _import(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
         forget_upload(upload)
         messages.info(request, f"{upload.filename} was discarded.")
         return redirect("datasets", team.slug)
+    if request.POST.get("retry"):
+        return _retry(upload)
     form = MappingForm(upload, seen.names, request.POST)
     if not form.is_valid():
         return _render(request, upload, seen, form, status=422)
@@ -60,6 +63,7 @@ def _import(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
             mapping=form.mapping,
             name=form.cleaned_data.get("name", ""),
             user=request.user,
+            leave_out=_leave_out(request),
         )
     except ImportRefused as refused:
         return _render(request, upload, seen, form, refused.refusals, status=422)
@@ -68,6 +72,19 @@ def _import(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
         return _render(request, upload, seen, form, status=422)
     messages.success(request, _outcome(version, newest))
     return redirect("dataset", team.slug, version.dataset_id)
+
+
+def _leave_out(request: HttpRequest) -> int:
+    """How many refused rows the user has seen and agreed to do without."""
+    count = request.POST.get("leave_out", "")
+    return int(count) if count.isdecimal() and len(count) < 10 else 0
+
+
+def _retry(upload: Upload) -> HttpResponse:
+    forget_upload(upload)
+    address = reverse("dataset_upload", args=[upload.team.slug])
+    of_dataset = f"?dataset={upload.dataset_id}" if upload.dataset_id else ""
+    return redirect(f"{address}{of_dataset}")
 
 
 def _newest_number(upload: Upload) -> int:
@@ -83,7 +100,11 @@ def _outcome(version: DatasetVersion, newest: int) -> str:
             f"These {version.num_rows:,} rows are those of version {version.number} "
             "already, so no new version was made."
         )
-    return f"Imported {version.num_rows:,} rows as version {version.number}."
+    left_out = f"; {version.num_left_out:,} were left out"
+    return (
+        f"Imported {version.num_rows:,} rows as version {version.number}"
+        f"{left_out if version.num_left_out else ''}."
+    )
 
 
 def _peek(upload: Upload) -> Peek | None:
