@@ -1,4 +1,7 @@
-"""JSON without what Python lets pass: NaN, doubled keys, numbers beyond bounds."""
+"""JSON without what Python lets pass: doubled keys, whole numbers beyond bounds.
+
+NaN and Infinity are let through to `check_value`, which is asked for each column.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from dashboard.datasets.limits import MAX_DEPTH, MAX_DIGITS
-from dashboard.datasets.parsing.values import Unusable, check_float, too_many_digits
+from dashboard.datasets.parsing.values import Unusable, too_many_digits
 
 
 def read_json(text: str) -> Any:
@@ -52,25 +55,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return tree
 
 
-def _constant(name: str) -> Any:
-    raise Unusable(f"{name} is not JSON.", "Use null where there is no number.", name)
-
-
 def _whole(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
         raise too_many_digits(digits)
     return int(digits)
 
 
-def _fraction(digits: str) -> float:
-    value = float(digits)
-    check_float(value)
-    return value
-
-
-decoder = json.JSONDecoder(
-    object_pairs_hook=_object,
-    parse_constant=_constant,
-    parse_int=_whole,
-    parse_float=_fraction,
-)
+decoder = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole)

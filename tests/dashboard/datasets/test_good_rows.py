@@ -53,6 +53,22 @@ def test_the_good_rows_become_a_version_that_says_what_it_lacks(
     assert entry.detail["num_left_out"] == 2
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_none_is_refused_by_its_column(
+    alice_client: Client, number: str
+):
+    content = f'{{"question": "a", "solution": "b", "level": {number}}}\n'
+    url = upload(alice_client, MESSY + content.encode())
+
+    answer = post(alice_client, url)
+    mended = post(alice_client, url, leave_out="2", columns=[])
+
+    refusal = answer.context["refusals"].shown[-1]
+    assert (refusal.line, refusal.column) == (9, "level")
+    assert "not finite" in refusal.problem
+    assert mended.status_code == 302, "what does not travel along does not matter"
+
+
 @pytest.mark.parametrize("count", ["1", "3", "0", "-2", "2.0", "", "9" * 30, "x"])
 def test_only_the_count_that_was_seen_is_agreed_to(alice_client: Client, count: str):
     url = upload(alice_client, MESSY)
