@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dashboard.datasets.limits import MAX_COLUMNS, MAX_NAME_CHARS, MAX_ROWS
@@ -30,19 +31,27 @@ def refuse_names(line: int, names: list[str]) -> Refusal | None:
             problem=f"A row may have {MAX_COLUMNS:,} columns at most.",
             remedy="Keep only the columns that the prompt and the rules need.",
         )
-    return next(filter(None, (_refuse_name(line, name) for name in names)), None)
+    for name in names:
+        if len(name) > MAX_NAME_CHARS or not _is_plain(name):
+            return _refuse_name(line, name)
+    return None
 
 
-def _refuse_name(line: int, name: str) -> Refusal | None:
+# Rows share their names, and there may be a million rows.
+@lru_cache(MAX_COLUMNS)
+def _is_plain(name: str) -> bool:
+    return bool(name.strip()) and not broken_text(name)
+
+
+def _refuse_name(line: int, name: str) -> Refusal:
     if not name.strip():
         problem, remedy = "A column has no name.", "Give every column a name."
     elif len(name) > MAX_NAME_CHARS:
         problem = f"A column's name is longer than {MAX_NAME_CHARS} characters."
         remedy = "Shorten it."
-    elif broken := broken_text(name):
-        problem, remedy = f"A column's name holds {broken}.", "Rename the column."
     else:
-        return None
+        problem = f"A column's name holds {broken_text(name)}."
+        remedy = "Rename the column."
     return Refusal(line=line, value=quote(name), problem=problem, remedy=remedy)
 
 
