@@ -96,6 +96,25 @@ def test_a_file_that_cannot_be_read_is_answered_on_the_spot(
     page.wait_for_url("**/uploads/*")
 
 
+def test_the_good_rows_of_a_messy_file_are_imported(team: Team, quiet_page: Page):
+    page = quiet_page
+    bad: list[dict[str, object]] = [{"question": "", "answer": 1}] * 214
+    upload(page, [*ROWS, *bad])
+    page.get_by_role("button", name="Import", exact=True).click()
+    expect(page.get_by_text("100 of 214")).to_be_visible()
+    page.set_viewport_size({"width": 390, "height": 900})
+    remedy = page.get_by_role("cell", name="Fill it in, or remove the row.").first
+    box = remedy.bounding_box()
+    assert box
+    assert box["x"] + box["width"] <= 390, "a narrow page shows what to do"
+
+    page.get_by_role("button", name="Import the 30 good rows").click()
+
+    expect(page.get_by_text("Imported 30 rows as version 1; 214 were")).to_be_visible()
+    expect(page.get_by_role("heading", name="214 left-out rows")).to_be_visible()
+    assert DatasetVersion.objects.get().num_left_out == 214
+
+
 def test_a_file_that_is_too_large_is_not_even_sent(team: Team, quiet_page: Page):
     page = quiet_page
     page.goto("/alpha/datasets/upload")
