@@ -211,7 +211,11 @@ def test_seconds_of_scoring_are_those_of_all_workers(
 
 @pytest.mark.parametrize(
     ("num_workers", "kinds"),
-    [(None, {"math_verify", "reasoning_gym"}), (0, set()), (1, set(RULES))],
+    [
+        (None, {"cosine_length", "math_verify", "reasoning_gym"}),
+        (0, set()),
+        (1, set(RULES)),
+    ],
 )
 def test_quick_rules_are_not_worth_a_process(
     num_workers: int | None, kinds: set[str], monkeypatch: pytest.MonkeyPatch
