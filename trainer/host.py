@@ -7,7 +7,7 @@ import os
 import sys
 
 # Of glibc's malloc.h.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
 _KEPT_BYTES = 2**30
 # The most that glibc takes; larger blocks are the system's, and go back to it.
 _LARGEST_KEPT_BLOCK = 32 * 2**20
@@ -32,18 +32,32 @@ def num_cores() -> int:
         return os.cpu_count() or 1
 
 
+def keep_large_blocks() -> None:
+    """Let large tensors of a model that trains on a CPU keep their memory as well.
+
+    A batch's logits and products are larger than what glibc keeps by itself. The whole
+    step of a model of 135 million parameters took 0.86 of the time with 5 % more memory
+    at its peak. Not for a model that only passes through on its way to a GPU: what it
+    leaves would stay.
+    """
+    if "MALLOC_MMAP_THRESHOLD_" not in os.environ:
+        _tell_malloc(_MMAP_MAX, 0, unless="MALLOC_MMAP_MAX_")
+
+
 def _keep_freed_memory() -> None:
     """Let what a step gives back be there for the next one.
 
     Else glibc returns it to the system, which hands it out again page by page, each
     filled with zeros: a tenth of a small model's step.
     """
-    if not sys.platform.startswith("linux"):
+    _tell_malloc(_TRIM_THRESHOLD, _KEPT_BYTES, unless="MALLOC_TRIM_THRESHOLD_")
+    _tell_malloc(_MMAP_THRESHOLD, _LARGEST_KEPT_BLOCK, unless="MALLOC_MMAP_THRESHOLD_")
+
+
+def _tell_malloc(parameter: int, value: int, *, unless: str) -> None:
+    """Where the C library is glibc and the environment doesn't already say it."""
+    if not sys.platform.startswith("linux") or unless in os.environ:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:  # another C library than glibc
-        return
-    if "MALLOC_TRIM_THRESHOLD_" not in os.environ:
-        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-    if "MALLOC_MMAP_THRESHOLD_" not in os.environ:
-        mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT_BLOCK)
+    if mallopt is not None:
+        mallopt(parameter, value)

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from trainer.config import ModelConfig
+from trainer.host import keep_large_blocks
 from trainer.quantization import four_bit_settings, keep_packing
 from trainer.tokenizers import first_line
 
@@ -37,6 +38,8 @@ def load_model(
         ValueError: it cannot be read, or there is no GPU though one is asked for.
     """
     device = pick_device(config)
+    if device.type == "cpu":
+        keep_large_blocks()
     dtype = pick_dtype(config, device)
     if config.quantization == "4bit":
         settings = four_bit_settings(device=device, dtype=dtype)

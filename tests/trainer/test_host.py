@@ -12,26 +12,27 @@ import pytest
 # Memory that was given back and is taken again, and how many pages came anew.
 PAGES = """
 import resource
-import numpy as np
-from trainer.host import settle_in
+from trainer.host import keep_large_blocks, settle_in
 
 def fill():
-    blocks = [np.ones(2**17) for _ in range(192)]  # 1 MiB each
+    blocks = [b"x" * ({block_mib} * 2**20) for _ in range(192 // {block_mib})]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     del blocks
     return before
 
-if {settles}:
-    settle_in()
+{calls}
 fill()
 first = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 print(fill() - first)
 """
 
 
-def pages_taken_anew(*, settles: bool, **environment: str) -> int:
+NUM_PAGES = 192 * 2**20 // 4096
+
+
+def pages_taken_anew(calls: str, *, block_mib: int = 1, **environment: str) -> int:
     done = subprocess.run(
-        [sys.executable, "-c", PAGES.format(settles=settles)],
+        [sys.executable, "-c", PAGES.format(calls=calls, block_mib=block_mib)],
         env=os.environ | environment,
         capture_output=True,
         text=True,
@@ -47,14 +48,34 @@ needs_glibc = pytest.mark.skipif(
 
 @needs_glibc
 def test_what_a_step_gives_back_is_there_for_the_next() -> None:
-    num_pages = 192 * 2**20 // 4096
-
-    assert pages_taken_anew(settles=False) > num_pages / 2
-    assert pages_taken_anew(settles=True) < num_pages / 10
+    assert pages_taken_anew("") > NUM_PAGES / 2
+    assert pages_taken_anew("settle_in()") < NUM_PAGES / 10
 
 
 @needs_glibc
-def test_what_the_user_has_set_stays() -> None:
-    taken = pages_taken_anew(settles=True, MALLOC_TRIM_THRESHOLD_=str(2**20))
+def test_large_blocks_are_kept_for_a_model_on_a_cpu() -> None:
+    settled = "settle_in()"
 
-    assert taken > 192 * 2**20 // 4096 / 2
+    assert pages_taken_anew(settled, block_mib=64) > NUM_PAGES / 2
+    assert (
+        pages_taken_anew(f"{settled}; keep_large_blocks()", block_mib=64)
+        < NUM_PAGES / 10
+    )
+
+
+@needs_glibc
+@pytest.mark.parametrize(
+    ("block_mib", "setting"),
+    [
+        (1, {"MALLOC_TRIM_THRESHOLD_": str(2**20)}),
+        (64, {"MALLOC_MMAP_THRESHOLD_": str(2**20)}),
+        (64, {"MALLOC_MMAP_MAX_": "65536"}),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_what_the_user_has_set_stays(block_mib: int, setting: dict[str, str]) -> None:
+    calls = "settle_in(); keep_large_blocks()"
+
+    taken = pages_taken_anew(calls, block_mib=block_mib, **setting)
+
+    assert taken > NUM_PAGES / 2
