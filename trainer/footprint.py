@@ -202,16 +202,13 @@ class Footprint:
     def _linear_input_bytes(self) -> int:
         """Inputs of linear maps that the gradient of their weights needs."""
         sizes = self._sizes
-        active = sizes.inner * sizes.active_experts
         if not self._has_adapters:
+            active = sizes.inner * sizes.active_experts
             return self._each * (2 * sizes.hidden + active)
-        targets = self._targets
-        ranks = _FLOAT32 * self._config.model.lora_rank * len(targets)
-        if self._each < _FLOAT32:  # each adapter makes a float32 copy of its own
-            return _FLOAT32 * sum(sizes.linear_layers[t][0] for t in targets) + ranks
-        shared = {_INPUTS.get(t, t) for t in targets} - {"attention"}
-        wide = active if "inner" in shared else 0
-        return _FLOAT32 * (sizes.hidden * len(shared - {"inner"}) + wide) + ranks
+        kept = self._inputs_kept("first", "attention", "second", "inner")
+        # attention keeps its output itself; adapters on bfloat16 have their own copy
+        is_kept_twice = self._each == _FLOAT32 and "o_proj" in self._targets
+        return kept - _FLOAT32 * sizes.query_size if is_kept_twice else kept
 
     @property
     def logits(self) -> int:
