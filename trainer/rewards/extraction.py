@@ -9,6 +9,7 @@ from pydantic import Field
 from trainer.rewards.rule import Params
 from trainer.rewards.sample import Sample, Unscorable
 
+LengthUnit = Literal["characters", "words"]
 TAG_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
 
 
@@ -39,6 +40,11 @@ def extract(completion: str, params: ExtractionParams) -> str | None:
     if params.source == "last_line":
         return last_line(completion)
     return completion.strip() or None
+
+
+def count_length(text: str, unit: LengthUnit) -> int:
+    """Characters, or words, which stand between white space."""
+    return len(text) if unit == "characters" else len(text.split())
 
 
 def last_block(text: str, tag: str) -> str | None:
@@ -86,6 +92,23 @@ def last_boxed(text: str) -> str | None:
         if depth == 0:
             return text[start:position]
     return None
+
+
+def after_marker(text: str, marker: str, *, until: str = "") -> str | None:
+    """What follows the last marker: its line, or all up to the next `until`.
+
+    None without the marker, or without the `until` behind it.
+
+    >>> after_marker("#### 41\nNo. #### 42\nDone.", "####")
+    '42'
+    """
+    _, is_there, after = text.rpartition(marker)
+    if not is_there:
+        return None
+    if not until:
+        return after.strip().partition("\n")[0]
+    answer, is_closed, _ = after.partition(until)
+    return answer if is_closed else None
 
 
 def last_line(text: str) -> str | None:

@@ -23,6 +23,17 @@ class Sample:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
+def replace_surrogates(text: str) -> str:
+    """Half of a surrogate pair, which is no UTF-8, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def quote(value: Any) -> str:
+    """A value as a sentence can show it: on one line, and not too long."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
 class Unscorable(Exception):
     """The row cannot be judged: a column is missing, a reference cannot be read.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.sample import Sample, Unscorable, replace_surrogates
 from trainer.rewards.spec import Recipe, RuleSpec
 
 __all__ = ["Sample", "Score", "score_all", "score_completion"]
@@ -70,10 +70,6 @@ def _without_surrogates(sample: Sample) -> Sample:
     answer = sample.answer
     return replace(
         sample,
-        completion=_replace_surrogates(sample.completion),
-        answer=None if answer is None else _replace_surrogates(answer),
+        completion=replace_surrogates(sample.completion),
+        answer=None if answer is None else replace_surrogates(answer),
     )
-
-
-def _replace_surrogates(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")

@@ -15,6 +15,7 @@ from pydantic import (
 
 from trainer.rewards.rule import Params
 from trainer.rewards.rules import RULES
+from trainer.rewards.sample import quote
 
 MAX_RULES = 40
 
@@ -129,11 +130,6 @@ def _explain(rule: RuleSpec, error: ValidationError) -> str:
         elif fault["type"] == "missing":
             message = "a value is needed"
         elif fault["type"] != "value_error":
-            message = f"got {_quote(fault['input'])}. {message}"
+            message = f"got {quote(fault['input'])}. {message}"
         sentences.append(f"{where}: {message.rstrip('.')}.")
     return " ".join(sentences)
-
-
-def _quote(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:79] + "…"

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
+from trainer.rewards.extraction import LengthUnit, count_length
 from trainer.rewards.rule import Example, Params, Rule
 from trainer.rewards.rules import (
     exact_answer,
@@ -47,7 +48,7 @@ class CosineLengthParams(Params):
         '{"source": "whole"}.',
         validate_default=True,
     )
-    unit: Literal["characters", "words"] = Field(
+    unit: LengthUnit = Field(
         "characters", description="What is counted; words stand between white space."
     )
     max_length: int = Field(
@@ -102,9 +103,7 @@ def score_cosine(sample: Sample, params: CosineLengthParams) -> float:
     (arXiv:2502.03373, appendix C.1). Unscorable where the answer's rule says so.
     """
     is_right = _is_right(sample, params)
-    text = sample.completion
-    length = len(text) if params.unit == "characters" else len(text.split())
-    progress = length / params.max_length
+    progress = count_length(sample.completion, params.unit) / params.max_length
     if params.mode == "strict":
         progress = min(1.0, progress)
     if is_right:

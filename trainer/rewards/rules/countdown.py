@@ -13,7 +13,7 @@ from trainer.rewards.extraction import ExtractionParams, extract
 from trainer.rewards.numerals import read_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Rule
-from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.sample import Sample, Unscorable, quote
 
 # Both published graders compare floating-point values to within this.
 _PUBLISHED_TOLERANCE = Fraction(1, 100_000)
@@ -99,7 +99,7 @@ def _numbers(sample: Sample, column: str) -> list[int]:
     if not whole or len(whole) != len(items):
         raise Unscorable(
             f'Column "{column}" must be a list of whole numbers; this row has '
-            f"{_quote(value)}. Map the column that holds the numbers."
+            f"{quote(value)}. Map the column that holds the numbers."
         )
     return sorted(whole)
 
@@ -109,7 +109,7 @@ def _target(sample: Sample, column: str) -> Fraction:
     number = _number(value)
     if number is None:
         raise Unscorable(
-            f'Column "{column}" must be a number; this row has {_quote(value)}. Map '
+            f'Column "{column}" must be a number; this row has {quote(value)}. Map '
             "the column that holds the target."
         )
     return number
@@ -129,11 +129,6 @@ def _column(sample: Sample, column: str) -> Any:
             "column in the rule, or take it along when mapping the dataset."
         )
     return sample.columns[column]
-
-
-def _quote(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:79] + "…"
 
 
 _COLUMNS = {"numbers": [3, 5, 7], "target": 1}

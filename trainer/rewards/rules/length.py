@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
+from trainer.rewards.extraction import LengthUnit, count_length
 from trainer.rewards.rule import Example, Params, Rule
 from trainer.rewards.sample import Sample
 
 
 class LengthParams(Params):
-    unit: Literal["characters", "words"] = Field(
+    unit: LengthUnit = Field(
         "characters",
         description="What is counted; words stand between white space. For tokens near "
         "the limit of a completion, a run has reward.overlong_buffer_tokens.",
@@ -42,8 +43,7 @@ class LengthParams(Params):
 
 def score_length(sample: Sample, params: LengthParams) -> float:
     """1 inside [minimum, maximum]; outside, max(0, 1 - distance / (soft_edge + 1))."""
-    text = sample.completion
-    length = len(text) if params.unit == "characters" else len(text.split())
+    length = count_length(sample.completion, params.unit)
     distance = max(params.minimum - length, length - params.maximum, 0)
     return max(0.0, 1.0 - distance / (params.soft_edge + 1))
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainer.rewards.extraction import require_answer
+from trainer.rewards.extraction import after_marker, require_answer
 from trainer.rewards.numerals import only_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Params, Rule
@@ -107,13 +107,7 @@ class _Strict:
     params: MarkerAnswerParams
 
     def find(self, text: str) -> str | None:
-        _, is_there, after = text.rpartition(self.params.marker)
-        if not is_there:
-            return None
-        if not self.params.until:
-            return after.strip().partition("\n")[0]
-        answer, is_closed, _ = after.partition(self.params.until)
-        return answer if is_closed else None
+        return after_marker(text, self.params.marker, until=self.params.until)
 
     def number(self, text: str) -> Fraction | None:
         return only_number(text)

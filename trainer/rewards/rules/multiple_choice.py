@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from string import ascii_uppercase
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from trainer.rewards.extraction import (
     TAG_NAME,
+    after_marker,
     last_block,
     last_boxed,
     last_line,
@@ -17,7 +18,7 @@ from trainer.rewards.extraction import (
 )
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.sample import Sample, Unscorable, quote, replace_surrogates
 
 # Longer texts name no single option.
 _MAX_CHARACTERS = 4_000
@@ -102,8 +103,7 @@ def _place(completion: str, params: MultipleChoiceParams) -> str | None:
         return last_block(completion, params.tag)
     if params.source == "boxed":
         return last_boxed(completion)
-    _, is_there, after = completion.rpartition(params.marker)
-    return after.strip().partition("\n")[0] if is_there else None
+    return after_marker(completion, params.marker)
 
 
 def _read(
@@ -196,10 +196,10 @@ def _options(sample: Sample, params: MultipleChoiceParams) -> list[str]:
     if not isinstance(listed, list) or not 2 <= len(listed) <= len(ascii_uppercase):
         raise Unscorable(
             f'The row needs a column "{params.options_column}" with a list of 2 to 26 '
-            f"options; got {_quote(column)}. Map the column, or name another in the "
+            f"options; got {quote(column)}. Map the column, or name another in the "
             "rule."
         )
-    return [_replace_surrogates(str(option)) for option in listed]
+    return [replace_surrogates(str(option)) for option in listed]
 
 
 def _reference(
@@ -220,15 +220,6 @@ def _reference(
         f"{letters[0]} to {letters[-1]}. Give a letter, or name the column with the "
         "options' texts in the rule."
     )
-
-
-def _quote(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:79] + "…"
-
-
-def _replace_surrogates(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 _QUESTION = "Capital of France? A) Lyon B) Paris"

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from trainer.rewards.extraction import (
     TAG_NAME,
+    after_marker,
     last_block,
     last_boxed,
     require_answer,
@@ -95,8 +96,7 @@ def _extract(completion: str, params: NumericAnswerParams) -> str | None:
     if params.source == "boxed":
         return last_boxed(completion)
     if params.source == "marker":
-        _, found, after = completion.rpartition(params.marker)
-        return after.strip().partition("\n")[0] if found else None
+        return after_marker(completion, params.marker)
     return completion
 
 
