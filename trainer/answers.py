@@ -1,21 +1,11 @@
-"""Reading a completion's answer so that it can be compared with other answers."""
+"""Reading completions' answers as a recipe does, so that they can be compared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from trainer.rewards.reading import AnswerReader, reader_of
+from trainer.rewards.spec import Recipe, RuleSpec
 
-from trainer.rewards.extraction import ExtractionParams, extract, last_block
-from trainer.rewards.numerals import last_number
-from trainer.rewards.rules.marker_answer import (
-    MarkerAnswerParams,
-    read_marked,
-    same_answer,
-)
-from trainer.rewards.rules.multiple_choice import MultipleChoiceParams, read_choice
-from trainer.rewards.rules.numeric_answer import NumericAnswerParams
-from trainer.rewards.spec import Recipe
-
-AnswerReader = Callable[[str], str | None]
+__all__ = ["AnswerReader", "answer_reader"]
 
 
 def answer_reader(recipe: Recipe) -> AnswerReader | None:
@@ -24,42 +14,11 @@ def answer_reader(recipe: Recipe) -> AnswerReader | None:
     None when no rule looks for an answer that two completions could share (equations,
     formats and lengths are judged otherwise).
     """
-    for rule in sorted(recipe.rules, key=lambda rule: -abs(rule.weight)):
-        params = rule.checked_params()
-        if isinstance(params, NumericAnswerParams):
-            return _number_reader(params)
-        if isinstance(params, MarkerAnswerParams):
-            return _marked_reader(params)
-        if isinstance(params, MultipleChoiceParams):
-            return _choice_reader(params)
-        if rule.kind == "exact_answer" and isinstance(params, ExtractionParams):
-            return _text_reader(params)
-    return None
+    readers = (
+        reader_of(rule.checked_params()) for rule in sorted(recipe.rules, key=_rank)
+    )
+    return next((reader for reader in readers if reader is not None), None)
 
 
-def _text_reader(params: ExtractionParams) -> AnswerReader:
-    return lambda text: extract(text, params)
-
-
-def _choice_reader(params: MultipleChoiceParams) -> AnswerReader:
-    return lambda text: read_choice(text, params)
-
-
-def _marked_reader(params: MarkerAnswerParams) -> AnswerReader:
-    def read(text: str) -> str | None:
-        found = read_marked(text, params)
-        return None if found is None else same_answer(found, params)
-
-    return read
-
-
-def _number_reader(params: NumericAnswerParams) -> AnswerReader | None:
-    if params.source not in ("last_number", "tags"):
-        return None
-
-    def read(text: str) -> str | None:
-        place = last_block(text, params.tag) if params.source == "tags" else text
-        number = None if place is None else last_number(place, percent=params.percent)
-        return None if number is None else str(number)  # 0.5 and 1/2 are one answer
-
-    return read
+def _rank(rule: RuleSpec) -> float:
+    return -max(abs(weight) for weight in rule.weights)

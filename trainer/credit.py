@@ -17,6 +17,7 @@ from trainer.advantages import (
 from trainer.config import RewardConfig, RunConfig
 from trainer.groups import Group, reward_matrix
 from trainer.overlong import OVERLONG
+from trainer.rewards.composition import parts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ def credit_groups(
     groups: Sequence[Group],
     config: RunConfig,
     *,
+    step: int = 1,
     penalties: torch.Tensor | None = None,
 ) -> Credit:
     """Advantages as `config.advantage` asks for them, in float64.
@@ -46,6 +48,7 @@ def credit_groups(
     Args:
         groups: of equal size, with `step_scores` for credit = "process".
         config: of the run or phase.
+        step: of the run, by whose weights rules count that are compared by themselves.
         penalties: [P, G], subtracted from the rewards before they are compared.
 
     Raises:
@@ -57,14 +60,14 @@ def credit_groups(
         return Credit(advantages=torch.ones_like(rewards))
     if advantage.credit == "process":
         return _process(groups, config)
-    if advantage.credit == "outcome" and advantage.combine == "normalize_then_sum":
+    if config.compares_rules:
         assert penalties is None
         advantages = rule_advantages(
             torch.tensor(
                 [rule_rewards(group, config.reward) for group in groups],
                 dtype=torch.float64,
             ),
-            rule_weights(config.reward),
+            rule_weights(config.reward, step=step),
             advantage,
         )
     else:
@@ -77,25 +80,28 @@ def credit_groups(
 
 
 def rule_rewards(group: Group, reward: RewardConfig) -> list[list[float]]:
-    """Each completion's scores by rule, [G, R]; NaN where a rule gave none.
+    """Each completion's scores that count by rule, [G, R]; NaN where there is none.
 
     The overlong penalty, where there is one, counts as the last rule.
     """
-    names = [rule.name for rule in reward.recipe.rules]
-    if reward.overlong_buffer_tokens > 0:
-        names.append(OVERLONG)
-    return [
-        [_number(score.rules.get(name)) for name in names] for score in group.scores
-    ]
+    rewards = []
+    for score in group.scores:
+        # At any step: their weights come later.
+        parts = parts_of(reward.recipe, score.rules, step=1)
+        each = [_number(part.score) for part in parts.values()]
+        if reward.overlong_buffer_tokens > 0:
+            each.append(_number(score.rules.get(OVERLONG)))
+        rewards.append(each)
+    return rewards
 
 
-def rule_weights(reward: RewardConfig) -> list[float]:
-    """Weights of what `rule_rewards` gives.
+def rule_weights(reward: RewardConfig, *, step: int) -> list[float]:
+    """Weights, at a step of the run, of what `rule_rewards` gives.
 
     The overlong penalty is normalised like a rule, which takes its size away; as weight
     it has it again.
     """
-    weights = [rule.weight for rule in reward.recipe.rules]
+    weights = [rule.weight_at(step) for rule in reward.recipe.rules]
     if reward.overlong_buffer_tokens > 0:
         weights.append(reward.overlong_penalty)
     return weights

@@ -20,6 +20,7 @@ from trainer.estimates import (
 from trainer.groups import Group, is_right
 from trainer.prompts import Prompt
 from trainer.rewards.spec import recipe_bounds
+from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.engine import Request, RolloutEngine, SamplingParams
 from trainer.scorer import HERE, Scorer
 from trainer.seeding import derive
@@ -37,7 +38,9 @@ def evaluate(
     """Sample each held-out prompt, each process its share, and measure what comes out.
 
     The seeds of sampling are the same at every step, so two evaluations differ by the
-    policy and not by luck alone.
+    policy and not by luck alone. Where weights follow a schedule, all are scored with
+    those that it ends with, so that no change of the reward looks like one of the
+    policy.
     """
     num_samples = config.evaluation.samples_per_prompt
     own = world.share(prompts)
@@ -51,7 +54,7 @@ def evaluate(
         )
         for prompt in own
     ]
-    scoring = scorer.begin(own, config.reward)
+    scoring = scorer.begin(own, config.reward, step=AT_THE_END)
     completions = engine.sample(
         requests,
         SamplingParams(
@@ -63,7 +66,9 @@ def evaluate(
     recipe = config.reward.recipe
     groups = world.join(scoring.finish(completions))
     measured = evaluation_metrics(
-        groups, bounds=recipe_bounds(recipe), read_answer=answer_reader(recipe)
+        groups,
+        bounds=recipe_bounds(recipe, step=AT_THE_END),
+        read_answer=answer_reader(recipe),
     )
     return {f"eval/{name}/{metric}": value for metric, value in measured.items()}
 

@@ -104,9 +104,9 @@ def gather(
         num_tokens += sum(c.num_tokens for g in groups for c in g.completions)
         first = first or groups
         for group in groups:
-            is_kept = mode == "off" or differs(group, config)
+            is_kept = mode == "off" or differs(group, config, step=step)
             (kept if is_kept else dropped).append(group)
-    has_signal = any(differs(group, config) for group in kept)
+    has_signal = any(differs(group, config, step=step) for group in kept)
     if not kept:
         kept, dropped = first, dropped[len(first) :]
     return Gathered(
@@ -131,7 +131,10 @@ def _sample(
     """The scored groups, and the seconds of scoring; some of it while sampling."""
     scores_steps = config.advantage.credit == "process"
     scoring = scorer.begin(
-        prompts, config.reward, tokenizer=source.tokenizer if scores_steps else None
+        prompts,
+        config.reward,
+        step=step,
+        tokenizer=source.tokenizer if scores_steps else None,
     )
     with watch.phase("generate"):
         completions = source.complete(prompts, step, on_group=scoring.add)
@@ -140,19 +143,19 @@ def _sample(
     return groups, scoring.seconds
 
 
-def differs(group: Group, config: RunConfig) -> bool:
+def differs(group: Group, config: RunConfig, *, step: int = 1) -> bool:
     """Whether what is compared within a group differs, however it is scaled later.
 
-    That is its rewards; with combine = "normalize_then_sum" those of any rule, with
-    credit = "process" those of its steps.
+    That is its rewards; where each rule is normalised by itself those of any rule that
+    has a weight at this step, with credit = "process" those of its steps.
     """
     advantage = config.advantage
     compared: list[Sequence[float]] = [group.scored_rewards]
     if advantage.credit == "process":
         compared = [[reward for each in step_rewards(group) for reward in each]]
-    elif advantage.credit == "outcome" and advantage.combine == "normalize_then_sum":
+    elif config.compares_rules:
         by_rule = zip(*rule_rewards(group, config.reward), strict=True)
-        weights = rule_weights(config.reward)
+        weights = rule_weights(config.reward, step=step)
         compared = [
             values for values, weight in zip(by_rule, weights, strict=True) if weight
         ]

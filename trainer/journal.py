@@ -46,7 +46,7 @@ class Journal:
         """Append a step's groups, metrics and warnings to the log."""
         if self.step % config.logging.groups_every_steps == 0:
             self._record_groups(outcome, config)
-        metrics = step_metrics(outcome, config)
+        metrics = step_metrics(outcome, config, step=self.step)
         metrics |= watch.metrics(num_tokens=outcome.gathered.num_sampled_tokens)
         self._ring(metrics, config)
         if any(result.is_skipped for result in outcome.updates):
@@ -95,7 +95,9 @@ class Journal:
             answer=group.prompt.row.answer,
             reward_mean=sum(rewards) / len(rewards) if rewards else None,
             reward_std=reward_std(group, ddof=config.advantage.ddof),
-            signal=signal_of(group, bounds=recipe_bounds(config.reward.recipe)),
+            signal=signal_of(
+                group, bounds=recipe_bounds(config.reward.recipe, step=self.step)
+            ),
             is_trained=is_trained,
             completions=[
                 ScoredCompletion(

@@ -143,7 +143,18 @@ def sampling_metrics(gathered: Gathered) -> dict[str, float | None]:
     return gathered.metrics | {"sampling/frac_dropped": share}
 
 
-def step_metrics(outcome: StepOutcome, config: RunConfig) -> dict[str, float | None]:
+def weight_metrics(recipe: Recipe, *, step: int) -> dict[str, float | None]:
+    """The weights that follow a schedule, at a step of the run."""
+    return {
+        f"reward/{rule.name}/weight": rule.weight_at(step)
+        for rule in recipe.rules
+        if rule.schedule is not None
+    }
+
+
+def step_metrics(
+    outcome: StepOutcome, config: RunConfig, *, step: int = 1
+) -> dict[str, float | None]:
     """All that is logged of a step, but for its times.
 
     Rewards, signals and lengths are those of the step's own prompts; what refilling
@@ -151,9 +162,10 @@ def step_metrics(outcome: StepOutcome, config: RunConfig) -> dict[str, float | N
     """
     groups = outcome.first_round
     recipe = config.reward.recipe
-    bounds = recipe_bounds(recipe)
+    bounds = recipe_bounds(recipe, step=step)
     return (
         reward_metrics(groups, recipe, ddof=config.advantage.ddof)
+        | weight_metrics(recipe, step=step)
         | signal_metrics([signal_of(group, bounds=bounds) for group in groups])
         | completion_metrics(groups)
         | sampling_metrics(outcome.gathered)

@@ -14,9 +14,10 @@ from trainer.config import RewardConfig
 from trainer.groups import Completion, Group, StepScore
 from trainer.host import num_cores
 from trainer.prompts import Prompt
+from trainer.rewards.batches import Batches, asks_others
 from trainer.rewards.sample import Sample
-from trainer.rewards.scoring import Score, score_all
-from trainer.rewards.spec import Recipe, is_slow
+from trainer.rewards.scoring import Score, joined, judge, weigh
+from trainer.rewards.spec import Recipe, RuleSpec, is_slow
 from trainer.rewards.workers import Scored, Workers
 from trainer.steps import cut_steps
 
@@ -40,26 +41,52 @@ class Scorer:
         self._only_slow = num_workers is None
         count = spare_workers() if num_workers is None else num_workers
         self._workers = Workers(count) if count else None
+        self._batches = Batches()
 
     def begin(
         self,
         prompts: Sequence[Prompt],
         reward: RewardConfig,
         *,
+        step: int = 1,
         tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> Scoring:
-        """Score what is sampled of some prompts; with a tokenizer, their steps too."""
-        return Scoring(self, prompts, reward, tokenizer)
+        """Score what is sampled of some prompts, by the weights of a step of the run.
+
+        With a tokenizer their reasoning steps are scored too.
+        """
+        return Scoring(self, prompts, reward, step, tokenizer)
 
     def submit(
-        self, recipe: Recipe, samples: Sequence[Sample], *, name: str
+        self, recipe: Recipe, samples: Sequence[Sample], *, name: str, step: int = 1
     ) -> Callable[[], Scored]:
-        """Have completions of one prompt scored; to be called for the result."""
+        """Have completions of one prompt scored; to be called for the result.
+
+        What others are asked for is asked by threads of this process at once.
+        """
+        own = [rule for rule in recipe.rules if not asks_others(rule)]
+        asked = [
+            self._batches.submit(rule, samples).result
+            for rule in recipe.rules
+            if asks_others(rule)
+        ]
         if self._workers is None or (self._only_slow and not is_slow(recipe)):
-            return partial(_score_here, recipe, samples)
-        return self._workers.submit(recipe, samples, name=name).result
+            judged: Callable[[], Scored] = partial(_judge_here, own, samples)
+        else:
+            judged = self._workers.submit(own, samples, name=name).result
+
+        def result() -> Scored:
+            found = [judged(), *(each() for each in asked)]
+            scores = zip(*(each.scores for each in found), strict=True)
+            return Scored(
+                scores=[weigh(recipe, joined(each), step=step) for each in scores],
+                seconds=sum(each.seconds for each in found),
+            )
+
+        return result
 
     def close(self) -> None:
+        self._batches.close()
         if self._workers is not None:
             self._workers.close()
 
@@ -81,9 +108,11 @@ class Scoring:
         scorer: Scorer,
         prompts: Sequence[Prompt],
         reward: RewardConfig,
+        step: int,
         tokenizer: PreTrainedTokenizerBase | None,
     ) -> None:
         self._scorer = scorer
+        self._step = step
         self._prompts = prompts
         self._reward = reward
         self._tokenizer = tokenizer
@@ -145,7 +174,7 @@ class Scoring:
             for text in texts
         ]
         name = f"row {prompt.index} (line {prompt.index + 1})"
-        return self._scorer.submit(recipe, samples, name=name)
+        return self._scorer.submit(recipe, samples, name=name, step=self._step)
 
     def _result(self, result: Callable[[], Scored]) -> list[Score]:
         scored = result()
@@ -168,7 +197,7 @@ class _Steps:
     result: Callable[[], Scored]
 
 
-def _score_here(recipe: Recipe, samples: Sequence[Sample]) -> Scored:
+def _judge_here(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> Scored:
     begin = time.perf_counter()
-    scores = score_all(recipe, samples)
+    scores = judge(rules, samples)
     return Scored(scores=scores, seconds=time.perf_counter() - begin)

@@ -91,7 +91,7 @@ def train_on(
             rewards = reward_matrix(gathered.groups)
             advantages, updates = prefer(training, minibatches, rewards, rate=rate)
         else:
-            advantages = give_credit(training, gathered, minibatches)
+            advantages = give_credit(training, gathered, minibatches, step=batch.step)
             updates = [
                 run_update(training, minibatch, rate=rate)
                 for _ in range(config.optim.updates_per_batch)
@@ -164,7 +164,11 @@ def compares_with_the_old_policy(loss: LossConfig) -> bool:
 
 
 def give_credit(
-    training: Training, gathered: Gathered, minibatches: Sequence[Minibatch]
+    training: Training,
+    gathered: Gathered,
+    minibatches: Sequence[Minibatch],
+    *,
+    step: int,
 ) -> torch.Tensor:
     """Set the batch's advantages; [P, G] for the log."""
     stage = training.stage
@@ -176,7 +180,9 @@ def give_credit(
         penalties = stage.kl_coef * in_batch_order(training.world, own).view(
             len(gathered.groups), -1
         )
-    credit = credit_groups(gathered.groups, stage.config, penalties=penalties)
+    credit = credit_groups(
+        gathered.groups, stage.config, step=step, penalties=penalties
+    )
     for minibatch in minibatches:
         minibatch.set_advantages(
             credit.advantages if credit.tokens is None else credit.tokens

@@ -31,7 +31,7 @@ from trainer.prompts import Prompt
 from trainer.rewards import workers
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import Sample
-from trainer.rewards.spec import Recipe
+from trainer.rewards.spec import RuleSpec
 from trainer.rewards.workers import Scored
 from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
 from trainer.scorer import Scorer, spare_workers
@@ -212,7 +212,16 @@ def test_seconds_of_scoring_are_those_of_all_workers(
 @pytest.mark.parametrize(
     ("num_workers", "kinds"),
     [
-        (None, {"cosine_length", "math_verify", "reasoning_gym"}),
+        (
+            None,
+            {
+                "cosine_length",
+                "length_rank",
+                "math_verify",
+                "reasoning_answer",
+                "reasoning_gym",
+            },
+        ),
         (0, set()),
         (1, set(RULES)),
     ],
@@ -227,8 +236,8 @@ def test_quick_rules_are_not_worth_a_process(
 
         def __init__(self, *_: Any, **__: Any) -> None: ...
 
-        def submit(self, recipe: Recipe, *_: Any, **__: Any) -> Any:
-            sent.add(recipe.rules[0].kind)
+        def submit(self, rules: Sequence[RuleSpec], *_: Any, **__: Any) -> Any:
+            sent.add(rules[0].kind)
             return self
 
     monkeypatch.setattr("trainer.scorer.Workers", Sent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trainer.rewards.spec import recipe_bounds
+from trainer.rewards.spec import judges_groups, recipe_bounds
 
 if TYPE_CHECKING:
     from trainer.config.run import RunConfig
@@ -134,11 +134,11 @@ def _kl(config: RunConfig) -> Iterator[str]:
             f'loss.kl_in is "{loss.kl_in}" and kl_estimator "{loss.kl_estimator}", '
             'which need none. Switch it off, or use kl_in = "loss" with "k3".'
         )
-    if penalised and advantage.combine == "normalize_then_sum":
+    if penalised and config.normalizes_rules:
         yield (
             'loss.kl_in = "reward" takes the KL off the summed reward, but '
-            'advantage.combine = "normalize_then_sum" never sums rewards. Use '
-            '"sum_then_normalize", or kl_in = "loss".'
+            f"{_normalizing(config)} never sums rewards. Use "
+            '"sum_then_normalize" and "sum", or kl_in = "loss".'
         )
     if penalised and advantage.credit in ("ones", "process", "preference"):
         yield (
@@ -177,6 +177,18 @@ def _steps(config: RunConfig) -> Iterator[str]:
     recipe = config.reward.step_recipe
     if recipe is None or config.advantage.credit != "process":
         return
+    if recipe.normalizes:
+        yield (
+            'combine = "normalize_then_sum" has no effect in a step recipe: steps are '
+            'compared by their whole rewards. Use "sum".'
+        )
+    for rule in recipe.rules:
+        if judges_groups(rule):
+            yield (
+                f'Rule "{rule.name}" ({rule.kind}) compares the completions of a '
+                "prompt, but in a step recipe it would be given their steps. Take it "
+                "out."
+            )
     lowest = recipe_bounds(recipe)[0]
     if config.advantage.scale == "mean" and lowest < 0:
         yield (
@@ -217,11 +229,22 @@ def _credit(config: RunConfig) -> Iterator[str]:
             "loss.include_prompt spreads one advantage over the prompt's tokens, but "
             'advantage.credit = "process" gives each token its own. Switch one off.'
         )
-    if advantage.credit == "process" and advantage.combine == "normalize_then_sum":
+    if advantage.credit == "process" and config.normalizes_rules:
         yield (
-            'advantage.combine = "normalize_then_sum" has no effect with '
+            f"{_normalizing(config)} has no effect with "
             'advantage.credit = "process", which compares steps by their whole '
-            'rewards. Use "sum_then_normalize".'
+            'rewards. Use "sum_then_normalize" and "sum".'
+        )
+    joins = config.reward.recipe.combine
+    if advantage.combine == "normalize_then_sum" and joins in ("product", "minimum"):
+        yield (
+            'advantage.combine = "normalize_then_sum" sums rules that the recipe joins '
+            f'by their {joins}. Use "sum_then_normalize", or a recipe that sums.'
+        )
+    if advantage.combine == "normalize_then_sum" and config.reward.recipe.clip:
+        yield (
+            'advantage.combine = "normalize_then_sum" never looks at the sum of the '
+            "rules, which the recipe clips. Clip the rules instead."
         )
     if advantage.whiten and advantage.credit in ("ones", "preference"):
         yield (
@@ -243,6 +266,12 @@ def _credit(config: RunConfig) -> Iterator[str]:
             f'loss.surrogate = "{loss.surrogate}" it would be clipped. Use '
             '"reinforce".'
         )
+
+
+def _normalizing(config: RunConfig) -> str:
+    if config.advantage.combine == "normalize_then_sum":
+        return 'advantage.combine = "normalize_then_sum"'
+    return 'The recipe\'s combine = "normalize_then_sum"'
 
 
 def _sampling(config: RunConfig) -> Iterator[str]:

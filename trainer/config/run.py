@@ -160,6 +160,17 @@ class RunConfig(Part):
         return kind != "none"
 
     @property
+    def normalizes_rules(self) -> bool:
+        """Whether rules are compared one by one: asked for here or by the recipe."""
+        combine = self.advantage.combine
+        return combine == "normalize_then_sum" or self.reward.recipe.normalizes
+
+    @property
+    def compares_rules(self) -> bool:
+        """Whether that is what a completion's advantage is made of."""
+        return self.advantage.credit == "outcome" and self.normalizes_rules
+
+    @property
     def completions_per_step(self) -> int:
         return self.rollout.prompts_per_step * self.rollout.group_size
 

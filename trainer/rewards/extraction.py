@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from trainer.rewards.rule import Params
-from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.sample import NotApplicable, Sample
 
 LengthUnit = Literal["characters", "words"]
 TAG_NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
@@ -117,9 +117,9 @@ def last_line(text: str) -> str | None:
 
 
 def require_answer(sample: Sample) -> str:
-    """The row's answer; Unscorable when the row has none."""
+    """The row's answer; NotApplicable when the row has none."""
     if sample.answer is None or not sample.answer.strip():
-        raise Unscorable(
+        raise NotApplicable(
             "The row has no answer to compare with. Map a column to the answer, or "
             "use a rule that needs none."
         )

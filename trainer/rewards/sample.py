@@ -41,3 +41,11 @@ class Unscorable(Exception):
     would teach the policy that its answer was wrong. The text names the row's value
     and the remedy.
     """
+
+
+class NotApplicable(Unscorable):
+    """The row has nothing for the rule to judge by, and that is nobody's fault.
+
+    As where a dataset has answers for some of its prompts. It gives no score either,
+    but does not count among the errors that end a run.
+    """

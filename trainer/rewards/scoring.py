@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from trainer.rewards.composition import parts_of, reward_of
+from trainer.rewards.rule import Outcome
 from trainer.rewards.rules import RULES
-from trainer.rewards.sample import Sample, Unscorable, replace_surrogates
+from trainer.rewards.sample import (
+    NotApplicable,
+    Sample,
+    Unscorable,
+    replace_surrogates,
+)
 from trainer.rewards.spec import Recipe, RuleSpec
 
-__all__ = ["Sample", "Score", "score_all", "score_completion"]
+__all__ = [
+    "Sample",
+    "Score",
+    "judge",
+    "score_all",
+    "score_completion",
+    "weigh",
+]
 
 
 @dataclass(frozen=True)
 class Score:
-    """A completion's reward and each rule's part in it, before its weight.
+    """A completion's reward, and what each rule scored: before clip, gate and weight.
 
-    `None` is no score and never 0: the row could not be judged by that rule, and
-    `errors` says why. `total` is None when no rule gave a score.
+    `None` is no score and never 0, and `errors` says why. It is nobody's fault where
+    the rule is among the `not_applicable`: the row has nothing for it to judge by.
+    `total` is None when no rule's score counts.
 
     >>> Score(1.05, {"format": 0.5, "answer": 1.0}, {})  # weights 0.1 and 1
     """
@@ -26,46 +41,81 @@ class Score:
     total: float | None
     rules: dict[str, float | None]
     errors: dict[str, str]
+    not_applicable: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[str]:
+        """Rules whose judgement failed."""
+        return [name for name in self.errors if name not in self.not_applicable]
 
 
-def score_completion(recipe: Recipe, sample: Sample) -> Score:
-    """total = the sum of weight * score over the rules that gave a score.
+def score_completion(recipe: Recipe, sample: Sample, *, step: int = 1) -> Score:
+    """The score of a completion by itself, by the weights of a step of the run.
 
     Never raises for anything a completion, an answer or a column holds.
     """
-    sample = _without_surrogates(sample)
-    rules: dict[str, float | None] = {}
-    errors: dict[str, str] = {}
-    for spec in recipe.rules:
-        try:
-            rules[spec.name] = _score(spec, sample)
-        except Unscorable as error:
-            rules[spec.name] = None
-            errors[spec.name] = str(error)
-    return Score(_total(recipe, rules), rules, errors)
+    return score_all(recipe, [sample], step=step)[0]
 
 
-def score_all(recipe: Recipe, samples: Iterable[Sample]) -> list[Score]:
-    """One score for each sample, in order."""
-    return [score_completion(recipe, sample) for sample in samples]
-
-
-def _score(spec: RuleSpec, sample: Sample) -> float:
-    score = RULES[spec.kind].score(sample, spec.checked_params())
-    assert math.isfinite(score), f"{spec.kind} gave {score}"
-    return score
-
-
-def _total(recipe: Recipe, rules: dict[str, float | None]) -> float | None:
-    parts = [
-        spec.weight * score
-        for spec in recipe.rules
-        if (score := rules[spec.name]) is not None
+def score_all(
+    recipe: Recipe, samples: Iterable[Sample], *, step: int = 1
+) -> list[Score]:
+    """One score for each completion of one prompt, in order."""
+    return [
+        weigh(recipe, score, step=step) for score in judge(recipe.rules, list(samples))
     ]
-    return math.fsum(parts) if parts else None
 
 
-def _without_surrogates(sample: Sample) -> Sample:
+def judge(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> list[Score]:
+    """What rules say of the completions of one prompt; their totals are None."""
+    samples = [prepared(sample) for sample in samples]
+    by_rule = {
+        spec.name: RULES[spec.kind].judge(samples, spec.checked_params())
+        for spec in rules
+    }
+    assert all(len(found) == len(samples) for found in by_rule.values())
+    return [
+        as_score({name: found[place] for name, found in by_rule.items()})
+        for place in range(len(samples))
+    ]
+
+
+def weigh(recipe: Recipe, score: Score, *, step: int) -> Score:
+    """The score with the reward that follows, its rules in the recipe's order."""
+    parts = parts_of(recipe, score.rules, step=step)
+    return replace(
+        score,
+        total=reward_of(recipe, parts, failed=score.failed),
+        rules={spec.name: score.rules[spec.name] for spec in recipe.rules},
+    )
+
+
+def joined(scores: Sequence[Score]) -> Score:
+    """What several rules said of one completion, each in a score of its own."""
+    rules, errors, not_applicable = {}, {}, []
+    for score in scores:
+        rules |= score.rules
+        errors |= score.errors
+        not_applicable += score.not_applicable
+    return Score(None, rules, errors, not_applicable)
+
+
+def as_score(outcomes: Mapping[str, Outcome]) -> Score:
+    """What each rule said of one completion."""
+    for name, outcome in outcomes.items():
+        assert isinstance(outcome, Unscorable) or math.isfinite(outcome), (
+            f"{name} gave {outcome}"
+        )
+    missing = {name: o for name, o in outcomes.items() if isinstance(o, Unscorable)}
+    return Score(
+        None,
+        {n: None if isinstance(o, Unscorable) else o for n, o in outcomes.items()},
+        {name: str(error) for name, error in missing.items()},
+        [name for name, error in missing.items() if isinstance(error, NotApplicable)],
+    )
+
+
+def prepared(sample: Sample) -> Sample:
     """A token cut in two can decode to half a surrogate pair, which is no UTF-8."""
     answer = sample.answer
     return replace(

@@ -1,35 +1,39 @@
-"""The child behind `trainer.rewards.workers`: it scores what it is sent, in order."""
+"""The child behind `trainer.rewards.workers`: it judges what it is sent, in order."""
 
 from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from trainer.rewards.answering import questions, send, take_over_stdout
 from trainer.rewards.sample import Sample
-from trainer.rewards.scoring import score_completion
-from trainer.rewards.spec import Recipe
+from trainer.rewards.scoring import judge
+from trainer.rewards.spec import RuleSpec
 
 
 def main() -> int:
-    """A line when ready, and one for each sample, until standard input ends."""
+    """A line when ready, and one for each part, until standard input ends.
+
+    A part is a list of completions that are judged together: one alone, or a group.
+    """
     replies = take_over_stdout()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     send(replies, {})
     for question in questions():
-        recipe = Recipe.model_validate(question["recipe"])
-        for fields in question["samples"]:
-            send(replies, _reply(recipe, Sample(**fields)))
+        rules = [RuleSpec.model_validate(rule) for rule in question["rules"]]
+        for part in question["parts"]:
+            send(replies, _reply(rules, [Sample(**fields) for fields in part]))
     return 0
 
 
-def _reply(recipe: Recipe, sample: Sample) -> dict[str, Any]:
+def _reply(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> dict[str, Any]:
     try:
-        return {"score": asdict(score_completion(recipe, sample))}
-    except Exception:  # noqa: BLE001 - the asker scores it itself, to meet it as it is
-        return {"score": None}
+        return {"scores": [asdict(score) for score in judge(rules, samples)]}
+    except Exception:  # noqa: BLE001 - the asker judges it itself, to meet it as it is
+        return {"scores": None}
 
 
 if __name__ == "__main__":

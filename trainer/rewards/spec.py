@@ -1,40 +1,58 @@
-"""A reward recipe: named, weighted rules, as data. No torch, no Django."""
+"""A reward recipe: named rules and how their scores become one reward, as data.
+
+No torch, no Django. Written as JSON, a recipe leaves out what it does not ask for, so
+that one of weights alone is the same text that it always was.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
+from trainer.rewards.intervals import Interval, joined
 from trainer.rewards.rule import Params
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import quote
+from trainer.rewards.terms import (
+    LARGEST_WEIGHT,
+    NAME,
+    Clip,
+    Gate,
+    Schedule,
+    Term,
+    without_defaults,
+)
 
 MAX_RULES = 40
 
 
-class RuleSpec(BaseModel):
+class RuleSpec(Term):
     """One rule of a recipe.
 
     Parameters left out are filled with their defaults, so that a stored recipe keeps
-    its meaning when a default changes.
+    its meaning when a default changes. `weight` is that of step 1, and with a
+    `schedule` changes from there on; `clip` bounds the score before its weight.
 
     >>> RuleSpec(name="answer", kind="numeric_answer", weight=1.0, params={})
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")
+    name: str = Field(pattern=NAME)
     kind: str
-    weight: float = Field(1.0, ge=-1_000, le=1_000)
-    params: dict[str, Any] = {}
+    weight: float = Field(1.0, ge=-LARGEST_WEIGHT, le=LARGEST_WEIGHT)
+    schedule: Schedule | None = None
+    clip: Clip | None = None
+    only_if: Gate | None = None
+    params: dict[str, Any] = Field(default_factory=dict)
+    _checked: Params = PrivateAttr()
 
     @field_validator("kind")
     @classmethod
@@ -48,7 +66,7 @@ class RuleSpec(BaseModel):
     @model_validator(mode="after")
     def _params_are_valid(self) -> Self:
         try:
-            params = self.checked_params()
+            params: Params = RULES[self.kind].params_model.model_validate(self.params)
         except ValidationError as error:
             raise ValueError(_explain(self, error)) from error
         filled = params.model_dump(mode="json")
@@ -60,20 +78,67 @@ class RuleSpec(BaseModel):
             )
         # The model is frozen; this is still its making.
         object.__setattr__(self, "params", filled)
+        self._checked = params
         return self
+
+    @model_serializer(mode="wrap")
+    def _what_is_asked(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        tree = write(self)
+        return dict(without_defaults(tree, schedule=None, clip=None, only_if=None))
 
     def checked_params(self) -> Params:
         """The parameters as their rule's model."""
-        params: Params = RULES[self.kind].params_model.model_validate(self.params)
-        return params
+        return self._checked
+
+    def weight_at(self, step: int) -> float:
+        """The weight at a step of the run, counted from 1."""
+        if self.schedule is None:
+            return self.weight
+        return self.schedule.weight_at(step, start=self.weight)
+
+    @property
+    def weights(self) -> list[float]:
+        """Those between which the weight moves, from the start to the end."""
+        points = self.schedule.points if self.schedule else ()
+        return [self.weight, *(point.weight for point in points)]
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The lowest and highest score that counts, before its weight."""
+        low, high = self.own_bounds
+        if self.clip is not None:
+            low, high = self.clip.apply(low), self.clip.apply(high)
+        if self.only_if is not None and self.only_if.otherwise == "zero":
+            low, high = min(low, 0.0), max(high, 0.0)
+        return low, high
+
+    @property
+    def own_bounds(self) -> tuple[float, float]:
+        """The lowest and highest score that the rule gives."""
+        bounds: tuple[float, float] = RULES[self.kind].bounds(self._checked)
+        return bounds
+
+    @property
+    def may_not_apply(self) -> bool:
+        """Whether its gate leaves it out of the reward, rather than at 0."""
+        return self.only_if is not None and self.only_if.otherwise == "not_applicable"
 
 
-class Recipe(BaseModel):
-    """Rules whose weighted sum is the reward of a completion."""
+class Recipe(Term):
+    """Rules, and how their scores times their weights become a completion's reward.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    sum, product, minimum: of those that have a score. normalize_then_sum: the sum is
+    the reward, but what is compared within a group is each rule by itself, as with
+    `advantage.combine` (arXiv:2601.05242). `clip` bounds the reward.
+    """
 
     rules: tuple[RuleSpec, ...] = Field(max_length=MAX_RULES)
+    combine: Literal["sum", "normalize_then_sum", "product", "minimum"] = "sum"
+    clip: Clip | None = None
+
+    @model_serializer(mode="wrap")
+    def _what_is_asked(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return dict(without_defaults(write(self), combine="sum", clip=None))
 
     @model_validator(mode="after")
     def _rules_make_a_reward(self) -> Self:
@@ -85,23 +150,76 @@ class Recipe(BaseModel):
             raise ValueError(
                 f'Two rules are named "{twice[0]}". Give each rule its own name.'
             )
-        if not any(rule.weight for rule in self.rules):
+        if not any(weight for rule in self.rules for weight in rule.weights):
             raise ValueError(
                 "Every rule has weight 0, so every reward would be 0. Give at least "
                 "one rule a weight other than 0."
             )
+        for rule in self.rules:
+            self._check_gate(rule)
+        if self.combine == "normalize_then_sum" and self.clip is not None:
+            raise ValueError(
+                "Where each rule is normalised by itself, a clip of their sum changes "
+                "nothing that is learnt. Clip the rules, or take the clip away."
+            )
         return self
 
+    def _check_gate(self, rule: RuleSpec) -> None:
+        gate = rule.only_if
+        if gate is None:
+            return
+        others = {other.name: other for other in self.rules if other is not rule}
+        if gate.rule not in others:
+            known = ", ".join(others) or "there is none"
+            raise ValueError(
+                f'Rule "{rule.name}" counts only if "{gate.rule}" does well, which is '
+                f"no other rule of the recipe. Name one: {known}."
+            )
+        highest = others[gate.rule].own_bounds[1]
+        if gate.at_least > highest:
+            raise ValueError(
+                f'Rule "{rule.name}" counts only if "{gate.rule}" reaches '
+                f"{gate.at_least:g}, but its highest score is {highest:g}. Lower it."
+            )
 
-def recipe_bounds(recipe: Recipe) -> tuple[float, float]:
-    """The lowest and the highest reward the recipe can give when all rules score."""
-    low = high = 0.0
-    for rule in recipe.rules:
-        bounds = RULES[rule.kind].bounds(rule.checked_params())
-        ends = [rule.weight * bound for bound in bounds]
-        low += min(ends)
-        high += max(ends)
+    @property
+    def normalizes(self) -> bool:
+        """Whether each rule is compared by itself."""
+        return self.combine == "normalize_then_sum"
+
+
+def recipe_bounds(recipe: Recipe, *, step: int | None = None) -> tuple[float, float]:
+    """The lowest and the highest reward the recipe can give when all rules score.
+
+    At a step of the run; None: at any.
+    """
+    intervals = [
+        interval
+        for rule in recipe.rules
+        if (interval := _interval(rule, recipe, step)) is not None
+    ]
+    low, high = joined(intervals, recipe.combine)
+    if recipe.clip is not None:
+        low, high = recipe.clip.apply(low), recipe.clip.apply(high)
     return low, high
+
+
+def judges_groups(rule: RuleSpec) -> bool:
+    """Whether a rule looks at all completions of a prompt at once."""
+    return RULES[rule.kind].score_group is not None
+
+
+def _interval(rule: RuleSpec, recipe: Recipe, step: int | None) -> Interval | None:
+    """Between what a rule's part lies; None: it never has one."""
+    weights = rule.weights if step is None else [rule.weight_at(step)]
+    interval = Interval.of(
+        weight * score for weight in weights for score in rule.bounds
+    )
+    if recipe.combine in ("sum", "normalize_then_sum"):
+        return interval.maybe_absent(rule.may_not_apply)
+    if not any(weights):
+        return None  # a product and a minimum are without it
+    return interval.maybe_absent(rule.may_not_apply or 0.0 in weights)
 
 
 def is_slow(recipe: Recipe) -> bool:

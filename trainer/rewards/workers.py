@@ -19,8 +19,8 @@ from threading import Lock
 from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import GRACE_SECONDS, START_SECONDS
 from trainer.rewards.sample import Sample
-from trainer.rewards.scoring import Score, score_completion
-from trainer.rewards.spec import Recipe
+from trainer.rewards.scoring import Score, joined, judge
+from trainer.rewards.spec import RuleSpec, judges_groups
 
 # What a completion may take beside its rules' own limits: rules without one need
 # milliseconds, but both graders behind a worker may have to be started first.
@@ -50,14 +50,15 @@ class Workers:
         self._idle = list(self._all)
 
     def submit(
-        self, recipe: Recipe, samples: Sequence[Sample], *, name: str
+        self, rules: Sequence[RuleSpec], samples: Sequence[Sample], *, name: str
     ) -> Future[Scored]:
-        """Score completions of one prompt, which errors call by its name.
+        """Judge completions of one prompt, which errors call by its name.
 
-        The result raises what a rule raises, as in this process; ScoringFailed where a
-        completion ends or holds up its worker, and another one too.
+        The scores have no totals yet. The result raises what a rule raises, as in this
+        process; ScoringFailed where a completion ends or holds up its worker, and
+        another one too.
         """
-        return self._threads.submit(self._score, recipe, samples, name)
+        return self._threads.submit(self._score, rules, samples, name)
 
     def close(self) -> None:
         """End the processes, whatever they are doing."""
@@ -67,12 +68,14 @@ class Workers:
         for worker in self._all:
             worker.end()
 
-    def _score(self, recipe: Recipe, samples: Sequence[Sample], name: str) -> Scored:
+    def _score(
+        self, rules: Sequence[RuleSpec], samples: Sequence[Sample], name: str
+    ) -> Scored:
         with self._lock:
             worker = self._idle.pop()  # the last one used: it is running already
         begin = time.perf_counter()
         try:
-            scores = worker.score(recipe, samples, name=name)
+            scores = worker.score(rules, samples, name=name)
         finally:
             with self._lock:
                 self._idle.append(worker)
@@ -89,29 +92,22 @@ class _Worker:
         self._is_stopped = False
 
     def score(
-        self, recipe: Recipe, samples: Sequence[Sample], *, name: str
+        self, rules: Sequence[RuleSpec], samples: Sequence[Sample], *, name: str
     ) -> list[Score]:
-        """Score some completions; one that a process is lost at is tried again.
+        """Judge some completions: by rules for one, and by those for a group.
 
-        That is done rule by rule, so that the rule at fault has a name. Where each does
-        well, the process was ended by a person, or by the kernel when memory ran out.
+        What a process is lost at is tried again, rule by rule, so that the rule at
+        fault has a name. Where each does well, the process was ended by a person, or by
+        the kernel when memory ran out.
         """
-        scores: list[Score] = []
-        num_losses = 0
-        while len(scores) < len(samples):
-            try:
-                self._ask(recipe, samples[len(scores) :], into=scores)
-            except NoReply as loss:
-                num_losses += 1
-                where = f"completion {len(scores) + 1} of {name}"
-                self._try_each_rule(recipe, samples[len(scores)], where=where)
-                if num_losses == _MAX_LOSSES:
-                    raise ScoringFailed(
-                        f"The process that scores {where} was lost {num_losses} times "
-                        f"({loss}), though each rule alone can score it. Is there "
-                        "memory left? Lower reward.num_workers, or set it to 0."
-                    ) from None
-        return scores
+        alone = [rule for rule in rules if not judges_groups(rule)]
+        found = self._judge(alone, [[sample] for sample in samples], name=name)
+        together = [
+            self._judge([rule], [samples], name=name)
+            for rule in rules
+            if judges_groups(rule)
+        ]
+        return [joined(scores) for scores in zip(found, *together, strict=True)]
 
     def stop(self) -> None:
         """End the process, and let no other follow."""
@@ -124,41 +120,70 @@ class _Worker:
         with self._lock:
             self._let_go()
 
-    def _try_each_rule(self, recipe: Recipe, sample: Sample, *, where: str) -> None:
-        for rule in recipe.rules:
-            alone = Recipe(rules=(rule.model_copy(update={"weight": 1.0}),))
+    def _judge(
+        self, rules: Sequence[RuleSpec], parts: Sequence[Sequence[Sample]], *, name: str
+    ) -> list[Score]:
+        """Scores of all that the parts hold."""
+        found: list[list[Score]] = []
+        num_losses = 0
+        while len(found) < len(parts):
             try:
-                self._ask(alone, [sample], into=[])
+                self._ask(rules, parts[len(found) :], into=found)
+            except NoReply as loss:
+                num_losses += 1
+                part = parts[len(found)]
+                where = _place(part, len(found), name)
+                self._try_each_rule(rules, part, where=where)
+                if num_losses == _MAX_LOSSES:
+                    raise ScoringFailed(
+                        f"The process that scores {where} was lost {num_losses} times "
+                        f"({loss}), though each rule alone can score it. Is there "
+                        "memory left? Lower reward.num_workers, or set it to 0."
+                    ) from None
+        return [score for scores in found for score in scores]
+
+    def _try_each_rule(
+        self, rules: Sequence[RuleSpec], part: Sequence[Sample], *, where: str
+    ) -> None:
+        for rule in rules:
+            try:
+                self._ask([rule], [part], into=[])
             except NoReply as loss:
                 raise ScoringFailed(
                     f'Rule "{rule.name}" ({rule.kind}) cannot score {where}, which '
-                    f"begins {sample.completion[:80]!r}: the process that does it was "
+                    f"begins {part[0].completion[:80]!r}: the process that does it was "
                     f"lost twice ({loss}). Take the rule out of the recipe, or the row "
                     "out of the data, and resume from the last checkpoint."
                 ) from None
 
     def _ask(
-        self, recipe: Recipe, samples: Sequence[Sample], *, into: list[Score]
+        self,
+        rules: Sequence[RuleSpec],
+        parts: Sequence[Sequence[Sample]],
+        *,
+        into: list[list[Score]],
     ) -> None:
-        """Append a score for each sample, up to the one that the process is lost at."""
+        """Append the scores of each part, up to the one that the process is lost at."""
         child = self._running()
         self._wait_until_ready(child)
-        seconds = _PATIENCE_SECONDS + sum(
-            rule.params.get("timeout_seconds", 0.0) + GRACE_SECONDS
-            for rule in recipe.rules
+        seconds = sum(
+            rule.params.get("timeout_seconds", 0.0) + GRACE_SECONDS for rule in rules
         )
         try:
             child.write(
                 {
-                    "recipe": recipe.model_dump(mode="json"),
-                    "samples": [_fields(sample) for sample in samples],
+                    "rules": [rule.model_dump(mode="json") for rule in rules],
+                    "parts": [[_fields(sample) for sample in part] for part in parts],
                 }
             )
-            for sample in samples:
-                found = child.read(timeout_seconds=seconds)["score"]
+            for part in parts:
+                patience = _PATIENCE_SECONDS + seconds * len(part)
+                found = child.read(timeout_seconds=patience)["scores"]
                 # What a rule raised there, it raises here, with its traceback.
                 into.append(
-                    Score(**found) if found else score_completion(recipe, sample)
+                    [Score(**fields) for fields in found]
+                    if found is not None
+                    else judge(rules, part)
                 )
         except BaseException:
             self.end()  # with replies that nobody waits for any more
@@ -192,6 +217,12 @@ class _Worker:
         if self._child is not None:
             self._child.end()
         self._child, self._is_ready = None, False
+
+
+def _place(part: Sequence[Sample], number: int, name: str) -> str:
+    if len(part) > 1:
+        return f"the group of {name}"
+    return f"completion {number + 1} of {name}"
 
 
 def _fields(sample: Sample) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.trainer.rewards.scores import recipe_of
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import Sample
-from trainer.rewards.scoring import score_completion
+from trainer.rewards.scoring import score_all
 from trainer.rewards.spec import recipe_bounds
 
 PARAMS = {kind: rule.example_pass.params for kind, rule in RULES.items()}
@@ -41,7 +42,8 @@ def judged(kind: str, sample: Sample, **params) -> None:
     recipe = recipe_of(kind, **(PARAMS[kind] | params))
     low, high = recipe_bounds(recipe)
 
-    score = score_completion(recipe, sample)
+    # Rules that compare need others; the rest judge each by itself.
+    score = score_all(recipe, [sample, replace(sample, completion="so 42")])[0]
 
     assert score.total is None or low <= score.total <= high
     assert (score.total is None) == bool(score.errors)

@@ -44,12 +44,12 @@ def test_every_rule_scores_without_torch_or_django_in_the_process():
     code = """
 import sys
 from trainer.rewards.rules import RULES
-from trainer.rewards.scoring import score_completion
+from trainer.rewards.scoring import score_all
 from trainer.rewards.spec import Recipe, RuleSpec, recipe_bounds
 for kind, rule in RULES.items():
     spec = RuleSpec(name="it", kind=kind, params=rule.example_pass.params)
     recipe = Recipe(rules=(spec,))
-    score = score_completion(recipe, rule.example_pass.sample)
+    score = score_all(recipe, rule.example_pass.group)[0]
     assert abs(score.total - recipe_bounds(recipe)[1]) < 1e-5, (kind, score)
 print(*{name.split(".")[0] for name in sys.modules})
 """

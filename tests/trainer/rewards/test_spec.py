@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import Sample
-from trainer.rewards.scoring import score_completion
+from trainer.rewards.scoring import score_all, score_completion
 from trainer.rewards.spec import Recipe, RuleSpec, recipe_bounds
 
 SHORT = {"name": "short", "kind": "length"}
@@ -101,7 +101,7 @@ def test_a_rules_examples_pass_and_fail(kind):
     for example, passes in ((rule.example_pass, True), (rule.example_fail, False)):
         spec = RuleSpec(name="it", kind=kind, params=example.params)
         best = recipe_bounds(Recipe(rules=(spec,)))[1]
-        score = score_completion(Recipe(rules=(spec,)), example.sample)
+        score = score_all(Recipe(rules=(spec,)), example.group)[0]
         assert score.errors == {}
         assert (score.total == pytest.approx(best, abs=1e-5)) is passes
 

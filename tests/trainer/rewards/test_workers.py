@@ -22,7 +22,7 @@ from trainer.rewards import workers as module
 from trainer.rewards.child import Child
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import Sample
-from trainer.rewards.scoring import score_all
+from trainer.rewards.scoring import judge
 from trainer.rewards.spec import Recipe, RuleSpec
 from trainer.rewards.workers import ScoringFailed, Workers
 
@@ -42,10 +42,10 @@ from tests.trainer.rewards.scores import recipe_of
 from trainer.rewards.sample import Sample
 workers.Child = lambda _: Child("tests.trainer.rewards.bad_worker")
 pool = workers.Workers(1)
-pool.submit(recipe_of("length"), [Sample("", "fine")], name="row 0").result()
+pool.submit(recipe_of("length").rules, [Sample("", "fine")], name="row 0").result()
 print(pool._all[0]._child.pid, flush=True)
 hang = Sample("", f"hang {sys.argv[1]}")
-pool.submit(recipe_of("length"), [hang], name="row 0").result()
+pool.submit(recipe_of("length").rules, [hang], name="row 0").result()
 """
 
 
@@ -95,9 +95,9 @@ def test_every_rule_gives_the_scores_that_it_gives_here(
         for answer in (None, "42")
     ]
 
-    found = workers.submit(recipe, several, name="row 0").result()
+    found = workers.submit(recipe.rules, several, name="row 0").result()
 
-    assert found.scores == score_all(recipe, several)
+    assert found.scores == judge(recipe.rules, several)
     assert found.seconds > 0
 
 
@@ -105,19 +105,19 @@ def test_columns_arrive_as_they_are(workers: Workers) -> None:
     recipe = recipe_of("equations", target_column="to")
     several = [Sample("", "1+2=3.", None, {"to": value}) for value in (3, "3", 3.5, [])]
 
-    found = workers.submit(recipe, several, name="row 0").result()
+    found = workers.submit(recipe.rules, several, name="row 0").result()
 
-    assert found.scores == score_all(recipe, several)
+    assert found.scores == judge(recipe.rules, several)
     assert found.scores[3].errors  # the row's, in the same words
 
 
 def test_groups_come_back_as_they_were_asked_for(workers: Workers) -> None:
     groups = [samples(*["a" * (n + k) for k in range(3)]) for n in range(8)]
 
-    futures = [workers.submit(SHORT, group, name="row 0") for group in groups]
+    futures = [workers.submit(SHORT.rules, group, name="row 0") for group in groups]
 
     assert [future.result().scores for future in futures] == [
-        score_all(SHORT, group) for group in groups
+        judge(SHORT.rules, group) for group in groups
     ]
 
 
@@ -125,8 +125,8 @@ def test_any_thread_may_ask(workers: Workers) -> None:
     found: list[float | None] = []
 
     def ask() -> None:
-        scored = workers.submit(SHORT, samples("abc"), name="row 0").result()
-        found.append(scored.scores[0].total)
+        scored = workers.submit(SHORT.rules, samples("abc"), name="row 0").result()
+        found.append(scored.scores[0].rules["it"])
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
@@ -142,7 +142,7 @@ def test_a_worker_has_no_torch_no_secrets_and_a_session_of_its_own(
 ) -> None:
     monkeypatch.setenv("COHORT_SECRET_KEY", "a secret")
     pool = Workers(1)
-    pool.submit(SHORT, samples("a"), name="row 0").result()
+    pool.submit(SHORT.rules, samples("a"), name="row 0").result()
     pid = pid_of(pool)
 
     maps = Path(f"/proc/{pid}/maps").read_text()
@@ -159,23 +159,23 @@ def test_what_a_rule_raises_is_raised_here(
 ) -> None:
     monkeypatch.setitem(RULES, "length", replace(LENGTH, score=misbehave))
 
-    future = bad.submit(SHORT, samples("a", "raise", "b"), name="row 0")
+    future = bad.submit(SHORT.rules, samples("a", "raise", "b"), name="row 0")
 
     with pytest.raises(AssertionError, match="length gave nan") as raised:
         future.result()
     assert raised.traceback[-1].name == "misbehave"
-    again = bad.submit(SHORT, samples("a", "b"), name="row 0").result()
-    assert [score.total for score in again.scores] == [1.0, 1.0]
+    again = bad.submit(SHORT.rules, samples("a", "b"), name="row 0").result()
+    assert [score.rules["it"] for score in again.scores] == [1.0, 1.0]
 
 
 def test_a_worker_that_died_between_two_groups_is_replaced(bad: Workers) -> None:
-    bad.submit(SHORT, samples("a"), name="row 0").result()
+    bad.submit(SHORT.rules, samples("a"), name="row 0").result()
     pid = pid_of(bad)
 
     os.kill(pid, signal.SIGKILL)
-    found = bad.submit(SHORT, samples("a", "abcdef"), name="row 0").result()
+    found = bad.submit(SHORT.rules, samples("a", "abcdef"), name="row 0").result()
 
-    assert found.scores == score_all(SHORT, samples("a", "abcdef"))
+    assert found.scores == judge(SHORT.rules, samples("a", "abcdef"))
     assert pid_of(bad) != pid
     assert not is_running(pid)
 
@@ -185,15 +185,15 @@ def test_a_worker_killed_while_it_scores_costs_no_score(
 ) -> None:
     once = f"die {tmp_path / 'killed'}"
 
-    found = bad.submit(TWO, samples("a", once, "b"), name="row 0").result()
+    found = bad.submit(TWO.rules, samples("a", once, "b"), name="row 0").result()
 
-    assert found.scores == score_all(TWO, samples("a", once, "b"))
+    assert found.scores == judge(TWO.rules, samples("a", once, "b"))
 
 
 def test_a_completion_that_kills_each_worker_is_named_with_its_rule(
     bad: Workers,
 ) -> None:
-    future = bad.submit(TWO, samples("a", "b", "die"), name="row 7 (line 8)")
+    future = bad.submit(TWO.rules, samples("a", "b", "die"), name="row 7 (line 8)")
 
     with pytest.raises(ScoringFailed) as failed:
         future.result()
@@ -202,18 +202,18 @@ def test_a_completion_that_kills_each_worker_is_named_with_its_rule(
     assert 'Rule "size" (length) cannot score completion 3 of row 7 (line 8)' in text
     assert "begins 'die'" in text
     assert "ended by SIGKILL" in text
-    again = bad.submit(TWO, samples("a"), name="row 8").result()
-    assert again.scores == score_all(TWO, samples("a"))
+    again = bad.submit(TWO.rules, samples("a"), name="row 8").result()
+    assert again.scores == judge(TWO.rules, samples("a"))
 
 
 def test_a_completion_that_takes_for_ever_is_named_with_its_rule(
     bad: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad.submit(SHORT, samples("a"), name="row 0").result()
+    bad.submit(SHORT.rules, samples("a"), name="row 0").result()
     monkeypatch.setattr(module, "_PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.0)
 
-    future = bad.submit(TWO, samples("a", "hang"), name="row 7 (line 8)")
+    future = bad.submit(TWO.rules, samples("a", "hang"), name="row 7 (line 8)")
 
     with pytest.raises(ScoringFailed, match="took longer than 2 s") as failed:
         future.result()
@@ -227,7 +227,7 @@ def test_that_no_worker_can_be_started_is_told(monkeypatch: pytest.MonkeyPatch) 
     pool = Workers(1)
 
     with pytest.raises(ScoringFailed, match=r"not be started: .* exit code 1"):
-        pool.submit(SHORT, samples("a"), name="row 0").result()
+        pool.submit(SHORT.rules, samples("a"), name="row 0").result()
 
     pool.close()
 
@@ -238,22 +238,22 @@ def test_workers_that_are_lost_again_and_again_end_the_run(
     """Each is lost at a group, none at a rule alone."""
     ask = module._Worker._ask
 
-    def lose(self: object, recipe: Recipe, *args: object, **options: object) -> None:
-        if len(recipe.rules) == 2:
+    def lose(self: object, rules: object, *args: object, **options: object) -> None:
+        if len(rules) == 2:
             raise module.NoReply("it was ended by SIGKILL")
-        ask(self, recipe, *args, **options)
+        ask(self, rules, *args, **options)
 
     monkeypatch.setattr(module._Worker, "_ask", lose)
 
     with pytest.raises(ScoringFailed, match=r"lost 3 times .*SIGKILL.*num_workers"):
-        bad.submit(TWO, samples("a"), name="row 0").result()
+        bad.submit(TWO.rules, samples("a"), name="row 0").result()
 
 
 def test_closing_ends_whatever_is_being_scored(bad: Workers) -> None:
-    bad.submit(SHORT, samples("a"), name="row 0").result()
+    bad.submit(SHORT.rules, samples("a"), name="row 0").result()
     pid = pid_of(bad)
-    hanging = bad.submit(SHORT, samples("hang"), name="row 0")
-    waiting = bad.submit(SHORT, samples("a"), name="row 1")
+    hanging = bad.submit(SHORT.rules, samples("hang"), name="row 0")
+    waiting = bad.submit(SHORT.rules, samples("a"), name="row 1")
     wait_until(hanging.running)
 
     bad.close()

@@ -13,7 +13,7 @@ from trainer.rewards.extraction import ExtractionParams, extract
 from trainer.rewards.numerals import read_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Rule
-from trainer.rewards.sample import Sample, Unscorable, quote
+from trainer.rewards.sample import NotApplicable, Sample, quote
 
 # Both published graders compare floating-point values to within this.
 _PUBLISHED_TOLERANCE = Fraction(1, 100_000)
@@ -97,7 +97,7 @@ def _numbers(sample: Sample, column: str) -> list[int]:
     numbers = [_number(item) for item in items]
     whole = [int(n) for n in numbers if n is not None and n.denominator == 1 and n >= 0]
     if not whole or len(whole) != len(items):
-        raise Unscorable(
+        raise NotApplicable(
             f'Column "{column}" must be a list of whole numbers; this row has '
             f"{quote(value)}. Map the column that holds the numbers."
         )
@@ -108,7 +108,7 @@ def _target(sample: Sample, column: str) -> Fraction:
     value = _column(sample, column)
     number = _number(value)
     if number is None:
-        raise Unscorable(
+        raise NotApplicable(
             f'Column "{column}" must be a number; this row has {quote(value)}. Map '
             "the column that holds the target."
         )
@@ -124,7 +124,7 @@ def _number(value: Any) -> Fraction | None:
 def _column(sample: Sample, column: str) -> Any:
     if sample.columns.get(column) is None:
         there = ", ".join(sorted(sample.columns)) or "none"
-        raise Unscorable(
+        raise NotApplicable(
             f'The row has no column "{column}" (its columns: {there}). Name the right '
             "column in the rule, or take it along when mapping the dataset."
         )

@@ -13,7 +13,7 @@ from trainer.rewards.arithmetic import ArithmeticRefused, compute
 from trainer.rewards.numerals import read_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.sample import NotApplicable, Sample
 
 # Arithmetic as texts write it, and the signs that it is computed with.
 _SIGNS = {
@@ -116,7 +116,7 @@ def _target(sample: Sample, column: str) -> Fraction:
     number = read_number(str(value)) if is_number else None
     if number is None:
         there = ", ".join(sorted(sample.columns)) or "none"
-        raise Unscorable(
+        raise NotApplicable(
             f'Column "{column}" must be a number; this row has {value!r:.80} (its '
             f"columns: {there}). Name the column that holds the value to reach."
         )

@@ -27,12 +27,13 @@ class ExactAnswerParams(ExtractionParams):
 
 def score_exact(sample: Sample, params: ExactAnswerParams) -> float:
     """1 when the texts are equal after the chosen normalisation, else 0."""
-    wanted = _normalise(require_answer(sample), params)
+    wanted = normalise(require_answer(sample), params)
     found = extract(sample.completion, params)
-    return float(found is not None and _normalise(found, params) == wanted)
+    return float(found is not None and normalise(found, params) == wanted)
 
 
-def _normalise(text: str, params: ExactAnswerParams) -> str:
+def normalise(text: str, params: ExactAnswerParams) -> str:
+    """The same for all texts that count as one another."""
     text = text.strip()
     if params.ignore_final_period:
         text = text.removesuffix(".").rstrip()

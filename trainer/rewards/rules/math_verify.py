@@ -9,7 +9,7 @@ from pydantic import Field
 from trainer.rewards.extraction import ExtractionParams, extract, require_answer
 from trainer.rewards.judge import JudgeFailed, ask
 from trainer.rewards.rule import Example, Rule
-from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.sample import NotApplicable, Sample, Unscorable
 
 # The answer stands at the end; parsing time grows faster than the length.
 _MAX_CHARACTERS = 4_000
@@ -50,7 +50,7 @@ def score_math(sample: Sample, params: MathVerifyParams) -> float:
     except JudgeFailed as error:
         raise Unscorable(str(error)) from error
     if not reply["is_readable"]:
-        raise Unscorable(
+        raise NotApplicable(
             f'The row\'s answer "{reference[:80]}" is not mathematics that can be '
             "read. Write it as a number or LaTeX, or use the exact answer rule."
         )

@@ -18,7 +18,7 @@ from trainer.rewards.extraction import (
 )
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import Sample, Unscorable, quote, replace_surrogates
+from trainer.rewards.sample import NotApplicable, Sample, quote, replace_surrogates
 
 # Longer texts name no single option.
 _MAX_CHARACTERS = 4_000
@@ -194,7 +194,7 @@ def _options(sample: Sample, params: MultipleChoiceParams) -> list[str]:
     # As ARC has them: {"label": ["A", …], "text": ["…", …]}.
     listed = column.get("text") if isinstance(column, dict) else column
     if not isinstance(listed, list) or not 2 <= len(listed) <= len(ascii_uppercase):
-        raise Unscorable(
+        raise NotApplicable(
             f'The row needs a column "{params.options_column}" with a list of 2 to 26 '
             f"options; got {quote(column)}. Map the column, or name another in the "
             "rule."
@@ -215,7 +215,7 @@ def _reference(
         place = int(answer) - (params.answer_as == "number_from_1")
         if 0 <= place < len(letters):
             return letters[place]
-    raise Unscorable(
+    raise NotApplicable(
         f'The row\'s answer "{answer[:80]}" names none of the options '
         f"{letters[0]} to {letters[-1]}. Give a letter, or name the column with the "
         "options' texts in the rule."

@@ -17,7 +17,7 @@ from trainer.rewards.extraction import (
 from trainer.rewards.numerals import last_number, read_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.sample import NotApplicable, Sample
 
 
 class NumericAnswerParams(Params):
@@ -68,16 +68,20 @@ def score_number(sample: Sample, params: NumericAnswerParams) -> float:
     Both numbers are exact fractions: 0.1 + 0.2 is 0.3 here.
     """
     wanted = _reference(sample, params)
-    if params.mode == "as_published":
-        found = _last_digits(sample.completion)
-    else:
-        text = _extract(sample.completion, params)
-        found = None if text is None else last_number(text, percent=params.percent)
+    found = find_number(sample.completion, params)
     allowed = max(
         Fraction(params.tolerance), Fraction(params.relative_tolerance) * abs(wanted)
     )
     is_right = found is not None and abs(found - wanted) <= allowed
     return 1.0 if is_right else params.wrong_score
+
+
+def find_number(completion: str, params: NumericAnswerParams) -> Fraction | None:
+    """The number that counts as a completion's answer; None where there is none."""
+    if params.mode == "as_published":
+        return _last_digits(completion)
+    text = _extract(completion, params)
+    return None if text is None else last_number(text, percent=params.percent)
 
 
 def _last_digits(completion: str) -> Fraction | None:
@@ -108,7 +112,7 @@ def _reference(sample: Sample, params: NumericAnswerParams) -> Fraction:
         after = answer.rpartition(params.marker)[2]
         number = read_number(after, percent=params.percent)
     if number is None:
-        raise Unscorable(
+        raise NotApplicable(
             f'The row\'s answer "{answer[:80]}" is not a number. Give a number such '
             "as 42, -1,234.5, 3/4 or 50%, or use the exact answer rule."
         )

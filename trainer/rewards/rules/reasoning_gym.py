@@ -10,7 +10,7 @@ from trainer.rewards.extraction import ExtractionParams, extract
 from trainer.rewards.judge import JudgeFailed, ask
 from trainer.rewards.puzzles import REFUSED_TASKS, TASKS
 from trainer.rewards.rule import Example, Rule
-from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.sample import NotApplicable, Sample, Unscorable
 
 _MAX_CHARACTERS = 20_000
 
@@ -62,7 +62,7 @@ def score_puzzle(sample: Sample, params: ReasoningGymParams) -> float:
     except JudgeFailed as error:
         raise Unscorable(str(error)) from error
     if "problem" in reply:
-        raise Unscorable(
+        raise NotApplicable(
             f'The scorer of "{params.task}" cannot use column '
             f'"{params.entry_column}" of this row ({reply["problem"]}). Take the task '
             "that made the rows."
@@ -79,7 +79,7 @@ def _entry(sample: Sample, column: str) -> dict[str, Any]:
         and isinstance(entry.get("metadata"), dict)
     ):
         return entry
-    raise Unscorable(
+    raise NotApplicable(
         f'The row needs a column "{column}" with a reasoning-gym entry (question, '
         "answer, metadata). Make the rows with the dataset generator, or name the "
         "right column in the rule."

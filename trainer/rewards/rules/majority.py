@@ -1,0 +1,96 @@
+"""Does the completion answer as most others of its prompt do?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from trainer.rewards.reading import reader_of
+from trainer.rewards.rightness import ANSWER_RULES, filled_params
+from trainer.rewards.rule import Example, Outcome, Params, Rule
+from trainer.rewards.sample import NotApplicable, Sample
+
+
+class MajorityParams(Params):
+    answer_kind: Literal[
+        "numeric_answer", "multiple_choice", "exact_answer", "marker_answer"
+    ] = Field(
+        "numeric_answer",
+        title="Read answers as",
+        description="Rule by which answers are found and compared; the row's own "
+        "answer is not looked at.",
+    )
+    # After answer_kind, by which it is checked.
+    answer_params: dict[str, Any] = Field(
+        {},
+        title="That rule's settings",
+        description='As JSON, those that differ from its defaults: {"source": '
+        '"boxed"}.',
+        validate_default=True,
+    )
+    minimum_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of all completions that must agree; with fewer there is no "
+        "majority.",
+    )
+    ties: Literal["none", "all"] = Field(
+        "none",
+        description="Where several answers are the most frequent: none of them is "
+        "rewarded, or all.",
+    )
+
+    @field_validator("answer_params")
+    @classmethod
+    def _fill(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        kind = info.data.get("answer_kind")
+        return given if kind is None else filled_params(kind, given)
+
+
+def score_majority(samples: Sequence[Sample], params: MajorityParams) -> list[Outcome]:
+    """1 for the most frequent answer, 0 for any other and for none at all.
+
+    So the policy is rewarded for agreeing with itself, without ground truth
+    (arXiv:2504.16084). An answer that nobody else gives is no majority, and a
+    completion that is alone cannot be judged.
+    """
+    if len(samples) < 2:
+        raise NotApplicable(
+            "There is one completion of this prompt, and no other to agree with. "
+            "Score several together."
+        )
+    rule = ANSWER_RULES[params.answer_kind]
+    read = reader_of(rule.params_model.model_validate(params.answer_params))
+    assert read is not None
+    answers = [read(sample.completion) for sample in samples]
+    chosen = _most_frequent(answers, params)
+    return [float(answer in chosen) for answer in answers]
+
+
+def _most_frequent(answers: Sequence[str | None], params: MajorityParams) -> set[str]:
+    counts = Counter(answer for answer in answers if answer is not None)
+    most = max(counts.values(), default=0)
+    if most < max(2, params.minimum_share * len(answers)):
+        return set()
+    found = {answer for answer, count in counts.items() if count == most}
+    return found if len(found) == 1 or params.ties == "all" else set()
+
+
+RULE = Rule(
+    kind="majority",
+    title="Agrees with the majority",
+    summary="The answer is the one that most completions of the prompt give; no ground "
+    "truth is needed.",
+    params_model=MajorityParams,
+    score_group=score_majority,
+    example_pass=Example(
+        sample=Sample("6 times 7?", "It is 42."), others=("42", "So 41.")
+    ),
+    example_fail=Example(
+        sample=Sample("6 times 7?", "So 41."), others=("42", "It is 42.")
+    ),
+)
