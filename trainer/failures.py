@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from trainer.errors import ScoresMissing
 from trainer.rewards.workers import ScoringFailed
 from trainer.tokenizers import first_line
 
@@ -29,7 +30,7 @@ class Failure:
 
 
 def explain(error: BaseException) -> str:
-    """The sentence for the user; ValueErrors, Diverged and ScoringFailed are one."""
+    """The sentence for the user; ValueErrors and our own exceptions are one."""
     if isinstance(error, torch.OutOfMemoryError):
         return (
             f"The GPU has no memory left: {first_line(error)} Lower "
@@ -47,7 +48,7 @@ def explain(error: BaseException) -> str:
             f"No space is left on the disk of {place}. Free some and resume from the "
             "last checkpoint."
         )
-    if isinstance(error, ValueError | Diverged | ScoringFailed):
+    if isinstance(error, ValueError | Diverged | ScoresMissing | ScoringFailed):
         return str(error)
     return f"{type(error).__name__}: {first_line(error)}"
 

@@ -11,8 +11,10 @@ from trainer.checkpoint import (
     save_checkpoint,
     saved_ahead,
     saved_controllers,
+    saved_step,
 )
 from trainer.config.run import Stage
+from trainer.errors import ScoresMissing
 from trainer.evaluation import evaluate
 from trainer.events import CheckpointSaved, Evaluated, PhaseStarted
 from trainer.metrics import Stopwatch
@@ -80,7 +82,11 @@ def run_step(training: Training, *, should_stop: Callable[[], bool]) -> bool:
     state, step = training.stage, training.done_steps + 1
     config = state.config
     watch, training.journal.step = Stopwatch(), step
-    outcome = train_step(training, step=step, watch=watch)
+    try:
+        outcome = train_step(training, step=step, watch=watch)
+    except ScoresMissing:
+        keep(training)
+        raise
     training.tell_of_rows()
     has_diverged = training.setbacks.count(
         outcome.updates, limit=config.optim.max_nonfinite
@@ -174,6 +180,17 @@ def write_checkpoint(training: Training, *, step: int) -> None:
             epoch=training.epoch,
         )
     say(f"saved {saved.name}")
+
+
+def keep(training: Training) -> None:
+    """Save the run as it is between two steps, unless that is saved already.
+
+    What was sampled ahead is not: where scores failed it is to be scored anew.
+    """
+    training.ahead.drop()
+    newest, step = training.newest_checkpoint, training.done_steps
+    if step > 0 and (newest is None or saved_step(newest) != step):
+        write_checkpoint(training, step=step)
 
 
 def say(text: str) -> None:

@@ -11,6 +11,7 @@ from trainer.batch import MicroBatch, batch_of
 from trainer.config import LossConfig
 from trainer.credit import credit_groups
 from trainer.distributed import World
+from trainer.errors import check_scores
 from trainer.gathering import Gathered, gather
 from trainer.groups import reward_matrix
 from trainer.kl import kl_estimate
@@ -78,8 +79,17 @@ def sample_batch(
 def train_on(
     training: Training, batch: SampledBatch, *, watch: Stopwatch
 ) -> StepOutcome:
-    """Credit a batch's completions and update the policy."""
+    """Credit a batch's completions and update the policy.
+
+    Raises:
+        ScoresMissing: too many of its scores failed; nothing has changed yet.
+    """
     stage, config, gathered = training.stage, training.stage.config, batch.gathered
+    check_scores(
+        [*gathered.groups, *gathered.dropped],
+        limit=config.reward.max_error_share,
+        step=batch.step,
+    )
     age = stage.num_updates - batch.num_updates
     minibatches = cut_batch(training, gathered)
     with watch.phase("logprobs"):

@@ -37,7 +37,7 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "reward": (
         ("Overlong completions", ("overlong_buffer_tokens", "overlong_penalty")),
         ("Reasoning steps", ("step_pattern",)),
-        ("Where it is computed", ("num_workers",)),
+        ("Where it is computed", ("num_workers", "max_error_share")),
     ),
     "advantage": (
         (

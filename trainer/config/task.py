@@ -295,4 +295,15 @@ class RewardConfig(Part):
         json_schema_extra=unit("processes"),
     )
 
+    max_error_share: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        title="Errors allowed",
+        description="When more than this share of a step's scores fail, such as by a "
+        "grader that cannot be reached, the step is not trained on and the run ends "
+        "with a checkpoint. Rows that a rule has nothing to judge by do not count.",
+        json_schema_extra=unit("share"),
+    )
+
     _pattern_compiles = field_validator("step_pattern")(refuse_bad_pattern)
