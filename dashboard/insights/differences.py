@@ -61,6 +61,8 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
     yield "recipe", str(run.recipe_version)
     config = _whole_config(run.config)
     recipe = config.get("reward", {}).pop("recipe", {})
+    for key, value in _flatten({k: v for k, v in recipe.items() if k != "rules"}):
+        yield f"recipe.{key}", value
     for rule in recipe.get("rules", []):
         yield from _rule_settings(rule)
     yield from _flatten(config)
@@ -79,6 +81,9 @@ def _rule_settings(rule: dict[str, Any]) -> Iterator[tuple[str, str]]:
     prefix = f"rules.{rule['name']}"
     yield f"{prefix}.kind", write_setting(rule.get("kind"))
     yield f"{prefix}.weight", write_setting(rule.get("weight", 1.0))
+    for name in ("schedule", "clip", "only_if"):
+        for key, value in _flatten({name: rule[name]} if name in rule else {}):
+            yield f"{prefix}.{key}", value
     for key, value in _flatten(rule.get("params") or {}):
         yield f"{prefix}.{key}", value
 

@@ -10,6 +10,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from dashboard.rewards.examples import ShownExample, shown_examples
+from dashboard.rewards.formulas import (
+    FormulaError,
+    read_formula,
+    read_schedule,
+    write_formula,
+    write_schedule,
+)
 from dashboard.rewards.json_text import read_json
 from dashboard.rewards.params import (
     ParamField,
@@ -21,6 +28,17 @@ from dashboard.rewards.params import (
 from trainer.rewards.rule import Rule
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import MAX_RULES, Recipe, RuleSpec
+from trainer.rewards.terms import Clip
+
+CLIP_FIELDS = ("clip_low", "clip_high")
+TERM_FIELDS = (
+    "gate_rule",
+    "gate_at_least",
+    "gate_otherwise",
+    "schedule",
+    *CLIP_FIELDS,
+)
+TERM_PLACES = ("name", "weight", "only_if", "clip", "schedule")
 
 
 @dataclass(slots=True)
@@ -42,7 +60,8 @@ class RuleDraft:
     name: str
     weight: str
     texts: dict[str, str]
-    # By parameter name; "name" and "weight" are reserved, "" is the whole rule.
+    term: dict[str, str] = field(default_factory=dict)  # by the names of TERM_FIELDS
+    # By parameter name; those of TERM_PLACES are reserved, "" is the whole rule.
     errors: dict[str, list[str]] = field(default_factory=dict)
     spec: RuleSpec | None = None
     prefix: str = ""  # of its fields' names; the recipe gives it
@@ -54,8 +73,7 @@ class RuleDraft:
     @classmethod
     def of(cls, spec: RuleSpec) -> RuleDraft:
         texts = as_texts(spec.kind, spec.params)
-        # Not :g, which would round the weight.
-        return cls(spec.kind, spec.name, str(spec.weight).removesuffix(".0"), texts)
+        return cls(spec.kind, spec.name, _plain(spec.weight), texts, _term_texts(spec))
 
     @property
     def rule(self) -> Rule[Any]:
@@ -90,23 +108,61 @@ class RuleDraft:
         return self.errors.get("weight", [])
 
     @property
+    def is_composed(self) -> bool:
+        """Whether it has more than a weight, or something of that is wrong."""
+        return any(self.term.values()) or bool(
+            self.gate_errors or self.clip_errors or self.schedule_errors
+        )
+
+    @property
+    def gate_errors(self) -> list[str]:
+        return self.errors.get("only_if", [])
+
+    @property
+    def clip_errors(self) -> list[str]:
+        return self.errors.get("clip", [])
+
+    @property
+    def schedule_errors(self) -> list[str]:
+        return self.errors.get("schedule", [])
+
+    @property
     def rule_errors(self) -> list[str]:
         return self.errors.get("", [])
 
     def validate(self) -> None:
         """Fill `spec`, or `errors` under the field that each belongs to."""
         params = self._params()
+        term = self._term()
         try:
             self.spec = RuleSpec.model_validate(
                 {
                     "name": self.name,
                     "kind": self.kind,
                     "weight": self.weight.strip(),
+                    **term,
                     "params": params,
                 }
             )
         except ValidationError as error:
-            self._add(error, known=("name", "weight"))
+            self._add(error, known=TERM_PLACES)
+
+    def _term(self) -> dict[str, Any]:
+        """What it has beside its weight, of the texts that are there."""
+        given = {name: text.strip() for name, text in self.term.items()}
+        tree: dict[str, Any] = {"clip": _clip_tree(given)}
+        if given.get("gate_rule"):
+            tree["only_if"] = {
+                "rule": given["gate_rule"],
+                "at_least": given.get("gate_at_least") or "1",
+                "otherwise": given.get("gate_otherwise") or "zero",
+            }
+        if given.get("schedule"):
+            try:
+                tree["schedule"] = read_schedule(given["schedule"])
+            except FormulaError as error:
+                self._refuse("schedule", str(error))
+        return tree
 
     def _params(self) -> dict[str, Any]:
         values = {}
@@ -142,14 +198,23 @@ class RuleDraft:
 class RecipeDraft:
     rules: list[RuleDraft]
     errors: list[str] = field(default_factory=list)
+    combine: str = "sum"
+    clip: dict[str, str] = field(default_factory=dict)  # clip_low and clip_high
     recipe: Recipe | None = None
+    formula_text: str = ""
+    typed_formula: str | None = None  # what could not be read
+    formula_errors: list[str] = field(default_factory=list)
     json_text: str = ""
     typed_json: str | None = None  # what could not be read
     json_errors: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, recipe: Recipe) -> RecipeDraft:
-        return cls([RuleDraft.of(spec) for spec in recipe.rules])
+        return cls(
+            [RuleDraft.of(spec) for spec in recipe.rules],
+            combine=recipe.combine,
+            clip=_clip_texts(recipe.clip),
+        )
 
     @classmethod
     def posted(cls, data: Mapping[str, str]) -> RecipeDraft:
@@ -159,27 +224,60 @@ class RecipeDraft:
             kind = data.get(f"{prefix}kind")
             if kind in RULES:
                 rules.append(_posted_rule(data, prefix, kind))
-        return cls(rules)
+        clip = {name: data.get(name, "") for name in CLIP_FIELDS}
+        return cls(rules, combine=data.get("combine", "sum"), clip=clip)
 
     def validate(self) -> Recipe | None:
         for number, rule in enumerate(self.rules):
             rule.prefix = f"rules-{number}"
             rule.validate()
-        specs = [rule.spec for rule in self.rules if rule.spec and not rule.errors]
-        if len(specs) == len(self.rules):
-            self._join(specs)
+        if len(self.specs) == len(self.rules):
+            self._join(self.specs)
         self.json_text = write_json(self.recipe) if self.recipe else ""
+        self.formula_text = write_formula(self.recipe) if self.recipe else ""
+        if self.typed_formula is not None:
+            self.formula_text = self.typed_formula
         if self.typed_json is not None:
             self.json_text = self.typed_json
         return self.recipe
 
     def _join(self, specs: list[RuleSpec]) -> None:
         try:
-            self.recipe = Recipe(rules=tuple(specs))
+            self.recipe = Recipe.model_validate(
+                {
+                    "rules": specs,
+                    "combine": self.combine,
+                    "clip": _clip_tree(self.clip),
+                }
+            )
         except ValidationError as error:
             self.errors += [
                 describe(problem) for problem in error.errors(include_url=False)
             ]
+
+    @property
+    def specs(self) -> list[RuleSpec]:
+        """Of the rules that are right, once they are validated."""
+        return [rule.spec for rule in self.rules if rule.spec and not rule.errors]
+
+    def compose(self, text: str, specs: list[RuleSpec]) -> RecipeDraft:
+        """The draft that a formula makes of rules, or this one with what is wrong."""
+        try:
+            recipe = Recipe.model_validate(read_formula(text, specs))
+        except ValidationError as error:
+            self.formula_errors = [
+                describe(problem) for problem in error.errors(include_url=False)
+            ]
+        except FormulaError as error:
+            self.formula_errors = [str(error)]
+        else:
+            return RecipeDraft.of(recipe)
+        self.typed_formula = text
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        return [rule.name for rule in self.rules]
 
     @property
     def is_full(self) -> bool:
@@ -207,7 +305,44 @@ def _posted_rule(data: Mapping[str, str], prefix: str, kind: str) -> RuleDraft:
         for item in param_fields(kind)
     }
     name, weight = data.get(f"{prefix}name", ""), data.get(f"{prefix}weight", "")
-    return RuleDraft(kind, name.strip(), weight, texts)
+    term = {field: data.get(f"{prefix}{field}", "") for field in TERM_FIELDS}
+    return RuleDraft(kind, name.strip(), weight, texts, term)
+
+
+def _term_texts(spec: RuleSpec) -> dict[str, str]:
+    texts = _clip_texts(spec.clip)
+    if spec.schedule is not None:
+        texts["schedule"] = write_schedule(spec.schedule)
+    if spec.only_if is not None:
+        texts["gate_rule"] = spec.only_if.rule
+        texts["gate_at_least"] = _plain(spec.only_if.at_least)
+        if spec.may_not_apply:
+            texts["gate_otherwise"] = spec.only_if.otherwise
+    return texts
+
+
+def _clip_texts(clip: Clip | None) -> dict[str, str]:
+    ends = (clip.low, clip.high) if clip else (None, None)
+    return {
+        name: _plain(end)
+        for name, end in zip(CLIP_FIELDS, ends, strict=True)
+        if end is not None
+    }
+
+
+def _clip_tree(texts: Mapping[str, str]) -> dict[str, str] | None:
+    """A clip of the ends that are given; None without any."""
+    ends = {
+        name.removeprefix("clip_"): texts[name].strip()
+        for name in CLIP_FIELDS
+        if texts.get(name, "").strip()
+    }
+    return ends or None
+
+
+def _plain(number: float) -> str:
+    # Not :g, which would round it.
+    return str(number).removesuffix(".0")
 
 
 def _free_name(kind: str, taken: set[str]) -> str:

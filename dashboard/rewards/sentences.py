@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dashboard.rewards.formulas import write_clip, write_weight
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe, RuleSpec
 
@@ -28,6 +29,11 @@ PHRASES = {
     "script": "is written in {scripts}",
     "xml_well_formed": "is well-formed XML",
 }
+LISTS = {
+    "product": "the product of",
+    "minimum": "the smallest of",
+    "normalize_then_sum": "the sum, each normalised within its group, of",
+}
 MATCH_VERBS = {
     "contains": "contains",
     "whole": "is",
@@ -43,12 +49,32 @@ def recipe_sentence(recipe: Recipe) -> str:
     """
     >>> "1 × answer is numerically right + 0.2 × uses think and answer tags"
     """
-    terms = [(rule.weight, _phrase(rule)) for rule in recipe.rules]
-    text = " ".join(
-        f"{'−' if weight < 0 else '+'} {abs(weight):g} × {phrase}"
-        for weight, phrase in terms
-    )
+    text = " ".join(f"{_sign(rule)} {_term(rule)}" for rule in recipe.rules)
+    if recipe.combine in LISTS:
+        terms = [_term(rule, is_listed=True) for rule in recipe.rules]
+        text = f"{LISTS[recipe.combine]} {'; '.join(terms)}"
+    if recipe.clip is not None:
+        text += f", clipped to {write_clip(recipe.clip)}"
     return text.removeprefix("+ ")
+
+
+def _sign(rule: RuleSpec) -> str:
+    return "−" if rule.weight < 0 and rule.schedule is None else "+"
+
+
+def _term(rule: RuleSpec, *, is_listed: bool = False) -> str:
+    """A rule with its weight; where terms are listed, signs stand in front of it."""
+    weight = f"{rule.weight if is_listed else abs(rule.weight):g}".replace("-", "−")
+    if rule.schedule is not None:
+        weight = write_weight(rule.weight, rule.schedule)
+    text = f"{weight} × {_phrase(rule)}"
+    if rule.clip is not None:
+        text += f" (clipped to {write_clip(rule.clip)})"
+    gate = rule.only_if
+    if gate is not None:
+        text += f", only if {gate.rule} ≥ {gate.at_least:g}"
+        text += " (left out otherwise)" if rule.may_not_apply else ""
+    return text
 
 
 def _phrase(spec: RuleSpec) -> str:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dashboard.samples.models import Completion, Group
 from dashboard.samples.strips import Balance, draw_balance
+from trainer.rewards.composition import parts_of
+from trainer.rewards.spec import Recipe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RulePart:
-    """A rule's share of one reward: part = score × weight."""
+    """A rule's share of one reward: part = the score that counts × weight.
+
+    That is the rule's own score once it is clipped and gated; None: it is left out.
+    """
 
     name: str
     score: float | None
+    counted: float | None
     weight: float | None
     part: float | None
     bar: Balance | None
@@ -35,53 +41,70 @@ class Standing:
 
 
 def rank_completions(
-    group: Group, completions: Sequence[Completion], weights: dict[str, float]
+    group: Group,
+    completions: Sequence[Completion],
+    weights: dict[str, float],
+    recipe: Recipe | None = None,
 ) -> list[Standing]:
+    """Each beside the others, by the weights of its step; `recipe` says what counts."""
     texts = Counter(c.text for c in completions)
     rewards = [c.reward for c in completions if c.reward is not None]
     best, worst = max(rewards, default=0.0), min(rewards, default=0.0)
     differ = best > worst
     largest_advantage = max((abs(c.advantage) for c in completions), default=0.0)
-    largest_part = _largest_part(group, completions, weights)
+    split = [_split(group, c, weights, recipe) for c in completions]
+    largest_part = max(
+        (abs(p.part) for parts in split for p in parts if p.part is not None),
+        default=0.0,
+    )
+    # What the parts of a product or a minimum leave over means nothing.
+    is_sum = recipe is None or recipe.combine in ("sum", "normalize_then_sum")
     return [
         Standing(
             completion=c,
-            parts=(parts := _split(group, c, weights, largest_part)),
-            other=_unexplained(c, parts),
+            parts=[_with_bar(part, largest_part) for part in parts],
+            other=_unexplained(c, parts) if is_sum else None,
             advantage_bar=draw_balance(c.advantage, largest=largest_advantage),
             num_alike=texts[c.text],
             is_best=differ and c.reward == best,
             is_worst=differ and c.reward == worst,
         )
-        for c in completions
+        for c, parts in zip(completions, split, strict=True)
     ]
-
-
-def _largest_part(
-    group: Group, completions: Sequence[Completion], weights: dict[str, float]
-) -> float:
-    parts = [
-        abs(score * weights.get(name, 0.0))
-        for c in completions
-        for name, score in zip(group.rule_names, c.rule_scores, strict=False)
-        if score is not None
-    ]
-    return max(parts, default=0.0)
 
 
 def _split(
-    group: Group, completion: Completion, weights: dict[str, float], largest: float
+    group: Group,
+    completion: Completion,
+    weights: dict[str, float],
+    recipe: Recipe | None,
 ) -> list[RulePart]:
-    pairs = zip(group.rule_names, completion.rule_scores, strict=False)
-    return [_part(name, score, weights.get(name), largest) for name, score in pairs]
+    scores = dict(zip(group.rule_names, completion.rule_scores, strict=False))
+    parts = parts_of(recipe, scores, step=group.step) if recipe else {}
+    return [
+        _part(
+            name,
+            score,
+            parts[name].score if name in parts else score,
+            weights.get(name),
+        )
+        for name, score in scores.items()
+    ]
 
 
 def _part(
-    name: str, score: float | None, weight: float | None, largest: float
+    name: str, score: float | None, counted: float | None, weight: float | None
 ) -> RulePart:
-    part = None if score is None or weight is None else score * weight
-    bar = None if part is None else draw_balance(part, largest=largest)
-    return RulePart(name=name, score=score, weight=weight, part=part, bar=bar)
+    part = None if counted is None or weight is None else counted * weight
+    return RulePart(
+        name=name, score=score, counted=counted, weight=weight, part=part, bar=None
+    )
+
+
+def _with_bar(part: RulePart, largest: float) -> RulePart:
+    if part.part is None:
+        return part
+    return replace(part, bar=draw_balance(part.part, largest=largest))
 
 
 def _unexplained(completion: Completion, parts: list[RulePart]) -> float | None:

@@ -21,14 +21,23 @@ def recipe_spec(run: Run, step: int) -> dict[str, Any]:
     return spec
 
 
+def step_recipe(run: Run, step: int) -> Recipe | None:
+    """None when a rule is no longer known."""
+    try:
+        return Recipe.model_validate(recipe_spec(run, step))
+    except ValueError:
+        return None
+
+
 def rule_weights(run: Run, step: int) -> dict[str, float]:
+    recipe = step_recipe(run, step)
+    if recipe is not None:
+        return PENALTIES | {r.name: r.weight_at(step) for r in recipe.rules}
     rules = recipe_spec(run, step)["rules"]
     return PENALTIES | {r["name"]: float(r.get("weight", 1.0)) for r in rules}
 
 
 def reward_bounds(run: Run, step: int) -> tuple[float, ...]:
     """Lowest and highest reward; empty when a rule is no longer known to say."""
-    try:
-        return recipe_bounds(Recipe.model_validate(recipe_spec(run, step)))
-    except ValueError:
-        return ()
+    recipe = step_recipe(run, step)
+    return () if recipe is None else recipe_bounds(recipe, step=step)

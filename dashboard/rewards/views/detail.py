@@ -6,6 +6,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
 from dashboard.rewards.drafts import RecipeDraft, write_json
+from dashboard.rewards.formulas import write_formula
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.queries import get_recipe, versions_with_use
 from dashboard.rewards.sentences import recipe_sentence
@@ -29,6 +30,7 @@ def reward(request: HttpRequest, team: str, recipe_id: int) -> HttpResponse:
         "version": version,
         "rules": RecipeDraft.of(spec).rules,
         "sentence": recipe_sentence(spec),
+        "formula": write_formula(spec),
         "bounds": recipe_bounds(spec),
         "json_text": write_json(spec),
     }

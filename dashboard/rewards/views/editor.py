@@ -26,6 +26,13 @@ from dashboard.rewards.views.workbench import workbench_context
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe, recipe_bounds
 
+COMBINATIONS = {
+    "sum": "Their sum",
+    "product": "Their product",
+    "minimum": "The smallest of them",
+    "normalize_then_sum": "Their sum, each normalised within its group (GDPO)",
+}
+
 
 @require_http_methods(["GET", "POST"])
 def reward_new(request: HttpRequest, team: str) -> HttpResponse:
@@ -88,6 +95,10 @@ def apply_action(
         draft.remove(number)
     elif action in ("up", "down"):
         draft.move(number, -1 if action == "up" else 1)
+    elif action == "read_formula":
+        known = RecipeDraft.posted(request.POST)
+        known.validate()
+        return draft.compose(request.POST.get("formula", ""), known.specs)
     elif action == "read_json":
         return _from_json(draft, request.POST.get("json", ""))
     return draft
@@ -159,6 +170,7 @@ def derived_context(draft: RecipeDraft) -> dict[str, Any]:
     recipe = draft.recipe
     return {
         "draft": draft,
+        "combinations": COMBINATIONS,
         "sentence": recipe_sentence(recipe) if recipe else "",
         "bounds": recipe_bounds(recipe) if recipe else None,
     }

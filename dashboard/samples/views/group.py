@@ -8,7 +8,7 @@ from dashboard.accounts.access import get_team
 from dashboard.runs.queries import get_run
 from dashboard.samples.breakdown import rank_completions, sort_standings
 from dashboard.samples.forms import GroupViewForm
-from dashboard.samples.recipes import rule_weights
+from dashboard.samples.recipes import rule_weights, step_recipe
 from dashboard.samples.visits import get_group, neighbours_in_step, read_visits
 
 
@@ -21,7 +21,9 @@ def group(
     found = get_group(run, step, prompt)
     form = GroupViewForm.read(request.GET)
     completions = list(found.completions.order_by("position"))
-    standings = rank_completions(found, completions, rule_weights(run, step))
+    recipe = step_recipe(run, step)
+    weights = rule_weights(run, step)
+    standings = rank_completions(found, completions, weights, recipe)
     before, after = neighbours_in_step(found)
     context = {
         "team": team_,
@@ -30,6 +32,7 @@ def group(
         "group": found,
         "form": form,
         "sort": form.value("sort"),
+        "recipe": recipe,
         "standings": sort_standings(standings, form.value("sort")),
         "num_truncated": sum(c.end_reason == "length" for c in completions),
         "num_distinct": len({c.text for c in completions}),

@@ -228,6 +228,120 @@ def test_a_recipe_survives_fields_and_json(kind: str):
     assert read_recipe(write_json(recipe)) == recipe
 
 
+COMPOSED = {
+    "gate_rule": "length",
+    "gate_at_least": "0.5",
+    "gate_otherwise": "not_applicable",
+    "clip_low": "-0.5",
+    "clip_high": "1",
+    "schedule": "to 0.25 at step 50",
+}
+
+
+def test_gates_clips_and_schedules_are_fields(alice_client: Client):
+    data = fields(("length", {}), ("regex", COMPOSED | {"params-pattern": "a"}))
+
+    alice_client.post(
+        NEW,
+        data | {"combine": "minimum", "clip_high": "2", "action": "save", "name": "x"},
+    )
+
+    spec = RecipeVersion.objects.get().spec
+    assert spec["rules"][1]["only_if"] == {
+        "rule": "length",
+        "at_least": 0.5,
+        "otherwise": "not_applicable",
+    }
+    assert spec["rules"][1]["clip"] == {"low": -0.5, "high": 1.0}
+    assert spec["rules"][1]["schedule"]["points"] == [{"step": 50, "weight": 0.25}]
+    assert (spec["combine"], spec["clip"]) == ("minimum", {"high": 2.0})
+    assert set(spec["rules"][0]) == {"name", "kind", "weight", "params"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"gate_rule": "length", "gate_at_least": "x"}, "got &#x27;x&#x27;"),
+        ({"gate_rule": "other"}, "no other rule of the recipe"),
+        ({"gate_rule": "No"}, "Must match"),
+        ({"clip_low": "2", "clip_high": "1"}, "got 2 to 1"),
+        ({"clip_low": "much"}, "got &#x27;much&#x27;"),
+        ({"schedule": "to 1 at stop 3"}, "Character 9, at &quot;stop 3&quot;"),
+        ({"schedule": "to 1 at step 1"}, "greater than or equal to 2"),
+    ],
+)
+def test_a_wrong_term_is_answered(alice_client: Client, changes, said: str):
+    data = fields(("length", {}), ("tag_count", changes), action="save", name="x")
+
+    answer = alice_client.post(NEW, data)
+
+    assert answer.status_code == 422
+    assert answer.content.decode().count(said) == 1
+    assert RewardRecipe.objects.count() == 0
+
+
+def test_the_formula_follows_the_fields(alice_client: Client):
+    data = fields(("length", {}), ("tag_count", {"gate_rule": "length"}))
+
+    page = alice_client.post("/alpha/rewards/check", data).content.decode()
+
+    assert "1·length + 1·tag_count if length ≥ 1</textarea>" in page
+    assert "1 × tag count, only if length ≥ 1" in page
+    assert "&quot;only_if&quot;" in page
+
+
+def test_fields_and_json_follow_the_formula(alice_client: Client):
+    formula = "product(2·tag_count clipped to [0, 0.5], 1·length)"
+    data = fields(("length", {"params-maximum": "7"}), ("tag_count", {}))
+
+    answer = alice_client.post(
+        NEW, data | {"action": "read_formula", "formula": formula}
+    )
+
+    draft = answer.context["draft"]
+    assert [rule.name for rule in draft.rules] == ["tag_count", "length"]
+    assert draft.rules[0].weight == "2"
+    assert draft.rules[0].term["clip_high"] == "0.5"
+    assert draft.rules[1].texts["maximum"] == "7"
+    assert draft.formula_text == formula
+    assert json.loads(draft.json_text)["combine"] == "product"
+
+
+@pytest.mark.parametrize(
+    ("formula", "said"),
+    [
+        ("1·length + 1·size", "Character 14, at"),
+        ("1·length + 0·tag_count if length ≥ 2", "its highest score is 1"),
+        ("0·length", "other than 0"),
+    ],
+)
+def test_a_wrong_formula_stays_with_what_is_wrong(
+    alice_client: Client, formula: str, said: str
+):
+    data = fields(("length", {"weight": "3"}), ("tag_count", {}))
+
+    answer = alice_client.post(
+        NEW, data | {"action": "read_formula", "formula": formula}
+    )
+
+    draft = answer.context["draft"]
+    assert said in draft.formula_errors[0]
+    assert draft.formula_text == formula
+    assert draft.rules[0].weight == "3"
+
+
+def test_a_composed_recipe_is_edited_as_it_is(alice_client: Client, team: Team):
+    data = fields(("length", {}), ("tag_count", COMPOSED), action="save", name="x")
+    alice_client.post(NEW, data)
+    version = RecipeVersion.objects.get()
+
+    page = alice_client.get(f"/alpha/rewards/{version.recipe_id}/edit")
+
+    assert page.context["draft"].recipe.model_dump(mode="json") == version.spec
+    shown = alice_client.get(f"/alpha/rewards/{version.recipe_id}/").content.decode()
+    assert page.context["draft"].formula_text in shown
+
+
 def test_phrases_are_written_line_by_line(alice_client: Client):
     typed = {"params-phrases": " sorry\r\n\r\nthank you"}
     data = fields(("contains", typed), action="save", name="x")
@@ -295,11 +409,21 @@ def test_saving_without_a_change_says_so(alice_client: Client):
 @given(
     changes=st.dictionaries(
         st.sampled_from(
-            ["kind", "name", "weight", "params-pattern", "params-match", "params-x"]
+            [
+                "kind",
+                "name",
+                "weight",
+                "params-pattern",
+                "params-match",
+                "params-x",
+                *COMPOSED,
+            ]
         ),
         st.text(max_size=30),
     ),
-    action=st.sampled_from(["save", "add", "up:0", "remove:0", "read_json", "try"])
+    action=st.sampled_from(
+        ["save", "add", "up:0", "remove:0", "read_json", "read_formula", "try"]
+    )
     | st.text(max_size=12),
     name=st.text(max_size=20),
     text=st.text(max_size=40),
@@ -307,6 +431,6 @@ def test_saving_without_a_change_says_so(alice_client: Client):
 def test_whatever_is_posted_is_answered(
     alice_client: Client, changes: dict[str, str], action: str, name: str, text: str
 ):
-    data = fields(("regex", changes), action=action, name=name, json=text)
+    data = fields(("regex", changes), action=action, name=name, json=text, formula=text)
 
     assert alice_client.post(NEW, data).status_code in (200, 302, 422)

@@ -66,3 +66,33 @@ def test_every_rule_can_be_said(kind: str):
     params = RULES[kind].example_pass.params
 
     assert sentence((kind, 1, dict(params))).startswith("1 × ")
+
+
+def test_gates_clips_and_schedules_are_said():
+    rules = [
+        {"name": "shape", "kind": "format_tags", "weight": -0.5},
+        {
+            "name": "right",
+            "kind": "exact_answer",
+            "clip": {"high": 0.5},
+            "only_if": {
+                "rule": "shape",
+                "at_least": 1,
+                "otherwise": "not_applicable",
+            },
+            "schedule": {"points": [{"step": 9, "weight": 2}]},
+        },
+    ]
+    shape = "0.5 × uses think and answer tags"
+    right = (
+        "(1 to 2 at step 9) × answer is exactly right (clipped to [−∞, 0.5]), only if "
+        "shape ≥ 1 (left out otherwise)"
+    )
+
+    def said(**others: object) -> str:
+        return recipe_sentence(Recipe.model_validate({"rules": rules, **others}))
+
+    assert said() == f"− {shape} + {right}"
+    assert said(combine="product", clip={"low": 0}) == (
+        f"the product of −{shape}; {right}, clipped to [0, ∞]"
+    )

@@ -12,7 +12,7 @@ from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from dashboard.samples.breakdown import rank_completions
 from dashboard.samples.models import Group
-from dashboard.samples.recipes import rule_weights
+from dashboard.samples.recipes import rule_weights, step_recipe
 from tests.dashboard.samples.factories import make_group, make_run
 
 
@@ -212,3 +212,39 @@ def test_a_phases_own_rules_weigh_its_groups(team: Team) -> None:
     own = rule_weights(make_run(team, "plain"), 1)["answer"]
 
     assert [rule_weights(run, step)["answer"] for step in (1, 4, 5)] == [3.0, 3.0, own]
+
+
+def test_parts_are_those_that_count(alice_client: Client, run: Run) -> None:
+    run.config["reward"]["recipe"] = {
+        "rules": [
+            {"name": "format", "kind": "length", "weight": 0.5},
+            {
+                "name": "answer",
+                "kind": "length",
+                "weight": 2.0,
+                "only_if": {"rule": "format", "at_least": 1.0},
+                "clip": {"high": 0.5},
+                "schedule": {"points": [{"step": 3, "weight": 4.0}]},
+            },
+        ]
+    }
+    run.save()
+    names = ["format", "answer"]
+    group = make_group(run, step=2, rewards=(2.0, 0.25), rule_names=names)
+    first, second = completions = list(group.completions.order_by("position"))
+    first.rule_scores, second.rule_scores = [1.0, 1.0], [0.5, 1.0]
+    for completion in completions:
+        completion.save()
+
+    standings = rank_completions(
+        group, completions, rule_weights(run, 2), step_recipe(run, 2)
+    )
+
+    parts = [[(p.counted, p.weight, p.part) for p in s.parts] for s in standings]
+    assert parts == [
+        [(1.0, 0.5, 0.5), (0.5, 3.0, 1.5)],
+        [(0.5, 0.5, 0.25), (0.0, 3.0, 0.0)],
+    ]
+    page = get(alice_client, group)
+    assert "1 → 0.5 × 3" in page
+    assert "not from rules" not in page
