@@ -170,10 +170,13 @@ def _reward(config: RunConfig) -> str:
 
 
 def _recipe(recipe: Recipe) -> str:
-    return " + ".join(
+    terms = [
         rule.kind if rule.weight == 1 else f"{rule.weight:g} {rule.kind}"
         for rule in recipe.rules
-    )
+    ]
+    if recipe.combine == "sum":
+        return " + ".join(terms)
+    return f"{recipe.combine} of {', '.join(terms)}"
 
 
 POINTS: dict[str, Callable[[RunConfig], str]] = {

@@ -70,11 +70,14 @@ def _recipes(reward: dict[str, Any]) -> list[str]:
     """A rule is a table of its own, which must come behind the part's plain values."""
     lines = []
     for name in ("recipe", "step_recipe"):
+        whole = {k: v for k, v in (reward[name] or {}).items() if k != "rules"}
+        if whole:
+            lines += [f"[reward.{name}]", *_pairs(whole), ""]
         for rule in (reward[name] or {}).get("rules", ()):
             table = f"reward.{name}.rules"
             lines.append(f"[[{table}]]")
-            lines += [f"{key} = {_value(rule[key])}" for key in ("name", "kind")]
-            lines += [f"weight = {_value(rule['weight'])}", "", f"[{table}.params]"]
+            lines += _pairs({key: rule[key] for key in rule if key != "params"})
+            lines += ["", f"[{table}.params]"]
             lines += [
                 f"{key} = {_value(value)}"
                 for key, value in rule["params"].items()
@@ -84,9 +87,15 @@ def _recipes(reward: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _pairs(values: dict[str, Any]) -> list[str]:
+    return [f"{key} = {_value(value)}" for key, value in values.items()]
+
+
 def _value(value: Any) -> str:
     """A plain value; TOML's strings, numbers and lists are JSON's."""
     if isinstance(value, dict):
         pairs = (f"{json.dumps(key)} = {_value(v)}" for key, v in value.items())
         return f"{{ {', '.join(pairs)} }}" if value else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
     return json.dumps(value, ensure_ascii=False)

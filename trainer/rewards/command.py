@@ -6,6 +6,8 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ from pydantic import ValidationError
 from trainer.presets.preset import load_preset
 from trainer.rewards.published import as_published, published_names
 from trainer.rewards.sample import Sample
-from trainer.rewards.scoring import score_completion
-from trainer.rewards.spec import Recipe
+from trainer.rewards.scoring import Score, score_all
+from trainer.rewards.spec import Recipe, judges_groups
 
 _OWN_KEYS = {"prompt", "completion", "answer", "columns"}
 
@@ -38,7 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="JSON lines with prompt, completion, answer and any columns",
+        help="JSON lines with prompt, completion, answer and any columns; lines of one "
+        "prompt that follow one another are its group, for rules that compare",
+    )
+    parser.add_argument(
+        "--step",
+        type=int,
+        default=1,
+        metavar="N",
+        help="step of a run by whose weights to score (default: 1)",
     )
 
 
@@ -46,15 +56,34 @@ def main(options: argparse.Namespace) -> int:
     """One line of JSON for each row; 0 when all were read, 2 on bad input."""
     try:
         recipe = _recipe(options)
-        for number, sample in _samples(options.rows):
-            score = score_completion(recipe, sample)
-            print(json.dumps({"total": score.total, "rules": score.rules}))  # noqa: T201 - the command's output
-            for rule, error in score.errors.items():
-                _complain(f"line {number}, rule {rule}: {error}")
+        for group in _groups(recipe, options.rows):
+            samples = [sample for _, sample in group]
+            scores = score_all(recipe, samples, step=options.step)
+            for (number, _), score in zip(group, scores, strict=True):
+                _tell(number, score)
     except (OSError, ValueError) as error:
         _complain(_text(error))
         return 2
     return 0
+
+
+def _tell(number: int, score: Score) -> None:
+    print(json.dumps({"total": score.total, "rules": score.rules}))  # noqa: T201 - the command's output
+    for rule, error in score.errors.items():
+        _complain(f"line {number}, rule {rule}: {error}")
+
+
+def _groups(recipe: Recipe, path: Path) -> Iterator[list[tuple[int, Sample]]]:
+    """Each row by itself; rows of one prompt that follow one another, where a rule
+    compares them.
+    """
+    compares = any(judges_groups(rule) for rule in recipe.rules)
+    rows = _samples(path)
+    if not compares:
+        yield from ([row] for row in rows)
+        return
+    for _, group in groupby(rows, key=lambda row: replace(row[1], completion="")):
+        yield list(group)
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:

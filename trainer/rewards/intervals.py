@@ -39,8 +39,8 @@ def joined(intervals: Sequence[Interval], combine: str) -> tuple[float, float]:
     if combine == "product":
         low, high = 1.0, 1.0
         for interval in intervals:
-            ends = [a * b for a in (low, high) for b in interval.with_neutral(1.0)]
-            low, high = min(ends), max(ends)
+            corners = [a * b for a in (low, high) for b in interval.with_neutral(1.0)]
+            low, high = min(corners), max(corners)
         return low, high
     if combine == "minimum":
         certain = [each.high for each in intervals if not each.is_optional]

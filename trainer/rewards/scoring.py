@@ -92,7 +92,9 @@ def weigh(recipe: Recipe, score: Score, *, step: int) -> Score:
 
 def joined(scores: Sequence[Score]) -> Score:
     """What several rules said of one completion, each in a score of its own."""
-    rules, errors, not_applicable = {}, {}, []
+    rules: dict[str, float | None] = {}
+    errors: dict[str, str] = {}
+    not_applicable: list[str] = []
     for score in scores:
         rules |= score.rules
         errors |= score.errors

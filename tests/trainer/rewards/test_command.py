@@ -85,3 +85,29 @@ def test_a_bad_recipe_is_answered_with_its_fault(score, tmp_path):
 
     assert result.returncode == 2
     assert result.stderr == "A recipe needs at least one rule; got none. Add a rule.\n"
+
+
+def test_rows_of_one_prompt_are_compared(score, tmp_path):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text('{"rules": [{"name": "most", "kind": "majority"}]}')
+    rows = "".join(
+        json.dumps({"prompt": prompt, "completion": completion}) + "\n"
+        for prompt, completion in [("a", "4"), ("a", "5"), ("a", "so 4"), ("b", "5")]
+    )
+
+    result = score(rows, "--recipe", str(recipe))
+
+    totals = [json.loads(line)["total"] for line in result.stdout.splitlines()]
+    assert totals == [1.0, 0.0, 1.0, None]
+    assert "line 4, rule most: There is one completion" in result.stderr
+
+
+def test_the_weights_are_those_of_a_step(score, tmp_path):
+    schedule = {"points": [{"step": 3, "weight": 2}]}
+    rule = {"name": "short", "kind": "length", "schedule": schedule}
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(json.dumps({"rules": [rule]}))
+
+    result = score('{"completion": "a"}', "--recipe", str(recipe), "--step", "2")
+
+    assert json.loads(result.stdout)["total"] == 1.5
