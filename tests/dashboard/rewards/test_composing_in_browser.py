@@ -1,0 +1,51 @@
+"""Gates, clips and schedules composed in a real browser: fields, formula and JSON."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team, User
+from dashboard.rewards.models import RecipeVersion
+from tests.dashboard.datasets.test_in_browser import look
+
+pytestmark = pytest.mark.browser
+
+FORMULA = (
+    "product(1·numeric_answer if format_tags ≥ 1, "
+    "(0.2 to 0 at step 50)·format_tags clipped to [0, 0.5]), clipped to [0, 1]"
+)
+
+
+def test_fields_formula_and_json_stay_in_step(team: Team, alice: User, page: Page):
+    page.goto("/alpha/rewards/new")
+    page.get_by_label("Name", exact=True).first.fill("Sums")
+    formula = page.get_by_label("The recipe as a formula")
+    expect(formula).to_have_value("1·numeric_answer + 0.2·format_tags")
+
+    page.get_by_text("How it counts").first.click()
+    page.locator("#rules-0-gate_rule").fill("format_tags")
+    page.locator("#rules-0-gate_rule").blur()
+    expect(formula).to_have_value(
+        "1·numeric_answer if format_tags ≥ 1 + 0.2·format_tags"
+    )
+    expect(page.locator("#recipe-json")).to_have_value(re.compile('"only_if"'))
+
+    formula.fill(FORMULA.replace("format_tags ≥ 1", "fromat_tags ≥ 1"))
+    page.get_by_role("button", name="Compose by this formula").click()
+    wrong = page.locator("#recipe-formula_error")
+    expect(wrong).to_contain_text('Character 29, at "fromat_tags')
+    formula.fill(FORMULA)
+    page.get_by_role("button", name="Compose by this formula").click()
+    expect(page.locator("#combine")).to_have_value("product")
+    expect(page.locator("#rules-1-schedule")).to_have_value("to 0 at step 50")
+    expect(page.locator("#clip_high")).to_have_value("1")
+    assert look(page) == []
+
+    page.get_by_role("button", name="Save", exact=True).last.click()
+    expect(page.get_by_text("Saved as version 1.")).to_be_visible()
+    assert RecipeVersion.objects.get().spec["combine"] == "product"
+    expect(page.get_by_text(FORMULA)).to_be_visible()
+    assert look(page) == []
