@@ -256,7 +256,7 @@ class RolloutConfig(Part):
 class RewardConfig(Part):
     """The recipe that scores a completion."""
 
-    recipe: Recipe = Field(description="Weighted rules; their sum is the reward.")
+    recipe: Recipe = Field(description="Rules, and how their scores become the reward.")
     overlong_buffer_tokens: int = Field(
         0,
         ge=0,
@@ -291,7 +291,7 @@ class RewardConfig(Part):
         title="Scoring processes",
         description="Processes that score completions while others are sampled; 0: the "
         "trainer itself does, afterwards. Empty: it does, but slow rules (math_verify, "
-        "reasoning_gym, cosine_length) have one for each core to spare, up to 8.",
+        "reasoning_gym, and rules that ask whether an answer is right) have one for each core to spare, up to 8.",
         json_schema_extra=unit("processes"),
     )
 
