@@ -15,6 +15,7 @@ PHRASES = {
     "exact_answer": "answer is exactly right",
     "format_tags": "uses {tags}",
     "json_schema": "is JSON of the schema",
+    "language": "is written in {language}",
     "length_rank": "is right and shorter than the others",
     "length": "is {minimum:,} to {maximum:,} {unit} long",
     "majority": "agrees with the majority",

@@ -291,7 +291,8 @@ class RewardConfig(Part):
         title="Scoring processes",
         description="Processes that score completions while others are sampled; 0: the "
         "trainer itself does, afterwards. Empty: it does, but slow rules (math_verify, "
-        "reasoning_gym, and rules that ask whether an answer is right) have one for each core to spare, up to 8.",
+        "reasoning_gym, and rules that ask whether an answer is right) have one for "
+        "each core to spare, up to 8.",
         json_schema_extra=unit("processes"),
     )
 

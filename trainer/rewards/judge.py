@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 
 from trainer.rewards.child import Child, NoReply
 
-Library = Literal["math_verify", "reasoning_gym"]
+Library = Literal["math_verify", "py3langid", "reasoning_gym"]
 # Importing reasoning-gym takes 3 s on an idle core, and several times that on a
 # machine that is busy starting everything else.
 START_SECONDS = 120.0

@@ -21,12 +21,13 @@ def main(library: str) -> int:
     replies = take_over_stdout()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE_BYTES, _MAX_FILE_BYTES))
     try:
         grade = _load(library)
     except ImportError as error:
         send(replies, {"problem": f"The package {library} cannot be used: {error}."})
         return 1
+    # Not sooner: py3langid unpacks its model into a file that nobody else sees.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_FILE_BYTES, _MAX_FILE_BYTES))
     send(replies, {"problem": None})
     for request in questions():
         # The default action of the alarm ends the process, whatever it is doing,
@@ -47,6 +48,12 @@ def _load(library: str) -> Grade:
         )
 
         return grade_math
+    if library == "py3langid":
+        from trainer.rewards.language_grading import (  # noqa: PLC0415 - see above
+            grade_language,
+        )
+
+        return grade_language
     from trainer.rewards.puzzle_grading import (  # noqa: PLC0415 - see above
         grade_puzzle,
     )

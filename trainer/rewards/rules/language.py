@@ -1,0 +1,133 @@
+"""Is the completion written in the wanted language?"""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import Field, field_validator
+
+from trainer.rewards.extraction import last_block
+from trainer.rewards.judge import JudgeFailed, ask
+from trainer.rewards.rule import Example, Params, Rule
+from trainer.rewards.sample import Sample, Unscorable
+
+# Those that py3langid's model knows; a test compares them with the installed one.
+LANGUAGES = frozenset(
+    """
+    ace af am an ar ary arz as az ba bcl be bg bn br bs ca crh cs cy da de dz el
+    en eo es et eu ext fa fi fo fr fuv fy ga gcf gcr gd gl gom grc gu gug guw ha
+    hbo he hi hr ht hu hy id ig is it ja jv ka kab kik kk km kn ko ku ky la lb
+    lg lij ln lo lt ltg lv mg mk ml mn mr ms mt my ne nl nn no nso oc om or pa
+    pcm pl ps pt qu ro ru rw sa sdh se si sk sl sn so sq sr st sv sw ta te tg th
+    tk tl tr tt ug uk ur uz uzs vec vi vo wa wuu xh yo yue zh zu
+    """.split()  # noqa: SIM905 - a list of 139 strings would take a page
+)
+# Shorter texts are told apart badly. In bytes of UTF-8, of which a Chinese character,
+# that says more than a letter, has three.
+_FEWEST_BYTES = 40
+_MAX_CHARACTERS = 100_000
+# What is written alike in every language: commands, tags, numbers and signs.
+_NO_WORDS = re.compile(
+    r"\\[A-Za-z]+|</?[A-Za-z][^<>]{0,100}>|[\d_=+*/^$\\{}\[\]()|~#`]+"
+)
+_ENDS = re.compile(r"(?<=[.!?。！？\n])")
+
+
+class LanguageParams(Params):
+    language: str = Field(
+        "en",
+        min_length=2,
+        max_length=3,
+        description="Code of the wanted language (ISO 639): en, fr, zh.",
+    )
+    minimum_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Share of the text in this language that gives the full score; a "
+        "smaller one gives its part of it.",
+    )
+    tag: str = Field(
+        "",
+        pattern=r"^([A-Za-z][A-Za-z0-9_-]{0,31})?$",
+        description="Only what the last pair of these tags encloses is looked at, such "
+        "as think; empty: the whole completion.",
+    )
+    timeout_seconds: float = Field(
+        5.0,
+        ge=0.1,
+        le=60,
+        description="A completion that takes longer to read gets no score.",
+        json_schema_extra={"unit": "seconds"},
+    )
+
+    @field_validator("language")
+    @classmethod
+    def _language_is_known(cls, language: str) -> str:
+        if language not in LANGUAGES:
+            raise ValueError(
+                f'The language "{language}" cannot be told. Use a code such as en, de, '
+                "fr, es, ru, ar, hi, ja, ko or zh."
+            )
+        return language
+
+
+def score_language(sample: Sample, params: LanguageParams) -> float:
+    """min(1, letters of pieces in the language / all letters / minimum_share).
+
+    A piece is some sentences, of at least 40 bytes of letters together. 0 for a text
+    without letters.
+    """
+    text = sample.completion[-_MAX_CHARACTERS:]
+    if params.tag:
+        text = last_block(text, params.tag) or ""
+    pieces = _pieces(text)
+    counts = [_num_letters(piece) for piece in pieces]
+    if sum(counts) == 0:
+        return 0.0
+    try:
+        found = ask(
+            "py3langid", {"texts": pieces}, timeout_seconds=params.timeout_seconds
+        )
+    except JudgeFailed as error:
+        raise Unscorable(str(error)) from error
+    wanted = sum(
+        count
+        for count, language in zip(counts, found["languages"], strict=True)
+        if language == params.language
+    )
+    return min(1.0, wanted / sum(counts) / params.minimum_share)
+
+
+def _pieces(text: str) -> list[str]:
+    """Sentences, joined until there are letters enough; the last may have fewer."""
+    pieces, piece, num_bytes = [], "", 0
+    for sentence in _ENDS.split(_NO_WORDS.sub(" ", text)):
+        piece += sentence
+        num_bytes += len("".join(filter(str.isalpha, sentence)).encode())
+        if num_bytes >= _FEWEST_BYTES:
+            pieces.append(piece)
+            piece, num_bytes = "", 0
+    if not pieces or num_bytes >= _FEWEST_BYTES / 2:
+        return [*pieces, piece]
+    # Too few to tell: they are as what stands before them.
+    return [*pieces[:-1], pieces[-1] + piece]
+
+
+def _num_letters(text: str) -> int:
+    return sum(map(str.isalpha, text))
+
+
+RULE = Rule(
+    kind="language",
+    title="Language",
+    summary="The completion is written in the wanted language, such as English.",
+    params_model=LanguageParams,
+    score=score_language,
+    example_pass=Example(
+        sample=Sample("Why?", "Because the sky scatters the blue light of the sun.")
+    ),
+    example_fail=Example(
+        sample=Sample("Why?", "Parce que le ciel diffuse la lumière bleue du soleil.")
+    ),
+)
