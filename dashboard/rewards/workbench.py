@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from trainer.rewards.judge import limited_to
 from trainer.rewards.sample import Sample
-from trainer.rewards.scoring import Score, score_completion
-from trainer.rewards.spec import Recipe
+from trainer.rewards.scoring import Score, score_all, score_completion
+from trainer.rewards.spec import Recipe, judges_groups
 
 NUM_ROWS = 5
 MAX_COMPLETIONS = 64
@@ -83,7 +83,7 @@ def try_recipe(
         completions = split_completions(text)
         errors = _refuse(completions, left)
         with limited_to(deadline - time.monotonic()):
-            tried = [_try(recipe, row, c, deadline) for c in completions if not errors]
+            tried = [] if errors else _try_all(recipe, row, completions, deadline)
         left -= len(tried)
         _compare(tried)
         benches.append(Bench(row, text, tried, errors))
@@ -102,6 +102,23 @@ def _refuse(completions: list[str], left: int) -> list[str]:
             f"There are more than {MAX_COMPLETIONS} completions in all. Leave some out."
         ]
     return []
+
+
+def _try_all(
+    recipe: Recipe, row: DatasetRow, completions: list[str], deadline: float
+) -> list[Tried]:
+    """One by one, until the time is over; together where a rule compares them."""
+    if not any(judges_groups(rule) for rule in recipe.rules):
+        return [_try(recipe, row, each, deadline) for each in completions]
+    start = time.monotonic()
+    if start > deadline:
+        return [Tried(each, None) for each in completions]
+    scores = score_all(recipe, [as_sample(row, each) for each in completions])
+    seconds = (time.monotonic() - start) / max(1, len(completions))
+    return [
+        Tried(completion, score, seconds)
+        for completion, score in zip(completions, scores, strict=True)
+    ]
 
 
 def _try(recipe: Recipe, row: DatasetRow, completion: str, deadline: float) -> Tried:
@@ -135,7 +152,8 @@ def warn_unscorable(recipe: Recipe, rows: list[DatasetRow]) -> dict[str, str]:
     warnings: dict[str, str] = {}
     with limited_to(MAX_SECONDS):
         for row in rows:
-            score = score_completion(recipe, as_sample(row, ""))
+            # Twice, for rules that compare.
+            score = score_all(recipe, [as_sample(row, "")] * 2)[0]
             for name, error in score.errors.items():
                 warnings.setdefault(name, error)
     return warnings

@@ -16,7 +16,7 @@ from dashboard.runs.model_choices import StarterModel
 from trainer.config import RunConfig
 from trainer.rewards.judge import limited_to
 from trainer.rewards.sample import Sample
-from trainer.rewards.scoring import score_completion
+from trainer.rewards.scoring import score_all
 from trainer.rewards.spec import Recipe
 
 ROWS_TRIED = 3
@@ -184,7 +184,8 @@ def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[str, ...]:
         completion = f"<think>\n</think>\n<answer>{answer}</answer>"
         sample = Sample(row.prompt, completion, row.answer, row.columns)
         with limited_to(SECONDS_PER_ROW):
-            errors = score_completion(recipe, sample).errors
+            # Twice, for rules that compare.
+            errors = score_all(recipe, [sample, sample])[0].errors
         for rule, reason in errors.items():
             found.setdefault(rule, f"Rule {rule} cannot score these rows: {reason}")
     return tuple(found.values())

@@ -223,3 +223,21 @@ def test_without_a_dataset_the_workbench_says_so(alice_client: Client):
 )
 def test_three_dashes_part_completions(text: str, completions: list[str]):
     assert split_completions(text) == completions
+
+
+def test_completions_of_a_row_are_compared(
+    alice_client: Client, version: DatasetVersion
+):
+    typed = {"completion-2": "4\n---\nso 4\n---\n5", "completion-3": "6"}
+    shown = {"try-version": str(version.pk), "try-offset": "0", "try-seed": ""}
+
+    answer = alice_client.post(
+        TRY, fields(("majority", {}), ("length", {}), **shown, **typed)
+    )
+
+    two, one = answer.context["benches"][2:4]
+    scores = [tried.score.rules["majority"] for tried in two.tried]
+    assert scores == [1.0, 1.0, 0.0]
+    assert one.tried[0].score.rules["majority"] is None
+    assert "no other to agree with" in answer.content.decode()
+    assert answer.context["try_warnings"] == {}
