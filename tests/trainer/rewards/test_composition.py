@@ -200,6 +200,17 @@ def test_bounds_are_those_of_a_step_or_of_any():
     assert recipe_bounds(made) == (-1.0, 2.0)
 
 
+@pytest.mark.parametrize(
+    ("combine", "expected"),
+    [("sum", (0.0, 1.5)), ("product", (0.0, 1.0)), ("minimum", (0.0, 1.0))],
+)
+def test_bounds_allow_for_a_rule_that_is_left_out(combine, expected):
+    half = B | {"weight": 0.5, "clip": {"low": 0.5}}
+    made = recipe(A, half | only_if("a", 1, "not_applicable"), combine=combine)
+
+    assert recipe_bounds(made) == expected
+
+
 SCORES = st.none() | st.floats(0, 1)
 WEIGHTS = st.floats(-5, 5).filter(lambda weight: weight == 0 or abs(weight) > 1e-3)
 GATES = st.none() | st.builds(
