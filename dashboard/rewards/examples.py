@@ -19,6 +19,7 @@ class ShownExample:
     completion: str
     answer: str
     columns: str
+    others: tuple[str, ...]  # completions beside it, where they are compared
     settings: tuple[tuple[str, str], ...]  # label and text of those that it sets
 
 
@@ -38,6 +39,7 @@ def _shown(kind: str, example: Example, verdict: str) -> ShownExample:
         completion=sample.completion,
         answer=sample.answer or "",
         columns=_as_json(dict(sample.columns)),
+        others=example.others,
         settings=tuple(
             (field.label, _on_one_line(as_text(example.params[field.name], field.kind)))
             for field in param_fields(kind)

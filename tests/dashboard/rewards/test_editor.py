@@ -70,6 +70,12 @@ def test_a_rule_shows_what_it_scores_and_what_not(alice_client: Client):
     assert "Phrases: <code>sorry, refund</code>" in shown
 
 
+def test_a_rule_that_compares_shows_what_stands_beside(alice_client: Client):
+    page = alice_client.post(NEW, fields(action="add", add_kind="majority"))
+
+    assert "Beside it: <code>So 41.</code>" in page.content.decode()
+
+
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
