@@ -41,7 +41,8 @@ class Rule(Generic[P]):
     whatever the completion holds: completions are untrusted text, parsed and never
     evaluated. `example_pass` scores the upper bound, or next to it where none but an
     empty completion could; `example_fail` scores less. One that `is_slow` takes longer
-    than a completion's way to another process and back.
+    than a completion's way to another process and back; one that `needs_sandbox` runs
+    code, and gives no score where no sandbox can be had.
     """
 
     kind: str
@@ -53,3 +54,4 @@ class Rule(Generic[P]):
     example_fail: Example
     bounds: Callable[[P], tuple[float, float]] = from_zero_to_one
     is_slow: bool = False
+    needs_sandbox: bool = False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from trainer.rewards.logs import keeping
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import Sample, Unscorable
 from trainer.rewards.spec import Recipe, RuleSpec
@@ -18,7 +19,8 @@ class Score:
     """A completion's reward and each rule's part in it, before its weight.
 
     `None` is no score and never 0: the row could not be judged by that rule, and
-    `errors` says why. `total` is None when no rule gave a score.
+    `errors` says why. `total` is None when no rule gave a score. `logs` has what rules
+    printed.
 
     >>> Score(1.05, {"format": 0.5, "answer": 1.0}, {})  # weights 0.1 and 1
     """
@@ -26,6 +28,7 @@ class Score:
     total: float | None
     rules: dict[str, float | None]
     errors: dict[str, str]
+    logs: dict[str, str] = field(default_factory=dict)
 
 
 def score_completion(recipe: Recipe, sample: Sample) -> Score:
@@ -36,13 +39,17 @@ def score_completion(recipe: Recipe, sample: Sample) -> Score:
     sample = _without_surrogates(sample)
     rules: dict[str, float | None] = {}
     errors: dict[str, str] = {}
+    logs: dict[str, str] = {}
     for spec in recipe.rules:
-        try:
-            rules[spec.name] = _score(spec, sample)
-        except Unscorable as error:
-            rules[spec.name] = None
-            errors[spec.name] = str(error)
-    return Score(_total(recipe, rules), rules, errors)
+        with keeping() as printed:
+            try:
+                rules[spec.name] = _score(spec, sample)
+            except Unscorable as error:
+                rules[spec.name] = None
+                errors[spec.name] = str(error)
+        if printed:
+            logs[spec.name] = "".join(printed)
+    return Score(_total(recipe, rules), rules, errors, logs)
 
 
 def score_all(recipe: Recipe, samples: Iterable[Sample]) -> list[Score]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from trainer.rewards.rule import Rule
 from trainer.rewards.rules import (
+    code_tests,
     contains,
     cosine_length,
     countdown,
@@ -18,6 +19,7 @@ from trainer.rewards.rules import (
     math_verify,
     multiple_choice,
     numeric_answer,
+    python_function,
     reasoning_gym,
     reasoning_steps,
     regex,
@@ -47,5 +49,7 @@ _ALL: tuple[Rule[Any], ...] = (
     length.RULE,
     cosine_length.RULE,
     repetition.RULE,
+    code_tests.RULE,
+    python_function.RULE,
 )
 RULES: dict[str, Rule[Any]] = {rule.kind: rule for rule in _ALL}

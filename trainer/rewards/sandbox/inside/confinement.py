@@ -1,0 +1,67 @@
+"""What the child of one call takes away from itself before it runs anything of ours."""
+
+from __future__ import annotations
+
+import ctypes  # noqa: F401 - loaded before the files are out of reach
+import os
+import random
+import resource
+import signal
+from collections.abc import Mapping
+
+from trainer.rewards.sandbox.inside import kernel, seccomp
+
+MAX_THREADS = 16
+MAX_DESCRIPTORS = 64
+MAX_FILE_BYTES = 8 * 1024**2
+QUESTIONS, REPLIES = 3, 4  # the child's descriptors beside the usual three
+# Of another user's processes that begin while a call runs, where the uid is not ours.
+_HEADROOM = 64
+
+
+def confine(
+    limits: Mapping[str, int], *, parent: int, rules: int | None, shared_uid: bool
+) -> None:
+    """Limits, then files, then system calls; OSError when one cannot be set."""
+    kernel.end_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it ended before that was set
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
+    _limit(resource.RLIMIT_NOFILE, MAX_DESCRIPTORS)
+    _limit(resource.RLIMIT_MEMLOCK, 0)
+    _limit(resource.RLIMIT_MSGQUEUE, 0)
+    _limit(resource.RLIMIT_AS, limits["memory_bytes"])
+    # The first signal may be ignored, the second one a second later may not.
+    seconds = limits["cpu_seconds"]
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    room = MAX_THREADS + 2
+    if shared_uid:
+        room += _count_tasks(os.getuid()) + _HEADROOM
+    _limit(resource.RLIMIT_NPROC, room)
+    if rules is not None:
+        kernel.landlock_apply(rules)
+        os.close(rules)
+    kernel.filter_calls(seccomp.make_filter(pid=os.getpid()))
+    random.seed(0)  # so that a resumed run scores as it did
+
+
+def _limit(kind: int, value: int) -> None:
+    """Never more than the machine allows already."""
+    hard = resource.getrlimit(kind)[1]
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(kind, (value, value))
+
+
+def _count_tasks(uid: int) -> int:
+    """Threads of a user's processes; those of other users cost a look each."""
+    count = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if os.stat(f"/proc/{name}").st_uid == uid:
+                    count += os.stat(f"/proc/{name}/task").st_nlink - 2
+            except OSError:
+                continue  # it has ended
+    return count

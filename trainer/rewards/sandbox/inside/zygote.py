@@ -1,0 +1,334 @@
+"""A process that has loaded Python, and forks a child for each call.
+
+It is the only one that talks to the asker. A call's child hears its questions one by
+one, each after its reply to the one before, and what it writes is passed on as bytes:
+nothing that it says is interpreted here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.rewards.sandbox.inside import kernel, landlock, seccomp
+from trainer.rewards.sandbox.inside.calls import CALLS
+from trainer.rewards.sandbox.inside.confinement import QUESTIONS, REPLIES, confine
+from trainer.rewards.sandbox.inside.frames import HEAD, HungUp, frame, length_of
+from trainer.rewards.sandbox.inside.frames import receive as receive_message
+from trainer.rewards.sandbox.inside.frames import send as send_message
+
+# Loaded once, so that a call need not; and where the library cannot be read by another
+# user, these are what there is.
+AHEAD = """
+    array ast asyncio base64 bisect bz2 calendar cmath codecs collections copy csv
+    dataclasses datetime decimal difflib encodings.idna enum fractions functools
+    graphlib hashlib heapq html inspect io ipaddress itertools json keyword linecache
+    locale math numbers operator pprint queue random re secrets statistics string
+    struct textwrap threading time timeit tokenize traceback types typing unicodedata
+    unittest urllib.parse uuid warnings weakref xml.etree.ElementTree zlib zoneinfo
+"""
+READY = b"ready"
+_PART = 65_536
+
+
+@dataclass(kw_only=True)
+class _Kept:
+    """The first bytes of an output, and how many there were."""
+
+    most: int
+    data: bytearray = field(default_factory=bytearray)
+    total: int = 0
+
+    def add(self, part: bytes) -> None:
+        self.data += part[: self.most - len(self.data)]
+        self.total += len(part)
+
+
+def main() -> None:
+    """Answer calls from standard input until it is hung up."""
+    options = json.loads(receive_message(0))
+    rules = _prepare(options)
+    send_message(
+        1,
+        json.dumps({"landlock": rules is not None, "uid": os.getuid()}).encode(),
+    )
+    try:
+        while True:
+            _serve(rules, shared_uid=options["uid"] is None)
+    except (HungUp, BrokenPipeError):
+        os._exit(0)
+
+
+def _prepare(options: dict[str, Any]) -> int | None:
+    """What no child needs to do again; OSError where this level cannot be had."""
+    for name in AHEAD.split():
+        try:
+            importlib.import_module(name)
+        except ImportError:  # a build without it
+            continue
+    _forget_the_machine()
+    version = kernel.landlock_version()
+    if not version and options["needs_landlock"]:
+        raise OSError("this kernel has no Landlock")
+    rules = (
+        landlock.make_rules(options["readable"], version=version) if version else None
+    )
+    if options["uid"] is not None:
+        os.setgroups([])
+        os.setresgid(options["uid"], options["uid"], options["uid"])
+        os.setresuid(options["uid"], options["uid"], options["uid"])
+    kernel.gain_nothing()
+    kernel.hide_memory()
+    os.environ.clear()
+    sys.orig_argv[:] = sys.argv[:] = [""]
+    os.chdir("/")
+    seccomp.make_filter(pid=1)  # KeyError on a machine that it does not know
+    return rules
+
+
+def _forget_the_machine() -> None:
+    """`platform` answers without a system call, and without this machine's name."""
+    import platform  # noqa: PLC0415 - beside its private cache
+
+    known = platform.uname()
+    platform._uname_cache = platform.uname_result(  # type: ignore[attr-defined]
+        known.system, "sandbox", "", "", known.machine
+    )
+
+
+def _serve(rules: int | None, *, shared_uid: bool) -> None:
+    """One call. The child is forked before its questions are read: it has none."""
+    call = json.loads(receive_message(0))
+    child = _Child(call, rules, shared_uid=shared_uid)
+    questions = [receive_message(0) for _ in range(call["num_questions"])]
+    outcome = child.converse(questions)
+    outcome["call"] = call["call"]
+    send_message(1, json.dumps(outcome).encode())
+    for part in (child.stdout.data, child.stderr.data, *child.replies):
+        send_message(1, bytes(part))
+
+
+class _Child:
+    """The process of one call, seen from outside."""
+
+    def __init__(
+        self, call: dict[str, Any], rules: int | None, *, shared_uid: bool
+    ) -> None:
+        self.stdout = _Kept(most=call["max_output_bytes"])
+        self.stderr = _Kept(most=call["max_output_bytes"])
+        self.replies: list[bytes] = []
+        self._max_reply_bytes: int = call["max_reply_bytes"]
+        self._is_ready = False
+        self._received = bytearray()
+        self._begin = time.monotonic()
+        self._deadline = self._begin + call["wall_seconds"]
+        stdin, self._questions = os.pipe()
+        self._replies, replies = os.pipe()
+        self._out, out = os.pipe()
+        self._err, err = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run_child(
+                call,
+                (out, err, stdin, replies),
+                parent=parent,
+                rules=rules,
+                shared_uid=shared_uid,
+            )
+        for descriptor in (stdin, replies, out, err):
+            os.close(descriptor)
+        for descriptor in (self._questions, self._replies, self._out, self._err):
+            os.set_blocking(descriptor, False)
+        self._pidfd = os.pidfd_open(self.pid)
+        self._poll = select.poll()
+        self._poll.register(self._pidfd, select.POLLIN)
+        self._poll.register(0, 0)  # the asker's hanging up is told of unasked
+        self._open = {self._replies, self._out, self._err}
+        for descriptor in self._open:
+            self._poll.register(descriptor, select.POLLIN)
+
+    def converse(self, questions: list[bytes]) -> dict[str, Any]:
+        """Until it has ended, or is ended; how it ended."""
+        end = ""
+        waiting = [frame(question) for question in reversed(questions)]
+        sending = memoryview(b"")
+        num_asked = 0
+        while not end:
+            if not sending and waiting and self._may_ask(num_asked):
+                sending = memoryview(waiting.pop())
+                num_asked += 1
+            if sending:
+                sending = self._write(sending)
+            if not sending and not waiting:
+                self._ask_no_more()
+            ready = self._wait(to_write=bool(sending))
+            if 0 in ready:
+                end = "hung up"
+            elif time.monotonic() >= self._deadline and self._pidfd not in ready:
+                end = "time"
+            elif not self._read():
+                end = "flood"
+            elif self._pidfd in ready:
+                end = "ended"
+        return self._reap(end)
+
+    def _ask_no_more(self) -> None:
+        """A child that waits for another question learns that there is none."""
+        if self._questions >= 0:
+            os.close(self._questions)
+            self._questions = -1
+
+    def _wait(self, *, to_write: bool) -> set[int]:
+        """The descriptors that something happened at; none when time is up."""
+        if to_write:
+            self._poll.register(self._questions, select.POLLOUT)
+        left = max(0.0, self._deadline - time.monotonic())
+        ready = {descriptor for descriptor, _ in self._poll.poll(left * 1_000)}
+        if to_write:
+            self._poll.unregister(self._questions)
+        return ready
+
+    def _may_ask(self, num_asked: int) -> bool:
+        return self._is_ready and len(self.replies) == num_asked
+
+    def _write(self, data: memoryview) -> memoryview:
+        try:
+            return data[os.write(self._questions, data) :]
+        except BlockingIOError:
+            return data
+        except BrokenPipeError:
+            return memoryview(b"")  # it closed its end; there is no reply to come
+
+    def _read(self) -> bool:
+        """What there is; False when a reply is larger than allowed."""
+        for descriptor, kept in ((self._out, self.stdout), (self._err, self.stderr)):
+            kept.add(self._read_some(descriptor))
+        self._received += self._read_some(self._replies)
+        while len(self._received) >= HEAD:
+            length = length_of(bytes(self._received[:HEAD]))
+            if length > self._max_reply_bytes:
+                return False
+            if len(self._received) < HEAD + length:
+                break
+            self._take(bytes(self._received[HEAD : HEAD + length]))
+            del self._received[: HEAD + length]
+        return True
+
+    def _read_some(self, descriptor: int) -> bytes:
+        if descriptor not in self._open:
+            return b""
+        try:
+            part = os.read(descriptor, _PART)
+        except BlockingIOError:
+            return b""
+        if not part:
+            # Asked about again, a closed pipe would answer at once, for ever.
+            self._open.remove(descriptor)
+            self._poll.unregister(descriptor)
+        return part
+
+    def _take(self, message: bytes) -> None:
+        if self._is_ready:
+            self._max_reply_bytes -= len(message)
+            self.replies.append(message)
+        else:
+            # Nothing of the call's has run before this.
+            self._is_ready = message == READY
+
+    def _reap(self, end: str) -> dict[str, Any]:
+        if end != "ended":
+            os.kill(self.pid, signal.SIGKILL)
+        _, status, usage = os.wait4(self.pid, 0)
+        # It has no children, so that nobody else can hold these open.
+        while end == "ended" and self._drain():
+            continue
+        self._ask_no_more()
+        for descriptor in (self._replies, self._out, self._err, self._pidfd):
+            os.close(descriptor)
+        if end == "hung up":
+            raise HungUp
+        return {
+            "end": end,
+            "is_ready": self._is_ready,
+            "code": os.waitstatus_to_exitcode(status),
+            "cpu_seconds": usage.ru_utime + usage.ru_stime,
+            "wall_seconds": time.monotonic() - self._begin,
+            "stdout_bytes": self.stdout.total,
+            "stderr_bytes": self.stderr.total,
+            "num_replies": len(self.replies),
+        }
+
+    def _drain(self) -> bool:
+        before = self.stdout.total + self.stderr.total + len(self._received)
+        num_replies = len(self.replies)
+        is_fine = self._read()
+        after = self.stdout.total + self.stderr.total + len(self._received)
+        return is_fine and (after, len(self.replies)) != (before, num_replies)
+
+
+def _run_child(
+    call: dict[str, Any],
+    pipes: tuple[int, int, int, int],
+    *,
+    parent: int,
+    rules: int | None,
+    shared_uid: bool,
+) -> None:
+    """Never returns."""
+    code = 1
+    try:
+        _arrange(pipes, rules)
+        kept = None if rules is None else _RULES
+        confine(call["limits"], parent=parent, rules=kept, shared_uid=shared_uid)
+        perform = CALLS[call["kind"]]
+        call.clear()
+        send_message(REPLIES, READY)
+        perform()
+        code = 0
+    except SystemExit as exit_:
+        code = _exit_code(exit_.code)
+    except BaseException:  # noqa: BLE001 - whatever it is, it is told on stderr
+        sys.excepthook(*sys.exc_info())
+    finally:
+        _leave(code)
+
+
+def _exit_code(wanted: object) -> int:
+    if wanted is None:
+        return 0
+    return wanted if isinstance(wanted, int) and 0 <= wanted < 256 else 1
+
+
+_RULES = 5
+
+
+def _arrange(pipes: tuple[int, int, int, int], rules: int | None) -> None:
+    """Its pipes as 1 to 4, the rules as 5, nothing as 0, and none of the others."""
+    high = [os.dup2(each, 100 + number) for number, each in enumerate(pipes)]
+    nothing = os.dup2(os.open(os.devnull, os.O_RDONLY), 110)
+    kept = None if rules is None else os.dup2(rules, 111)
+    os.dup2(nothing, 0)
+    for target, source in enumerate(high, start=1):
+        os.dup2(source, target)
+    if kept is not None:
+        os.dup2(kept, _RULES)
+    os.closerange(_RULES + (kept is not None), 256)
+    assert (QUESTIONS, REPLIES) == (3, 4)
+
+
+def _leave(code: int) -> None:
+    """End at once, after what was printed is out; without another's exit handlers."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BaseException:  # noqa: BLE001, S112 - replaced by what ran, perhaps
+            continue
+    os._exit(code)
