@@ -41,7 +41,9 @@ def penalise_overlong(groups: Sequence[Group], config: RunConfig) -> list[Group]
             return score
         fraction = overlong_fraction(num_tokens, max_new_tokens=limit, buffer=buffer)
         part = 0.0 - reward.overlong_penalty * fraction
-        return Score(score.total + part, score.rules | {OVERLONG: part}, score.errors)
+        return Score(
+            score.total + part, score.rules | {OVERLONG: part}, score.errors, score.logs
+        )
 
     return [
         replace(

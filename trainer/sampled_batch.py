@@ -100,6 +100,7 @@ def _tree_of(group: Group) -> dict[str, Any]:
                 "total": score.total,
                 "rules": score.rules,
                 "errors": score.errors,
+                "logs": score.logs,
             }
             for completion, score in zip(group.completions, group.scores, strict=True)
         ],
@@ -132,7 +133,7 @@ def _group_of(
             for each in tree["completions"]
         ),
         scores=tuple(
-            Score(each["total"], each["rules"], each["errors"])
+            Score(each["total"], each["rules"], each["errors"], each.get("logs", {}))
             for each in tree["completions"]
         ),
         step_scores=None

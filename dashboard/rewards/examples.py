@@ -20,6 +20,7 @@ class ShownExample:
     answer: str
     columns: str
     settings: tuple[tuple[str, str], ...]  # label and text of those that it sets
+    long_settings: tuple[tuple[str, str], ...]  # those of several lines
 
 
 def shown_examples(kind: str) -> list[ShownExample]:
@@ -32,17 +33,20 @@ def shown_examples(kind: str) -> list[ShownExample]:
 
 def _shown(kind: str, example: Example, verdict: str) -> ShownExample:
     sample = example.sample
+    settings = [
+        (field.label, _on_one_line(text) if field.kind == "lines" else text)
+        for field in param_fields(kind)
+        if field.name in example.params
+        and (text := as_text(example.params[field.name], field.kind))
+    ]
     return ShownExample(
         verdict=verdict,
         prompt=sample.prompt,
         completion=sample.completion,
         answer=sample.answer or "",
         columns=_as_json(dict(sample.columns)),
-        settings=tuple(
-            (field.label, _on_one_line(as_text(example.params[field.name], field.kind)))
-            for field in param_fields(kind)
-            if field.name in example.params
-        ),
+        settings=tuple(each for each in settings if "\n" not in each[1]),
+        long_settings=tuple(each for each in settings if "\n" in each[1]),
     )
 
 

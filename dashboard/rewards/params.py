@@ -18,6 +18,7 @@ INPUT_KINDS = {
 }
 # Longer texts are written in several lines.
 LONG_TEXT = 2_000
+PROGRAM = 20_000
 
 
 class Unreadable(ValueError):
@@ -43,6 +44,16 @@ class ParamField:
         """Whether its input has several lines."""
         is_long = (self.max_length or 0) > LONG_TEXT
         return self.kind in ("lines", "object", "json") or is_long
+
+    @property
+    def num_lines(self) -> int:
+        """How tall its input is to begin with; a program wants to be seen whole."""
+        return 14 if (self.max_length or 0) >= PROGRAM else 4
+
+    @property
+    def shown_default(self) -> str:
+        """In a line of help; a text of several lines stands in the input alone."""
+        return "" if "\n" in self.default else self.default
 
     @property
     def bounds(self) -> str:

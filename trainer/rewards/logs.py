@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+# A step of a hundred groups is then some megabytes at most, however much is printed.
+MAX_GROUP_CHARS = 65_536
 
 _kept: ContextVar[list[str] | None] = ContextVar("kept", default=None)
 
@@ -25,6 +28,25 @@ def tell(text: str) -> None:
     texts = _kept.get()
     if texts is not None and text:
         texts.append(text)
+
+
+def cut_logs(logs: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Of a group's logs what one event carries: the first 64 KiB of them in all.
+
+    >>> cut_logs([{"f": "abc"}])
+    [{"f": "abc"}]
+    """
+    left = MAX_GROUP_CHARS
+    kept: list[dict[str, str]] = []
+    for each in logs:
+        texts = {}
+        for name, text in each.items():
+            texts[name] = text[:left]
+            if left < len(text):
+                texts[name] += f"\n… {left:,} of {len(text):,} characters\n"
+            left -= min(left, len(text))
+        kept.append(texts)
+    return kept
 
 
 def shown(data: bytes, num_bytes: int) -> str:

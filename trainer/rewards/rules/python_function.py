@@ -15,7 +15,7 @@ from trainer.rewards.sandbox.limits import MAX_MEMORY_MB, MAX_WALL_SECONDS, Limi
 from trainer.rewards.sandbox.slot import Answer
 from trainer.rewards.sandbox.verdicts import how_it_ended, parsed
 
-_EXAMPLE = """\
+_FIRST = """\
 def reward(completion, answer):
     words = completion.split()
     print(len(words), "words")
@@ -25,6 +25,7 @@ def reward(completion, answer):
 
 class PythonFunctionParams(Params):
     source: str = Field(
+        _FIRST,
         min_length=1,
         max_length=20_000,
         description="Python that defines reward(prompt, completion, answer, columns), "
@@ -135,11 +136,11 @@ RULE = Rule(
     bounds=lambda params: (params.minimum, params.maximum),
     example_pass=Example(
         sample=Sample("Capital of France?", "It is Paris", "Paris"),
-        params={"source": _EXAMPLE},
+        params={"source": _FIRST},
     ),
     example_fail=Example(
         sample=Sample("Capital of France?", "It is Rome", "Paris"),
-        params={"source": _EXAMPLE},
+        params={"source": _FIRST},
     ),
     is_slow=True,
     needs_sandbox=True,

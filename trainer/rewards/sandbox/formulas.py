@@ -28,9 +28,10 @@ def holds(formula: Formula, replies: Replies) -> bool:
 
 def is_judged_inside(formula: Formula) -> bool:
     """Whether a part of it was judged where the code under test could cheat."""
-    parts = formula.get("all", formula.get("any", []))
-    inner = [formula["not"]] if "not" in formula else []
-    return "inside" in formula or any(map(is_judged_inside, [*parts, *inner]))
+    parts: list[Formula] = [*formula.get("all", ()), *formula.get("any", ())]
+    if "not" in formula:
+        parts.append(formula["not"])
+    return "inside" in formula or any(map(is_judged_inside, parts))
 
 
 def _holds(formula: Formula, replies: Replies) -> bool:
@@ -42,7 +43,7 @@ def _holds(formula: Formula, replies: Replies) -> bool:
     if kind == "not":
         return not _holds(inner, replies)
     if kind == "inside":
-        return _reply(inner, replies) == {}
+        return bool(_reply(inner, replies) == {})
     if kind == "json":
         return are_equal_as_json(_value(inner, replies), formula["value"])
     if kind == "truth":

@@ -59,7 +59,7 @@ class Answer:
 
 
 class Slot:
-    """For one thread at a time, but for `kill`."""
+    """For one thread at a time."""
 
     def __init__(self, level: Level, *, timeout_seconds: float = START_SECONDS) -> None:
         """
@@ -109,10 +109,6 @@ class Slot:
         except BaseException:
             self.end()
             raise
-
-    def kill(self) -> None:
-        """A thread that waits for an answer learns that the sandbox is lost."""
-        self._process.kill()
 
     def end(self) -> None:
         """End it and all in it."""

@@ -23,9 +23,10 @@ class Incomparable(Exception):
 def are_equal(left: Any, right: Any) -> bool:
     """a == b of Python: 1 equals 1.0 and True, a list no tuple, a nan nothing."""
     try:
-        return _canonical(left) == _canonical(right)
+        is_equal = _canonical(left) == _canonical(right)
     except _EqualsNothing:
         return False
+    return is_equal
 
 
 def are_equal_as_json(left: Any, right: Any) -> bool:
@@ -76,7 +77,7 @@ class _EqualsNothing(Incomparable):
     pass
 
 
-def _canonical(value: Any) -> Any:
+def _canonical(value: Any) -> str:
     """The same text or tree for values that are equal, another for others."""
     try:
         return json.dumps(_tree(value))

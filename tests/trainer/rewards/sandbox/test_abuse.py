@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.rewards.sandbox.asking import Asker
+from tests.trainer.rewards.test_judge import wait_until_gone
 
 # The last: level B where only root may enter the folder of its Python.
 REFUSED = (
@@ -358,10 +359,30 @@ def test_hashes_and_random_numbers_are_the_same_each_time(asker: Asker) -> None:
     assert asker.call(body).stdout == asker.call(body).stdout
 
 
-def test_it_ends_with_whoever_asked(asker: Asker) -> None:
+def test_nothing_is_left_of_it_when_it_has_ended(asker: Asker) -> None:
     other = Asker(asker.level)
-    pid = other.slot.pid
+    pids = [other.slot.pid, *_below(other.slot.pid)]
 
     other.slot.end()
 
-    assert not Path(f"/proc/{pid}").exists()
+    assert len(pids) == (1 if asker.level == "B" else 2)
+    assert all(map(wait_until_gone, pids))
+
+
+def _below(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+def test_the_kernel_ends_it_first_when_memory_runs_out(asker: Asker) -> None:
+    for pid in [asker.slot.pid, *_below(asker.slot.pid)]:
+        assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
+
+
+def test_replies_that_nobody_asked_for_end_the_call(asker: Asker) -> None:
+    body = "import os; os.write(4, b'\\x02\\0\\0\\0{}' * 9); import time; time.sleep(9)"
+
+    answer = asker.call(body)
+
+    assert answer.end == "flood"
+    assert answer.wall_seconds < 5

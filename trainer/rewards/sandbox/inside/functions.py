@@ -25,7 +25,7 @@ def perform() -> None:
     question = hear()
     try:
         value = _judge(question["source"], question["arguments"])
-        found = {"value": _number(value)}
+        found: dict[str, Any] = {"value": _number(value)}
     except MemoryError:
         found = {"error": "MemoryError: it needs more memory than it may have"}
     except _Refused as refusal:

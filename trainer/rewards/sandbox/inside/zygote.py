@@ -7,6 +7,7 @@ nothing that it says is interpreted here.
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import json
 import os
@@ -74,6 +75,8 @@ def _prepare(options: dict[str, Any]) -> int | None:
         except ImportError:  # a build without it
             continue
     _forget_the_machine()
+    # What `site` would give programs, which was left out with the packages.
+    builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]
     version = kernel.landlock_version()
     if not version and options["needs_landlock"]:
         raise OSError("this kernel has no Landlock")
@@ -126,6 +129,7 @@ class _Child:
         self.replies: list[bytes] = []
         self._max_reply_bytes: int = call["max_reply_bytes"]
         self._is_ready = False
+        self._num_asked = 0
         self._received = bytearray()
         self._begin = time.monotonic()
         self._deadline = self._begin + call["wall_seconds"]
@@ -160,11 +164,10 @@ class _Child:
         end = ""
         waiting = [frame(question) for question in reversed(questions)]
         sending = memoryview(b"")
-        num_asked = 0
         while not end:
-            if not sending and waiting and self._may_ask(num_asked):
+            if not sending and waiting and self._may_ask():
                 sending = memoryview(waiting.pop())
-                num_asked += 1
+                self._num_asked += 1
             if sending:
                 sending = self._write(sending)
             if not sending and not waiting:
@@ -196,8 +199,8 @@ class _Child:
             self._poll.unregister(self._questions)
         return ready
 
-    def _may_ask(self, num_asked: int) -> bool:
-        return self._is_ready and len(self.replies) == num_asked
+    def _may_ask(self) -> bool:
+        return self._is_ready and len(self.replies) == self._num_asked
 
     def _write(self, data: memoryview) -> memoryview:
         try:
@@ -208,7 +211,7 @@ class _Child:
             return memoryview(b"")  # it closed its end; there is no reply to come
 
     def _read(self) -> bool:
-        """What there is; False when a reply is larger than allowed."""
+        """What there is; False when it is more than was asked for, or is allowed."""
         for descriptor, kept in ((self._out, self.stdout), (self._err, self.stderr)):
             kept.add(self._read_some(descriptor))
         self._received += self._read_some(self._replies)
@@ -220,7 +223,7 @@ class _Child:
                 break
             self._take(bytes(self._received[HEAD : HEAD + length]))
             del self._received[: HEAD + length]
-        return True
+        return len(self.replies) <= self._num_asked
 
     def _read_some(self, descriptor: int) -> bytes:
         if descriptor not in self._open:
