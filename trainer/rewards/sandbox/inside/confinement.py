@@ -8,6 +8,7 @@ import random
 import resource
 import signal
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from trainer.rewards.sandbox.inside import kernel, seccomp
 
@@ -19,8 +20,15 @@ QUESTIONS, REPLIES = 3, 4  # the child's descriptors beside the usual three
 _HEADROOM = 64
 
 
+class Walls(NamedTuple):
+    """Landlock's rules, as a descriptor, and seccomp's program."""
+
+    files: int | None
+    calls: bytes
+
+
 def confine(
-    limits: Mapping[str, int], *, parent: int, rules: int | None, shared_uid: bool
+    limits: Mapping[str, int], walls: Walls, *, parent: int, shared_uid: bool
 ) -> None:
     """Limits, then files, then system calls; OSError when one cannot be set."""
     kernel.end_with_parent(signal.SIGKILL)
@@ -39,10 +47,10 @@ def confine(
     if shared_uid:
         room += _count_tasks(os.getuid()) + _HEADROOM
     _limit(resource.RLIMIT_NPROC, room)
-    if rules is not None:
-        kernel.landlock_apply(rules)
-        os.close(rules)
-    kernel.filter_calls(seccomp.make_filter(pid=os.getpid()))
+    if walls.files is not None:
+        kernel.landlock_apply(walls.files)
+        os.close(walls.files)
+    kernel.filter_calls(seccomp.own_filter(walls.calls, pid=os.getpid()))
     random.seed(0)  # so that a resumed run scores as it did
 
 

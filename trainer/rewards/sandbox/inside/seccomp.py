@@ -66,6 +66,7 @@ _DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 4, 1030)
 _DESCRIPTOR_CONTROLS = (0x5421, 0x5450, 0x5451)  # non-blocking, kept or not by exec
 _AF_UNIX = 1
 _SIGKILL = 9
+_ANY_PID = 0x7FFFFFF1  # more than there ever are, and no other number of the program
 
 _Line = tuple[int, int, int, int]
 
@@ -74,8 +75,16 @@ def is_known_machine() -> bool:
     return platform.machine() in _MACHINES
 
 
-def make_filter(*, pid: int) -> bytes:
+def own_filter(template: bytes, *, pid: int) -> bytes:
     """The program for a process of this number, which may signal itself alone."""
+    return template.replace(struct.pack("=I", _ANY_PID), struct.pack("=I", pid))
+
+
+def make_template() -> bytes:
+    """The program with a place for the number of its process.
+
+    Made once, since it takes longer to put together than most of a call.
+    """
     architecture, numbers = _MACHINES[platform.machine()]
     lines: list[_Line] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -85,7 +94,7 @@ def make_filter(*, pid: int) -> bytes:
         (_JUMP_FROM, 0, 1, _X32),
         (_RETURN, 0, 0, _KILL),
     ]
-    special = _special(pid)
+    special = _special(_ANY_PID)
     for name, number in numbers.items():
         block = special.get(name, [(_RETURN, 0, 0, _ALLOW)])
         lines += [(_JUMP_EQUAL, 0, len(block), number), *block]

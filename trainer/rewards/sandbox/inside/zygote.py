@@ -8,6 +8,7 @@ nothing that it says is interpreted here.
 from __future__ import annotations
 
 import builtins
+import gc
 import importlib
 import json
 import os
@@ -20,7 +21,12 @@ from typing import Any
 
 from trainer.rewards.sandbox.inside import kernel, landlock, seccomp
 from trainer.rewards.sandbox.inside.calls import CALLS
-from trainer.rewards.sandbox.inside.confinement import QUESTIONS, REPLIES, confine
+from trainer.rewards.sandbox.inside.confinement import (
+    QUESTIONS,
+    REPLIES,
+    Walls,
+    confine,
+)
 from trainer.rewards.sandbox.inside.frames import HEAD, HungUp, frame, length_of
 from trainer.rewards.sandbox.inside.frames import receive as receive_message
 from trainer.rewards.sandbox.inside.frames import send as send_message
@@ -55,19 +61,19 @@ class _Kept:
 def main() -> None:
     """Answer calls from standard input until it is hung up."""
     options = json.loads(receive_message(0))
-    rules = _prepare(options)
+    walls = _prepare(options)
     send_message(
         1,
-        json.dumps({"landlock": rules is not None, "uid": os.getuid()}).encode(),
+        json.dumps({"landlock": walls.files is not None, "uid": os.getuid()}).encode(),
     )
     try:
         while True:
-            _serve(rules, shared_uid=options["uid"] is None)
+            _serve(walls, shared_uid=options["uid"] is None)
     except (HungUp, BrokenPipeError):
         os._exit(0)
 
 
-def _prepare(options: dict[str, Any]) -> int | None:
+def _prepare(options: dict[str, Any]) -> Walls:
     """What no child needs to do again; OSError where this level cannot be had."""
     for name in AHEAD.split():
         try:
@@ -92,8 +98,10 @@ def _prepare(options: dict[str, Any]) -> int | None:
     os.environ.clear()
     sys.orig_argv[:] = sys.argv[:] = [""]
     os.chdir("/")
-    seccomp.make_filter(pid=1)  # KeyError on a machine that it does not know
-    return rules
+    # A child's garbage collector would otherwise copy every page that it looks through.
+    gc.collect()
+    gc.freeze()
+    return Walls(files=rules, calls=seccomp.make_template())
 
 
 def _forget_the_machine() -> None:
@@ -106,10 +114,10 @@ def _forget_the_machine() -> None:
     )
 
 
-def _serve(rules: int | None, *, shared_uid: bool) -> None:
+def _serve(walls: Walls, *, shared_uid: bool) -> None:
     """One call. The child is forked before its questions are read: it has none."""
     call = json.loads(receive_message(0))
-    child = _Child(call, rules, shared_uid=shared_uid)
+    child = _Child(call, walls, shared_uid=shared_uid)
     questions = [receive_message(0) for _ in range(call["num_questions"])]
     outcome = child.converse(questions)
     outcome["call"] = call["call"]
@@ -121,9 +129,7 @@ def _serve(rules: int | None, *, shared_uid: bool) -> None:
 class _Child:
     """The process of one call, seen from outside."""
 
-    def __init__(
-        self, call: dict[str, Any], rules: int | None, *, shared_uid: bool
-    ) -> None:
+    def __init__(self, call: dict[str, Any], walls: Walls, *, shared_uid: bool) -> None:
         self.stdout = _Kept(most=call["max_output_bytes"])
         self.stderr = _Kept(most=call["max_output_bytes"])
         self.replies: list[bytes] = []
@@ -144,7 +150,7 @@ class _Child:
                 call,
                 (out, err, stdin, replies),
                 parent=parent,
-                rules=rules,
+                walls=walls,
                 shared_uid=shared_uid,
             )
         for descriptor in (stdin, replies, out, err):
@@ -282,15 +288,16 @@ def _run_child(
     pipes: tuple[int, int, int, int],
     *,
     parent: int,
-    rules: int | None,
+    walls: Walls,
     shared_uid: bool,
 ) -> None:
     """Never returns."""
     code = 1
     try:
-        _arrange(pipes, rules)
-        kept = None if rules is None else _RULES
-        confine(call["limits"], parent=parent, rules=kept, shared_uid=shared_uid)
+        _arrange(pipes, walls.files)
+        if walls.files is not None:
+            walls = walls._replace(files=_RULES)
+        confine(call["limits"], walls, parent=parent, shared_uid=shared_uid)
         perform = CALLS[call["kind"]]
         call.clear()
         send_message(REPLIES, READY)
