@@ -265,7 +265,8 @@ def install_sandbox() -> None:
     if shutil.which("bwrap") or apt is None or os.geteuid() != 0:
         return
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    package = [apt, "install", "-y", "--no-install-recommends", "bubblewrap"]
+    package: list[str | Path] = [apt, "install", "-y", "--no-install-recommends"]
+    package.append("bubblewrap")
     try:
         run("Installing bubblewrap, for reward code", package, env=env)
     except InstallFault:

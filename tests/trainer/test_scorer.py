@@ -212,7 +212,16 @@ def test_seconds_of_scoring_are_those_of_all_workers(
 @pytest.mark.parametrize(
     ("num_workers", "kinds"),
     [
-        (None, {"cosine_length", "math_verify", "reasoning_gym"}),
+        (
+            None,
+            {
+                "code_tests",
+                "cosine_length",
+                "math_verify",
+                "python_function",
+                "reasoning_gym",
+            },
+        ),
         (0, set()),
         (1, set(RULES)),
     ],
