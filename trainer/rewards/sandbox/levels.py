@@ -62,10 +62,13 @@ def environment() -> dict[str, str]:
 
 
 def options(level: Level) -> dict[str, Any]:
+    is_root = os.geteuid() == 0
     return {
         "needs_landlock": level == "B",
+        # A user of bubblewrap's making is counted for itself.
+        "shares_uid": level == "B" and not is_root,
         "readable": [*_readable(), *_DATA],
-        "uid": _uid() if os.geteuid() == 0 else None,
+        "uid": _uid() if is_root else None,
     }
 
 
@@ -94,7 +97,7 @@ def _walls() -> list[str]:
         if not path.startswith("/dev"):
             walls += ["--ro-bind-try", path, path]
     walls += ["--ro-bind-try", python, python, "--dev", "/dev", "--chdir", "/"]
-    return [*walls, "--remount-ro", "/"]
+    return [*walls, "--remount-ro", "/dev", "--remount-ro", "/"]
 
 
 def _folders_above(paths: Iterable[str]) -> list[str]:

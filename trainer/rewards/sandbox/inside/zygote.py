@@ -68,7 +68,7 @@ def main() -> None:
     )
     try:
         while True:
-            _serve(walls, shared_uid=options["uid"] is None)
+            _serve(walls, shared_uid=options["shares_uid"])
     except (HungUp, BrokenPipeError):
         os._exit(0)
 
