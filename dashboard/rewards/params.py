@@ -18,7 +18,6 @@ INPUT_KINDS = {
 }
 # Longer texts are written in several lines.
 LONG_TEXT = 2_000
-PROGRAM = 20_000
 
 
 class Unreadable(ValueError):
@@ -46,14 +45,18 @@ class ParamField:
         return self.kind in ("lines", "object", "json") or is_long
 
     @property
+    def is_program(self) -> bool:
+        return "\n" in self.default
+
+    @property
     def num_lines(self) -> int:
         """How tall its input is to begin with; a program wants to be seen whole."""
-        return 14 if (self.max_length or 0) >= PROGRAM else 4
+        return 14 if self.is_program else 4
 
     @property
     def shown_default(self) -> str:
         """In a line of help; a text of several lines stands in the input alone."""
-        return "" if "\n" in self.default else self.default
+        return "" if self.is_program else self.default
 
     @property
     def bounds(self) -> str:

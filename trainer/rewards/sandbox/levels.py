@@ -156,7 +156,8 @@ module.main()
 """
 _INSIDE = (
     "kernel", "frames", "seccomp", "landlock", "confinement", "plain", "talking",
-    "attempts", "functions", "plans", "programs", "calls", "zygote",
+    "attempts", "functions", "plans", "programs", "calls", "child",
+    "zygote",
 )  # fmt: skip
 
 

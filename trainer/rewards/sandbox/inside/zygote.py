@@ -20,13 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer.rewards.sandbox.inside import kernel, landlock, seccomp
-from trainer.rewards.sandbox.inside.calls import CALLS
-from trainer.rewards.sandbox.inside.confinement import (
-    QUESTIONS,
-    REPLIES,
-    Walls,
-    confine,
-)
+from trainer.rewards.sandbox.inside.child import READY, run_child
+from trainer.rewards.sandbox.inside.confinement import Walls
 from trainer.rewards.sandbox.inside.frames import HEAD, HungUp, frame, length_of
 from trainer.rewards.sandbox.inside.frames import receive as receive_message
 from trainer.rewards.sandbox.inside.frames import send as send_message
@@ -41,7 +36,6 @@ AHEAD = """
     struct textwrap threading time timeit tokenize traceback types typing unicodedata
     unittest urllib.parse uuid warnings weakref xml.etree.ElementTree zlib zoneinfo
 """
-READY = b"ready"
 _PART = 65_536
 
 
@@ -146,7 +140,7 @@ class _Child:
         parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            _run_child(
+            run_child(
                 call,
                 (out, err, stdin, replies),
                 parent=parent,
@@ -281,64 +275,3 @@ class _Child:
         is_fine = self._read()
         after = self.stdout.total + self.stderr.total + len(self._received)
         return is_fine and (after, len(self.replies)) != (before, num_replies)
-
-
-def _run_child(
-    call: dict[str, Any],
-    pipes: tuple[int, int, int, int],
-    *,
-    parent: int,
-    walls: Walls,
-    shared_uid: bool,
-) -> None:
-    """Never returns."""
-    code = 1
-    try:
-        _arrange(pipes, walls.files)
-        if walls.files is not None:
-            walls = walls._replace(files=_RULES)
-        confine(call["limits"], walls, parent=parent, shared_uid=shared_uid)
-        perform = CALLS[call["kind"]]
-        call.clear()
-        send_message(REPLIES, READY)
-        perform()
-        code = 0
-    except SystemExit as exit_:
-        code = _exit_code(exit_.code)
-    except BaseException:  # noqa: BLE001 - whatever it is, it is told on stderr
-        sys.excepthook(*sys.exc_info())
-    finally:
-        _leave(code)
-
-
-def _exit_code(wanted: object) -> int:
-    if wanted is None:
-        return 0
-    return wanted if isinstance(wanted, int) and 0 <= wanted < 256 else 1
-
-
-_RULES = 5
-
-
-def _arrange(pipes: tuple[int, int, int, int], rules: int | None) -> None:
-    """Its pipes as 1 to 4, the rules as 5, nothing as 0, and none of the others."""
-    high = [os.dup2(each, 100 + number) for number, each in enumerate(pipes)]
-    nothing = os.dup2(os.open(os.devnull, os.O_RDONLY), 110)
-    kept = None if rules is None else os.dup2(rules, 111)
-    os.dup2(nothing, 0)
-    for target, source in enumerate(high, start=1):
-        os.dup2(source, target)
-    if kept is not None:
-        os.dup2(kept, _RULES)
-    os.closerange(_RULES + (kept is not None), 256)
-    assert (QUESTIONS, REPLIES) == (3, 4)
-
-
-def _leave(code: int) -> None:
-    """End at once, after what was printed is out; without another's exit handlers."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BaseException:  # noqa: BLE001, S112 - replaced by what ran, perhaps
-            continue
-    os._exit(code)
