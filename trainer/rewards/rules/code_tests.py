@@ -56,6 +56,7 @@ class CodeTestsParams(Params):
         5.0,
         ge=0.1,
         le=MAX_WALL_SECONDS,
+        title="Time limit in seconds",
         description="For all tests of a completion together; those that are not done "
         "by then have failed.",
         json_schema_extra={"unit": "seconds"},
@@ -64,6 +65,7 @@ class CodeTestsParams(Params):
         512,
         ge=128,
         le=MAX_MEMORY_MB,
+        title="Memory in MiB",
         description="Memory that the code may use.",
         json_schema_extra={"unit": "MiB"},
     )

@@ -42,6 +42,7 @@ class PythonFunctionParams(Params):
         5.0,
         ge=0.1,
         le=MAX_WALL_SECONDS,
+        title="Time limit in seconds",
         description="A completion that takes longer gets no score.",
         json_schema_extra={"unit": "seconds"},
     )
@@ -49,6 +50,7 @@ class PythonFunctionParams(Params):
         512,
         ge=128,
         le=MAX_MEMORY_MB,
+        title="Memory in MiB",
         description="Memory that a call may use.",
         json_schema_extra={"unit": "MiB"},
     )
