@@ -112,22 +112,28 @@ class _Pool:
         ticket = object()
         deadline = time.monotonic() + seconds_left()
         with self._changed:
-            while not self._is_free(owner, ticket):
-                if owner not in self._places and ticket not in self._waiting:
-                    self._waiting.append(ticket)
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._changed.wait(
-                    min(left, threading.TIMEOUT_MAX)
-                ):
-                    self._leave_queue(ticket)
-                    raise SandboxFailed(
-                        "The sandbox for reward code is busy with other completions. "
-                        "Try again in a moment, or fewer at once."
-                    )
-            self._leave_queue(ticket)
+            try:
+                while not self._is_free(owner, ticket):
+                    self._queue(owner, ticket)
+                    left = min(deadline - time.monotonic(), threading.TIMEOUT_MAX)
+                    if left <= 0 or not self._changed.wait(left):
+                        raise SandboxFailed(
+                            "The sandbox for reward code is busy with other "
+                            "completions. Try again in a moment, or fewer at once."
+                        )
+            finally:
+                # Also when interrupted: nobody else would be let past it.
+                self._leave_queue(ticket)
             place = self._places.setdefault(owner, _Place(since=time.monotonic()))
             place.is_busy = True
             return place
+
+    def _queue(self, owner: str, ticket: object) -> None:
+        """Line up for a place, unless another thread of the owner's has got one."""
+        if owner in self._places:
+            self._leave_queue(ticket)
+        elif ticket not in self._waiting:
+            self._waiting.append(ticket)
 
     def _is_free(self, owner: str, ticket: object) -> bool:
         """Whether the owner's place, or room for a new one, is there; lock held."""

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-_MAX_DIGITS = 100_000  # hexadecimal ones, of a number
+_MAX_DIGITS = 100_000  # hexadecimal ones, of a whole number
+# Of a fraction, whose terms are divided out in time that grows with their square.
+_MAX_RATIO_DIGITS = 2_000
 
 
 class Incomparable(Exception):
@@ -142,6 +144,8 @@ def _real(value: Any) -> int | float | Fraction:
         if tag == "n":
             return _whole(inner)
         if tag == "q":
+            if max(map(len, inner)) > _MAX_RATIO_DIGITS:
+                raise Incomparable
             return Fraction(_whole(inner[0]), _whole(inner[1]))
         if tag == "f" and inner in ("inf", "-inf", "nan"):
             return float(inner)
@@ -187,18 +191,31 @@ def _is(left: Any, right: Any) -> bool:
 def _contains(item: Any, container: Any) -> bool:
     if isinstance(container, str) and isinstance(item, str):
         return item in container
-    if isinstance(container, list):
-        return any(are_equal(item, each) for each in container)
+    members = _members(container)
     try:
-        tag, inner = _tagged(container)
+        # Once: both sides may be as long as a reply can be.
+        wanted = _canonical(item)
     except _EqualsNothing:
-        raise Incomparable from None
-    if tag in ("t", "s") and isinstance(inner, list):
-        return any(are_equal(item, each) for each in inner)
-    if tag == "d" and isinstance(inner, list):
-        keys = [pair[0] for pair in inner if isinstance(pair, list) and pair]
-        return any(are_equal(item, key) for key in keys)
-    raise Incomparable
+        return False
+    return any(_is_canonical(each, wanted) for each in members)
+
+
+def _is_canonical(value: Any, wanted: str) -> bool:
+    try:
+        return _canonical(value) == wanted
+    except _EqualsNothing:
+        return False
+
+
+def _members(container: Any) -> list[Any]:
+    if isinstance(container, list):
+        return container
+    tag, inner = _tagged(container)
+    if tag not in ("t", "s", "d") or not isinstance(inner, list):
+        raise Incomparable
+    if tag != "d":
+        return inner
+    return [pair[0] for pair in inner if isinstance(pair, list) and pair]
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {

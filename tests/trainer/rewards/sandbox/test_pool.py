@@ -112,6 +112,29 @@ def test_no_team_keeps_the_only_place(
         greedy.join()
 
 
+def test_whoever_gives_up_waiting_holds_up_nobody(
+    pool: _Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_SLOTS", 1)
+    ask(pool, "a")
+    slow = threading.Thread(target=ask, args=(pool, "a", 0.5))
+    slow.start()
+    time.sleep(0.1)
+    wait = pool._changed.wait
+
+    def interrupt(_: float) -> bool:
+        monkeypatch.setattr(pool._changed, "wait", wait)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pool._changed, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        ask(pool, "b")
+
+    with limited_to(10):
+        assert ask(pool, "c") == b'{"value": 1.0}'
+    slow.join()
+
+
 def test_one_that_was_killed_between_calls_is_replaced(pool: _Pool) -> None:
     ask(pool, "a")
     os.kill(slot_of(pool, "a").pid, signal.SIGKILL)

@@ -25,7 +25,7 @@ def run_child(
     *,
     parent: int,
     walls: Walls,
-    shared_uid: bool,
+    num_others: int,
 ) -> None:
     """Never returns."""
     code = 1
@@ -33,7 +33,7 @@ def run_child(
         _arrange(pipes, walls.files)
         if walls.files is not None:
             walls = walls._replace(files=_RULES)
-        confine(call["limits"], walls, parent=parent, shared_uid=shared_uid)
+        confine(call["limits"], walls, parent=parent, num_others=num_others)
         perform = CALLS[call["kind"]]
         call.clear()
         send(REPLIES, READY)

@@ -28,7 +28,7 @@ class Walls(NamedTuple):
 
 
 def confine(
-    limits: Mapping[str, int], walls: Walls, *, parent: int, shared_uid: bool
+    limits: Mapping[str, int], walls: Walls, *, parent: int, num_others: int
 ) -> None:
     """Limits, then files, then system calls; OSError when one cannot be set."""
     kernel.end_with_parent(signal.SIGKILL)
@@ -43,10 +43,7 @@ def confine(
     # The first signal may be ignored, the second one a second later may not.
     seconds = limits["cpu_seconds"]
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    room = MAX_THREADS + 2
-    if shared_uid:
-        room += _count_tasks(os.getuid()) + _HEADROOM
-    _limit(resource.RLIMIT_NPROC, room)
+    _limit(resource.RLIMIT_NPROC, MAX_THREADS + 2 + num_others)
     if walls.files is not None:
         kernel.landlock_apply(walls.files)
         os.close(walls.files)
@@ -62,9 +59,9 @@ def _limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, value))
 
 
-def _count_tasks(uid: int) -> int:
-    """Threads of a user's processes; those of other users cost a look each."""
-    count = 0
+def count_others(uid: int) -> int:
+    """Threads of a user's processes, and room for those that begin meanwhile."""
+    count = _HEADROOM
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:

@@ -11,6 +11,7 @@ import builtins
 import gc
 import importlib
 import json
+import math
 import os
 import select
 import signal
@@ -21,7 +22,7 @@ from typing import Any
 
 from trainer.rewards.sandbox.inside import kernel, landlock, seccomp
 from trainer.rewards.sandbox.inside.child import READY, run_child
-from trainer.rewards.sandbox.inside.confinement import Walls
+from trainer.rewards.sandbox.inside.confinement import Walls, count_others
 from trainer.rewards.sandbox.inside.frames import HEAD, HungUp, frame, length_of
 from trainer.rewards.sandbox.inside.frames import receive as receive_message
 from trainer.rewards.sandbox.inside.frames import send as send_message
@@ -37,6 +38,7 @@ AHEAD = """
     unittest urllib.parse uuid warnings weakref xml.etree.ElementTree zlib zoneinfo
 """
 _PART = 65_536
+_RECOUNT_SECONDS = 1.0
 
 
 @dataclass(kw_only=True)
@@ -60,9 +62,10 @@ def main() -> None:
         1,
         json.dumps({"landlock": walls.files is not None, "uid": os.getuid()}).encode(),
     )
+    others = _Others(os.getuid()) if options["shares_uid"] else None
     try:
         while True:
-            _serve(walls, shared_uid=options["shares_uid"])
+            _serve(walls, others)
     except (HungUp, BrokenPipeError):
         os._exit(0)
 
@@ -108,10 +111,25 @@ def _forget_the_machine() -> None:
     )
 
 
-def _serve(walls: Walls, *, shared_uid: bool) -> None:
+class _Others:
+    """How many threads a user has beside ours. To look takes as long as a call."""
+
+    def __init__(self, uid: int) -> None:
+        self._uid = uid
+        self._counted_at = -math.inf
+        self._count = 0
+
+    def count(self) -> int:
+        now = time.monotonic()
+        if now - self._counted_at > _RECOUNT_SECONDS:
+            self._count, self._counted_at = count_others(self._uid), now
+        return self._count
+
+
+def _serve(walls: Walls, others: _Others | None) -> None:
     """One call. The child is forked before its questions are read: it has none."""
     call = json.loads(receive_message(0))
-    child = _Child(call, walls, shared_uid=shared_uid)
+    child = _Child(call, walls, num_others=others.count() if others else 0)
     questions = [receive_message(0) for _ in range(call["num_questions"])]
     outcome = child.converse(questions)
     outcome["call"] = call["call"]
@@ -123,7 +141,7 @@ def _serve(walls: Walls, *, shared_uid: bool) -> None:
 class _Child:
     """The process of one call, seen from outside."""
 
-    def __init__(self, call: dict[str, Any], walls: Walls, *, shared_uid: bool) -> None:
+    def __init__(self, call: dict[str, Any], walls: Walls, *, num_others: int) -> None:
         self.stdout = _Kept(most=call["max_output_bytes"])
         self.stderr = _Kept(most=call["max_output_bytes"])
         self.replies: list[bytes] = []
@@ -145,7 +163,7 @@ class _Child:
                 (out, err, stdin, replies),
                 parent=parent,
                 walls=walls,
-                shared_uid=shared_uid,
+                num_others=num_others,
             )
         for descriptor in (stdin, replies, out, err):
             os.close(descriptor)
