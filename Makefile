@@ -79,6 +79,7 @@ bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(PYTEST) -m load -q -s tests/bench/bench_curves.py
 	$(BIN)/python -m tests.bench.bench_scoring
 	$(BIN)/python -m tests.bench.bench_rules
+	$(BIN)/python -m tests.bench.bench_sandbox
 	@$(MAKE) bench-step
 	$(BIN)/python tests/bench/bench_memory.py
 

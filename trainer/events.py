@@ -73,6 +73,7 @@ class ScoredCompletion(BaseModel):
     rules: dict[str, float | None]  # each rule's score, before its weight
     advantage: float
     mean_logprob: float  # nats per token, under the policy that sampled it
+    logs: dict[str, str] = {}  # what rules printed
 
 
 class GroupScored(Event):

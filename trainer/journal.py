@@ -11,6 +11,7 @@ from trainer.groups import Group, reward_std, signal_of
 from trainer.log import EventLog
 from trainer.metrics import Stopwatch, step_metrics
 from trainer.outcome import StepOutcome
+from trainer.rewards.logs import cut_logs
 from trainer.rewards.spec import recipe_bounds
 
 
@@ -108,9 +109,14 @@ class Journal:
                     rules=score.rules,
                     advantage=advantage,
                     mean_logprob=completion.mean_logprob,
+                    logs=logs,
                 )
-                for completion, score, advantage in zip(
-                    group.completions, group.scores, advantages, strict=True
+                for completion, score, advantage, logs in zip(
+                    group.completions,
+                    group.scores,
+                    advantages,
+                    cut_logs([score.logs for score in group.scores]),
+                    strict=True,
                 )
             ],
         )

@@ -21,6 +21,8 @@ from trainer.loop import say
 from trainer.policy import Policy
 from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.reference import reference_server
+from trainer.rewards.sandbox.probe import found_here
+from trainer.rewards.spec import needs_sandbox
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.engines import make_engine
 from trainer.rollout.server_engine import rollout_servers
@@ -170,6 +172,7 @@ def _announce(training: Training, place: Place) -> None:
             "python": platform.python_version(),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
+            **_sandbox(training.config),
         },
     }
     log, step = training.log, training.done_steps
@@ -182,6 +185,15 @@ def _announce(training: Training, place: Place) -> None:
         f"{facts['num_train_rows']} prompts, from step {step}"
     )
     log.flush()
+
+
+def _sandbox(config: RunConfig) -> dict[str, str]:
+    """The level that reward code runs at, where a rule runs code."""
+    reward = config.reward
+    recipes = [reward.recipe, *([reward.step_recipe] if reward.step_recipe else [])]
+    if not any(map(needs_sandbox, recipes)):
+        return {}
+    return {"sandbox": f"level {found_here().level}"}
 
 
 def _device_name(device: torch.device, world: World) -> str:

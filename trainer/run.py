@@ -28,6 +28,8 @@ from trainer.log import EventLog, UnwrittenLog, archive_log, newest_epoch
 from trainer.loop import say, train
 from trainer.parent import watch_parent
 from trainer.preparation import Place, prepare
+from trainer.rewards.sandbox.probe import found_here
+from trainer.rewards.spec import needs_sandbox
 from trainer.scorer import Scorer
 
 
@@ -49,6 +51,7 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
     stop, world = StopSwitch(), ALONE
     try:
         watch_parent()
+        _require_sandbox(config)
         world = join_world(config)
         place = world.from_main(lambda: _place(args))
     except ValueError as error:
@@ -77,6 +80,22 @@ def _output(place: Place, world: World) -> Iterator[EventLog]:
     else:
         with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
             yield UnwrittenLog()
+
+
+def _require_sandbox(config: RunConfig) -> None:
+    """ValueError now, rather than a run in which a rule gives no score."""
+    rewards = [stage.config.reward for stage in config.stages]
+    recipes = [
+        recipe
+        for reward in rewards
+        for recipe in (reward.recipe, reward.step_recipe)
+        if recipe is not None
+    ]
+    if any(map(needs_sandbox, recipes)):
+        found = found_here()
+        if found.level is None:
+            raise ValueError(found.sentence)
+        sys.stderr.write(f"{found.sentence}\n")
 
 
 def _place(args: argparse.Namespace) -> Place:

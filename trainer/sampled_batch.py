@@ -101,6 +101,7 @@ def _tree_of(group: Group) -> dict[str, Any]:
                 "rules": score.rules,
                 "errors": score.errors,
                 "not_applicable": score.not_applicable,
+                "logs": score.logs,
             }
             for completion, score in zip(group.completions, group.scores, strict=True)
         ],
@@ -138,6 +139,7 @@ def _group_of(
                 each["rules"],
                 each["errors"],
                 each.get("not_applicable", []),
+                each.get("logs", {}),
             )
             for each in tree["completions"]
         ),

@@ -259,6 +259,25 @@ def install_browser() -> None:
     )
 
 
+def install_sandbox() -> None:
+    """The stronger of two sandboxes for reward code; without it there is the other."""
+    apt = shutil.which("apt-get")
+    if shutil.which("bwrap") or apt is None or os.geteuid() != 0:
+        return
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    package: list[str | Path] = [apt, "install", "-y", "--no-install-recommends"]
+    package.append("bubblewrap")
+    try:
+        run("Installing bubblewrap, for reward code", package, env=env)
+    except InstallFault:
+        # Lists that are too old, or none at all, are read once.
+        try:
+            run("Reading the system's package lists", [apt, "update"], env=env)
+            run("Installing bubblewrap again", package, env=env)
+        except InstallFault as fault:
+            say(f"  {fault}\n  Reward code runs in the other sandbox, if any.\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", action="store_true", help="and what tests need")
@@ -274,6 +293,7 @@ def main() -> int:
     try:
         install_python(locks)
         install_front_end(with_tools=chosen.tests)
+        install_sandbox()
         if chosen.language_model:
             install_language_model()
         if chosen.vllm:

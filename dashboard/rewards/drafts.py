@@ -96,8 +96,9 @@ class RuleDraft:
 
     @property
     def is_open(self) -> bool:
-        """Whether its settings are shown unasked: one is wrong or must be given."""
-        return any(item.errors for item in self.fields)
+        """Whether its settings are shown unasked: one is wrong, must be given, or is
+        a program, which is what such a rule is about."""
+        return any(item.errors or item.field.is_program for item in self.fields)
 
     @property
     def name_errors(self) -> list[str]:

@@ -21,6 +21,7 @@ class ShownExample:
     columns: str
     others: tuple[str, ...]  # completions beside it, where they are compared
     settings: tuple[tuple[str, str], ...]  # label and text of those that it sets
+    long_settings: tuple[tuple[str, str], ...]  # those of several lines
 
 
 def shown_examples(kind: str) -> list[ShownExample]:
@@ -33,6 +34,12 @@ def shown_examples(kind: str) -> list[ShownExample]:
 
 def _shown(kind: str, example: Example, verdict: str) -> ShownExample:
     sample = example.sample
+    settings = [
+        (field.label, _on_one_line(text) if field.kind == "lines" else text)
+        for field in param_fields(kind)
+        if field.name in example.params
+        and (text := as_text(example.params[field.name], field.kind))
+    ]
     return ShownExample(
         verdict=verdict,
         prompt=sample.prompt,
@@ -40,11 +47,8 @@ def _shown(kind: str, example: Example, verdict: str) -> ShownExample:
         answer=sample.answer or "",
         columns=_as_json(dict(sample.columns)),
         others=example.others,
-        settings=tuple(
-            (field.label, _on_one_line(as_text(example.params[field.name], field.kind)))
-            for field in param_fields(kind)
-            if field.name in example.params
-        ),
+        settings=tuple(each for each in settings if "\n" not in each[1]),
+        long_settings=tuple(each for each in settings if "\n" in each[1]),
     )
 
 

@@ -46,6 +46,20 @@ class ParamField:
         return self.kind in ("lines", "object", "json") or is_long
 
     @property
+    def is_program(self) -> bool:
+        return "\n" in self.default
+
+    @property
+    def num_lines(self) -> int:
+        """How tall its input is to begin with; a program wants to be seen whole."""
+        return 14 if self.is_program else 4
+
+    @property
+    def shown_default(self) -> str:
+        """In a line of help; a text of several lines stands in the input alone."""
+        return "" if self.is_program else self.default
+
+    @property
     def bounds(self) -> str:
         """The bounds in words; a choice and a switch show theirs."""
         if self.minimum is not None and self.maximum is not None:

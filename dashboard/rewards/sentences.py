@@ -9,6 +9,7 @@ from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe, RuleSpec
 
 PHRASES = {
+    "code_tests": "code passes the row's tests",
     "contains": "{verb} of the phrases",
     "cosine_length": "is right and short",
     "countdown": "equation reaches the target",
@@ -22,6 +23,7 @@ PHRASES = {
     "math_verify": "answer is mathematically right",
     "multiple_choice": "chooses the right option",
     "numeric_answer": "answer is numerically right",
+    "python_function": "what a Python function gives",
     "reasoning_answer": "is right behind the reasoning",
     "reasoning_gym": "task's own scorer",
     "reasoning_steps": "shows {num_steps:,} steps",

@@ -40,6 +40,11 @@ class Tried:
         errors = self.score.errors
         return [(s, errors.get(name, "")) for name, s in self.score.rules.items()]
 
+    @property
+    def logs(self) -> dict[str, str]:
+        """What rules printed, by name."""
+        return self.score.logs if self.score else {}
+
 
 @dataclass(slots=True)
 class Bench:

@@ -16,8 +16,9 @@ from dashboard.runs.model_choices import StarterModel
 from trainer.config import RunConfig
 from trainer.rewards.judge import limited_to
 from trainer.rewards.sample import Sample
+from trainer.rewards.sandbox.pool import asking_for
 from trainer.rewards.scoring import score_all
-from trainer.rewards.spec import Recipe
+from trainer.rewards.spec import Recipe, needs_sandbox
 
 ROWS_TRIED = 3
 SECONDS_PER_ROW = 10.0
@@ -169,7 +170,12 @@ def _hints(launch: Launch) -> list[str]:
 
 def warn(launch: Launch) -> tuple[str, ...]:
     """What would waste the run, in part or whole."""
-    return rules_without_score(launch.recipe_version.pk, launch.dataset_version.pk)
+    version = launch.recipe_version
+    # A sandbox may be busy now and free in a moment: that is no answer to keep.
+    is_kept = not needs_sandbox(Recipe.model_validate(version.spec))
+    find = rules_without_score if is_kept else rules_without_score.__wrapped__
+    with asking_for(f"team {version.recipe.team_id}"):
+        return find(version.pk, launch.dataset_version.pk)
 
 
 @lru_cache(maxsize=256)  # versions never change, so neither does the answer

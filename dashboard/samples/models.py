@@ -4,7 +4,7 @@ from typing import ClassVar, Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 
 from dashboard.runs.models import Run
 
@@ -65,6 +65,10 @@ class Completion(models.Model):
     rule_scores = ArrayField(models.FloatField(null=True))  # as group.rule_names
     advantage = models.FloatField()
     mean_logprob = models.FloatField(null=True)
+    # By rule, what it printed while it judged this.
+    logs: models.JSONField[dict[str, str]] = models.JSONField(
+        default=dict, db_default=Value({}, models.JSONField())
+    )
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [

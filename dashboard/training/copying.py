@@ -37,6 +37,7 @@ COMPLETION_COLUMNS = (
     "rule_scores",
     "advantage",
     "mean_logprob",
+    "logs",
 )
 
 

@@ -219,6 +219,7 @@ def _completion_rows(group_id: int, event: GroupScored) -> Iterable[tuple[object
             float_array(completion.rules.get(name) for name in names),
             completion.advantage,
             completion.mean_logprob,
+            json.dumps(clean_json(completion.logs)),
         )
 
 

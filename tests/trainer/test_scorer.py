@@ -215,9 +215,11 @@ def test_seconds_of_scoring_are_those_of_all_workers(
         (
             None,
             {
+                "code_tests",
                 "cosine_length",
                 "length_rank",
                 "math_verify",
+                "python_function",
                 "reasoning_answer",
                 "reasoning_gym",
             },

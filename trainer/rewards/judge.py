@@ -46,7 +46,8 @@ def limited_to(seconds: float) -> Iterator[None]:
         _deadline.reset(token)
 
 
-def _seconds_left() -> float:
+def seconds_left() -> float:
+    """What `limited_to` leaves; outside of it, as long as a lock can be waited for."""
     return max(0.0, min(_deadline.get() - time.monotonic(), threading.TIMEOUT_MAX))
 
 
@@ -59,10 +60,10 @@ def ask(
     Any thread may ask; questions to one library wait for one another. Inside
     `limited_to`, JudgeFailed also when no time is left.
     """
-    if not _locks[library].acquire(timeout=_seconds_left()):
+    if not _locks[library].acquire(timeout=seconds_left()):
         raise JudgeFailed(_NO_TIME)
     try:
-        timeout_seconds = min(timeout_seconds, _seconds_left())
+        timeout_seconds = min(timeout_seconds, seconds_left())
         if timeout_seconds <= 0:
             raise JudgeFailed(_NO_TIME)
         return _ask(library, question, timeout_seconds)

@@ -101,7 +101,8 @@ class Rule(Generic[P]):
 
     `example_pass` scores the upper bound, or next to it where none but an empty
     completion could; `example_fail` scores less. One that `is_slow` takes longer than a
-    completion's way to another process and back.
+    completion's way to another process and back. One that `needs_sandbox` runs code, a
+    completion at a time, and gives no score where no sandbox can be had.
     """
 
     kind: str
@@ -115,10 +116,12 @@ class Rule(Generic[P]):
     example_fail: Example
     bounds: Callable[[P], tuple[float, float]] = from_zero_to_one
     is_slow: bool = False
+    needs_sandbox: bool = False
 
     def __post_init__(self) -> None:
         ways = (self.score, self.score_group, self.batching)
         assert sum(way is not None for way in ways) == 1, self.kind
+        assert self.score or not self.needs_sandbox, self.kind
 
     def judge(self, samples: Sequence[Sample], params: P) -> list[Outcome]:
         """An outcome for each completion of one prompt, in order."""

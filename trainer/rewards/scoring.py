@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainer.rewards.composition import parts_of, reward_of
+from trainer.rewards.logs import keeping
 from trainer.rewards.rule import Outcome
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import (
@@ -33,7 +34,7 @@ class Score:
 
     `None` is no score and never 0, and `errors` says why. It is nobody's fault where
     the rule is among the `not_applicable`: the row has nothing for it to judge by.
-    `total` is None when no rule's score counts.
+    `total` is None when no rule's score counts. `logs` has what rules printed.
 
     >>> Score(1.05, {"format": 0.5, "answer": 1.0}, {})  # weights 0.1 and 1
     """
@@ -42,6 +43,7 @@ class Score:
     rules: dict[str, float | None]
     errors: dict[str, str]
     not_applicable: list[str] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)
 
     @property
     def failed(self) -> list[str]:
@@ -69,15 +71,34 @@ def score_all(
 def judge(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> list[Score]:
     """What rules say of the completions of one prompt; their totals are None."""
     samples = [prepared(sample) for sample in samples]
-    by_rule = {
-        spec.name: RULES[spec.kind].judge(samples, spec.checked_params())
-        for spec in rules
-    }
-    assert all(len(found) == len(samples) for found in by_rule.values())
+    outcomes: list[dict[str, Outcome]] = [{} for _ in samples]
+    logs: list[dict[str, str]] = [{} for _ in samples]
+    for spec in rules:
+        found = _outcomes(spec, samples)
+        for place, (outcome, printed) in enumerate(found):
+            outcomes[place][spec.name] = outcome
+            if printed:
+                logs[place][spec.name] = printed
     return [
-        as_score({name: found[place] for name, found in by_rule.items()})
-        for place in range(len(samples))
+        replace(as_score(found), logs=printed)
+        for found, printed in zip(outcomes, logs, strict=True)
     ]
+
+
+def _outcomes(
+    spec: RuleSpec, samples: Sequence[Sample]
+) -> Iterator[tuple[Outcome, str]]:
+    """What a rule says of each completion, and what it printed meanwhile."""
+    rule, params = RULES[spec.kind], spec.checked_params()
+    if not rule.needs_sandbox:
+        found = rule.judge(samples, params)
+        assert len(found) == len(samples)
+        yield from ((outcome, "") for outcome in found)
+        return
+    for sample in samples:
+        with keeping() as printed:
+            (outcome,) = rule.judge([sample], params)
+        yield outcome, "".join(printed)
 
 
 def weigh(recipe: Recipe, score: Score, *, step: int) -> Score:
@@ -95,11 +116,13 @@ def joined(scores: Sequence[Score]) -> Score:
     rules: dict[str, float | None] = {}
     errors: dict[str, str] = {}
     not_applicable: list[str] = []
+    logs: dict[str, str] = {}
     for score in scores:
         rules |= score.rules
         errors |= score.errors
         not_applicable += score.not_applicable
-    return Score(None, rules, errors, not_applicable)
+        logs |= score.logs
+    return Score(None, rules, errors, not_applicable, logs)
 
 
 def as_score(outcomes: Mapping[str, Outcome]) -> Score:

@@ -227,6 +227,11 @@ def is_slow(recipe: Recipe) -> bool:
     return any(RULES[rule.kind].is_slow for rule in recipe.rules)
 
 
+def needs_sandbox(recipe: Recipe) -> bool:
+    """Whether a rule runs code, which only a sandbox may do."""
+    return any(RULES[rule.kind].needs_sandbox for rule in recipe.rules)
+
+
 def _holds_nul(value: Any) -> bool:
     if isinstance(value, dict):
         return any(_holds_nul(part) for pair in value.items() for part in pair)

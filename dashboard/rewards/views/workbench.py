@@ -18,6 +18,7 @@ from dashboard.rewards.workbench import (
     try_recipe,
     warn_unscorable,
 )
+from trainer.rewards.sandbox.pool import asking_for
 
 
 @require_POST
@@ -39,15 +40,18 @@ def workbench_context(
     rows = _rows(form)
     texts = {row.position: _typed(request, row) for row in rows}
     recipe = draft.recipe
-    return {
-        "try_form": form,
-        "try_rule_names": [rule.name for rule in recipe.rules] if recipe else [],
-        "benches": (
+    with asking_for(f"team {team.pk}"):
+        benches = (
             try_recipe(recipe, rows, texts)
             if recipe
             else [Bench(row, texts[row.position], [], []) for row in rows]
-        ),
-        "try_warnings": warn_unscorable(recipe, rows) if recipe else {},
+        )
+        warnings = warn_unscorable(recipe, rows) if recipe else {}
+    return {
+        "try_form": form,
+        "try_rule_names": [rule.name for rule in recipe.rules] if recipe else [],
+        "benches": benches,
+        "try_warnings": warnings,
         "max_seconds": MAX_SECONDS,
     }
 

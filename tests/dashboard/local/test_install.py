@@ -101,3 +101,45 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
         check=True,
         capture_output=True,
     )
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What would be run, on a machine with apt-get and without bubblewrap."""
+    ran: list[list[str]] = []
+    monkeypatch.setattr(install, "run", lambda _, command, env: ran.append(command))
+    programs = {"apt-get": "/usr/bin/apt-get"}
+    monkeypatch.setattr(install.shutil, "which", programs.get)
+    monkeypatch.setattr(install.os, "geteuid", lambda: 0)
+    return ran
+
+
+def test_root_gets_the_stronger_sandbox(commands: list[list[str]]) -> None:
+    install.install_sandbox()
+
+    assert [command[-1] for command in commands] == ["bubblewrap"]
+
+
+def test_others_keep_the_sandbox_that_needs_no_package(
+    commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install.os, "geteuid", lambda: 1000)
+
+    install.install_sandbox()
+
+    assert commands == []
+
+
+def test_without_bubblewrap_the_installation_goes_on(
+    commands: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise install.InstallFault("The package registry cannot be reached.")
+
+    monkeypatch.setattr(install, "run", fail)
+
+    install.install_sandbox()
+
+    assert "runs in the other sandbox" in capsys.readouterr().out

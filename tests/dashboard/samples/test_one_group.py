@@ -60,6 +60,18 @@ def test_a_rule_without_a_score_says_so(alice_client: Client, run: Run) -> None:
     assert '<dd class="number fact-main">no score</dd>' in html
 
 
+def test_what_a_rule_printed_stands_beside_its_completion(
+    alice_client: Client, run: Run
+) -> None:
+    group = make_group(run, rewards=(1.0, 0.0))
+    group.completions.filter(position=0).update(logs={"answer": "<i>4</i> words"})
+
+    page = get(alice_client, group)
+
+    assert page.count("What answer printed") == 1
+    assert "&lt;i&gt;4&lt;/i&gt; words" in page
+
+
 def test_advantages_carry_their_sign(alice_client: Client, run: Run) -> None:
     html = get(alice_client, make_group(run, rewards=(1.2, 0.0)))
 

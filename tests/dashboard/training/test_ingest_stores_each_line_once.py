@@ -53,6 +53,19 @@ def test_a_step_becomes_rows(claim: Claim) -> None:
     )
 
 
+def test_what_rules_printed_is_kept(claim: Claim) -> None:
+    fields = group(0)
+    first, second = fields["completions"]
+    printed = first.model_copy(update={"logs": {"answer": "a\tb\\n\n\0 é"}})
+    log = LogBuilder().started()
+    log.add(GroupScored, step=1, **fields | {"completions": [printed, second]})
+
+    ingest(claim, log.events)
+
+    logs = Completion.objects.order_by("position").values_list("logs", flat=True)
+    assert list(logs) == [{"answer": "a\tb\\n\n␀ é"}, {}]
+
+
 def test_the_first_word_of_the_trainer_makes_the_run_running(claim: Claim) -> None:
     ingest(claim, LogBuilder().started().events)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from trainer.rewards.rule import Rule
 from trainer.rewards.rules import (
+    code_tests,
     contains,
     cosine_length,
     countdown,
@@ -21,6 +22,7 @@ from trainer.rewards.rules import (
     math_verify,
     multiple_choice,
     numeric_answer,
+    python_function,
     reasoning_answer,
     reasoning_gym,
     reasoning_steps,
@@ -55,5 +57,7 @@ _ALL: tuple[Rule[Any], ...] = (
     length_rank.RULE,
     majority.RULE,
     repetition.RULE,
+    code_tests.RULE,
+    python_function.RULE,
 )
 RULES: dict[str, Rule[Any]] = {rule.kind: rule for rule in _ALL}

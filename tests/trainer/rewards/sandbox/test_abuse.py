@@ -1,0 +1,388 @@
+"""What code in a sandbox tries, on each level, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.rewards.sandbox.asking import Asker
+from tests.trainer.rewards.test_judge import wait_until_gone
+
+# The last: level B where only root may enter the folder of its Python.
+REFUSED = (
+    "PermissionError",
+    "FileNotFoundError",
+    "BlockingIOError",
+    "ModuleNotFoundError",
+)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import os; os.fork()",
+        "import os; os.posix_spawn('/bin/true', ['true'], {})",
+        "import subprocess; subprocess.run(['/bin/true'])",
+        "import os; os.execv('/bin/true', ['true'])",
+        "import os\nif os.system('true'): raise PermissionError",
+        "import multiprocessing as m; m.Process(target=print).start()",
+        "import os; os.setsid()",
+        "import os; os.kill(os.getppid(), 9)",
+        "import os; os.kill(1, 9)",
+        "import os; os.kill(-1, 9)",
+        "import os; os.killpg(0, 9)",
+    ],
+)
+def test_no_process_is_started_or_signalled(asker: Asker, body: str) -> None:
+    assert asker.error(body).startswith(REFUSED)
+    assert asker.slot.is_alive()
+
+
+def test_a_fork_bomb_is_one_process(asker: Asker) -> None:
+    body = """
+    import os
+    n = 0
+    for _ in range(1000):
+        try:
+            n += os.fork() > 0
+        except OSError:
+            pass
+    return n
+    """
+
+    assert asker.reply(body) == {"value": 0.0}
+
+
+def test_sixteen_threads_may_be_started_and_no_crowd_of_them(asker: Asker) -> None:
+    body = """
+    import threading, time
+    threading.stack_size(65536)
+    n = 0
+    try:
+        for _ in range(400):
+            threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
+            n += 1
+    except RuntimeError:
+        pass
+    return n
+    """
+
+    reply = asker.reply(body, wall_seconds=20)
+
+    assert reply is not None
+    # Where the user has other processes, they count as well, and room is left for more.
+    most = 17 if os.geteuid() == 0 else 90
+    assert 15 <= reply["value"] <= most
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["x = bytearray(2**30)", "x = []\nwhile True: x.append('a' * 10**7)"],
+)
+def test_memory_has_a_limit(asker: Asker, body: str) -> None:
+    assert "MemoryError" in asker.error(body, wall_seconds=20)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "/etc/shadow",
+        "/proc/1/environ",
+        "/proc/self/environ",
+        "/proc/self/cmdline",
+        "/proc/self/mem",
+        "/proc/cpuinfo",
+        "/sys/class/net",
+        "/dev/tty",
+        str(Path(__file__)),
+        str(Path(__file__).parents[4] / "pyproject.toml"),
+    ],
+)
+def test_no_file_is_read(asker: Asker, path: str) -> None:
+    assert asker.error(f"open({path!r}).read()").startswith((*REFUSED, "IsADirectory"))
+
+
+@pytest.mark.parametrize("folder", ["/", "/proc", "/tmp", "/home", "/root", "/etc"])
+def test_no_folder_is_listed(asker: Asker, folder: str) -> None:
+    assert asker.error(f"import os; os.listdir({folder!r})").startswith(REFUSED)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "open('/tmp/left', 'w')",
+        "open('/dev/shm/left', 'w')",
+        "open('left', 'w')",
+        "import tempfile; tempfile.mkdtemp()",
+        "import os; os.mkdir('/tmp/left')",
+        "import os; os.symlink('/etc/passwd', '/tmp/left')",
+        "import os; os.link('/etc/passwd', '/tmp/left')",
+        "import os; os.chmod('/', 0o777)",
+        "import os; os.unlink('/etc/passwd')",
+        "import os; os.rename('/etc/passwd', '/etc/old')",
+        "import os; os.memfd_create('left')",
+        "import os; os.mkfifo('/tmp/left')",
+        "import os; os.truncate('/etc/passwd', 0)",
+        "import os; os.chdir('/tmp')",
+        "import os; os.chroot('/')",
+    ],
+)
+def test_nothing_is_written_or_changed(asker: Asker, body: str) -> None:
+    assert asker.error(body).startswith((*REFUSED, "OSError: [Errno 30]"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import socket; socket.create_connection(('127.0.0.1', 80), 1)",
+        "import socket; socket.create_connection(('169.254.169.254', 80), 1)",
+        "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+        "import socket; socket.socket(socket.AF_INET6)",
+        "import socket; socket.socket(socket.AF_UNIX)",
+        "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+        "import socket; socket.getaddrinfo('example.org', 80)",
+        "import urllib.request; urllib.request.urlopen('http://127.0.0.1/')",
+        "import socket\n"
+        "a, b = socket.socketpair(type=socket.SOCK_DGRAM)\n"
+        "a.sendto(b'x', '\\0abstract')",
+    ],
+)
+def test_there_is_no_network(asker: Asker, body: str) -> None:
+    assert any(
+        sign in asker.error(body) for sign in ("gaierror", "not permitted", *REFUSED)
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import time; time.clock_gettime((~1 << 3) | 2)",
+        "import time; time.clock_gettime((~7 << 3) | 6)",
+        "import os; os.sched_getaffinity(1)",
+        "import os; os.sched_setaffinity(0, {0})",
+        "import os; os.getpgid(1)",
+        "import os; os.getsid(1)",
+        "import os; os.getpriority(os.PRIO_PROCESS, 1)",
+        "import os; os.nice(-1)",
+        "import os; os.sched_getscheduler(1)",
+        "import resource; resource.prlimit(1, resource.RLIMIT_NOFILE)",
+        "import resource; resource.setrlimit(resource.RLIMIT_CPU, (9, 99))",
+        "import fcntl; fcntl.fcntl(1, fcntl.F_SETOWN, 1)",
+        "import os; os.setuid(0)",
+        "import os; os.uname()",
+    ],
+)
+def test_nothing_is_learned_of_or_done_to_others(asker: Asker, body: str) -> None:
+    error = asker.error(body)
+
+    assert error.startswith(("PermissionError", "OSError", "ValueError"))
+
+
+@pytest.mark.parametrize(
+    "name", ["ptrace", "bpf", "io_uring", "unshare", "mount", "keyctl", "userfaultfd"]
+)
+def test_dangerous_system_calls_are_refused(asker: Asker, name: str) -> None:
+    number = {
+        "ptrace": 101, "bpf": 321, "io_uring": 425, "unshare": 272, "mount": 165,
+        "keyctl": 250, "userfaultfd": 323,
+    }[name]  # fmt: skip
+    if os.uname().machine != "x86_64":
+        pytest.skip("these are the numbers of x86-64")
+
+    body = f"""
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = libc.syscall({number}, 0, 0, 0, 0, 0)
+    return ctypes.get_errno() if result < 0 else 0
+    """
+    reply = asker.reply(body)
+
+    assert reply == {"value": 1.0}  # EPERM
+
+
+def test_32_bit_calls_kill_the_call(asker: Asker) -> None:
+    if os.uname().machine != "x86_64":
+        pytest.skip("of x86-64")
+    body = "import ctypes; ctypes.CDLL(None).syscall(0x40000000 + 39)"
+
+    assert asker.call(body).code == -signal.SIGSYS
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "while True: pass",
+        "import time; time.sleep(60)",
+        "import signal; signal.signal(24, signal.SIG_IGN)\nwhile True: pass",
+        "(9 ** 9) ** 99999999",
+        "import re; re.match('(a+)+b', 'a' * 40)",
+        "import os\nwhile True: os.write(1, b'x' * 65536)",
+        "import os; os.close(1); os.close(2); os.close(3); os.close(4)\n"
+        "while True: pass",
+    ],
+)
+def test_what_does_not_end_is_ended(asker: Asker, body: str) -> None:
+    begin = time.monotonic()
+
+    answer = asker.call(body, wall_seconds=0.3)
+
+    assert answer.end == "time"
+    assert 0.3 <= answer.wall_seconds < 0.8 or time.monotonic() - begin < 5
+
+
+def test_what_is_printed_is_cut(asker: Asker) -> None:
+    answer = asker.call("import sys\nfor _ in range(100): print('x' * 10_000)")
+
+    assert len(answer.stdout) == 65_536
+    assert answer.stdout_bytes == 1_000_100
+
+
+def test_a_flood_of_a_reply_is_ended(asker: Asker) -> None:
+    assert asker.call("import os\nwhile True: os.write(4, b'xxxx')").end == "flood"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import sys; sys.exit(0)",
+        "raise SystemExit",
+        "raise KeyboardInterrupt",
+    ],
+)
+def test_leaving_is_an_error(asker: Asker, body: str) -> None:
+    assert asker.error(body)
+
+
+def test_a_process_that_ends_itself_gives_no_reply(asker: Asker) -> None:
+    answer = asker.call("import os; os._exit(0)")
+
+    assert (answer.end, answer.code, answer.replies) == ("ended", 0, ())
+
+
+def test_a_crash_ends_the_call_alone(asker: Asker) -> None:
+    answer = asker.call("import ctypes; ctypes.string_at(0)")
+
+    assert answer.code == -signal.SIGSEGV
+    assert asker.reply("return 1") == {"value": 1.0}
+
+
+def test_a_call_cannot_be_taken_for_one_that_the_system_killed(asker: Asker) -> None:
+    """That would be no score, where code under test deserves a 0."""
+    body = """
+    import os, signal
+    for send in (lambda: os.kill(os.getpid(), 9), lambda: signal.raise_signal(9)):
+        try:
+            send()
+        except OSError:
+            pass
+    return 1
+    """
+
+    assert asker.reply(body) == {"value": 1.0}
+
+
+def test_nothing_stays_for_the_next_call(asker: Asker) -> None:
+    asker.call("import builtins, math; builtins.left = math.pi = 3")
+
+    assert asker.error("return left").startswith("NameError")
+    assert asker.reply("import math; return math.pi")["value"] > 3.1
+
+
+@pytest.mark.parametrize(
+    ("body", "nothing"),
+    [
+        ("import os; print(dict(os.environ))", "{}"),
+        ("import sys; print(sys.argv, sys.orig_argv)", "[''] ['']"),
+        ("import platform; print(platform.node())", "sandbox"),
+    ],
+)
+def test_it_knows_nothing_of_where_it_is(
+    asker: Asker, body: str, nothing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert asker.call(body).stdout.decode().strip() == nothing
+
+
+def test_it_can_open_no_descriptor_but_its_own(asker: Asker) -> None:
+    body = """
+    import os
+    found = []
+    for number in range(64):
+        try:
+            os.fstat(number)
+            found.append(number)
+        except OSError:
+            pass
+    print(found)
+    """
+
+    assert asker.call(body).stdout == b"[0, 1, 2, 3, 4]\n"
+
+
+def test_replies_are_json_and_nothing_else(asker: Asker) -> None:
+    body = """
+    class Evil(float):
+        def __reduce__(self):
+            return (print, ("x",))
+    return Evil(0.5)
+    """
+
+    assert asker.call(body).replies == (json.dumps({"value": 0.5}).encode(),)
+
+
+@pytest.mark.parametrize(
+    "value", ["float('nan')", "float('inf')", "10**400", "'1'", "[]"]
+)
+def test_what_is_no_number_is_no_score(asker: Asker, value: str) -> None:
+    assert asker.error(f"return {value}")
+
+
+def test_an_error_that_cannot_be_shown_is_told_all_the_same(asker: Asker) -> None:
+    body = """
+    class Evil(Exception):
+        def __str__(self):
+            return str(self)
+    raise Evil
+    """
+
+    assert asker.error(body) == "an error without a text (line 6)"
+
+
+def test_hashes_and_random_numbers_are_the_same_each_time(asker: Asker) -> None:
+    body = "import random; print(hash('a'), random.random())"
+
+    assert asker.call(body).stdout == asker.call(body).stdout
+
+
+def test_nothing_is_left_of_it_when_it_has_ended(asker: Asker) -> None:
+    other = Asker(asker.level)
+    pids = [other.slot.pid, *_below(other.slot.pid)]
+
+    other.slot.end()
+
+    assert len(pids) == (1 if asker.level == "B" else 2)
+    assert all(map(wait_until_gone, pids))
+
+
+def _below(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+def test_the_kernel_ends_it_first_when_memory_runs_out(asker: Asker) -> None:
+    for pid in [asker.slot.pid, *_below(asker.slot.pid)]:
+        assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
+
+
+def test_replies_that_nobody_asked_for_end_the_call(asker: Asker) -> None:
+    body = "import os; os.write(4, b'\\x02\\0\\0\\0{}' * 9); import time; time.sleep(9)"
+
+    answer = asker.call(body)
+
+    assert answer.end == "flood"
+    assert answer.wall_seconds < 5

@@ -1,0 +1,131 @@
+"""Finding out which sandbox this machine can run, and refusing where there is none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.config import RunConfig
+from trainer.rewards.sandbox import levels, probe
+from trainer.rewards.sandbox.probe import Found, found_here, try_levels
+from trainer.rewards.sandbox.slot import Slot, SlotLost
+from trainer.run import _require_sandbox
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_found", None)
+
+
+def test_a_level_is_found_here() -> None:
+    assert try_levels().level in levels.LEVELS
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_level_that_lets_something_through_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask = Slot.ask
+
+    def leak(self: Slot, *args: Any) -> Any:
+        return replace(
+            ask(self, *args), replies=(json.dumps(["read a file"]).encode(),)
+        )
+
+    monkeypatch.setattr(Slot, "ask", leak)
+
+    found = found_here()
+
+    assert found.level is None
+    assert "it does not keep code from: read a file" in found.sentence
+    assert "cannot run on this machine" in found.sentence
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_only_a_level_that_was_found_is_remembered_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probe, "obstacle", lambda level: "not now")
+    assert found_here().level is None
+    monkeypatch.setattr(probe, "obstacle", levels.obstacle)
+    monkeypatch.setattr(probe, "_FORGET_SECONDS", 0.0)
+
+    assert found_here().level is not None
+    monkeypatch.setattr(probe, "obstacle", lambda level: "never")
+    assert found_here().level is not None
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_too_little_time_says_nothing_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert found_here(timeout_seconds=0.0).level is None
+
+    assert found_here().level is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "level", "words"),
+    [
+        ("bubblewrap", lambda: None, "A", "bwrap"),
+        ("sys.platform", "darwin", "B", "needs Linux"),
+        ("kernel.landlock_version", lambda: 0, "B", "no Landlock"),
+        ("seccomp.is_known_machine", lambda: False, "A", "x86_64 and aarch64"),
+    ],
+)
+def test_what_a_level_lacks_is_named(
+    name: str, value: Any, level: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{levels.__name__}.{name}", value)
+
+    reason = levels.obstacle(level)
+
+    assert reason is not None
+    assert words in reason
+
+
+def test_a_sandbox_that_cannot_start_says_how_it_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(levels, "_BOOT", "raise OSError('no room')")
+
+    with pytest.raises(SlotLost, match=r"exit code 1: OSError: no room"):
+        Slot("B")
+
+
+def config_with(kind: str) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "model": {"path": "m"},
+            "data": {"rows": "rows.jsonl"},
+            "reward": {"recipe": {"rules": [{"name": "it", "kind": kind}]}},
+        }
+    )
+
+
+def test_a_run_with_reward_code_does_not_start_without_a_sandbox(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+    monkeypatch.setattr("trainer.run.found_here", lambda: nothing)
+
+    _require_sandbox(config_with("length"))
+    with pytest.raises(ValueError, match="no sandbox can"):
+        _require_sandbox(config_with("python_function"))
+
+
+def test_what_runs_inside_imports_the_standard_library_alone() -> None:
+    import ast
+    import sys
+
+    folder = Path(levels.__file__).parent / "inside"
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                assert node.module.split(".")[0] in sys.stdlib_module_names or (
+                    node.module.startswith("trainer.rewards.sandbox.inside")
+                ), (path, node.module)

@@ -1,0 +1,106 @@
+"""Values that left a sandbox compare as Python's own do, whatever they are."""
+
+from __future__ import annotations
+
+import operator
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.rewards.sandbox.formulas import holds
+from trainer.rewards.sandbox.inside.plain import encode
+from trainer.rewards.sandbox.values import Incomparable, are_equal, compare, is_true
+
+NUMBERS = (
+    st.integers()
+    | st.floats()
+    | st.booleans()
+    | st.fractions()
+    | st.decimals(places=3, allow_nan=False, allow_infinity=False)
+    | st.complex_numbers(allow_nan=False, allow_infinity=False)
+    | st.integers(-(2**70), 2**70)
+)
+HASHABLE = NUMBERS | st.text(max_size=3) | st.none() | st.binary(max_size=3)
+VALUES = st.recursive(
+    HASHABLE,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.sets(HASHABLE, max_size=3)
+        | st.dictionaries(HASHABLE, inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+OPERATORS = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge, "in": lambda a, b: a in b,
+    "not in": lambda a, b: a not in b,
+}  # fmt: skip
+ORDERED = st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=3)
+
+
+def has_nan(value: object) -> bool:
+    """In a list, Python takes one and the same nan for itself."""
+    return "nan" in repr(value).lower()
+
+
+@settings(deadline=None)
+@given(VALUES, VALUES)
+def test_values_are_equal_as_in_python(left: object, right: object) -> None:
+    if not has_nan(left) and not has_nan(right):
+        assert are_equal(encode(left), encode(right)) == (left == right)
+        assert are_equal(encode(left), encode(left))
+
+
+@settings(deadline=None)
+@given(VALUES)
+def test_values_are_true_as_in_python(value: object) -> None:
+    if not has_nan(value):
+        assert is_true(encode(value)) == bool(value)
+
+
+@settings(deadline=None)
+@given(ORDERED, ORDERED | st.lists(ORDERED, max_size=3), st.sampled_from([*OPERATORS]))
+def test_values_compare_as_in_python(left: object, right: object, name: str) -> None:
+    try:
+        expected = OPERATORS[name](left, right)
+    except TypeError:
+        with pytest.raises(Incomparable):
+            compare(encode(left), name, encode(right))
+    else:
+        assert compare(encode(left), name, encode(right)) == expected
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"n": "zz"}, {"n": 5}, {"q": ["1"]}, {"q": ["1", "0"]}, {"q": 3}, {"q": []},
+        {"q": [1, 2]}, {"d": 3}, {"d": [3]}, {"s": "abc"}, {"t": None}, {"c": []},
+        {"f": "1"}, {"o": 1}, {"o": [1, 1]}, {"x": 1}, {}, {"a": 1, "b": 2}, {"b": 1},
+        {"q": ["f" * 9_999, "1"]}, {"n": "f" * 999_999},
+    ],
+)  # fmt: skip
+def test_a_forged_value_is_equal_to_nothing(forged: object) -> None:
+    sides = [{"step": 0}, {"value": 5}]
+    formulas = [
+        {"compare": sides, "operators": [name]}
+        for name in ("==", "<", "<=", ">", ">=", "is")
+    ]
+    formulas.append({"isclose": sides, "relative": 1, "absolute": 9})
+
+    assert not any(holds(formula, [{"value": forged}]) for formula in formulas)
+
+
+def test_long_values_cost_no_time() -> None:
+    number = hex(3**60_000)
+    is_less = {"compare": [{"step": 0}, {"value": 1}], "operators": ["<"]}
+    begin = time.process_time()
+
+    assert not compare("x" * 400_000, "in", [1] * 100_000)
+    assert not holds(is_less, [{"value": {"q": [number, number]}}])
+    assert are_equal(encode(Fraction(1, 3)), encode(Fraction(2, 6)))
+
+    assert time.process_time() - begin < 3

@@ -1,0 +1,263 @@
+"""Code of a completion against a row's tests, honest code and code that cheats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.trainer.rewards.scores import score, scored
+from trainer.rewards.code_rows import Asserts
+from trainer.rewards.code_running import plan_of_asserts
+
+ADD = "def add(a, b):\n    return a + b"
+TWO = ["assert add(2, 3) == 5", "assert add(-1, 1) == 0"]
+
+
+def fenced(code: str) -> str:
+    return f"Here it is:\n```python\n{code}\n```\n"
+
+
+def judged(code: str, tests: Any, **params: Any) -> float | None:
+    columns = {"tests": tests, "entry_point": params.pop("entry_point", None)}
+    return score("code_tests", fenced(code), None, columns, **params)
+
+
+@pytest.mark.parametrize(
+    ("code", "share"),
+    [
+        (ADD, 1.0),
+        ("def add(a, b): return 5", 0.5),
+        ("def add(a, b): return None", 0.0),
+        ("def add(a, b): return 1 / 0", 0.0),
+        ("def sub(a, b): return 5", 0.0),
+        ("this is no Python", 0.0),
+        ("raise SystemExit", 0.0),
+        ("import os; os._exit(0)", 0.0),
+        (
+            "import os\ndef add(a, b):\n    if a == 2: os._exit(0)\n    return a + b",
+            0.5,
+        ),
+        ("print('add')", 0.0),
+    ],
+)
+def test_the_score_is_the_share_of_tests_that_pass(code: str, share: float) -> None:
+    assert judged(code, TWO) == share
+
+
+def test_all_or_nothing() -> None:
+    assert judged("def add(a, b): return 5", TWO, credit="all") == 0.0
+    assert judged(ADD, TWO, credit="all") == 1.0
+
+
+def test_a_completion_without_code_scores_0() -> None:
+    assert score("code_tests", "I cannot.", None, {"tests": TWO}) == 0.0
+
+
+def test_a_loop_without_end_fails_what_is_left() -> None:
+    code = "def add(a, b):\n    while a < 0: pass\n    return a + b"
+
+    assert judged(code, TWO, timeout_seconds=1) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("tests", "share"),
+    [
+        ("assert add(1, 2) == 3\nassert add(1, 2) == 4", 0.5),
+        (
+            ["assert add(1, 2) == 3\nassert add(1, 2) == 4", "assert add(0, 0) == 0"],
+            0.5,
+        ),
+        ("def check(candidate):\n    assert candidate(1, 2) == 3\ncheck(add)", 1.0),
+        ("def test_it():\n    assert add(1, 2) == 3\n\ntest_it()", 1.0),
+        ("expected = [1, 2]\nassert add([1], [2]) == expected", 1.0),
+        ("for a, s in [(1, 2), (2, 5)]:\n    assert add(a, 1) == s", 0.5),
+        ("assert add(1, 2) == 3 and add(1, 2) != 4", 1.0),
+        ("assert add(1, 2) == 4 or add(1, 2) == 3", 1.0),
+        ("assert not add(0, 0)", 1.0),
+        ("assert 2 < add(1, 2) <= 3", 1.0),
+        ("assert add(1, 2) in (3, 4)", 1.0),
+        ("assert add(1, 2) is not None", 1.0),
+        ("assert abs(add(0.1, 0.2) - 0.3) < 1e-9", 1.0),
+        ("assert abs(add(0.1, 0.2) - 0.4) < 1e-9", 0.0),
+        ("import math\nassert math.isclose(add(0.1, 0.2), 0.3)", 1.0),
+        ("import math\nassert add(math.pi, 0) == math.pi", 1.0),
+        ("assert add((1,), (2,)) == [1, 2]", 0.0),
+        ("assert add((1,), (2,)) == (1, 2)", 1.0),
+        ("assert add({1}, 0) == {1}", 0.0),
+        ("assert add(True, 0) == 1.0", 1.0),
+        ("assert add('a', 'b') < 'b'", 1.0),
+        ("try:\n    add(1, 'x')\n    assert False\nexcept TypeError:\n    pass", 1.0),
+    ],
+)
+def test_asserts_mean_what_they_mean_in_python(tests: Any, share: float) -> None:
+    assert judged(ADD, tests, entry_point="add") == share
+
+
+@pytest.mark.parametrize(
+    ("tests", "num_inside"),
+    [
+        ("assert add(1, 2) == 3 and not add(0, 0)", 0),
+        ("assert abs(add(1, 2) - 3) < 1", 0),
+        ("for a, s in [(1, 2), (2, 3)]:\n    assert add(a, 1) == s", 0),
+        ("assert isinstance(add(1, 2), int)", 1),
+        ("assert all(add(n, 1) == n + 1 for n in range(3))", 1),
+        ("for n in range(3):\n    assert add(n, 1) == n + 1", 1),
+    ],
+)
+def test_tests_that_the_code_could_decide_are_counted(
+    tests: str, num_inside: int
+) -> None:
+    found = scored("code_tests", fenced(ADD), None, {"tests": tests})
+
+    assert found.total == 1.0
+    assert ("judged beside the code" in found.logs["it"]) == bool(num_inside)
+    refused = judged(ADD, tests, judged_inside="refused")
+    assert (refused is None) == bool(num_inside)
+
+
+def test_what_is_expected_is_never_sent() -> None:
+    text = """
+expected = 98765
+def check(candidate):
+    wanted = [98765]
+    assert candidate(1) == 98765
+    assert 98765 == candidate(2) and candidate(3) != 98765
+    assert abs(candidate(4) - 98765) < 1
+    assert candidate(5) == wanted
+assert add(0) == expected, "98765"
+assert add(9) == int("98765")
+"""
+
+    plan = plan_of_asserts(Asserts(texts=(text,)), 20, "add")
+
+    assert "98765" in str(plan.formulas)
+    assert "98765" not in str(plan.steps)
+    assert len(plan.formulas) == 6
+
+
+EQUAL_TO_ALL = """
+class Any(int):
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __lt__(self, other): return True
+    def __sub__(self, other): return 0
+    def __abs__(self): return 0
+    def __hash__(self): return 0
+def add(a, b): return Any()
+"""
+LOOKS_FOR_IT = """
+import sys, gc, re
+def numbers(thing):
+    if isinstance(thing, (list, dict, tuple, set)):
+        thing = str(thing)
+    if isinstance(thing, (str, bytes, int)):
+        yield from map(int, re.findall(r"98[0-9][0-9][0-9]", str(thing)))
+def add(a, b):
+    frame = sys._getframe()
+    found = set()
+    while frame:
+        for value in [*frame.f_locals.values(), *frame.f_globals.values()]:
+            found.update(numbers(value))
+        frame = frame.f_back
+    for thing in gc.get_objects():
+        found.update(numbers(thing))
+    return max(found, default=0)
+"""
+WRITES_REPLIES = """
+import os, struct
+def send(text):
+    os.write(4, struct.pack("<I", len(text)) + text)
+for _ in range(9):
+    send(b'{}')
+    send(b'{"value": true}')
+"""
+REPLACES = """
+import builtins, json, sys
+builtins.abs = lambda x: 0
+builtins.sorted = lambda x: 98765
+for module in list(sys.modules.values()):
+    for name in ("encode", "_number", "dumps"):
+        if hasattr(module, name):
+            setattr(module, name, lambda *a, **k: {"o": ["x", True]})
+def add(a, b): return 0
+"""
+PRINTS = "print('{\"value\": 98765}')\ndef add(a, b): print('98765')"
+EXITS = "import atexit, os\natexit.register(os._exit, 0)\nos._exit(0)"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [EQUAL_TO_ALL, LOOKS_FOR_IT, WRITES_REPLIES, REPLACES, PRINTS, EXITS],
+)
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert add(1, 2) == 98765",
+        "assert abs(add(1, 2) - 98765) < 1",
+        "assert add(1, 2) == 98765 and add(2, 3) == 98765",
+    ],
+)
+def test_code_that_cheats_gains_nothing(code: str, test: str) -> None:
+    assert judged(code, [test, test]) == 0.0
+
+
+def test_programs_read_and_print() -> None:
+    code = "print(sum(map(int, input().split())))"
+    pairs = [
+        {"input": "1 2\n", "output": "3\n"},
+        {"input": "2 2", "output": "4   \n\n"},
+        {"input": "2 2", "output": "5"},
+        {"input": "x", "output": ""},
+    ]
+
+    assert judged(code, pairs) == 0.5
+
+
+def test_a_programs_input_may_be_longer_than_a_pipe() -> None:
+    code = "import sys\nprint(len(sys.stdin.read()))"
+
+    assert judged(code, [{"input": "x" * 200_000, "output": "200000"}]) == 1.0
+
+
+def test_calls_of_a_named_function() -> None:
+    tests = {"fn_name": "g", "inputs": [[1, 2], [3, 4]], "outputs": [[1, 2], [3, 5]]}
+
+    assert judged("def g(a, b): return (a, b)", tests) == 0.5
+    method = "class Solution:\n    def g(self, a, b): return [a, b]"
+    assert judged(method, tests) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({}, 'no column "tests"'),
+        ({"tests": []}, "no tests that can be read"),
+        ({"tests": 3}, "no tests that can be read"),
+        ({"tests": [{"input": 3}]}, "no tests that can be read"),
+        ({"tests": "add(1, 2)"}, "have no assert"),
+        ({"tests": "assert ("}, "test 1 is not Python"),
+        ({"tests": "assert " + "(" * 5_000}, "test 1"),
+        ({"tests": "assert " + "-" * 100_000 + "1 == add(1, 2)"}, "test 1"),
+        ({"tests": "x" * 300_000}, "300,000 characters"),
+    ],
+)
+def test_a_row_whose_tests_cannot_be_read_gets_no_score(
+    columns: dict[str, Any], words: str
+) -> None:
+    found = scored("code_tests", fenced(ADD), None, columns)
+
+    assert found.total is None
+    assert words in found.errors["it"]
+
+
+def test_tests_are_cut_before_they_are_read() -> None:
+    many = ["assert add(1, 1) == 2"] * 3 + ["assert (" + "x" * 10_000_000]
+
+    assert judged(ADD, many, max_tests=3) == 1.0
+
+
+def test_numbers_that_collide_cost_no_time() -> None:
+    code = "def f(): return {n * (2**61 - 1) for n in range(1, 3000)}"
+
+    assert judged(code, ["assert f() == {1, 2}"], timeout_seconds=20) == 0.0

@@ -1,0 +1,109 @@
+"""A function of the user's own as a rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainer.rewards.scores import recipe_of, scored
+from trainer.rewards.rules import RULES, python_function
+from trainer.rewards.sandbox import pool
+from trainer.rewards.sandbox.probe import Found
+
+
+def found(source: str, **params):
+    return scored(
+        "python_function", "two words", "yes", {"n": 3}, source=source, **params
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("def reward(completion): return len(completion.split()) / 2", 1.0),
+        (
+            "def reward(prompt, answer): return prompt + answer == 'a promptyes'",
+            1,
+        ),
+        ("def reward(columns, **rest): return columns['n'] / 6 * len(rest) / 3", 0.5),
+        ("reward = lambda completion, k=0.25: k", 0.25),
+        ("import math\ndef reward(): return math.cos(0)", 1.0),
+    ],
+)
+def test_what_it_gives_is_the_score(source, value):
+    assert found(source).total == value
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("def reward(): return None", "gave None"),
+        ("def reward(): return 'x'", "a str, which is no number"),
+        ("def reward(): return float('nan')", "gave nan"),
+        ("def reward(): return 3", "3, which is not within 0 and 1"),
+        ("def reward(): return 1 / 0", "ZeroDivisionError: division by zero (line 1)"),
+        ("def reward(:", "SyntaxError"),
+        ("def rewards(): pass", "no function named reward"),
+        ("def reward(score): pass", "parameter score is none of prompt, completion"),
+        ("def reward():\n while True: pass", "longer than 0.3 s"),
+        ("def reward(): return bytearray(2**30)", "MemoryError"),
+        ("import os\ndef reward(): os._exit(0)", "without a reply"),
+        ("import os\ndef reward(): os._exit(3)", "exit code 3"),
+        ("def reward(): exit(0)", "SystemExit"),
+        ("def reward(): return reward()", "RecursionError"),
+    ],
+)
+def test_what_is_no_score_says_why(source, words):
+    score = found(source, timeout_seconds=0.3 if "while" in source else 5)
+
+    assert score.total is None
+    assert words in score.errors["it"]
+    assert bool(score.failed) == (words != "gave None")  # which is its own choice
+
+
+def test_what_it_prints_is_kept():
+    score = found(
+        "import sys\ndef reward():\n print('é\\0')\n print('x', file=sys.stderr)"
+    )
+
+    assert score.logs == {"it": "é\N{REPLACEMENT CHARACTER}\nx\n"}
+
+
+def test_of_much_output_the_beginning_is_kept():
+    log = found("def reward():\n print('x' * 99_999)\n return 1").logs["it"]
+
+    assert len(log) < 66_000
+    assert "65,536 of 100,000 bytes" in log
+
+
+def test_an_error_leaves_its_traceback_in_the_log():
+    log = found("def reward():\n return [][1]").logs["it"]
+
+    assert "IndexError" in log
+    assert "line 2, in reward" in log
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"source": "def r(): pass"},
+        {"minimum": 1, "maximum": 1},
+        {"timeout_seconds": 61},
+    ],
+)
+def test_parameters_that_cannot_be_are_refused(params):
+    with pytest.raises(ValueError, match='Rule "it"'):
+        recipe_of("python_function", **params)
+
+
+@pytest.mark.parametrize("kind", ["python_function", "code_tests"])
+def test_without_a_sandbox_there_is_no_score(kind, monkeypatch):
+    nothing = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+    monkeypatch.setattr(pool, "found_here", lambda **_: nothing)
+    monkeypatch.setattr(pool, "_pool", pool._Pool())
+    sample = RULES[kind].example_pass.sample
+
+    score = scored(kind, sample.completion, sample.answer, dict(sample.columns))
+
+    assert score.total is None
+    assert "no sandbox can (A: no bwrap; B: no Landlock)" in score.errors["it"]
+    assert python_function.RULE.needs_sandbox

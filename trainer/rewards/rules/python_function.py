@@ -1,0 +1,149 @@
+"""What does a function of the user's own say?"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from trainer.rewards.logs import shown, tell
+from trainer.rewards.rule import Example, Params, Rule
+from trainer.rewards.sample import NotApplicable, Sample, Unscorable
+from trainer.rewards.sandbox import pool
+from trainer.rewards.sandbox.limits import MAX_MEMORY_MB, MAX_WALL_SECONDS, Limits
+from trainer.rewards.sandbox.slot import Answer
+from trainer.rewards.sandbox.verdicts import how_it_ended, parsed
+
+_FIRST = """\
+def reward(completion, answer):
+    words = completion.split()
+    print(len(words), "words")
+    return 1.0 if words and words[-1] == answer else 0.0
+"""
+
+
+class PythonFunctionParams(Params):
+    source: str = Field(
+        _FIRST,
+        min_length=1,
+        max_length=20_000,
+        description="Python that defines reward(prompt, completion, answer, columns), "
+        "with any of these parameters. It gives a number, or None for no score; what "
+        "it prints is kept. Only the standard library is there; no files, no network.",
+    )
+    minimum: float = Field(
+        0.0, ge=-1_000, le=1_000, description="The lowest number that it gives."
+    )
+    maximum: float = Field(
+        1.0, ge=-1_000, le=1_000, description="The highest number that it gives."
+    )
+    timeout_seconds: float = Field(
+        5.0,
+        ge=0.1,
+        le=MAX_WALL_SECONDS,
+        title="Time limit in seconds",
+        description="A completion that takes longer gets no score.",
+        json_schema_extra={"unit": "seconds"},
+    )
+    memory_mb: int = Field(
+        512,
+        ge=128,
+        le=MAX_MEMORY_MB,
+        title="Memory in MiB",
+        description="Memory that a call may use.",
+        json_schema_extra={"unit": "MiB"},
+    )
+
+    @model_validator(mode="after")
+    def _bounds_are_in_order(self) -> Self:
+        if self.minimum >= self.maximum:
+            raise ValueError(
+                f"The minimum, {self.minimum:g}, must be less than the maximum, "
+                f"{self.maximum:g}. Swap them."
+            )
+        if "reward" not in self.source:
+            raise ValueError(
+                "The source defines no function named reward. Begin with "
+                "def reward(completion, answer):"
+            )
+        return self
+
+
+def score_by_function(sample: Sample, params: PythonFunctionParams) -> float:
+    """The number that the function gives, called in a sandbox.
+
+    No score where it gives None or no number in bounds, raises, or is ended.
+    """
+    limits = Limits(wall_seconds=params.timeout_seconds, memory_mb=params.memory_mb)
+    arguments = {
+        "prompt": sample.prompt,
+        "completion": sample.completion,
+        "answer": sample.answer,
+        "columns": dict(sample.columns),
+    }
+    try:
+        answer = pool.ask(
+            "function", [{"source": params.source, "arguments": arguments}], limits
+        )
+    except pool.SandboxFailed as error:
+        raise Unscorable(str(error)) from error
+    tell(shown(answer.stdout, answer.stdout_bytes))
+    tell(shown(answer.stderr, answer.stderr_bytes))
+    return _checked(_number(answer, limits), params)
+
+
+def _number(answer: Answer, limits: Limits) -> float:
+    fault = how_it_ended(answer, limits)
+    if fault is not None:
+        raise Unscorable(f"The reward function {fault}, so there is no score.")
+    reply: Any = parsed(answer.replies[0]) if len(answer.replies) == 1 else None
+    if isinstance(reply, dict) and reply.keys() == {"error"}:
+        raise Unscorable(f"The reward function gave no score: {reply['error']!s:.500}.")
+    if not isinstance(reply, dict) or reply.keys() != {"value"}:
+        raise Unscorable(
+            "The reward function ended its process without a reply. Let it return."
+        )
+    value = reply["value"]
+    if value is None:
+        raise NotApplicable("The reward function gave None: it does not apply here.")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unscorable("The reward function gave what is no number.")
+    return _as_float(value)
+
+
+def _as_float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _checked(value: float, params: PythonFunctionParams) -> float:
+    if not params.minimum <= value <= params.maximum:
+        raise Unscorable(
+            f"The reward function gave {value:g}, which is not within "
+            f"{params.minimum:g} and {params.maximum:g}. Change what it gives, or the "
+            "rule's minimum and maximum."
+        )
+    return value
+
+
+RULE = Rule(
+    kind="python_function",
+    title="Python function",
+    summary="A function of your own judges the completion, in a sandbox.",
+    params_model=PythonFunctionParams,
+    score=score_by_function,
+    bounds=lambda params: (params.minimum, params.maximum),
+    example_pass=Example(
+        sample=Sample("Capital of France?", "It is Paris", "Paris"),
+        params={"source": _FIRST},
+    ),
+    example_fail=Example(
+        sample=Sample("Capital of France?", "It is Rome", "Paris"),
+        params={"source": _FIRST},
+    ),
+    is_slow=True,
+    needs_sandbox=True,
+)

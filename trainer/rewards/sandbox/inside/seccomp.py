@@ -1,0 +1,163 @@
+"""Which system calls a call may make: a list of allowed ones, as a BPF program.
+
+What is left out matters most: no new process (so nothing outlives a call, and a fork
+bomb is one process), no program started, no socket but a pair, no file written, no
+signal to others, no look at others' clocks, limits or affinity. Threads may be started.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from collections.abc import Sequence
+
+_X86_64: dict[str, int] = {
+    "read": 0, "write": 1, "open": 2, "close": 3, "stat": 4, "fstat": 5, "lstat": 6,
+    "poll": 7, "lseek": 8, "mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12,
+    "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "ioctl": 16,
+    "pread64": 17, "readv": 19, "writev": 20, "access": 21, "pipe": 22, "select": 23,
+    "sched_yield": 24, "mremap": 25, "madvise": 28, "dup": 32, "dup2": 33, "pause": 34,
+    "nanosleep": 35, "getitimer": 36, "alarm": 37, "setitimer": 38, "getpid": 39,
+    "sendto": 44, "recvfrom": 45, "socketpair": 53, "clone": 56, "exit": 60,
+    "fcntl": 72, "getcwd": 79, "gettimeofday": 96, "getrusage": 98, "times": 100,
+    "getuid": 102, "getgid": 104, "geteuid": 107, "getegid": 108, "sigaltstack": 131,
+    "gettid": 186, "time": 201, "futex": 202, "sched_getaffinity": 204,
+    "getdents64": 217, "restart_syscall": 219, "clock_gettime": 228,
+    "clock_getres": 229, "clock_nanosleep": 230, "exit_group": 231, "epoll_wait": 232,
+    "epoll_ctl": 233, "tgkill": 234, "openat": 257, "newfstatat": 262,
+    "pselect6": 270, "ppoll": 271, "set_robust_list": 273, "epoll_pwait": 281,
+    "eventfd2": 290, "epoll_create1": 291, "dup3": 292, "pipe2": 293, "prlimit64": 302,
+    "getcpu": 309, "getrandom": 318, "rseq": 334, "clone3": 435, "close_range": 436,
+}  # fmt: skip
+_AARCH64: dict[str, int] = {
+    "getcwd": 17, "eventfd2": 19, "epoll_create1": 20, "epoll_ctl": 21,
+    "epoll_pwait": 22, "dup": 23, "dup3": 24, "fcntl": 25, "ioctl": 29, "openat": 56,
+    "close": 57, "pipe2": 59, "getdents64": 61, "lseek": 62, "read": 63, "write": 64,
+    "readv": 65, "writev": 66, "pread64": 67, "pselect6": 72, "ppoll": 73,
+    "newfstatat": 79, "fstat": 80, "exit": 93, "exit_group": 94, "futex": 98,
+    "set_robust_list": 99, "nanosleep": 101, "getitimer": 102, "setitimer": 103,
+    "clock_gettime": 113, "clock_getres": 114, "clock_nanosleep": 115,
+    "sched_getaffinity": 123, "sched_yield": 124, "restart_syscall": 128, "tgkill": 131,
+    "sigaltstack": 132, "rt_sigaction": 134, "rt_sigprocmask": 135, "rt_sigreturn": 139,
+    "times": 153, "getrusage": 165, "getcpu": 168, "gettimeofday": 169, "getpid": 172,
+    "getuid": 174, "geteuid": 175, "getgid": 176, "getegid": 177, "gettid": 178,
+    "socketpair": 199, "sendto": 206, "recvfrom": 207, "brk": 214, "munmap": 215,
+    "mremap": 216, "clone": 220, "mmap": 222, "mprotect": 226, "madvise": 233,
+    "prlimit64": 261, "getrandom": 278, "rseq": 293, "clone3": 435, "close_range": 436,
+}  # fmt: skip
+# As the kernel's audit calls them, with the numbers of their calls.
+_MACHINES = {
+    "x86_64": (0xC000003E, _X86_64),
+    "aarch64": (0xC00000B7, _AARCH64),
+}
+_X32 = 0x40000000  # x86-64 calls with 32-bit pointers have numbers from here on
+
+_LOAD, _JUMP_EQUAL, _JUMP_FROM, _JUMP_ABOVE, _RETURN = 0x20, 0x15, 0x35, 0x25, 0x06
+_KILL, _ALLOW, _ERROR = 0x80000000, 0x7FFF0000, 0x00050000
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+
+# What glibc and musl start a thread with; a new process has none of these.
+_THREADS = (0x3D0F00, 0x7D0F00)
+# Negative ones, as unsigned numbers, are the clocks of other processes and threads.
+_LAST_CLOCK = 11
+# Duplicate, and the flags of a descriptor; not its owner, who is sent signals.
+_DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 4, 1030)
+_DESCRIPTOR_CONTROLS = (0x5421, 0x5450, 0x5451)  # non-blocking, kept or not by exec
+_AF_UNIX = 1
+_SIGKILL = 9
+_ANY_PID = 0x7FFFFFF1  # more than there ever are, and no other number of the program
+
+_Line = tuple[int, int, int, int]
+
+
+def is_known_machine() -> bool:
+    return platform.machine() in _MACHINES
+
+
+def own_filter(template: bytes, *, pid: int) -> bytes:
+    """The program for a process of this number, which may signal itself alone."""
+    return template.replace(struct.pack("=I", _ANY_PID), struct.pack("=I", pid))
+
+
+def make_template() -> bytes:
+    """The program with a place for the number of its process.
+
+    Made once, since it takes longer to put together than most of a call.
+    """
+    architecture, numbers = _MACHINES[platform.machine()]
+    lines: list[_Line] = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_JUMP_EQUAL, 1, 0, architecture),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        (_JUMP_FROM, 0, 1, _X32),
+        (_RETURN, 0, 0, _KILL),
+    ]
+    special = _special(_ANY_PID)
+    for name, number in numbers.items():
+        block = special.get(name, [(_RETURN, 0, 0, _ALLOW)])
+        lines += [(_JUMP_EQUAL, 0, len(block), number), *block]
+    lines.append(_refuse(errno.EPERM))
+    return b"".join(struct.pack("=HBBI", *line) for line in lines)
+
+
+def _special(pid: int) -> dict[str, list[_Line]]:
+    """Calls that depend on their arguments; each block ends in an answer."""
+    clocks = [
+        *_low(0),
+        (_JUMP_ABOVE, 1, 0, _LAST_CLOCK),
+        (_RETURN, 0, 0, _ALLOW),
+        _refuse(errno.EINVAL),
+    ]
+    return {
+        # glibc then starts its threads by clone, whose arguments can be seen.
+        "clone3": [_refuse(errno.ENOSYS)],
+        "clone": _one_of(0, _THREADS),
+        "clock_gettime": clocks,
+        "clock_getres": clocks,
+        "clock_nanosleep": clocks,
+        "sched_getaffinity": _zero(0),
+        "prlimit64": [*_zero(0)[:-1], *_zero(2)],
+        "fcntl": _one_of(1, _DESCRIPTOR_COMMANDS),
+        "ioctl": _one_of(1, _DESCRIPTOR_CONTROLS, otherwise=errno.ENOTTY),
+        "socketpair": _one_of(0, (_AF_UNIX,)),
+        "sendto": _zero(4),  # to the other end, never to an address
+        "tgkill": [
+            *_low(2),
+            (_JUMP_EQUAL, 0, 1, _SIGKILL),
+            _refuse(errno.EPERM),
+            *_one_of(0, (pid,)),
+        ],
+    }
+
+
+def _low(argument: int) -> list[_Line]:
+    return [(_LOAD, 0, 0, _ARGUMENTS + 8 * argument)]
+
+
+def _zero(argument: int) -> list[_Line]:
+    """Allow when both halves of it are 0."""
+    place = _ARGUMENTS + 8 * argument
+    return [
+        (_LOAD, 0, 0, place),
+        (_JUMP_EQUAL, 1, 0, 0),
+        _refuse(errno.EPERM),
+        (_LOAD, 0, 0, place + 4),
+        (_JUMP_EQUAL, 1, 0, 0),
+        _refuse(errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+
+
+def _one_of(
+    argument: int, values: Sequence[int], *, otherwise: int = errno.EPERM
+) -> list[_Line]:
+    lines = _low(argument)
+    for value in values:
+        lines += [(_JUMP_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
+    return [*lines, _refuse(otherwise)]
+
+
+def _refuse(number: int) -> _Line:
+    return (_RETURN, 0, 0, _ERROR | number)

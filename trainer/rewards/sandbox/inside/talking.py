@@ -1,0 +1,89 @@
+"""How a call's child hears questions and replies: JSON over its two pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from trainer.rewards.sandbox.inside.confinement import QUESTIONS, REPLIES
+from trainer.rewards.sandbox.inside.frames import HungUp, receive, send
+
+_MAX_TEXT = 300
+
+
+def hear() -> Any:
+    return json.loads(receive(QUESTIONS))
+
+
+def questions() -> Iterator[Any]:
+    while True:
+        try:
+            yield hear()
+        except HungUp:
+            return
+
+
+def reply(message: Any) -> None:
+    send(REPLIES, json.dumps(message).encode())
+
+
+def open_outputs(*, at_once: bool) -> None:
+    """Streams of its own for what is printed, at once or when there is enough of it.
+
+    At once, it is there also when the time is up. Half a character's pair is spelled
+    out.
+    """
+    sys.stdout, sys.stderr = (
+        open(  # noqa: SIM115 - for as long as the process runs
+            descriptor,
+            "w",
+            encoding="utf-8",
+            errors="backslashreplace",
+            buffering=1 if at_once else -1,
+            closefd=False,
+        )
+        for descriptor in (1, 2)
+    )
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
+
+
+def run(source: str, name: str, names: dict[str, Any]) -> None:
+    exec(compile(source, name, "exec"), names)  # noqa: S102 - what this process is for
+
+
+def describe(error: BaseException, name: str) -> str:
+    """One line: what was raised, and at which line of the source of this name.
+
+    An object made by what ran may raise anything when it is asked for its text.
+    """
+    try:
+        text = f"{type(error).__name__}: {error}".rstrip(": ")
+    except BaseException:  # noqa: BLE001 - see above
+        text = "an error without a text"
+    line = _line_of(error, name)
+    where = f" (line {line})" if line else ""
+    return " ".join(text[:_MAX_TEXT].split()) + where
+
+
+def _line_of(error: BaseException, name: str) -> int | None:
+    if isinstance(error, SyntaxError) and error.filename == name:
+        return error.lineno
+    found = None
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == name:
+            found = frame.tb_lineno
+        frame = frame.tb_next
+    return found
+
+
+def print_traceback(error: BaseException) -> None:
+    """For the log; a chain of errors may be endless, or raise by itself."""
+    try:
+        traceback.print_exception(error, limit=-20, chain=False)
+    except BaseException:  # noqa: BLE001 - see above
+        os.write(2, b"An error whose text cannot be shown.\n")

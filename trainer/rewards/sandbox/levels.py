@@ -1,0 +1,173 @@
+"""The two ways to start a sandbox, and what each needs of the machine.
+
+A: bubblewrap. Files, processes, network and names of its own; inside, what B has.
+B: the kernel's filters alone: Landlock for files, seccomp for system calls.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from trainer.rewards.sandbox.inside import kernel, seccomp
+
+Level = Literal["A", "B"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+_FOLDER = Path(__file__).parent
+# A number that no user has, per sandbox, since the kernel counts processes per user.
+# Below are those of people, systems and containers.
+_FIRST_UID, _NUM_UIDS = 1_879_048_192, 2**20
+_NOBODY = 65_534
+_LIBRARIES = ("/lib", "/lib64", "/lib32", "/usr/lib", "/usr/lib64", "/usr/local/lib")
+_DATA = ("/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero")
+
+
+def obstacle(level: Level) -> str | None:
+    """Why a level cannot even be tried here; None: it can."""
+    if sys.platform != "linux":
+        return f"it needs Linux; this is {platform.system()}"
+    if not seccomp.is_known_machine():
+        return f"it knows x86_64 and aarch64; this is {platform.machine()}"
+    if level == "A" and bubblewrap() is None:
+        return "the program bwrap (package bubblewrap) is not installed"
+    if level == "B" and not kernel.landlock_version():
+        return "the kernel has no Landlock (Linux 5.13 or newer, switched on)"
+    return None
+
+
+def bubblewrap() -> str | None:
+    return shutil.which("bwrap", path=f"{os.defpath}:/usr/bin:/usr/local/bin")
+
+
+def command(level: Level) -> list[str]:
+    """What is run: Python without site-packages, that reads its program from a pipe."""
+    python = [_python(), "-P", "-s", "-S", "-B", "-c", _BOOT]
+    if level == "A":
+        program = bubblewrap()
+        assert program is not None
+        python = [program, *_walls(), "--", *python]
+    return [sys.executable, "-I", str(_FOLDER / "launch.py"), *python]
+
+
+def environment() -> dict[str, str]:
+    """Hashing as everywhere, so that a resumed run scores as it did; and no secrets."""
+    return {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+
+
+def options(level: Level) -> dict[str, Any]:
+    is_root = os.geteuid() == 0
+    return {
+        "needs_landlock": level == "B",
+        # A user of bubblewrap's making is counted for itself.
+        "shares_uid": level == "B" and not is_root,
+        "readable": [*_readable(), *_DATA],
+        "uid": _uid() if is_root else None,
+    }
+
+
+def _walls() -> list[str]:
+    """Bubblewrap's options. As root none for users: the sandbox drops root by itself,
+    since a user made by bubblewrap is not one that the kernel counts for."""
+    walls = [
+        "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
+        "--unshare-cgroup-try", "--hostname", "sandbox", "--new-session",
+        "--as-pid-1", "--cap-drop", "ALL",
+    ]  # fmt: skip
+    if os.geteuid() == 0:
+        walls += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        walls += ["--unshare-user", "--uid", str(_NOBODY), "--gid", str(_NOBODY)]
+    python = _python()
+    for folder in _folders_above([*_readable(), python]):
+        # By itself bubblewrap makes them as closed as a home outside is.
+        walls += ["--perms", "0755", "--dir", folder]
+    for path in _readable():
+        if os.path.islink(path):
+            walls += ["--symlink", os.readlink(path), path]
+        else:
+            walls += ["--ro-bind-try", path, path]
+    for path in _DATA:
+        if not path.startswith("/dev"):
+            walls += ["--ro-bind-try", path, path]
+    walls += ["--ro-bind-try", python, python, "--dev", "/dev", "--chdir", "/"]
+    return [*walls, "--remount-ro", "/dev", "--remount-ro", "/"]
+
+
+def _folders_above(paths: Iterable[str]) -> list[str]:
+    """Each folder that a path lies in, the outer ones first; without the root."""
+    found = {str(folder) for path in paths for folder in Path(path).parents}
+    return sorted(found - {"/"})
+
+
+def _readable() -> list[str]:
+    """Folders of the standard library and of shared libraries."""
+    paths = sysconfig.get_paths(vars={"base": sys.base_prefix})
+    own = [paths["stdlib"], paths["platstdlib"], f"{sys.base_prefix}/lib"]
+    found = [*_LIBRARIES, *own]
+    return [path for path in dict.fromkeys(found) if os.path.lexists(path)]
+
+
+def _python() -> str:
+    """The interpreter itself, not a virtual environment's link to it."""
+    base = getattr(sys, "_base_executable", sys.executable)
+    return os.path.realpath(base)
+
+
+def _uid() -> int:
+    uid = random.SystemRandom().randrange(_FIRST_UID, _FIRST_UID + _NUM_UIDS)
+    return uid if _is_mapped(uid) else _NOBODY
+
+
+def _is_mapped(uid: int) -> bool:
+    """Whether this machine, perhaps a container, has a user of this number."""
+    try:
+        lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False
+    ranges = [tuple(map(int, line.split())) for line in lines]
+    return any(first <= uid < first + count for first, _, count in ranges)
+
+
+# It makes modules of the sources that it is sent, and asks the last one to begin.
+_BOOT = """\
+import json, os, sys
+def take():
+    size = int.from_bytes(os.read(0, 4), "little")
+    data = b""
+    while len(data) < size:
+        data += os.read(0, size - len(data))
+    return data
+for name, source in json.loads(take()):
+    module = type(sys)(name)
+    module.__path__ = []
+    sys.modules[name] = module
+    parent, _, own = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], own, module)
+    exec(compile(source, "<sandbox>", "exec"), module.__dict__)
+module.main()
+"""
+_INSIDE = (
+    "kernel", "frames", "seccomp", "landlock", "confinement", "plain", "talking",
+    "attempts", "functions", "plans", "programs", "calls", "child",
+    "zygote",
+)  # fmt: skip
+
+
+def sources() -> list[tuple[str, str]]:
+    """What the sandbox runs: modules by name, each after those that it imports."""
+    package = "trainer.rewards.sandbox.inside"
+    parts = package.split(".")
+    empty = [".".join(parts[: n + 1]) for n in range(len(parts))]
+    modules = [
+        (f"{package}.{name}", (_FOLDER / "inside" / f"{name}.py").read_text("utf-8"))
+        for name in _INSIDE
+    ]
+    return [*((name, "") for name in empty), *modules]

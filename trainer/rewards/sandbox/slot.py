@@ -1,0 +1,214 @@
+"""One sandbox: a process that answers calls, one at a time, each in a child of its own.
+
+An answer belongs to the call that it names. Whatever goes wrong between asking and the
+last byte ends the sandbox, so that nothing is left in its pipe for the next asker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.rewards.sandbox.inside.frames import HEAD, MAX_BYTES, frame, length_of
+from trainer.rewards.sandbox.levels import (
+    Level,
+    command,
+    environment,
+    options,
+    sources,
+)
+from trainer.rewards.sandbox.limits import Limits
+
+START_SECONDS = 30.0
+# Over a call's own limit, which the sandbox itself watches; then this is for a machine
+# too busy to do it.
+_GRACE_SECONDS = 5.0
+_REAP_SECONDS = 5.0
+_MAX_HEADER_BYTES = 65_536
+
+
+class SlotLost(Exception):
+    """The sandbox is gone and gave no answer; the text is a predicate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What came of a call. Replies are JSON that nobody has looked at yet.
+
+    end: "ended" by itself; "time": ended at its limit; "flood": it replied too much.
+    """
+
+    end: str
+    code: int  # exit code; -n: ended by signal n
+    cpu_seconds: float
+    wall_seconds: float
+    replies: tuple[bytes, ...]
+    stdout: bytes
+    stderr: bytes
+    stdout_bytes: int  # in all, of which `stdout` are the first
+    stderr_bytes: int
+
+
+class Slot:
+    """For one thread at a time."""
+
+    def __init__(self, level: Level, *, timeout_seconds: float = START_SECONDS) -> None:
+        """
+        Raises:
+            SlotLost: it could not be started, or not within the time.
+        """
+        self.level = level
+        self.num_calls = 0
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as it runs
+        self._process = subprocess.Popen(
+            command(level),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            cwd="/",
+            env=environment(),
+            start_new_session=True,
+            bufsize=0,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to, self._from = self._process.stdin, self._process.stdout
+        os.set_blocking(self._to.fileno(), False)
+        deadline = time.monotonic() + timeout_seconds
+        try:
+            self._send([_json(sources()), _json(options(level))], deadline)
+            self._greeting = json.loads(self._receive(deadline, _MAX_HEADER_BYTES))
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, kind: str, questions: Sequence[Any], limits: Limits) -> Answer:
+        """Have a new child hear the questions, JSON values, one after the other.
+
+        Raises:
+            SlotLost: no answer can be had; the sandbox has been ended.
+        """
+        try:
+            return self._ask(kind, questions, limits)
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """End it and all in it."""
+        # The sandbox ends when its pipe is hung up, in whatever it is doing.
+        for pipe in (self._to, self._from):
+            pipe.close()
+        self._process.kill()
+        self._process.wait()
+        self._errors.close()
+
+    def _ask(self, kind: str, questions: Sequence[Any], limits: Limits) -> Answer:
+        call = secrets.token_hex(16)
+        header = {
+            "call": call,
+            "kind": kind,
+            "num_questions": len(questions),
+            **limits.as_header(),
+        }
+        deadline = time.monotonic() + limits.wall_seconds + _GRACE_SECONDS
+        self.num_calls += 1
+        self._send([_json(header), *map(_json, questions)], deadline)
+        outcome = json.loads(self._receive(deadline, _MAX_HEADER_BYTES))
+        if outcome.pop("call") != call:
+            raise SlotLost("it answered another call")
+        if not outcome.pop("is_ready") and outcome["end"] == "ended":
+            errors = (
+                self._receive(deadline, MAX_BYTES),
+                self._receive(deadline, MAX_BYTES),
+            )
+            raise SlotLost(f"it could not shut itself in: {_last_line(errors[1])}")
+        num_replies = outcome.pop("num_replies")
+        stdout, stderr = (self._receive(deadline, MAX_BYTES) for _ in range(2))
+        replies = [self._receive(deadline, MAX_BYTES) for _ in range(num_replies)]
+        answer = Answer(replies=tuple(replies), stdout=stdout, stderr=stderr, **outcome)
+        if _was_killed_by_the_system(answer, limits):
+            raise SlotLost("the system ended the call, for want of memory mostly")
+        return answer
+
+    def _send(self, messages: Sequence[bytes], deadline: float) -> None:
+        data = memoryview(b"".join(map(frame, messages)))
+        poll = select.poll()
+        poll.register(self._to.fileno(), select.POLLOUT)
+        while data:
+            if not poll.poll(_milliseconds(deadline)):
+                raise SlotLost("it takes nothing in")
+            try:
+                data = data[os.write(self._to.fileno(), data) :]
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                raise SlotLost(self._how_it_ended()) from None
+
+    def _receive(self, deadline: float, most: int) -> bytes:
+        length = length_of(self._exactly(HEAD, deadline))
+        if length > most:
+            raise SlotLost(f"it sent {length:,} bytes at once")
+        return self._exactly(length, deadline)
+
+    def _exactly(self, length: int, deadline: float) -> bytes:
+        data = bytearray()
+        poll = select.poll()
+        poll.register(self._from.fileno(), select.POLLIN)
+        while len(data) < length:
+            if not poll.poll(_milliseconds(deadline)):
+                raise SlotLost("it did not answer in time")
+            part = os.read(self._from.fileno(), min(length - len(data), 1 << 20))
+            if not part:
+                raise SlotLost(self._how_it_ended())
+            data += part
+        return bytes(data)
+
+    def _how_it_ended(self) -> str:
+        """A dead process's pipe closes a moment before the kernel tells its code."""
+        try:
+            code = self._process.wait(_REAP_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "it closed its pipe"
+        if code < 0:
+            return f"it was ended by {signal.Signals(-code).name}"
+        self._errors.seek(0)
+        return f"it ended with exit code {code}: {_last_line(self._errors.read())}"
+
+
+def _was_killed_by_the_system(answer: Answer, limits: Limits) -> bool:
+    """By SIGKILL, which no call can send itself, and not for its time."""
+    return (
+        answer.end == "ended"
+        and answer.code == -signal.SIGKILL
+        and answer.cpu_seconds < limits.wall_seconds
+    )
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _milliseconds(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic()) * 1_000
+
+
+def _last_line(text: bytes) -> str:
+    lines = text.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][:200] if lines else "it said nothing"
