@@ -150,6 +150,13 @@ def _part(text: _Text) -> Any:
     return value
 
 
+def _past(pattern: re.Pattern[str], text: str, place: int) -> int:
+    """Where what begins there ends, of a pattern that matches nothing, too."""
+    match = pattern.match(text, place)
+    assert match
+    return match.end()
+
+
 def _may_go_on(problem: Exception) -> bool:
     """Whether the error may be no more than that the text is cut off."""
     if not isinstance(problem, json.JSONDecodeError):
@@ -173,11 +180,11 @@ class _Text:
         With `after`, the one behind it.
         """
         while True:
-            start = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]  # matches nothing, too
+            start = _past(_SPACE, self._text, self._at)
             self._move(start)
             place = start
             if after:
-                place = _SPACE.match(self._text, start + 1).end()  # type: ignore[union-attr]  # as above
+                place = _past(_SPACE, self._text, start + 1)
             if place < len(self._text):
                 return self._text[place]
             if len(self._text) - self._at > MAX_LINE_CHARS or not self._read_on():
@@ -267,7 +274,7 @@ class _Text:
         """Where the value that begins here ends, by its brackets and quotes alone."""
         depth, place = 0, self._at
         if self._text[place : place + 1] not in ('"', "[", "{"):
-            end = _BARE.match(self._text, place).end()  # type: ignore[union-attr]  # matches nothing, too
+            end = _past(_BARE, self._text, place)
             return end if end > place else None
         while mark := _MARK.search(self._text, place):
             place = mark.end()
