@@ -7,49 +7,28 @@ in one process, into a throw-away PostgreSQL of its own with its default durabil
 from __future__ import annotations
 
 import json
-import os
 import resource
-import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-import django
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from dashboard.local.postgres import EmbeddedPostgres
+from tests.bench.database import throwaway_database
 from tests.bench.machine import heading, say, table
 
 THOUGHT = "Let us try 3 * 4 = 12, then $\\frac{24}{2} + 5$, which is “17”, not 24.\n"
 
 
 def main(num_megabytes: int) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-", dir="/tmp"))
-    server = EmbeddedPostgres(
-        folder=folder / "pg", socket_folder=folder / "s", log=folder / "postgres.log"
-    )
-    server.start()
-    try:
-        os.environ["DATABASE_URL"] = f"postgresql://cohort@/cohort?host={folder / 's'}"
-        os.environ.setdefault("REDIS_URL", "redis://127.0.0.1:1/0")  # nobody listens
-        os.environ["COHORT_DATA"] = str(folder / "data")
-        os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.settings"
-        django.setup()
+    with throwaway_database():
         measure(num_megabytes)
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
 
 
 def measure(num_megabytes: int) -> None:
-    from django.core.management import call_command
-
     from dashboard.datasets.mapping import Mapping
     from dashboard.datasets.uploads import import_upload
 
-    call_command("migrate", verbosity=0, skip_checks=True)
     upload = written_upload(num_megabytes * 10**6)
     mapping = Mapping(prompt="question", answer="answer", columns=("level", "solution"))
     idle = peak_memory()

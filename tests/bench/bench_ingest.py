@@ -6,19 +6,14 @@ a throw-away PostgreSQL of its own with its default durability.
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import django
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from dashboard.local.postgres import EmbeddedPostgres
+from tests.bench.database import throwaway_database
 from tests.bench.machine import heading, say, table
 
 TEXT = "Let us try 3 * 4 = 12, then 12 + 5 = 17, which is not 24. " * 12
@@ -26,27 +21,11 @@ NUM_METRICS = 40
 
 
 def main(seconds: float) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-", dir="/tmp"))
-    server = EmbeddedPostgres(
-        folder=folder / "pg", socket_folder=folder / "s", log=folder / "postgres.log"
-    )
-    server.start()
-    try:
-        os.environ["DATABASE_URL"] = f"postgresql://cohort@/cohort?host={folder / 's'}"
-        os.environ.setdefault("REDIS_URL", "redis://127.0.0.1:1/0")  # nobody listens
-        os.environ["COHORT_DATA"] = str(folder / "data")
-        os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.settings"
-        django.setup()
+    with throwaway_database():
         measure(seconds)
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
 
 
 def measure(seconds: float) -> None:
-    from django.core.management import call_command
-
-    call_command("migrate", verbosity=0, skip_checks=True)
     groups = repeat(group_log, seconds=seconds)
     steps = repeat(step_log, seconds=seconds)
     rows = [
