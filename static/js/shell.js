@@ -1,4 +1,4 @@
-// What every page has: menus, theme choice, shortcuts, relative times.
+// What every page has: menus, theme choice, shortcuts, forms sent once, relative times.
 
 import { isPlain, isTyping } from "./keys.js";
 
@@ -47,6 +47,31 @@ for (const radio of document.querySelectorAll(".theme-choice input")) {
   radio.checked = radio.value === window.cohortTheme.chosen();
   radio.addEventListener("change", () => window.cohortTheme.choose(radio.value));
 }
+
+// A form whose button tells what it is busy with is sent once, however often it is
+// pressed. The button is not disabled: it would then lose its value, and the focus.
+document.addEventListener("submit", (event) => {
+  const button = event.target.querySelector("button[data-busy-text]");
+  if (!button || event.defaultPrevented) return;
+  if (event.target.dataset.sent !== undefined) {
+    event.preventDefault();
+    return;
+  }
+  event.target.dataset.sent = "";
+  button.dataset.idleText = button.textContent;
+  if (!event.submitter || event.submitter === button) {
+    button.textContent = button.dataset.busyText;
+  }
+});
+
+// Going back shows the page as it was left.
+window.addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("form[data-sent]")) {
+    delete form.dataset.sent;
+    const button = form.querySelector("button[data-busy-text]");
+    button.textContent = button.dataset.idleText;
+  }
+});
 
 // Relative times age while a page stays open; the title is in the reader's own zone.
 const UNITS = [

@@ -80,6 +80,22 @@ def test_a_dropped_file_becomes_a_dataset(team: Team, quiet_page: Page):
     assert DatasetVersion.objects.get().num_rows == 30
 
 
+def test_a_second_click_imports_nothing_more(team: Team, quiet_page: Page):
+    page = quiet_page
+    upload(page, ROWS)
+    asked: list[str] = []
+    page.on("request", lambda r: asked.append(r.method) if r.method == "POST" else None)
+
+    # Far enough apart for the first request to have left.
+    page.get_by_role("button", name="Import").evaluate(
+        "button => [0, 15, 30].forEach(ms => setTimeout(() => button.click(), ms))"
+    )
+
+    expect(page.get_by_text("Imported 30 rows as version 1.")).to_be_visible()
+    assert asked == ["POST"]
+    assert DatasetVersion.objects.count() == 1
+
+
 def test_a_file_that_cannot_be_read_is_answered_on_the_spot(
     team: Team, quiet_page: Page
 ):
