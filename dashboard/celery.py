@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.signals import worker_shutting_down
 from django.conf import settings
 
 from dashboard.database import limit_sessions
+from dashboard.local import shutdown
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 limit_sessions(settings.DATABASES, statement_seconds=120, pooled=False)
@@ -21,5 +24,12 @@ app.conf.beat_schedule = {
         "options": {"expires": 5},
     },
     "reap": {"task": "training.reap", "schedule": 15.0, "options": {"expires": 15}},
+    "tend": {"task": "datasets.tend", "schedule": 5.0, "options": {"expires": 5}},
+    "clean": {"task": "datasets.clean", "schedule": 3_600.0},
 }
-app.autodiscover_tasks(["dashboard.training"])
+app.autodiscover_tasks(["dashboard.datasets", "dashboard.training"])
+
+
+@worker_shutting_down.connect  # type: ignore[untyped-decorator]  # Celery has no types
+def announce_shutdown(**_: Any) -> None:
+    shutdown.announce()

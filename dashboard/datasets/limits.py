@@ -18,3 +18,8 @@ PREVIEW_CHARS = 2**20  # of the rows shown before an import, written as JSON
 SHOWN_REFUSALS = 100
 REPORT_BYTES = 4 * 2**20  # how often a reader says how far it is
 COPY_BYTES = 8 * 2**20  # what is stored at a time
+
+# Left for the database by whatever uploads and imports write.
+RESERVED_BYTES = 2**30
+# What is read, mapped and stored in a second or so is not worth a worker.
+AT_ONCE_BYTES = 2**20

@@ -44,6 +44,11 @@ class Mapping:
             "columns": list(self.columns),
         }
 
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> Mapping:
+        """What `as_json` made."""
+        return cls(**{**tree, "columns": tuple(tree["columns"])})
+
 
 def guess_mapping(names: Sequence[str]) -> Mapping:
     """By name; failing that, the first column is the prompt."""

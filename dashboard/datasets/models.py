@@ -151,6 +151,91 @@ class Upload(models.Model):
         return f"{self.get_format_display()}{packed}"
 
 
+class ImportJob(models.Model):
+    """An import on its way: the file's rows become a version, all or none."""
+
+    class State(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        DONE = "done"
+        REFUSED = "refused"  # rows were
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    LIVE = (State.QUEUED, State.RUNNING)
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="import_jobs")
+    # An upload goes once it is imported; its number stays for whoever asks again.
+    upload = models.ForeignKey(
+        Upload, models.DO_NOTHING, related_name="jobs", db_constraint=False
+    )
+    filename = models.CharField(max_length=200)
+    num_bytes = models.BigIntegerField()
+    # What was chosen on the page of its columns.
+    name = models.CharField(max_length=80, blank=True)
+    mapping = models.JSONField[dict[str, Any]]()
+    leave_out = models.PositiveIntegerField(default=0)
+
+    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    stop_requested = models.BooleanField(default=False)
+    # Who works on it: each claim is one attempt more, so an older one can be told.
+    attempt = models.PositiveIntegerField(default=0)
+    worker = models.CharField(max_length=200, blank=True)
+    heartbeat = models.DateTimeField(null=True, blank=True)
+    num_bytes_read = models.BigIntegerField(default=0)
+    num_rows_stored = models.PositiveIntegerField(default=0)
+    num_rows = models.PositiveIntegerField(default=0)  # known once all are read
+
+    version = models.ForeignKey(
+        DatasetVersion, models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    made_version = models.BooleanField(default=False)  # else these rows were there
+    # As Refusals.as_json writes them.
+    refusals = models.JSONField[dict[str, Any]](default=dict, blank=True)
+    problem = models.TextField(blank=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    queued_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["upload"],
+                condition=Q(state__in=("queued", "running")),
+                name="import_job_one_at_a_time",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=("queued", "running"), ended_at__isnull=True)
+                | Q(
+                    state__in=("done", "refused", "failed", "cancelled"),
+                    ended_at__isnull=False,
+                ),
+                name="import_job_ended_when_over",
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="running") | Q(heartbeat__isnull=False),
+                name="import_job_running_has_heartbeat",
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(
+                fields=["created_at"],
+                condition=Q(state__in=("queued", "running")),
+                name="import_job_live",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"import of {self.filename}"
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in self.LIVE
+
+
 def place_of(file_format: str | None) -> str:
     """What a refusal's number counts in a file of this format."""
     return "Row" if file_format == Upload.Format.PARQUET else "Line"

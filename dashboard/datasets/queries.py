@@ -6,7 +6,13 @@ from django.db.models import Count, Prefetch, Q, QuerySet
 from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion, Upload
+from dashboard.datasets.models import (
+    Dataset,
+    DatasetRow,
+    DatasetVersion,
+    ImportJob,
+    Upload,
+)
 
 
 def list_datasets(team: Team) -> list[Dataset]:
@@ -42,6 +48,22 @@ def get_dataset(team: Team, dataset_id: int) -> Dataset:
 
 def get_upload(team: Team, upload_id: int) -> Upload:
     return get_object_or_404(team.uploads.select_related("dataset"), pk=upload_id)
+
+
+def last_job(upload: Upload) -> ImportJob | None:
+    return ImportJob.objects.filter(upload=upload).order_by("-pk").first()
+
+
+def live_or_done_job(team: Team, upload_id: int) -> ImportJob | None:
+    """The import of an upload that needs none more; the upload itself may be gone."""
+    states = [*ImportJob.LIVE, ImportJob.State.DONE]
+    jobs = team.import_jobs.filter(upload_id=upload_id, state__in=states)
+    return jobs.order_by("-pk").first()
+
+
+def get_import_job(team: Team, job_id: int) -> ImportJob:
+    jobs = team.import_jobs.select_related("team", "version__dataset")
+    return get_object_or_404(jobs, pk=job_id)
 
 
 def versions_with_use(dataset: Dataset) -> list[DatasetVersion]:

@@ -71,6 +71,19 @@ class Refusals:
         if len(self.shown) < SHOWN_REFUSALS:
             self.shown.append(refusal)
 
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "shown": [refusal.as_json() for refusal in self.shown],
+            "count": self.count,
+            "num_good": self.num_good,
+            "ends_file": self.ends_file,
+        }
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> Refusals:
+        """What `as_json` made."""
+        return cls(**{**tree, "shown": [Refusal(**item) for item in tree["shown"]]})
+
 
 class ImportRefused(ValueError):
     """Rows were refused, so nothing was imported."""

@@ -17,7 +17,7 @@ from dashboard.datasets.refusals import Refusals
 from dashboard.datasets.rows import Row
 from dashboard.datasets.staged import FIELDS, StagedRows, stage_rows
 
-# Called with the bytes done so far and those to do; what it raises undoes all.
+# Called with what is done so far and all there is to do; what it raises undoes all.
 Report = Callable[[int, int], None]
 
 
@@ -32,18 +32,22 @@ def create_dataset_version(
     dataset: Dataset | None = None,
     left_out: Refusals | None = None,
     on_stored: Report | None = None,
+    on_made: Callable[[DatasetVersion], None] | None = None,
 ) -> DatasetVersion:
     """Keep the rows as the next version of a dataset, or of a new one.
 
     Rows equal to the newest version's give that version back. ValueError when there
     are no rows, or when `dataset` is not given and the team has one of this name.
-    `left_out` is looked at once all rows are read, so they may fill it.
+    `left_out` is looked at once all rows are read, so they may fill it. `on_stored`
+    hears of rows, and `on_made` of the version, within the transaction that makes it.
     Memory does not grow with the rows, and nothing is stored before the last is read.
     """
     with _open_draft() as file:
         staged = stage_rows(rows, file)
         if staged.num_rows == 0:
             raise ValueError("There are 0 rows. A dataset needs at least one.")
+        if on_stored:
+            on_stored(0, staged.num_rows)
         with transaction.atomic():
             dataset = _lock(dataset) if dataset else _begin(team, name, user)
             newest = dataset.versions.order_by("-number").first()
@@ -63,6 +67,8 @@ def create_dataset_version(
             )
             _copy_rows(version, staged, on_stored)
             _record(version, user)
+            if on_made:
+                on_made(version)
     return version
 
 
@@ -95,12 +101,12 @@ def _copy_rows(
 ) -> None:
     statement = f"COPY {DatasetRow._meta.db_table} ({', '.join(FIELDS)}) FROM STDIN"
     with connection.cursor() as cursor:
-        for lines, num_bytes in staged.batches(version.pk):
+        for lines, num_stored in staged.batches(version.pk):
             with cursor.copy(statement) as copy:
                 for line in lines:
                     copy.write(line)
             if on_stored:
-                on_stored(num_bytes, staged.num_bytes)
+                on_stored(num_stored, staged.num_rows)
 
 
 def _record(version: DatasetVersion, user: User | None) -> None:

@@ -25,11 +25,10 @@ class StagedRows:
 
     file: IO[bytes]
     num_rows: int
-    num_bytes: int
     sha256: str
 
     def batches(self, version_id: int) -> Iterator[tuple[list[bytes], int]]:
-        """Rows for COPY, a few megabytes at a time, and the bytes given so far."""
+        """Rows for COPY, a few megabytes at a time, and how many were given so far."""
         self.file.seek(0)
         position = 0
         while lines := self.file.readlines(COPY_BYTES):
@@ -37,21 +36,19 @@ class StagedRows:
                 b"%d\t%d\t%s" % (version_id, position + index, line)
                 for index, line in enumerate(lines)
             ]
-            yield rows, self.file.tell()
             position += len(lines)
+            yield rows, position
 
 
 def stage_rows(rows: Iterable[Row], file: IO[bytes]) -> StagedRows:
     digest = hashlib.sha256()
-    num_rows = num_bytes = 0
+    num_rows = 0
     for row in rows:
         columns = columns_as_json(row.columns)
         digest.update(row.canonical(columns).encode() + b"\n")
-        num_bytes += file.write(_copy_line(row, columns))
+        file.write(_copy_line(row, columns))
         num_rows += 1
-    return StagedRows(
-        file=file, num_rows=num_rows, num_bytes=num_bytes, sha256=digest.hexdigest()
-    )
+    return StagedRows(file=file, num_rows=num_rows, sha256=digest.hexdigest())
 
 
 def _copy_line(row: Row, columns: str) -> bytes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
+from django.db.models import Q
 from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
@@ -21,7 +22,7 @@ from dashboard.datasets.limits import (
     REPORT_BYTES,
 )
 from dashboard.datasets.mapping import Mapping, map_record
-from dashboard.datasets.models import Dataset, DatasetVersion, Upload
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 from dashboard.datasets.parsing.detection import detect
 from dashboard.datasets.parsing.formats import read_records
 from dashboard.datasets.parsing.records import Parsed, Record
@@ -44,7 +45,7 @@ def store_upload(
             f"{filename} has {num_bytes:,} bytes; {MAX_UPLOAD_BYTES:,} are allowed. "
             "Split it into several datasets."
         )
-    _forget_old_uploads(team)
+    forget_what_is_old()
     upload = Upload(
         team=team,
         dataset=dataset,
@@ -81,9 +82,18 @@ def _write(upload: Upload, file: UploadedFile[bytes]) -> None:
         ) from error
 
 
-def _forget_old_uploads(team: Team) -> None:
-    for upload in team.uploads.filter(created_at__lt=timezone.now() - KEPT):
+def forget_what_is_old() -> None:
+    """Uploads that nobody imported, and jobs that ended, a week ago."""
+    since = timezone.now() - KEPT
+    live = ImportJob.objects.filter(state__in=ImportJob.LIVE)
+    # Its worker may have been killed before it could remove what it had imported.
+    done = ImportJob.objects.filter(state=ImportJob.State.DONE)
+    uploads = Upload.objects.exclude(pk__in=live.values("upload_id"))
+    for upload in uploads.filter(
+        Q(created_at__lt=since) | Q(pk__in=done.values("upload_id"))
+    ):
         forget_upload(upload)
+    ImportJob.objects.filter(ended_at__lt=since).delete()
 
 
 def forget_upload(upload: Upload) -> None:
@@ -136,13 +146,15 @@ def import_upload(
     leave_out: int = 0,
     on_read: Report | None = None,
     on_stored: Report | None = None,
+    on_made: Callable[[DatasetVersion], None] | None = None,
 ) -> DatasetVersion:
     """Every row, or all but exactly `leave_out` refused ones that the user has seen.
 
     Anything else raises ImportRefused, which carries what is wrong with which row, and
     imports nothing. `on_read` is called with the bytes of the file read so far and its
-    size, `on_stored` likewise with what is stored. What either raises ends the import
-    and undoes it; only `on_stored` is called within a transaction.
+    size, `on_stored` with the rows stored so far and all of them, first when all are
+    read. `on_made` is called last within the transaction that makes a version, and not
+    at all where the newest has these rows. What any of them raises undoes the import.
     """
     refusals = Refusals()
     version = create_dataset_version(
@@ -161,6 +173,7 @@ def import_upload(
         dataset=upload.dataset,
         left_out=refusals,
         on_stored=on_stored,
+        on_made=on_made,
     )
     forget_upload(upload)
     return version

@@ -6,6 +6,7 @@ from django.urls import path
 
 from dashboard.datasets.views.detail import dataset
 from dashboard.datasets.views.generate import dataset_generate
+from dashboard.datasets.views.imports import dataset_import
 from dashboard.datasets.views.list import datasets
 from dashboard.datasets.views.mapping import dataset_map
 from dashboard.datasets.views.upload import dataset_upload
@@ -14,6 +15,7 @@ urlpatterns = [
     path("", datasets, name="datasets"),
     path("upload", dataset_upload, name="dataset_upload"),
     path("uploads/<int:upload_id>", dataset_map, name="dataset_map"),
+    path("imports/<int:job_id>", dataset_import, name="dataset_import"),
     path("generate", dataset_generate, name="dataset_generate"),
     path("<int:dataset_id>/", dataset, name="dataset"),
 ]

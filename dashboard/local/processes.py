@@ -78,7 +78,8 @@ def beat(*, data: Path) -> Process:
 def all_processes(*, data: Path, port: int) -> list[Process]:
     return [
         web(data=data, port=port),
-        worker("default", data=data, num_slots=1),
+        # One for imports, which take a minute, one for runs that wait to be dispatched.
+        worker("default", data=data, num_slots=2),
         beat(data=data),
         worker("training", data=data, num_slots=1),
     ]

@@ -4,16 +4,11 @@ import logging
 from typing import Any
 
 from celery import Task, shared_task
-from celery.signals import (
-    celeryd_after_setup,
-    worker_ready,
-    worker_shutdown,
-    worker_shutting_down,
-)
+from celery.signals import celeryd_after_setup, worker_ready, worker_shutdown
 from django.db import DatabaseError, connection
 
+from dashboard.local import shutdown
 from dashboard.runs.models import Run
-from dashboard.training import shutdown
 from dashboard.training.dispatch import QUEUE
 from dashboard.training.dispatch import dispatch as ring_for_queued_runs
 from dashboard.training.lease import claim_next
@@ -54,11 +49,6 @@ def dispatch(self: Task[..., None]) -> None:
 @shared_task(name="training.reap", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def reap() -> None:
     reap_expired_leases()
-
-
-@worker_shutting_down.connect  # type: ignore[untyped-decorator]  # Celery has no types
-def announce_shutdown(**_: Any) -> None:
-    shutdown.announce()
 
 
 @celeryd_after_setup.connect  # type: ignore[untyped-decorator]  # Celery has no types

@@ -2,6 +2,7 @@
 
 A JSONL file of so many megabytes is imported as a worker does it, from bytes to commit,
 in one process, into a throw-away PostgreSQL of its own with its default durability.
+With --job it is a job, which reports every second how far it is.
 """
 
 from __future__ import annotations
@@ -11,30 +12,35 @@ import resource
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.bench.database import throwaway_database
 from tests.bench.machine import heading, say, table
 
+# Models are imported once Django is set up.
+if TYPE_CHECKING:
+    from dashboard.datasets.mapping import Mapping
+    from dashboard.datasets.models import DatasetVersion, Upload
+
 THOUGHT = "Let us try 3 * 4 = 12, then $\\frac{24}{2} + 5$, which is “17”, not 24.\n"
 
 
-def main(num_megabytes: int) -> None:
+def main(num_megabytes: int, *, is_job: bool) -> None:
     with throwaway_database():
-        measure(num_megabytes)
+        measure(num_megabytes, is_job=is_job)
 
 
-def measure(num_megabytes: int) -> None:
+def measure(num_megabytes: int, *, is_job: bool) -> None:
     from dashboard.datasets.mapping import Mapping
-    from dashboard.datasets.uploads import import_upload
 
     upload = written_upload(num_megabytes * 10**6)
     mapping = Mapping(prompt="question", answer="answer", columns=("level", "solution"))
     idle = peak_memory()
 
     wall, cpu = time.perf_counter(), time.process_time()
-    version = import_upload(upload=upload, mapping=mapping, name="Bench", user=None)
+    version = (do_job if is_job else do_import)(upload, mapping)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
 
     row = [
@@ -52,7 +58,26 @@ def measure(num_megabytes: int) -> None:
     say(table(names, [row]))
 
 
-def written_upload(num_bytes: int) -> object:
+def do_import(upload: Upload, mapping: Mapping) -> DatasetVersion:
+    from dashboard.datasets.uploads import import_upload
+
+    return import_upload(upload=upload, mapping=mapping, name="Bench", user=None)
+
+
+def do_job(upload: Upload, mapping: Mapping) -> DatasetVersion:
+    from dashboard.datasets.jobs import claim_job, start_job
+    from dashboard.datasets.work import work_with_pulse
+
+    job, _ = start_job(upload=upload, mapping=mapping, name="Bench", user=None)
+    claim = claim_job(job.pk, "bench")
+    assert claim
+    work_with_pulse(claim, is_shutting_down=lambda: False)
+    job.refresh_from_db()
+    assert job.version, job.problem
+    return job.version
+
+
+def written_upload(num_bytes: int) -> Upload:
     """A file of rows of about 1,100 bytes, as sets of mathematics problems have."""
     from dashboard.accounts.models import Team
     from dashboard.datasets.models import Upload
@@ -88,4 +113,5 @@ def peak_memory() -> int:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000)
+    sizes = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    main(sizes[0] if sizes else 1_000, is_job="--job" in sys.argv)

@@ -11,6 +11,8 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from dashboard.accounts.models import Team, User
+from dashboard.datasets.jobs import request_stop, start_job
+from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.uploads import store_upload
 from tests.dashboard.samples.factories import make_group, make_run
 
@@ -34,6 +36,7 @@ VIEWERS_POST = {
     "datasets": 405,
     "dataset_upload": 403,
     "dataset_map": 403,
+    "dataset_import": 403,
     "dataset_generate": 403,
     "dataset": 405,
     "rewards": 405,
@@ -96,12 +99,17 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
     make_group(run, step=1, prompt_index=0)
     file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1+1="}\n')
     upload = store_upload(team=team, user=alice, file=file, dataset=None)
+    job, _ = start_job(
+        upload=upload, mapping=Mapping(prompt="prompt"), name="Rows", user=alice
+    )
+    request_stop(job)
     known = {
         "team": team.slug,
         "run_id": run.pk,
         "dataset_id": run.dataset_version.dataset_id,
         "recipe_id": run.recipe_version.recipe_id,
         "upload_id": upload.pk,
+        "job_id": job.pk,
         "step": 1,
         "prompt": 0,
         "tab": "config",

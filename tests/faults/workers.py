@@ -1,4 +1,4 @@
-"""Real training workers, and the trainers they start."""
+"""Real workers, and the trainers they start."""
 
 from __future__ import annotations
 
@@ -27,12 +27,19 @@ def wait_for(look: Callable[[], T | None], *, what: str, seconds: float = 90) ->
 
 
 class Worker:
-    """A Celery worker on the training queue, as `manage.py up` starts it."""
+    """A Celery worker, as `manage.py up` starts it."""
 
-    def __init__(self, name: str, *, env: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        env: Mapping[str, str],
+        log: Path,
+        queue: str = "training",
+    ) -> None:
         self.log = log
         command = [sys.executable, "-m", "celery", "--app", "dashboard.celery:app"]
-        command += ["worker", "--queues", "training", "--hostname", f"{name}@%h"]
+        command += ["worker", "--queues", queue, "--hostname", f"{name}@%h"]
         command += ["--concurrency", "1", "--loglevel", "INFO"]
         with log.open("ab") as output:
             self.child = subprocess.Popen(
@@ -47,6 +54,11 @@ class Worker:
     def kill(self) -> None:
         """kill -9, of the worker alone."""
         self.child.kill()
+        self.child.wait()
+
+    def kill_all(self) -> None:
+        """kill -9, of the worker and of the processes of its pool."""
+        os.killpg(self.child.pid, signal.SIGKILL)
         self.child.wait()
 
     def terminate(self, *, patience_seconds: float = 30) -> None:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
-from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -10,16 +11,14 @@ from django.views.decorators.http import require_http_methods
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.forms import MappingForm
-from dashboard.datasets.models import DatasetVersion, Upload
-from dashboard.datasets.queries import get_upload
-from dashboard.datasets.refusals import ImportRefused, Refusals
-from dashboard.datasets.uploads import (
-    Peek,
-    forget_upload,
-    import_upload,
-    map_records,
-    peek,
-)
+from dashboard.datasets.jobs import State, claim_job, ring_importers, start_job
+from dashboard.datasets.limits import AT_ONCE_BYTES
+from dashboard.datasets.models import ImportJob, Upload
+from dashboard.datasets.queries import get_upload, last_job, live_or_done_job
+from dashboard.datasets.refusals import Refusals
+from dashboard.datasets.uploads import Peek, forget_upload, map_records, peek
+from dashboard.datasets.views.imports import follow
+from dashboard.datasets.work import work
 
 PREVIEWED = 5  # rows shown as they would be imported
 
@@ -27,12 +26,19 @@ PREVIEWED = 5  # rows shown as they would be imported
 @require_http_methods(["GET", "POST"])
 def dataset_map(request: HttpRequest, team: str, upload_id: int) -> HttpResponse:
     if request.method == "POST":
-        return _import(request, get_writable_team(request, team), upload_id)
+        return _post(request, get_writable_team(request, team), upload_id)
     team_ = get_team(request, team)
     upload = get_upload(team_, upload_id)
+    job = last_job(upload)
+    if job and job.is_live:
+        return redirect("dataset_import", team_.slug, job.pk)
     seen = _peek(upload)
     if seen is None:
         return _gone(request, upload)
+    if job and job.state == State.REFUSED and not request.GET:
+        form = MappingForm(upload, seen.names, _chosen(job))
+        form.is_valid()
+        return _render(request, upload, seen, form, _refusals(job))
     form = MappingForm(upload, seen.names, request.GET or None)
     form.is_valid()
     if request.htmx:  # type: ignore[attr-defined]  # added by django-htmx
@@ -41,37 +47,61 @@ def dataset_map(request: HttpRequest, team: str, upload_id: int) -> HttpResponse
     return _render(request, upload, seen, form)
 
 
-def _import(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
-    assert isinstance(request.user, User)
+def _post(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
+    if job := live_or_done_job(team, upload_id):
+        return redirect("dataset_import", team.slug, job.pk)  # a second click
     upload = get_upload(team, upload_id)
+    if request.POST.get("discard"):
+        return _discard(request, upload)
     seen = _peek(upload)
     if seen is None:
         return _gone(request, upload)
-    if request.POST.get("discard"):
-        forget_upload(upload)
-        messages.info(request, f"{upload.filename} was discarded.")
-        return redirect("datasets", team.slug)
     if request.POST.get("retry"):
         return _retry(upload)
     form = MappingForm(upload, seen.names, request.POST)
     if not form.is_valid():
         return _render(request, upload, seen, form, status=422)
-    newest = _newest_number(upload)
-    try:
-        version = import_upload(
-            upload=upload,
-            mapping=form.mapping,
-            name=form.cleaned_data.get("name", ""),
-            user=request.user,
-            leave_out=_leave_out(request),
-        )
-    except ImportRefused as refused:
-        return _render(request, upload, seen, form, refused.refusals, status=422)
-    except ValueError as error:
-        form.add_error(None, str(error))
+    return _import(request, upload, seen, form)
+
+
+def _import(
+    request: HttpRequest, upload: Upload, seen: Peek, form: MappingForm
+) -> HttpResponse:
+    assert isinstance(request.user, User)
+    job, is_new = start_job(
+        upload=upload,
+        mapping=form.mapping,
+        name=form.cleaned_data.get("name", ""),
+        user=request.user,
+        leave_out=_leave_out(request),
+    )
+    if is_new and upload.num_bytes <= AT_ONCE_BYTES:
+        _work_at_once(job)
+    elif is_new:
+        ring_importers()
+    if job.state == State.REFUSED:
+        return _render(request, upload, seen, form, _refusals(job), status=422)
+    if job.state == State.FAILED:
+        form.add_error(None, job.problem)
         return _render(request, upload, seen, form, status=422)
-    messages.success(request, _outcome(version, newest))
-    return redirect("dataset", team.slug, version.dataset_id)
+    return follow(request, job)
+
+
+def _work_at_once(job: ImportJob) -> None:
+    # None when a worker found it first.
+    if claim := claim_job(job.pk, worker="web"):
+        work(claim)
+    job.refresh_from_db()
+
+
+def _chosen(job: ImportJob) -> dict[str, Any]:
+    """What was chosen for this import, as its form sent it."""
+    mapping = job.mapping
+    return {**mapping, "answer": mapping["answer"] or "", "name": job.name}
+
+
+def _refusals(job: ImportJob) -> Refusals:
+    return Refusals.from_json(job.refusals)
 
 
 def _leave_out(request: HttpRequest) -> int:
@@ -80,31 +110,22 @@ def _leave_out(request: HttpRequest) -> int:
     return int(count) if count.isdecimal() and len(count) < 10 else 0
 
 
+def _discard(request: HttpRequest, upload: Upload) -> HttpResponse:
+    forget_upload(upload)
+    messages.info(request, f"{upload.filename} was discarded.")
+    return redirect("datasets", upload.team.slug)
+
+
 def _retry(upload: Upload) -> HttpResponse:
     forget_upload(upload)
+    return redirect(_upload_address(upload))
+
+
+def _upload_address(upload: Upload) -> str:
+    """The page that such a file is sent from."""
     address = reverse("dataset_upload", args=[upload.team.slug])
     of_dataset = f"?dataset={upload.dataset_id}" if upload.dataset_id else ""
-    return redirect(f"{address}{of_dataset}")
-
-
-def _newest_number(upload: Upload) -> int:
-    if upload.dataset is None:
-        return 0
-    newest = upload.dataset.versions.aggregate(newest=Max("number"))["newest"]
-    return newest or 0
-
-
-def _outcome(version: DatasetVersion, newest: int) -> str:
-    if version.number == newest:
-        return (
-            f"These {version.num_rows:,} rows are those of version {version.number} "
-            "already, so no new version was made."
-        )
-    left_out = f"; {version.num_left_out:,} were left out"
-    return (
-        f"Imported {version.num_rows:,} rows as version {version.number}"
-        f"{left_out if version.num_left_out else ''}."
-    )
+    return f"{address}{of_dataset}"
 
 
 def _peek(upload: Upload) -> Peek | None:

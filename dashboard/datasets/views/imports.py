@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render, resolve_url
+from django.views.decorators.http import require_http_methods
+from django_htmx.http import HttpResponseClientRedirect
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.jobs import (
+    State,
+    reap,
+    request_stop,
+    ring_importers,
+    start_job,
+    waiting_text,
+)
+from dashboard.datasets.mapping import Mapping
+from dashboard.datasets.models import ImportJob, Upload
+from dashboard.datasets.queries import get_import_job
+
+
+@require_http_methods(["GET", "POST"])
+def dataset_import(request: HttpRequest, team: str, job_id: int) -> HttpResponse:
+    if request.method == "POST":
+        return _change(request, get_writable_team(request, team), job_id)
+    team_ = get_team(request, team)
+    # Here as well, as the worker that ended may be the one that looks for such jobs.
+    reap(team_.import_jobs.filter(pk=job_id))
+    job = get_import_job(team_, job_id)
+    if request.htmx and (address := _outcome_address(job)):  # type: ignore[attr-defined]  # added by django-htmx
+        _tell(request, job)
+        return HttpResponseClientRedirect(address)
+    context = {
+        "team": team_,
+        "job": job,
+        "upload": Upload.objects.filter(pk=job.upload_id).first(),
+        "outcome": _outcome_text(job) if job.version else "Its version is gone.",
+        "waiting": waiting_text(job) if job.state == State.QUEUED else "",
+    }
+    return render(request, "datasets/import.html", context)
+
+
+def _change(request: HttpRequest, team: Team, job_id: int) -> HttpResponse:
+    assert isinstance(request.user, User)
+    job = get_import_job(team, job_id)
+    if request.POST.get("stop") and not request_stop(job):
+        messages.info(request, "The import had ended already.")
+    upload = Upload.objects.filter(pk=job.upload_id).first()
+    if request.POST.get("again") and upload and not job.is_live:
+        job, _ = start_job(
+            upload=upload,
+            mapping=Mapping.from_json(job.mapping),
+            name=job.name,
+            user=request.user,
+            leave_out=job.leave_out,
+        )
+        ring_importers()
+    return redirect("dataset_import", team.slug, job.pk)
+
+
+def follow(request: HttpRequest, job: ImportJob) -> HttpResponse:
+    """To what came of the import; while it goes on, to the page that shows it."""
+    if address := _outcome_address(job):
+        _tell(request, job)
+        return redirect(address)
+    return redirect("dataset_import", job.team.slug, job.pk)
+
+
+def _outcome_address(job: ImportJob) -> str | None:
+    """Of the page that tells more of it than the import's own."""
+    if job.state == State.DONE and job.version:
+        return resolve_url("dataset", job.team.slug, job.version.dataset_id)
+    is_there = Upload.objects.filter(pk=job.upload_id).exists()
+    if job.state == State.REFUSED and is_there:
+        return resolve_url("dataset_map", job.team.slug, job.upload_id)
+    return None
+
+
+def _tell(request: HttpRequest, job: ImportJob) -> None:
+    if job.state == State.DONE:
+        messages.success(request, _outcome_text(job))
+
+
+def _outcome_text(job: ImportJob) -> str:
+    version = job.version
+    assert version
+    if not job.made_version:
+        return (
+            f"These {version.num_rows:,} rows are those of version {version.number} "
+            "already, so no new version was made."
+        )
+    left_out = f"; {version.num_left_out:,} were left out"
+    return (
+        f"Imported {version.num_rows:,} rows as version {version.number}"
+        f"{left_out if version.num_left_out else ''}."
+    )
