@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-# The largest file that is taken, and the form around it.
-MAX_BODY_BYTES = 257 * 2**20
+# The largest file that is sent as one, and the form around it.
+MAX_BODY_BYTES = 33 * 2**20
 REFUSAL = (
     f"The request holds more than {MAX_BODY_BYTES:,} bytes, which is more than any "
-    "page here takes. Send a smaller file.\n"
+    "page here takes at once. Send a smaller file, or one with scripts switched on.\n"
 )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.limits import MAX_UPLOAD_BYTES
+from dashboard.datasets.limits import MAX_PASTED_CHARS, MAX_UPLOAD_BYTES, PART_BYTES
 from dashboard.datasets.mapping import Mapping, guess_mapping
 from dashboard.datasets.models import Dataset, Upload
 from dashboard.datasets.parsing.detection import CHOICES, PACKED_SUFFIXES, SUFFIXES
@@ -35,13 +35,14 @@ class UploadForm(forms.Form):
     file = forms.FileField(
         label="File",
         help_text=f"{CHOICES}, as it is or packed (.gz, .zst), up to "
-        f"{MAX_UPLOAD_BYTES // 2**20} MiB. You see its columns before anything is "
-        "imported.",
+        f"{MAX_UPLOAD_BYTES // 2**30} GiB. You see its columns before anything is "
+        "imported. Should the connection break, it goes on where it stopped.",
         widget=forms.FileInput(
             attrs={
                 "class": "form-control",
                 "accept": ",".join([*SUFFIXES, *PACKED_SUFFIXES]),
                 "data-max-bytes": MAX_UPLOAD_BYTES,
+                "data-part-bytes": PART_BYTES,
             }
         ),
         error_messages={
@@ -49,6 +50,32 @@ class UploadForm(forms.Form):
             "empty": "The file is empty. Choose one that holds rows.",
         },
     )
+
+
+class PasteForm(forms.Form):
+    rows = forms.CharField(
+        label="Rows",
+        strip=False,
+        max_length=MAX_PASTED_CHARS,
+        help_text="JSON lines, one JSON list, or a table as a spreadsheet copies it: "
+        "CSV or TSV with a header line and two columns or more.",
+        widget=forms.Textarea(
+            attrs={
+                "class": "form-control pasted-rows",
+                "rows": 6,
+                "spellcheck": "false",
+            }
+        ),
+        error_messages={"required": "Nothing was pasted. Paste some rows."},
+    )
+
+
+class TransferForm(forms.Form):
+    """A file that is about to arrive in parts."""
+
+    filename = forms.CharField(max_length=1_000, strip=False)
+    num_bytes = forms.IntegerField(min_value=0, max_value=2**60)
+    fingerprint = forms.CharField(max_length=64)
 
 
 class MappingForm(forms.Form):

@@ -1,6 +1,15 @@
 """How much a file may hold. Every refusal that rests on one names it."""
 
-MAX_UPLOAD_BYTES = 256 * 2**20
+# A million rows of 4 KiB each; imported in some three minutes.
+MAX_UPLOAD_BYTES = 4 * 2**30
+# Sent as one form, by a browser without scripts or for a file of a few parts' size.
+MAX_FORM_BYTES = 32 * 2**20
+MAX_PASTED_CHARS = 2 * 2**20
+# What a part holds: seconds of work lost where a connection breaks.
+PART_BYTES = 8 * 2**20
+# A team's files that have not been imported, with what is still to come of them.
+MAX_TEAM_BYTES = 4 * MAX_UPLOAD_BYTES
+MAX_TEAM_UPLOADS = 100
 MAX_LINE_CHARS = 8 * 2**20  # also the longest text in a Parquet file
 MAX_ROWS = 1_000_000
 MAX_COLUMNS = 1_000

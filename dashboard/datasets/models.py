@@ -99,7 +99,7 @@ class DatasetRow(models.Model):
 
 
 class Upload(models.Model):
-    """A file that waits for its columns to be mapped. Gone once imported."""
+    """A file that arrives, or waits for its mapping. Gone once imported."""
 
     class Format(models.TextChoices):
         JSONL = "jsonl", "JSONL"
@@ -120,10 +120,14 @@ class Upload(models.Model):
     )
     filename = models.CharField(max_length=200)  # as the browser named it
     stored_name = models.CharField(max_length=80, unique=True)
-    format = models.CharField(max_length=10, choices=Format)
+    format = models.CharField(max_length=10, choices=Format, blank=True)  # once whole
     packing = models.CharField(max_length=10, choices=Packing, blank=True, default="")
     remark = models.CharField(max_length=300, blank=True)  # its name says otherwise
     num_bytes = models.BigIntegerField()
+    # False while its parts arrive; the file itself tells how many bytes are here.
+    is_whole = models.BooleanField(default=True)
+    # By what the browser knows it again: of the file's beginning and its last change.
+    fingerprint = models.CharField(max_length=64, blank=True)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
     )
@@ -131,6 +135,10 @@ class Upload(models.Model):
 
     def __str__(self) -> str:
         return self.filename
+
+    @property
+    def num_received(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
 
     @property
     def path(self) -> Path:

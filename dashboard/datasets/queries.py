@@ -50,6 +50,17 @@ def get_upload(team: Team, upload_id: int) -> Upload:
     return get_object_or_404(team.uploads.select_related("dataset"), pk=upload_id)
 
 
+def list_waiting(team: Team) -> list[Upload]:
+    """Files that were not imported; two queries. `running` is a list of one job."""
+    live = ImportJob.objects.filter(state__in=ImportJob.LIVE)
+    running = Prefetch("jobs", live, to_attr="running")
+    return list(
+        team.uploads.select_related("dataset", "created_by")
+        .prefetch_related(running)
+        .order_by("-pk")
+    )
+
+
 def last_job(upload: Upload) -> ImportJob | None:
     return ImportJob.objects.filter(upload=upload).order_by("-pk").first()
 

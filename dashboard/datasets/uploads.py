@@ -1,4 +1,4 @@
-"""Uploaded files, from the browser's form to rows."""
+"""Uploaded files, from the first whole one to rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.limits import (
-    MAX_UPLOAD_BYTES,
     PEEK_ROWS,
     PREVIEW_CHARS,
     PREVIEW_ROWS,
@@ -28,8 +27,10 @@ from dashboard.datasets.parsing.formats import read_records
 from dashboard.datasets.parsing.records import Parsed, Record
 from dashboard.datasets.parsing.source import Source
 from dashboard.datasets.refusals import ImportRefused, Refusal, Refusals, num_chars_of
+from dashboard.datasets.room import check_room
 from dashboard.datasets.rows import Row
 from dashboard.datasets.services import Report, create_dataset_version
+from dashboard.datasets.transfers import check_share, check_size
 
 KEPT = timedelta(days=7)  # an upload that nobody imported
 
@@ -40,12 +41,10 @@ def store_upload(
     """Keep the file until its columns are mapped; ValueError when it is unfit."""
     filename = (file.name or "file").replace("\x00", "")[-200:]
     num_bytes = file.size or 0
-    if num_bytes > MAX_UPLOAD_BYTES:
-        raise ValueError(
-            f"{filename} has {num_bytes:,} bytes; {MAX_UPLOAD_BYTES:,} are allowed. "
-            "Split it into several datasets."
-        )
     forget_what_is_old()
+    check_size(filename, num_bytes)
+    check_share(team, num_bytes)
+    check_room(num_bytes, purpose=filename)
     upload = Upload(
         team=team,
         dataset=dataset,
@@ -56,15 +55,36 @@ def store_upload(
     )
     _write(upload, file)
     try:
-        detected = detect(filename, upload.path)
+        recognise(upload)
     except ValueError:
         upload.path.unlink()
         raise
+    upload.save()
+    return upload
+
+
+def finish_transfer(upload: Upload) -> None:
+    """Take the file for whole; ValueError, and forgotten, when it is unfit."""
+    num_received = upload.num_received
+    if num_received < upload.num_bytes:
+        raise ValueError(
+            f"{num_received:,} of the {upload.num_bytes:,} bytes of {upload.filename} "
+            "are here. Choose the file again, and the rest is sent."
+        )
+    try:
+        recognise(upload)
+    except ValueError:
+        forget_upload(upload)
+        raise
+    upload.is_whole = True
+    upload.save()
+
+
+def recognise(upload: Upload) -> None:
+    detected = detect(upload.filename, upload.path)
     upload.format = detected.format
     upload.packing = detected.packing
     upload.remark = detected.remark
-    upload.save()
-    return upload
 
 
 def _write(upload: Upload, file: UploadedFile[bytes]) -> None:

@@ -9,11 +9,18 @@ from dashboard.datasets.views.generate import dataset_generate
 from dashboard.datasets.views.imports import dataset_import
 from dashboard.datasets.views.list import datasets
 from dashboard.datasets.views.mapping import dataset_map
+from dashboard.datasets.views.transfer import dataset_upload_parts, dataset_uploads
 from dashboard.datasets.views.upload import dataset_upload
 
 urlpatterns = [
     path("", datasets, name="datasets"),
     path("upload", dataset_upload, name="dataset_upload"),
+    path("uploads", dataset_uploads, name="dataset_uploads"),
+    path(
+        "uploads/<int:upload_id>/parts",
+        dataset_upload_parts,
+        name="dataset_upload_parts",
+    ),
     path("uploads/<int:upload_id>", dataset_map, name="dataset_map"),
     path("imports/<int:job_id>", dataset_import, name="dataset_import"),
     path("generate", dataset_generate, name="dataset_generate"),

@@ -35,6 +35,8 @@ VIEWERS_POST = {
     "team_settings": 200,  # own name and password
     "datasets": 405,
     "dataset_upload": 403,
+    "dataset_uploads": 403,
+    "dataset_upload_parts": 403,
     "dataset_map": 403,
     "dataset_import": 403,
     "dataset_generate": 403,
@@ -72,6 +74,7 @@ VIEWERS_GET = {
     "run_log_download": 404,  # nothing was logged
 }
 POST_ONLY = {
+    "dataset_uploads",
     "run_stop",
     "run_new_summary",
     "run_new_recipe",

@@ -150,7 +150,7 @@ def _sniff(start: bytes, named: str | None) -> str | None:
     if _OPENING.match(text):
         is_lines = text[0] == "{" and _is_lines(text, named)
         return "jsonl" if is_lines else "json"
-    if named in ("jsonl", "json"):
+    if named in ("jsonl", "json", None):
         return _table_format(text)
     if named == "tsv" and _table_format(text) == "csv":
         return "csv"

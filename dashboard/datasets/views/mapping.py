@@ -32,6 +32,8 @@ def dataset_map(request: HttpRequest, team: str, upload_id: int) -> HttpResponse
     job = last_job(upload)
     if job and job.is_live:
         return redirect("dataset_import", team_.slug, job.pk)
+    if not upload.is_whole:
+        return redirect(_upload_address(upload))
     seen = _peek(upload)
     if seen is None:
         return _gone(request, upload)
@@ -53,6 +55,8 @@ def _post(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
     upload = get_upload(team, upload_id)
     if request.POST.get("discard"):
         return _discard(request, upload)
+    if not upload.is_whole:
+        return redirect(_upload_address(upload))
     seen = _peek(upload)
     if seen is None:
         return _gone(request, upload)
@@ -113,7 +117,9 @@ def _leave_out(request: HttpRequest) -> int:
 def _discard(request: HttpRequest, upload: Upload) -> HttpResponse:
     forget_upload(upload)
     messages.info(request, f"{upload.filename} was discarded.")
-    return redirect("datasets", upload.team.slug)
+    if upload.is_whole:
+        return redirect("datasets", upload.team.slug)
+    return redirect(_upload_address(upload))
 
 
 def _retry(upload: Upload) -> HttpResponse:

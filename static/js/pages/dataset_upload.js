@@ -1,7 +1,13 @@
-// A file dropped on the zone lands in the plain file field, and the form is sent with
-// its progress shown. Without this module it is an ordinary form.
+// A file dropped on the zone lands in the plain file field. A small one is sent as the
+// form it stands in, a large one in parts that go on where they stopped. Without this
+// module it is an ordinary form.
+
+import { send, UploadServer } from "../datasets/server.js";
+import { Refused, transfer } from "../datasets/transfer.js";
 
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
+const isSame = (file, row) =>
+  file.name === row.dataset.filename && file.size === Number(row.dataset.numBytes);
 
 function findParts() {
   const form = document.querySelector("[data-upload]");
@@ -12,11 +18,14 @@ function findParts() {
     tooLarge: form.querySelector("[data-too-large]"),
     bar: form.querySelector("[data-progress]"),
     status: form.querySelector("[data-progress-text]"),
-    button: form.querySelector("button"),
+    trouble: form.querySelector("[data-trouble]"),
+    button: form.querySelector("[data-send]"),
+    cancel: form.querySelector("[data-cancel]"),
+    token: form.querySelector("[name=csrfmiddlewaretoken]").value,
   };
 }
 
-function checkSize({ field, tooLarge, button }) {
+function checkFile({ field, tooLarge, button, status }) {
   const limit = Number(field.dataset.maxBytes);
   const file = field.files[0];
   const isTooLarge = Boolean(file && file.size > limit);
@@ -25,6 +34,12 @@ function checkSize({ field, tooLarge, button }) {
   tooLarge.textContent = isTooLarge
     ? `${file.name} has ${megabytes(file.size)}; ${megabytes(limit)} are allowed. Split it into several datasets.`
     : "";
+  const begun = [...document.querySelectorAll("[data-begun]")].some(
+    (row) => file && isSame(file, row),
+  );
+  status.textContent = begun
+    ? "A part of it is here already; it goes on from there."
+    : "";
 }
 
 function takeDrop(event, parts) {
@@ -32,31 +47,88 @@ function takeDrop(event, parts) {
   delete parts.zone.dataset.over;
   if (!event.dataTransfer.files.length) return;
   parts.field.files = event.dataTransfer.files;
-  checkSize(parts);
+  checkFile(parts);
 }
 
-function send(event, parts) {
+async function submit(event, parts) {
   event.preventDefault();
-  parts.button.disabled = true;
-  parts.bar.hidden = false;
-  const request = new XMLHttpRequest();
-  request.upload.addEventListener("progress", (e) => showProgress(e, parts));
-  request.addEventListener("load", () => showAnswer(request));
-  request.addEventListener("error", () => showFailure(parts));
-  request.open("POST", location.href);
-  request.send(new FormData(parts.form));
+  const file = parts.field.files[0];
+  if (!file || parts.running) return;
+  parts.running = new AbortController();
+  parts.trouble.textContent = "";
+  showRunning(parts, true);
+  try {
+    const body = await sent(file, parts);
+    parts.status.textContent = "Sent. Reading the first rows…";
+    const finish = { body, signal: parts.running.signal };
+    showAnswer(await send("POST", location.href, finish));
+  } catch (error) {
+    await showEnd(error, parts);
+  } finally {
+    parts.running = null;
+  }
 }
 
-function showProgress({ loaded, total }, { bar, status }) {
-  bar.value = total ? loaded / total : 0;
-  status.textContent =
-    loaded < total
-      ? `${megabytes(loaded)} of ${megabytes(total)} sent`
-      : "Sent. Reading the first rows…";
+// What the page is to be asked with, once the file is there; a small one goes along.
+async function sent(file, parts) {
+  const { field, form, token, running } = parts;
+  const partBytes = Number(field.dataset.partBytes);
+  if (file.size <= partBytes) return new FormData(form);
+  const address = form.dataset.uploads;
+  const query = location.search;
+  const server = new UploadServer({ address, query, token, signal: running.signal });
+  const tell = {
+    progress: (bytes) => showProgress(bytes, file.size, parts),
+    trouble: (seconds) => {
+      parts.trouble.textContent = `The connection broke off. Trying again in ${seconds} s; what has arrived is kept.`;
+    },
+  };
+  const wait = (seconds) => rest(seconds, running.signal);
+  parts.upload = null;
+  const begin = server.begin.bind(server);
+  server.begin = async (chosen) => {
+    parts.upload = await begin(chosen);
+    return parts.upload;
+  };
+  const upload = await transfer(file, partBytes, { server, tell, wait });
+  const body = new FormData();
+  body.append("csrfmiddlewaretoken", token);
+  body.append("upload", upload.id);
+  return body;
+}
+
+// Until the time is up, or the network is back.
+function rest(seconds, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(end, seconds * 1000);
+    function end() {
+      clearTimeout(timer);
+      window.removeEventListener("online", end);
+      signal.removeEventListener("abort", end);
+      if (signal.aborted) reject(signal.reason);
+      else resolve();
+    }
+    window.addEventListener("online", end);
+    signal.addEventListener("abort", end);
+  });
+}
+
+function showRunning({ bar, button, cancel, field }, isRunning) {
+  bar.hidden = !isRunning;
+  bar.value = 0;
+  button.disabled = isRunning;
+  field.disabled = false;
+  cancel.hidden = !isRunning;
+}
+
+function showProgress(bytes, total, { bar, status, trouble }) {
+  bar.value = total ? bytes / total : 0;
+  status.textContent = `${megabytes(bytes)} of ${megabytes(total)} sent`;
+  trouble.textContent = "";
 }
 
 function showAnswer(request) {
-  if (request.responseURL !== location.href) {
+  if (new URL(request.responseURL).pathname !== location.pathname) {
     location.assign(request.responseURL);
     return;
   }
@@ -65,28 +137,52 @@ function showAnswer(request) {
   document.querySelector("main").replaceWith(page.querySelector("main"));
   start();
   document
-    .querySelector("[role=alert]:not([hidden]), .field-error:not([hidden])")
+    .querySelector(
+      "[role=alert]:not([hidden], :empty), .field-error:not([hidden], :empty)",
+    )
     ?.scrollIntoView({ block: "center" });
 }
 
-function showFailure({ button, bar, status }) {
-  button.disabled = false;
-  bar.hidden = true;
-  status.textContent =
-    "The connection broke off before the file arrived. Try it again.";
+async function showEnd(error, parts) {
+  showRunning(parts, false);
+  if (parts.running.signal.aborted) {
+    await discard(parts);
+    parts.status.textContent = "Cancelled. Nothing of it was kept.";
+    parts.button.focus();
+    return;
+  }
+  parts.status.textContent = "";
+  parts.trouble.textContent =
+    error instanceof Refused
+      ? error.message
+      : "The connection broke off before the file arrived. Try it again.";
+}
+
+async function discard({ form, token, upload }) {
+  if (!upload) return;
+  const body = new FormData();
+  body.append("discard", "1");
+  const address = `${form.dataset.uploads}/${upload.id}`;
+  // What cannot be reached now is on the list of half-finished files later.
+  await send("POST", address, { body, token }).catch(() => {});
 }
 
 function start() {
   const parts = findParts();
-  const { form, zone, field } = parts;
-  field.addEventListener("change", () => checkSize(parts));
+  const { form, zone, field, cancel } = parts;
+  field.addEventListener("change", () => checkFile(parts));
   zone.addEventListener("dragover", (event) => {
     event.preventDefault();
     zone.dataset.over = "";
   });
   zone.addEventListener("dragleave", () => delete zone.dataset.over);
   zone.addEventListener("drop", (event) => takeDrop(event, parts));
-  form.addEventListener("submit", (event) => send(event, parts));
+  form.addEventListener("submit", (event) => submit(event, parts));
+  cancel.addEventListener("click", () => parts.running?.abort());
+  for (const button of document.querySelectorAll("[data-go-on]")) {
+    button.hidden = false;
+    button.addEventListener("click", () => field.click());
+  }
 }
 
 start();

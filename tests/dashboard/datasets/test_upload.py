@@ -275,7 +275,7 @@ def test_uploads_that_nobody_imported_go_after_a_week(alice_client: Client):
 def test_a_file_over_the_limit_is_answered(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dashboard.datasets.uploads.MAX_UPLOAD_BYTES", 10)
+    monkeypatch.setattr("dashboard.datasets.transfers.MAX_UPLOAD_BYTES", 10)
     file = SimpleUploadedFile("rows.jsonl", b"x" * 11)
 
     answer = alice_client.post("/alpha/datasets/upload", {"file": file})

@@ -1,0 +1,70 @@
+// The addresses that files are sent to in parts, as transfer.js asks for them.
+
+import { Broken, fingerprintOf, Refused } from "./transfer.js";
+
+// A request whose body tells how far it is; fetch has no such thing.
+export function send(method, address, { body, token, signal, onProgress }) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    const abort = () => request.abort();
+    signal?.addEventListener("abort", abort);
+    request.upload.addEventListener("progress", (e) => onProgress?.(e.loaded, e.total));
+    request.addEventListener("load", () => resolve(request));
+    request.addEventListener("error", () =>
+      reject(new Broken("The connection broke.")),
+    );
+    request.addEventListener("abort", () => reject(signal.reason));
+    request.addEventListener("loadend", () =>
+      signal?.removeEventListener("abort", abort),
+    );
+    request.open(method, address);
+    if (token) request.setRequestHeader("X-CSRFToken", token);
+    if (body instanceof Blob) {
+      request.setRequestHeader("Content-Type", "application/octet-stream");
+    }
+    request.send(body ?? null);
+  });
+}
+
+function read(request) {
+  const isJson = request
+    .getResponseHeader("Content-Type")
+    ?.startsWith("application/json");
+  if (isJson && [200, 409].includes(request.status)) {
+    return JSON.parse(request.responseText);
+  }
+  if (isJson) throw new Refused(JSON.parse(request.responseText).error);
+  if (request.status >= 500) throw new Broken(`The server answered ${request.status}.`);
+  throw new Refused(
+    `The server answered ${request.status}. Reload the page; you may have been signed out or have lost the right to upload.`,
+  );
+}
+
+export class UploadServer {
+  // `address`: of all uploads, `query`: "?dataset=1" or nothing.
+  constructor({ address, query, token, signal }) {
+    Object.assign(this, { address, query, token, signal });
+  }
+
+  async begin(file) {
+    const body = new FormData();
+    body.append("filename", file.name);
+    body.append("num_bytes", file.size);
+    body.append("fingerprint", await fingerprintOf(file));
+    return read(await this.#ask("POST", `${this.address}${this.query}`, { body }));
+  }
+
+  async received({ id }) {
+    return read(await this.#ask("GET", `${this.address}/${id}/parts`)).received;
+  }
+
+  async send({ id }, offset, part, onProgress) {
+    const address = `${this.address}/${id}/parts?offset=${offset}`;
+    return read(await this.#ask("POST", address, { body: part, onProgress })).received;
+  }
+
+  #ask(method, address, options = {}) {
+    const { token, signal } = this;
+    return send(method, address, { token, signal, ...options });
+  }
+}
