@@ -37,10 +37,11 @@ def dataset_map(request: HttpRequest, team: str, upload_id: int) -> HttpResponse
     seen = _peek(upload)
     if seen is None:
         return _gone(request, upload)
-    if job and job.state == State.REFUSED and not request.GET:
+    if job and not request.GET:
         form = MappingForm(upload, seen.names, _chosen(job))
         form.is_valid()
-        return _render(request, upload, seen, form, _refusals(job))
+        refused = _refusals(job) if job.state == State.REFUSED else None
+        return _render(request, upload, seen, form, refused)
     form = MappingForm(upload, seen.names, request.GET or None)
     form.is_valid()
     if request.htmx:  # type: ignore[attr-defined]  # added by django-htmx

@@ -310,6 +310,9 @@ def test_a_name_that_was_taken_meanwhile_is_told(
     page = alice_client.get(page_of(job)).content.decode()
     assert "already has a dataset named" in page
     assert "Back to the columns" in page
+    columns = alice_client.get(f"/alpha/datasets/uploads/{job.upload_id}")
+    assert columns.context["form"]["name"].value() == "Sums", "as it was chosen"
+    assert "name" in columns.context["form"].errors
 
 
 def test_a_file_that_the_worker_cannot_see_is_told(job: ImportJob):
