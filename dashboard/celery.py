@@ -22,4 +22,4 @@ app.conf.beat_schedule = {
     },
     "reap": {"task": "training.reap", "schedule": 15.0, "options": {"expires": 15}},
 }
-app.autodiscover_tasks(["dashboard.training"])
+app.autodiscover_tasks(["dashboard.datasets", "dashboard.training"])

@@ -98,6 +98,28 @@ class DatasetRow(models.Model):
         return Row(prompt=self.prompt_value, answer=self.answer, columns=self.columns)
 
 
+class RowOrder(models.Model):
+    """The rows of a version, sorted once: they never change."""
+
+    version = models.ForeignKey(
+        DatasetVersion, models.CASCADE, related_name="row_orders"
+    )
+    key = models.CharField(max_length=220)  # of row_filters.SORTS, or a column's
+    positions = models.BinaryField(default=b"")  # four bytes each, the lowest first
+    is_made = models.BooleanField(default=False)
+    asked_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["version", "key"], name="row_order_made_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.version} by {self.key}"
+
+
 class Upload(models.Model):
     """A file that waits for its columns to be mapped. Gone once imported."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from django.db.models import Count, Prefetch, Q, QuerySet
+from django.db.models import Count, Prefetch, QuerySet
 from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion, Upload
+from dashboard.datasets.models import Dataset, DatasetVersion, Upload
 
 
 def list_datasets(team: Team) -> list[Dataset]:
@@ -50,11 +50,3 @@ def versions_with_use(dataset: Dataset) -> list[DatasetVersion]:
         .annotate(num_runs=Count("runs"))
         .order_by("-number")
     )
-
-
-def search_rows(version: DatasetVersion, text: str) -> QuerySet[DatasetRow]:
-    rows = version.rows.order_by("position")
-    # PostgreSQL refuses NUL in any text it is sent.
-    if text := text.replace("\x00", ""):
-        rows = rows.filter(Q(prompt__icontains=text) | Q(answer__icontains=text))
-    return rows

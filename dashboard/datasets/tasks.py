@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+from celery import shared_task
+
+from dashboard.datasets import row_orders
+
+
+@shared_task(name="datasets.make_order", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def make_order(order_id: int) -> None:
+    row_orders.make_order(order_id)
