@@ -120,6 +120,52 @@ class RowOrder(models.Model):
         return f"{self.version} by {self.key}"
 
 
+class Finding(models.Model):
+    """What a look through rows has found, or how far it is."""
+
+    num_wanted = models.PositiveIntegerField()
+    num_looked = models.PositiveIntegerField(default=0)
+    # None: it is still being found.
+    result = models.JSONField[dict[str, Any]](null=True)
+    problem = models.TextField(blank=True)  # why nothing will be found
+    moved_at = models.DateTimeField()  # asked for, or got on
+
+    class Meta:
+        abstract = True
+
+    @property
+    def is_done(self) -> bool:
+        return self.result is not None
+
+
+class VersionStatistics(Finding):
+    version = models.OneToOneField(
+        DatasetVersion, models.CASCADE, related_name="statistics"
+    )
+
+    def __str__(self) -> str:
+        return f"statistics of {self.version}"
+
+
+class TokenLengths(Finding):
+    """How many tokens a model's tokenizer makes of the prompts."""
+
+    version = models.ForeignKey(
+        DatasetVersion, models.CASCADE, related_name="token_lengths"
+    )
+    model = models.CharField(max_length=500)  # a folder or a hub id
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["version", "model"], name="token_lengths_found_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"tokens of {self.version} by {self.model}"
+
+
 class Upload(models.Model):
     """A file that waits for its columns to be mapped. Gone once imported."""
 

@@ -8,6 +8,7 @@ from dashboard.datasets.views.detail import dataset
 from dashboard.datasets.views.generate import dataset_generate
 from dashboard.datasets.views.list import datasets
 from dashboard.datasets.views.mapping import dataset_map
+from dashboard.datasets.views.statistics import dataset_statistics
 from dashboard.datasets.views.upload import dataset_upload
 
 urlpatterns = [
@@ -16,4 +17,5 @@ urlpatterns = [
     path("uploads/<int:upload_id>", dataset_map, name="dataset_map"),
     path("generate", dataset_generate, name="dataset_generate"),
     path("<int:dataset_id>/", dataset, name="dataset"),
+    path("<int:dataset_id>/statistics", dataset_statistics, name="dataset_statistics"),
 ]
