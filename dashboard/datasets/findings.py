@@ -10,15 +10,18 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 
+import numpy as np
 from django.db import transaction
 from django.utils import timezone
 
 from dashboard.datasets.background import send_task
-from dashboard.datasets.gathering import Gatherer
+from dashboard.datasets.differences import compare
+from dashboard.datasets.gathering import Gatherer, Hashes, hash_of, prompt_key
 from dashboard.datasets.models import (
     DatasetVersion,
     Finding,
     TokenLengths,
+    VersionDifference,
     VersionStatistics,
 )
 from dashboard.datasets.rows import Row
@@ -30,6 +33,8 @@ MAX_TOKENIZED = 50_000
 PATIENCE = timedelta(minutes=2)
 REPORT_SECONDS = 1.0
 ROWS_AT_ONCE = 2_000
+BYTES = np.dtype("<u4")
+POSITIONS = ("removed", "added", "changed")  # of VersionDifference
 
 
 def find_statistics(version: DatasetVersion) -> VersionStatistics:
@@ -59,6 +64,24 @@ def find_token_lengths(version: DatasetVersion, model: str) -> TokenLengths:
     return found
 
 
+def find_difference(old: DatasetVersion, new: DatasetVersion) -> VersionDifference:
+    found, is_new = VersionDifference.objects.defer(*POSITIONS).get_or_create(
+        old=old,
+        new=new,
+        defaults={
+            "num_wanted": old.num_rows + new.num_rows,
+            "moved_at": timezone.now(),
+        },
+    )
+    if is_new and found.num_wanted <= MAX_AT_ONCE:
+        make_difference(found.pk)
+        found.refresh_from_db(fields=["result", "num_looked"])
+    else:
+        _ask("datasets.make_difference", found, is_new=is_new)
+    found.old, found.new = old, new  # which are at hand
+    return found
+
+
 def ask_again(found: Finding) -> None:
     """What failed may have been mended since."""
     type(found)._default_manager.filter(pk=found.pk).exclude(problem="").update(
@@ -83,6 +106,14 @@ def make_statistics(pk: int) -> None:
     gatherer = Gatherer(found.version.num_rows)
     for row in _reported(found, range(found.version.num_rows)):
         gatherer.add(row)
+    if gatherer.num_added != gatherer.num_rows:
+        # Whoever reached into the database; freezing such a version fails as well.
+        VersionStatistics.objects.filter(pk=pk).update(
+            problem=f"{found.version} has {gatherer.num_added:,} rows in the database, "
+            f"but was imported with {gatherer.num_rows:,}. Import it again as a new "
+            "version."
+        )
+        return
     _finish(found, gatherer.result())
 
 
@@ -101,18 +132,49 @@ def make_token_lengths(pk: int) -> None:
     _finish(found, result)
 
 
+def make_difference(pk: int) -> None:
+    found = VersionDifference.objects.select_related("old", "new").get(pk=pk)
+    if found.is_done:
+        return
+    found.num_looked = 0
+    _note(found)
+    difference = compare(*_hashes(found, found.old), *_hashes(found, found.new))
+    for name in POSITIONS:
+        setattr(found, name, getattr(difference, name).astype(BYTES).tobytes())
+    found.result = {
+        **{name: len(getattr(difference, name)) for name in POSITIONS},
+        "same": difference.num_same,
+        "moved": difference.num_moved,
+    }
+    found.save(update_fields=[*POSITIONS, "result", "num_looked"])
+
+
+def _hashes(found: Finding, version: DatasetVersion) -> tuple[Hashes, Hashes]:
+    """Of the version's rows, and of their prompts."""
+    rows = np.zeros(version.num_rows, np.uint64)
+    prompts = np.zeros(version.num_rows, np.uint64)
+    for at, row in enumerate(_read_all(found, version, range(version.num_rows))):
+        rows[at] = hash_of(row.canonical())
+        prompts[at] = hash_of(prompt_key(row.prompt))
+    return rows, prompts
+
+
 def _finish(found: Finding, result: dict[str, object]) -> None:
     found.result = result
     found.save(update_fields=["result", "num_looked", "num_wanted"])
 
 
 def _reported(found: VersionStatistics | TokenLengths, wanted: range) -> Iterator[Row]:
-    """The wanted rows; how many were given out is written down each second."""
     found.num_wanted, found.num_looked = len(wanted), 0
     _note(found)
+    return _read_all(found, found.version, wanted)
+
+
+def _read_all(found: Finding, version: DatasetVersion, wanted: range) -> Iterator[Row]:
+    """The wanted rows; how many were given out is written down each second."""
     noted = time.monotonic()
     for start in range(0, len(wanted), ROWS_AT_ONCE):
-        for row in _read(found.version, wanted[start : start + ROWS_AT_ONCE]):
+        for row in _read(version, wanted[start : start + ROWS_AT_ONCE]):
             found.num_looked += 1
             yield row
         if time.monotonic() - noted > REPORT_SECONDS:

@@ -39,6 +39,11 @@ def said(prompt: Prompt) -> str:
     return "\n".join(message["content"] for message in prompt)
 
 
+def prompt_key(prompt: Prompt) -> str:
+    """A chat is another prompt than its own text."""
+    return f"{'' if isinstance(prompt, str) else 'chat'}\0{prompt}"
+
+
 def plain(text: str) -> str:
     """A text without what does not change what it says: case, blanks, full width."""
     text = unicodedata.normalize("NFKC", text).casefold()
@@ -68,8 +73,7 @@ class Gatherer:
 
     def add(self, row: Row) -> None:
         at, text = self.num_added, said(row.prompt)
-        kind = "" if isinstance(row.prompt, str) else "chat"
-        prompt = f"{kind}\0{row.prompt}"
+        prompt = prompt_key(row.prompt)
         self._prompt_hashes[at] = hash_of(prompt)
         self._pair_hashes[at] = hash_of(f"{prompt}\0{row.answer!r}")
         self._plain_hashes[at] = hash_of(plain(text))

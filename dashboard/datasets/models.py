@@ -166,6 +166,27 @@ class TokenLengths(Finding):
         return f"tokens of {self.version} by {self.model}"
 
 
+class VersionDifference(Finding):
+    """How many rows differ between two versions, and which."""
+
+    old = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
+    new = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
+    # Positions, four bytes each; of changed rows first the old one, then the new.
+    removed = models.BinaryField(default=b"")
+    added = models.BinaryField(default=b"")
+    changed = models.BinaryField(default=b"")
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["old", "new"], name="version_difference_found_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.old} and {self.new}"
+
+
 class Upload(models.Model):
     """A file that waits for its columns to be mapped. Gone once imported."""
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
+
 from django.db.models import Count, Prefetch, QuerySet
 from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset, DatasetVersion, Upload
+
+MAX_USES = 60  # named on a dataset's page; the run list has them all
 
 
 def list_datasets(team: Team) -> list[Dataset]:
@@ -50,3 +55,26 @@ def versions_with_use(dataset: Dataset) -> list[DatasetVersion]:
         .annotate(num_runs=Count("runs"))
         .order_by("-number")
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Use:
+    """A run that was launched with a version."""
+
+    run_id: int
+    name: str
+    state: str
+
+
+def list_uses(dataset: Dataset) -> dict[int, list[Use]]:
+    """By the version's key, the newest runs of the dataset first; one query."""
+    # Runs are of a higher rung, and named by string only.
+    rows = (
+        dataset.versions.filter(runs__isnull=False)
+        .order_by("-runs__pk")
+        .values_list("pk", "runs__pk", "runs__name", "runs__state")
+    )
+    uses: dict[int, list[Use]] = defaultdict(list)
+    for version_id, run_id, name, state in rows[:MAX_USES]:
+        uses[version_id].append(Use(run_id=run_id, name=name, state=state))
+    return uses

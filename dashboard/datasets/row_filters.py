@@ -49,10 +49,10 @@ class RowFilterForm(forms.Form):
         required=False,
         min_value=0,
         max_value=2**31 - 1,
-        label="Prompt’s characters, from",
+        label="Prompt length from",
     )
     max_chars = forms.IntegerField(
-        required=False, min_value=0, max_value=2**31 - 1, label="to"
+        required=False, min_value=0, max_value=2**31 - 1, label="to, in characters"
     )
     column = forms.ChoiceField(required=False, label="Column")
     value = forms.CharField(required=False, max_length=500, label="equals")

@@ -104,19 +104,19 @@ class Place:
 def read_place(query: Mapping[str, str], num_rows: int) -> Place:
     if query.get("row", "").strip():
         return _jump(query["row"].strip(), num_rows)
-    start = min(_number(query.get("from")) or 0, num_rows - 1)
-    end = _number(query.get("to"))
-    resume = _number(query.get("on"))
+    start = min(read_number(query.get("from")) or 0, num_rows - 1)
+    end = read_number(query.get("to"))
+    resume = read_number(query.get("on"))
     return Place(
         start=start,
         end=min(end, num_rows) if end is not None else None,
         resume=min(resume, num_rows) if resume is not None else None,
-        num_before=min(_number(query.get("have")) or 0, ROWS_PER_PAGE - 1),
+        num_before=min(read_number(query.get("have")) or 0, ROWS_PER_PAGE - 1),
     )
 
 
 def _jump(text: str, num_rows: int) -> Place:
-    row = _number(text.replace(",", ""))
+    row = read_number(text.replace(",", ""))
     if row is None or row >= num_rows:
         return Place(
             problem=f"There is no row {text[:20]}; rows are numbered 0 to "
@@ -125,7 +125,7 @@ def _jump(text: str, num_rows: int) -> Place:
     return Place(start=row // ROWS_PER_PAGE * ROWS_PER_PAGE, chosen=row)
 
 
-def _number(text: str | None) -> int | None:
+def read_number(text: str | None) -> int | None:
     """None for what cannot be a row's number."""
     if text and text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)

@@ -18,3 +18,8 @@ def make_statistics(pk: int) -> None:
 @shared_task(name="datasets.make_token_lengths", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def make_token_lengths(pk: int) -> None:
     findings.make_token_lengths(pk)
+
+
+@shared_task(name="datasets.make_difference", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def make_difference(pk: int) -> None:
+    findings.make_difference(pk)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from dashboard.datasets.views.changes import dataset_changes
 from dashboard.datasets.views.detail import dataset
 from dashboard.datasets.views.generate import dataset_generate
 from dashboard.datasets.views.list import datasets
@@ -17,5 +18,6 @@ urlpatterns = [
     path("uploads/<int:upload_id>", dataset_map, name="dataset_map"),
     path("generate", dataset_generate, name="dataset_generate"),
     path("<int:dataset_id>/", dataset, name="dataset"),
+    path("<int:dataset_id>/changes", dataset_changes, name="dataset_changes"),
     path("<int:dataset_id>/statistics", dataset_statistics, name="dataset_statistics"),
 ]

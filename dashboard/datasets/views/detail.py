@@ -6,7 +6,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
 from dashboard.datasets.models import DatasetVersion, place_of
-from dashboard.datasets.queries import get_dataset, versions_with_use
+from dashboard.datasets.queries import get_dataset, list_uses, versions_with_use
 from dashboard.datasets.row_filters import RowFilterForm
 from dashboard.datasets.row_page import read_page, read_place
 
@@ -19,10 +19,11 @@ def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
     version = chosen(versions, request.GET.get("version"))
     form = RowFilterForm.read(version, request.GET)
     page = read_page(version, form, read_place(request.GET, version.num_rows))
+    uses = list_uses(dataset_)
     context = {
         "team": team_,
         "dataset": dataset_,
-        "versions": versions,
+        "versions": [(one, uses.get(one.pk, [])) for one in versions],
         "version": version,
         "form": form,
         "page": page,

@@ -117,7 +117,7 @@ def _results(
     result: dict[str, Any] | None, tokens: TokenLengths | None, limit: int
 ) -> dict[str, Any]:
     context: dict[str, Any] = {}
-    figures = {}
+    figures: dict[str, Any] = {}
     if result:
         context |= {"result": result, "alike": list_alike(result)}
         figures |= {

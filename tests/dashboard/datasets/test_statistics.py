@@ -143,6 +143,14 @@ def test_a_task_that_was_lost_is_asked_for_again(
     assert len(asked) == 2
 
 
+def test_rows_that_are_gone_are_told(alice_client: Client, version: DatasetVersion):
+    version.rows.filter(position=5).delete()
+
+    text = words(alice_client.get(url(version)))
+
+    assert "Sums v1 has 13 rows in the database, but was imported with 14." in text
+
+
 def make_tokenizer(folder: Path) -> str:
     """One whose tokens are words."""
     from tokenizers import Tokenizer
@@ -181,6 +189,7 @@ def test_tokens_are_counted_by_the_engine(
     assert "0 of 14 prompts (0 %) are longer than 4 tokens" in text
 
 
+@pytest.mark.slow
 def test_a_model_without_a_tokenizer_is_named(
     alice_client: Client, version: DatasetVersion, asked: list[Any], tmp_path: Path
 ):
