@@ -12,9 +12,10 @@ from trainer.tokenizers import load_tokenizer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description += (
-        ". Reads rows as JSON lines from stdin; writes a number a line, that of the "
-        "prompt's tokens as a run with default settings renders it."
+    parser.description = (
+        "Count the tokens of prompts. Reads rows as JSON lines from stdin; writes a "
+        "number a line, that of the prompt's tokens as a run with default settings "
+        "renders it."
     )
     parser.add_argument("--model", required=True, help="folder or hub id")
     parser.add_argument("--revision", help="branch, tag or commit of a hub model")
