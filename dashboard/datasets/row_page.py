@@ -149,12 +149,23 @@ def read_page(version: DatasetVersion, form: RowFilterForm, place: Place) -> Row
         last=found.last,
         is_full=len(found.matches) + place.num_before >= ROWS_PER_PAGE,
         is_backward=place.end is not None,
-        count=None if is_further else count_matching(search, seconds=COUNT_SECONDS),
+        count=None if is_further else _count(search, found),
         order_is_made=order is not None,
         num_before=place.num_before,
         chosen=place.chosen,
         problem=place.problem,
     )
+
+
+def _count(search: Search, found: Found) -> Count:
+    if search.conditions and found.first == 0 and len(found.matches) < ROWS_PER_PAGE:
+        # Every match so far is on the page: looking again would tell nothing.
+        return Count(
+            num_matching=len(found.matches),
+            num_looked=found.last,
+            is_exact=found.last == search.version.num_rows,
+        )
+    return count_matching(search, seconds=COUNT_SECONDS)
 
 
 def _look(search: Search, place: Place) -> Found:
