@@ -76,6 +76,7 @@ test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
 bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python tests/bench/bench_ingest.py 10
 	$(BIN)/python tests/bench/bench_import.py 1000
+	$(BIN)/python -m tests.bench.bench_rows
 	$(PYTEST) -m load -q -s tests/bench/bench_curves.py
 	$(BIN)/python -m tests.bench.bench_scoring
 	$(BIN)/python -m tests.bench.bench_rules

@@ -174,6 +174,21 @@ class PromptRenderer:
 
     def render(self, row: Row) -> Prompt:
         """The prompt of a row; ValueError when it is empty or too long."""
+        text, token_ids = self._render(row)
+        limit = self._config.max_prompt_tokens
+        if not 0 < len(token_ids) <= limit:
+            raise ValueError(
+                f"The prompt of row {row.index} (line {row.index + 1}) has "
+                f"{len(token_ids)} tokens; 1 to {limit} are allowed. Raise "
+                "data.max_prompt_tokens or drop the row."
+            )
+        return Prompt(row=row, text=text, token_ids=token_ids)
+
+    def count_tokens(self, row: Row) -> int:
+        """How long the prompt of a row is, whatever is allowed."""
+        return len(self._render(row)[1])
+
+    def _render(self, row: Row) -> tuple[str, tuple[int, ...]]:
         messages = self._messages(row)
         if self._uses_chat_template:
             text = self._tokenizer.apply_chat_template(
@@ -183,15 +198,7 @@ class PromptRenderer:
         else:
             text = "\n".join(turn["content"] for turn in messages)
         text += self._config.completion_prefix
-        token_ids = self._encode(text)
-        limit = self._config.max_prompt_tokens
-        if not 0 < len(token_ids) <= limit:
-            raise ValueError(
-                f"The prompt of row {row.index} (line {row.index + 1}) has "
-                f"{len(token_ids)} tokens; 1 to {limit} are allowed. Raise "
-                "data.max_prompt_tokens or drop the row."
-            )
-        return Prompt(row=row, text=text, token_ids=token_ids)
+        return text, self._encode(text)
 
     def continuation(self, prompt: Prompt, text: str) -> tuple[int, ...]:
         """Token ids of a text that continues a prompt, without an ending token.

@@ -98,6 +98,95 @@ class DatasetRow(models.Model):
         return Row(prompt=self.prompt_value, answer=self.answer, columns=self.columns)
 
 
+class RowOrder(models.Model):
+    """The rows of a version, sorted once: they never change."""
+
+    version = models.ForeignKey(
+        DatasetVersion, models.CASCADE, related_name="row_orders"
+    )
+    key = models.CharField(max_length=220)  # of row_filters.SORTS, or a column's
+    positions = models.BinaryField(default=b"")  # four bytes each, the lowest first
+    is_made = models.BooleanField(default=False)
+    asked_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["version", "key"], name="row_order_made_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.version} by {self.key}"
+
+
+class Finding(models.Model):
+    """What a look through rows has found, or how far it is."""
+
+    num_wanted = models.PositiveIntegerField()
+    num_looked = models.PositiveIntegerField(default=0)
+    # None: it is still being found.
+    result = models.JSONField[dict[str, Any]](null=True)
+    problem = models.TextField(blank=True)  # why nothing will be found
+    moved_at = models.DateTimeField()  # asked for, or got on
+
+    class Meta:
+        abstract = True
+
+    @property
+    def is_done(self) -> bool:
+        return self.result is not None
+
+
+class VersionStatistics(Finding):
+    version = models.OneToOneField(
+        DatasetVersion, models.CASCADE, related_name="statistics"
+    )
+
+    def __str__(self) -> str:
+        return f"statistics of {self.version}"
+
+
+class TokenLengths(Finding):
+    """How many tokens a model's tokenizer makes of the prompts."""
+
+    version = models.ForeignKey(
+        DatasetVersion, models.CASCADE, related_name="token_lengths"
+    )
+    model = models.CharField(max_length=500)  # a folder or a hub id
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["version", "model"], name="token_lengths_found_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"tokens of {self.version} by {self.model}"
+
+
+class VersionDifference(Finding):
+    """How many rows differ between two versions, and which."""
+
+    old = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
+    new = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
+    # Positions, four bytes each; of changed rows first the old one, then the new.
+    removed = models.BinaryField(default=b"")
+    added = models.BinaryField(default=b"")
+    changed = models.BinaryField(default=b"")
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["old", "new"], name="version_difference_found_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.old} and {self.new}"
+
+
 class Upload(models.Model):
     """A file that arrives, or waits for its mapping. Gone once imported."""
 

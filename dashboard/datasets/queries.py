@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from django.db.models import Count, Prefetch, Q, QuerySet
+from collections import defaultdict
+from dataclasses import dataclass
+
+from django.db.models import Count, Prefetch, QuerySet
 from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.models import (
-    Dataset,
-    DatasetRow,
-    DatasetVersion,
-    ImportJob,
-    Upload,
-)
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
+
+MAX_USES = 60  # named on a dataset's page; the run list has them all
 
 
 def list_datasets(team: Team) -> list[Dataset]:
@@ -85,9 +84,24 @@ def versions_with_use(dataset: Dataset) -> list[DatasetVersion]:
     )
 
 
-def search_rows(version: DatasetVersion, text: str) -> QuerySet[DatasetRow]:
-    rows = version.rows.order_by("position")
-    # PostgreSQL refuses NUL in any text it is sent.
-    if text := text.replace("\x00", ""):
-        rows = rows.filter(Q(prompt__icontains=text) | Q(answer__icontains=text))
-    return rows
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Use:
+    """A run that was launched with a version."""
+
+    run_id: int
+    name: str
+    state: str
+
+
+def list_uses(dataset: Dataset) -> dict[int, list[Use]]:
+    """By the version's key, the newest runs of the dataset first; one query."""
+    # Runs are of a higher rung, and named by string only.
+    rows = (
+        dataset.versions.filter(runs__isnull=False)
+        .order_by("-runs__pk")
+        .values_list("pk", "runs__pk", "runs__name", "runs__state")
+    )
+    uses: dict[int, list[Use]] = defaultdict(list)
+    for version_id, run_id, name, state in rows[:MAX_USES]:
+        uses[version_id].append(Use(run_id=run_id, name=name, state=state))
+    return uses

@@ -4,6 +4,7 @@ from typing import Any
 
 from celery import Task, shared_task
 
+from dashboard.datasets import findings, row_orders
 from dashboard.datasets.jobs import claim_next
 from dashboard.datasets.jobs import tend as tend_jobs
 from dashboard.datasets.uploads import forget_what_is_old
@@ -27,3 +28,23 @@ def tend() -> None:
 @shared_task(name="datasets.clean", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def clean() -> None:
     forget_what_is_old()
+
+
+@shared_task(name="datasets.make_order", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def make_order(order_id: int) -> None:
+    row_orders.make_order(order_id)
+
+
+@shared_task(name="datasets.make_statistics", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def make_statistics(pk: int) -> None:
+    findings.make_statistics(pk)
+
+
+@shared_task(name="datasets.make_token_lengths", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def make_token_lengths(pk: int) -> None:
+    findings.make_token_lengths(pk)
+
+
+@shared_task(name="datasets.make_difference", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def make_difference(pk: int) -> None:
+    findings.make_difference(pk)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from django.urls import path
 
+from dashboard.datasets.views.changes import dataset_changes
 from dashboard.datasets.views.detail import dataset
 from dashboard.datasets.views.generate import dataset_generate
 from dashboard.datasets.views.imports import dataset_import
 from dashboard.datasets.views.list import datasets
 from dashboard.datasets.views.mapping import dataset_map
+from dashboard.datasets.views.statistics import dataset_statistics
 from dashboard.datasets.views.transfer import dataset_upload_parts, dataset_uploads
 from dashboard.datasets.views.upload import dataset_upload
 
@@ -25,4 +27,6 @@ urlpatterns = [
     path("imports/<int:job_id>", dataset_import, name="dataset_import"),
     path("generate", dataset_generate, name="dataset_generate"),
     path("<int:dataset_id>/", dataset, name="dataset"),
+    path("<int:dataset_id>/changes", dataset_changes, name="dataset_changes"),
+    path("<int:dataset_id>/statistics", dataset_statistics, name="dataset_statistics"),
 ]

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
 from dashboard.datasets.models import DatasetVersion, place_of
-from dashboard.datasets.queries import get_dataset, search_rows, versions_with_use
-
-ROWS_PER_PAGE = 20
+from dashboard.datasets.queries import get_dataset, list_uses, versions_with_use
+from dashboard.datasets.row_filters import RowFilterForm
+from dashboard.datasets.row_page import read_page, read_place
 
 
 @require_GET
@@ -17,23 +16,26 @@ def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     dataset_ = get_dataset(team_, dataset_id)
     versions = versions_with_use(dataset_)
-    version = _chosen(versions, request.GET.get("version"))
-    text = request.GET.get("q", "")
-    pages = Paginator(search_rows(version, text), ROWS_PER_PAGE)
+    version = chosen(versions, request.GET.get("version"))
+    form = RowFilterForm.read(version, request.GET)
+    page = read_page(version, form, read_place(request.GET, version.num_rows))
+    uses = list_uses(dataset_)
     context = {
         "team": team_,
         "dataset": dataset_,
-        "versions": versions,
+        "versions": [(one, uses.get(one.pk, [])) for one in versions],
         "version": version,
-        "q": text,
-        "page": pages.get_page(request.GET.get("page")),
+        "form": form,
+        "page": page,
         "left_out": {"shown": version.left_out, "count": version.num_left_out},
         "left_out_place": place_of(version.source.get("format")),
     }
-    return render(request, "datasets/detail.html", context)
+    is_further = "on" in request.GET and "HX-Request" in request.headers
+    template = "rows_further" if is_further else "detail"
+    return render(request, f"datasets/{template}.html", context)
 
 
-def _chosen(versions: list[DatasetVersion], number: str | None) -> DatasetVersion:
+def chosen(versions: list[DatasetVersion], number: str | None) -> DatasetVersion:
     """The version asked for by number; the newest when none is."""
     if not number:
         return versions[0]

@@ -11,6 +11,8 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
 
 pytestmark = pytest.mark.browser
@@ -74,9 +76,9 @@ def test_a_dropped_file_becomes_a_dataset(team: Team, quiet_page: Page):
     page.get_by_role("button", name="Import").click()
 
     expect(page.get_by_text("Imported 30 rows as version 1.")).to_be_visible()
-    page.get_by_label("Search prompts and answers").fill("What is 7 ")
-    page.get_by_role("button", name="Search").click()
-    expect(page.get_by_text("1–1 of 1 rows")).to_be_visible()
+    page.get_by_label("Prompt or answer holds").fill("What is 7 ")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("1 matching row", exact=True)).to_be_visible()
     assert DatasetVersion.objects.get().num_rows == 30
 
 
@@ -144,6 +146,34 @@ def test_a_file_that_is_too_large_is_not_even_sent(team: Team, quiet_page: Page)
     ).to_be_disabled()
 
 
+def test_a_long_search_goes_on_by_itself(team: Team, quiet_page: Page):
+    page = quiet_page
+    # Long enough that half a second does not reach the end.
+    rows = (Row(prompt="ab" * 20_000, answer=str(i)) for i in range(3_000))
+    version = create_dataset_version(
+        team=team, name="Long", rows=rows, mapping={}, source={}, user=None
+    )
+    page.goto(f"/alpha/datasets/{version.dataset_id}/?q=nowhere")
+
+    expect(page.get_by_text("3,000 rows were looked through")).to_be_visible(
+        timeout=30_000
+    )
+    expect(page.get_by_text("0 matching rows", exact=True)).to_be_visible()
+
+
+def test_a_versions_lengths_are_drawn(team: Team, quiet_page: Page):
+    page = quiet_page
+    upload(page, ROWS)
+    page.get_by_role("button", name="Import").click()
+    page.get_by_role("link", name="Statistics").click()
+
+    expect(page.get_by_text("30 rows, all looked at")).to_be_visible()
+    bars = page.locator("[data-figure=prompt_chars] .barlayer path")
+    expect(bars).not_to_have_count(0)
+    page.get_by_role("link", name="without an answer").click()
+    expect(page.get_by_text("No row matches")).to_be_visible()
+
+
 def test_a_recipe_is_composed_tried_and_saved(
     team: Team, alice: User, quiet_page: Page
 ):
@@ -200,6 +230,12 @@ def test_every_page_is_accessible_in_both_themes_and_widths(
     page.get_by_role("button", name="Import").click()
     page.wait_for_url("**/datasets/*/")
     found += look(page)
+    for name in ("Statistics", "Changes"):
+        page.get_by_role("link", name=name).click()
+        expect(page.get_by_role("link", name=name)).to_have_attribute(
+            "aria-current", "page"
+        )
+        found += look(page)
     for path in PAGES:
         page.goto(f"/alpha/{path}")
         found += look(page)

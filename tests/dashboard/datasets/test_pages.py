@@ -43,29 +43,6 @@ def test_the_list_costs_the_same_queries_for_any_number(
         assert [dataset.num_runs for dataset in listed] == [0] * 5
 
 
-def test_rows_are_paged_with_their_number(
-    alice_client: Client, version: DatasetVersion
-):
-    url = f"/alpha/datasets/{version.dataset_id}/"
-
-    assert "1–20 of 45 rows" in alice_client.get(url).content.decode()
-    assert "41–45 of 45 rows" in alice_client.get(url, {"page": 3}).content.decode()
-    assert "41–45 of 45 rows" in alice_client.get(url, {"page": 99}).content.decode()
-    assert "1–20 of 45 rows" in alice_client.get(url, {"page": "x"}).content.decode()
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [("44%", 1), ("WHAT", 45), ("%", 45), ("_", 0), ("88", 1), ("\x00", 45), ("'", 0)],
-)
-def test_rows_are_searched_as_plain_text(
-    alice_client: Client, version: DatasetVersion, text: str, count: int
-):
-    page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/", {"q": text})
-
-    assert page.context["page"].paginator.count == count
-
-
 def test_what_rows_hold_is_inert(alice_client: Client, version: DatasetVersion):
     page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/").content.decode()
 

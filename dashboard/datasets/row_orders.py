@@ -1,0 +1,134 @@
+"""Orders of a version's rows: places 0, 1, 2 … and the position of the row at each.
+
+Rows never change, so an order is found once. Where there are many rows that is work for
+the background; a stored order is an array of positions of which a page reads its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+import numpy as np
+from django.db import connection, transaction
+from django.db.models import BinaryField, F, Func, Value
+from django.utils import timezone
+
+from dashboard.datasets.background import send_task
+from dashboard.datasets.models import DatasetVersion, RowOrder
+from dashboard.datasets.row_filters import COLUMN, PROMPT_CHARS
+
+# Sorted anew for each page: 40 ms at most.
+MAX_SORTED_AT_ONCE = 20_000
+# Long enough for a million rows; after it the task is taken for lost.
+PATIENCE = timedelta(minutes=3)
+BYTES = np.dtype("<u4")
+
+_EXPRESSIONS = {
+    "prompt_length": PROMPT_CHARS,
+    "answer": "answer",
+    "answer_length": "char_length(answer)",
+}
+
+
+class Order(Protocol):
+    def positions(self, first: int, last: int) -> Sequence[int]:
+        """Of the rows at places first … last - 1."""
+
+
+class ByPosition:
+    def positions(self, first: int, last: int) -> range:
+        return range(first, last)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    listed: Sequence[int]
+
+    def positions(self, first: int, last: int) -> Sequence[int]:
+        return self.listed[first:last]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    key: int
+
+    def positions(self, first: int, last: int) -> Sequence[int]:
+        size = BYTES.itemsize
+        part = Func(
+            F("positions"),
+            Value(first * size + 1),
+            Value((last - first) * size),
+            function="substring",
+            output_field=BinaryField(),
+        )
+        found = RowOrder.objects.filter(pk=self.key).values_list(part, flat=True).get()
+        listed: list[int] = np.frombuffer(bytes(found), BYTES).tolist()
+        return listed
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """Another order from its end."""
+
+    order: Order
+    num_rows: int
+
+    def positions(self, first: int, last: int) -> Sequence[int]:
+        found = self.order.positions(self.num_rows - last, self.num_rows - first)
+        return found[::-1]
+
+
+def find_order(version: DatasetVersion, key: str, *, is_turned: bool) -> Order | None:
+    """None while it is being made: it has been asked for."""
+    order = _find(version, key)
+    if order is None or not is_turned:
+        return order
+    return Turned(order, version.num_rows)
+
+
+def _find(version: DatasetVersion, key: str) -> Order | None:
+    if key == "position":
+        return ByPosition()
+    if version.num_rows <= MAX_SORTED_AT_ONCE:
+        return Listed(_sorted_positions(version, key).tolist())
+    stored = RowOrder.objects.filter(version=version, key=key).defer("positions")
+    found = stored.first()
+    if found and found.is_made:
+        return Stored(found.pk)
+    if found is None or found.asked_at < timezone.now() - PATIENCE:
+        _ask(version, key)
+    return None
+
+
+def _ask(version: DatasetVersion, key: str) -> None:
+    order, _ = RowOrder.objects.update_or_create(
+        version=version, key=key, defaults={"asked_at": timezone.now()}
+    )
+    transaction.on_commit(lambda: send_task("datasets.make_order", order.pk))
+
+
+def make_order(order_id: int) -> None:
+    order = (
+        RowOrder.objects.select_related("version").defer("positions").get(pk=order_id)
+    )
+    if not order.is_made:
+        positions = _sorted_positions(order.version, order.key).tobytes()
+        RowOrder.objects.filter(pk=order_id).update(positions=positions, is_made=True)
+
+
+def _sorted_positions(version: DatasetVersion, key: str) -> np.ndarray:
+    """Rows that have nothing to sort by come last, equal ones by their number."""
+    if key.startswith(COLUMN):
+        # As jsonb: numbers by their size, before texts.
+        by, values = "columns -> %s", [key.removeprefix(COLUMN)]
+    else:
+        by, values = _EXPRESSIONS[key], []
+    table = "datasets_datasetrow WHERE version_id = %s"
+    sql = f"SELECT position FROM {table} ORDER BY {by} NULLS LAST, position"  # noqa: S608 - `by` is ours
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [version.pk, *values])
+        rows = (position for (position,) in cursor)
+        return np.fromiter(rows, BYTES, count=version.num_rows)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from dashboard.accounts.access import get_membership, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.findings import (
+    ask_again,
+    find_statistics,
+    find_token_lengths,
+)
+from dashboard.datasets.models import DatasetVersion, TokenLengths
+from dashboard.datasets.queries import get_dataset, versions_with_use
+from dashboard.datasets.statistics_figures import histogram
+from dashboard.datasets.statistics_text import list_alike, summarize_tokens
+from dashboard.datasets.tokenizer_choices import TokenForm, list_models
+from dashboard.datasets.views.detail import chosen
+
+LIMIT = 512  # a run's own default
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def dataset_statistics(
+    request: HttpRequest, team: str, dataset_id: int
+) -> HttpResponse:
+    if request.method == "POST":
+        return _count(request, get_writable_team(request, team), dataset_id)
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, team)
+    form = TokenForm(initial=_initial(request))
+    return _show(
+        request, membership.team, dataset_id, form, can_write=membership.can_write
+    )
+
+
+def _initial(request: HttpRequest) -> dict[str, Any]:
+    return {"model": request.GET.get("model", ""), "limit": _limit(request)}
+
+
+def _limit(request: HttpRequest) -> int:
+    form = TokenForm({"model": "-", "limit": request.GET.get("limit", "")})
+    form.is_valid()
+    return form.cleaned_data.get("limit") or LIMIT
+
+
+def _count(request: HttpRequest, team: Team, dataset_id: int) -> HttpResponse:
+    """Ask for a model's tokens to be counted, and go to where they will be shown."""
+    form = TokenForm(request.POST)
+    if not form.is_valid():
+        return _show(request, team, dataset_id, form, can_write=True, status=422)
+    dataset = get_dataset(team, dataset_id)
+    version = chosen(versions_with_use(dataset), request.POST.get("version"))
+    model = form.cleaned_data["model"]
+    ask_again(find_token_lengths(version, model))
+    query = {
+        "version": version.number,
+        "model": model,
+        "limit": form.cleaned_data["limit"] or LIMIT,
+    }
+    url = reverse("dataset_statistics", args=[team.slug, dataset_id])
+    return redirect(f"{url}?{urlencode(query)}#tokens")
+
+
+def _show(
+    request: HttpRequest,
+    team: Team,
+    dataset_id: int,
+    form: TokenForm,
+    *,
+    can_write: bool,
+    status: int = 200,
+) -> HttpResponse:
+    dataset = get_dataset(team, dataset_id)
+    versions = versions_with_use(dataset)
+    given = request.POST if request.method == "POST" else request.GET
+    version = chosen(versions, given.get("version"))
+    found = find_statistics(version)
+    tokens = _tokens(version, request.GET.get("model", ""))
+    context = {
+        "team": team,
+        "dataset": dataset,
+        "versions": versions,
+        "version": version,
+        "tab": "statistics",
+        "found": found,
+        "tokens": tokens,
+        "form": form,
+        "models": list_models(team),
+        "can_write": can_write,
+        "counted": version.token_lengths.values_list("model", flat=True),
+        "is_working": _is_working(found) or (tokens and _is_working(tokens)),
+        **_results(found.result, tokens, _limit(request)),
+    }
+    return render(request, "datasets/statistics.html", context, status=status)
+
+
+def _tokens(version: DatasetVersion, model: str) -> TokenLengths | None:
+    """Only those that somebody who may write has asked for."""
+    if not model or "\x00" in model:
+        return None
+    if not version.token_lengths.filter(model=model).exists():
+        return None
+    return find_token_lengths(version, model)
+
+
+def _is_working(found: Any) -> bool:
+    return not (found.is_done or found.problem)
+
+
+def _results(
+    result: dict[str, Any] | None, tokens: TokenLengths | None, limit: int
+) -> dict[str, Any]:
+    context: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
+    if result:
+        context |= {"result": result, "alike": list_alike(result)}
+        figures |= {
+            name: _drawn(result[name], unit="characters")
+            for name in ("prompt_chars", "answer_chars")
+            if result[name]
+        }
+    if tokens and tokens.is_done:
+        summary = summarize_tokens(tokens, limit)
+        context["summary"] = summary
+        figures["tokens"] = _drawn(summary.lengths, unit="tokens", limit=limit)
+    return {**context, "figures": figures}
+
+
+def _drawn(
+    lengths: dict[str, Any], *, unit: str, limit: int | None = None
+) -> dict[str, Any]:
+    return histogram(
+        lengths["bins"], width=lengths["bin_width"], unit=unit, limit=limit
+    )
