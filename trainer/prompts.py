@@ -37,6 +37,7 @@ class Prompt:
     row: Row
     text: str
     token_ids: tuple[int, ...]
+    messages: tuple[Message, ...] = ()  # that the text was made of
 
     @property
     def index(self) -> int:
@@ -191,7 +192,7 @@ class PromptRenderer:
                 f"{len(token_ids)} tokens; 1 to {limit} are allowed. Raise "
                 "data.max_prompt_tokens or drop the row."
             )
-        return Prompt(row=row, text=text, token_ids=token_ids)
+        return Prompt(row=row, text=text, token_ids=token_ids, messages=tuple(messages))
 
     def continuation(self, prompt: Prompt, text: str) -> tuple[int, ...]:
         """Token ids of a text that continues a prompt, without an ending token.
