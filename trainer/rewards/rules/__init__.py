@@ -17,6 +17,7 @@ from trainer.rewards.rules import (
     language,
     length,
     length_rank,
+    llm_judge,
     majority,
     marker_answer,
     math_verify,
@@ -59,5 +60,6 @@ _ALL: tuple[Rule[Any], ...] = (
     repetition.RULE,
     code_tests.RULE,
     python_function.RULE,
+    llm_judge.RULE,
 )
 RULES: dict[str, Rule[Any]] = {rule.kind: rule for rule in _ALL}
