@@ -30,6 +30,7 @@ PHRASES = {
     "reasoning_steps": "shows {num_steps:,} steps",
     "regex": "{verb} /{pattern}/",
     "repetition": "repeats no {ngram_size} {unit}",
+    "reward_model": "score of the reward model {path}",
     "script": "is written in {scripts}",
     "xml_well_formed": "is well-formed XML",
 }

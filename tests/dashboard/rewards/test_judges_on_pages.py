@@ -68,6 +68,14 @@ def test_a_judge_that_may_not_be_asked_says_why(
     assert judging.asked == []
 
 
+def test_a_reward_model_is_not_loaded_for_a_page(
+    alice_client: Client, version: DatasetVersion
+):
+    page = tried(alice_client, version, "reward_model", path="models/reward")
+
+    assert "loaded in a run alone" in page
+
+
 def test_before_a_launch_rows_are_looked_at_and_no_judge_is_asked(
     team: Team, version: DatasetVersion, allowed: Judging
 ):

@@ -29,6 +29,7 @@ from trainer.rewards.rules import (
     reasoning_steps,
     regex,
     repetition,
+    reward_model,
     script,
     tag_count,
     xml_well_formed,
@@ -61,5 +62,6 @@ _ALL: tuple[Rule[Any], ...] = (
     code_tests.RULE,
     python_function.RULE,
     llm_judge.RULE,
+    reward_model.RULE,
 )
 RULES: dict[str, Rule[Any]] = {rule.kind: rule for rule in _ALL}
