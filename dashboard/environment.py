@@ -3,7 +3,8 @@
 DATABASE_URL, REDIS_URL: addresses of servers; unset, Cohort starts its own inside
 COHORT_DATA. COHORT_DATA: where everything of this installation lives.
 COHORT_SECRET_KEY: unset, one is made and kept in COHORT_DATA. COHORT_ALLOWED_HOSTS:
-comma-separated. COHORT_PORT: where the pages are served.
+comma-separated. COHORT_PORT: where the pages are served. COHORT_JUDGE_…, for models
+that judge, are read where they are asked: trainer/rewards/model_judge/keys.py.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from trainer.policy import Policy
 from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.reference import reference_server
 from trainer.rewards.sandbox.probe import found_here
-from trainer.rewards.spec import needs_sandbox
+from trainer.rewards.spec import check_rules, needs_sandbox
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.engines import make_engine
 from trainer.rollout.server_engine import rollout_servers
@@ -72,6 +72,8 @@ def prepare(
     )
     for stage in config.stages:
         data_order(stage, num_rows=len(train_rows))
+        for recipe in stage.config.reward.recipes:
+            check_rules(recipe)
     policy, engine = _spread(
         restore_policy(config.model, place.resume_from), world, config
     )

@@ -37,6 +37,7 @@ class Prompt:
     row: Row
     text: str
     token_ids: tuple[int, ...]
+    messages: tuple[Message, ...] = ()  # that the text was made of
 
     @property
     def index(self) -> int:
@@ -174,21 +175,21 @@ class PromptRenderer:
 
     def render(self, row: Row) -> Prompt:
         """The prompt of a row; ValueError when it is empty or too long."""
-        text, token_ids = self._render(row)
-        limit = self._config.max_prompt_tokens
-        if not 0 < len(token_ids) <= limit:
+        prompt, limit = self._render(row), self._config.max_prompt_tokens
+        num_tokens = len(prompt.token_ids)
+        if not 0 < num_tokens <= limit:
             raise ValueError(
                 f"The prompt of row {row.index} (line {row.index + 1}) has "
-                f"{len(token_ids)} tokens; 1 to {limit} are allowed. Raise "
+                f"{num_tokens} tokens; 1 to {limit} are allowed. Raise "
                 "data.max_prompt_tokens or drop the row."
             )
-        return Prompt(row=row, text=text, token_ids=token_ids)
+        return prompt
 
     def count_tokens(self, row: Row) -> int:
         """How long the prompt of a row is, whatever is allowed."""
-        return len(self._render(row)[1])
+        return len(self._render(row).token_ids)
 
-    def _render(self, row: Row) -> tuple[str, tuple[int, ...]]:
+    def _render(self, row: Row) -> Prompt:
         messages = self._messages(row)
         if self._uses_chat_template:
             text = self._tokenizer.apply_chat_template(
@@ -198,7 +199,8 @@ class PromptRenderer:
         else:
             text = "\n".join(turn["content"] for turn in messages)
         text += self._config.completion_prefix
-        return text, self._encode(text)
+        token_ids = self._encode(text)
+        return Prompt(row=row, text=text, token_ids=token_ids, messages=tuple(messages))
 
     def continuation(self, prompt: Prompt, text: str) -> tuple[int, ...]:
         """Token ids of a text that continues a prompt, without an ending token.

@@ -29,6 +29,7 @@ from trainer.loop import say, train
 from trainer.parent import watch_parent
 from trainer.preparation import Place, prepare
 from trainer.rewards.sandbox.probe import found_here
+from trainer.rewards.session import open_session
 from trainer.rewards.spec import needs_sandbox
 from trainer.scorer import Scorer
 
@@ -63,6 +64,7 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
     with (
         _output(place, world) as log,
         world.watched(partial(_end, log)),
+        open_session(place.out, rank=world.rank, num_processes=world.size),
         closing(Scorer(config.reward.num_workers)) as scorer,
     ):
         code = _run(config, place, log, stop, world, scorer)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate, repeat
 
 from transformers import PreTrainedTokenizerBase
 
@@ -19,7 +20,7 @@ from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score, joined, judge, weigh
 from trainer.rewards.spec import Recipe, RuleSpec, is_slow
 from trainer.rewards.workers import Scored, Workers
-from trainer.steps import cut_steps
+from trainer.steps import Step, cut_steps
 
 # A worker and math-verify behind it take 95 MB, and 4 ms for a completion: so many
 # score 2,000 a second.
@@ -128,13 +129,18 @@ class Scoring:
         if recipe is not None and self._tokenizer is not None:
             cut = [
                 cut_steps(
-                    each, pattern=self._reward.step_pattern, tokenizer=self._tokenizer
+                    each,
+                    pattern=self._reward.step_pattern,
+                    boundary=self._reward.step_boundary,
+                    tokenizer=self._tokenizer,
                 )
                 for each in completions
             ]
             texts = [step.text for steps in cut for step in steps]
+            before = [text for steps in cut for text in _texts_before(steps)]
             ends = [[step.end for step in steps] for steps in cut]
-            self._steps[place] = _Steps(ends, self._submit(place, recipe, texts))
+            asked = self._submit(place, recipe, texts, before)
+            self._steps[place] = _Steps(ends, asked)
 
     def finish(self, completions: Sequence[Sequence[Completion]]) -> list[Group]:
         """The groups in order, and those that nobody had added.
@@ -161,7 +167,11 @@ class Scoring:
         ]
 
     def _submit(
-        self, place: int, recipe: Recipe, texts: Sequence[str]
+        self,
+        place: int,
+        recipe: Recipe,
+        texts: Sequence[str],
+        before: Sequence[str] | None = None,
     ) -> Callable[[], Scored]:
         prompt = self._prompts[place]
         samples = [
@@ -170,8 +180,10 @@ class Scoring:
                 completion=text,
                 answer=prompt.row.answer,
                 columns=prompt.row.columns,
+                messages=prompt.messages,
+                before=what_was,
             )
-            for text in texts
+            for text, what_was in zip(texts, before or repeat(""), strict=False)
         ]
         name = f"row {prompt.index} (line {prompt.index + 1})"
         return self._scorer.submit(recipe, samples, name=name, step=self._step)
@@ -195,6 +207,15 @@ class _Steps:
 
     ends: list[list[int]]
     result: Callable[[], Scored]
+
+
+def _texts_before(steps: Sequence[Step]) -> Iterable[str]:
+    """Of each step, those before it.
+
+    >>> list(_texts_before([Step("a.", 2), Step("b.", 4), Step("c", 5)]))
+    ['', 'a.', 'a.b.']
+    """
+    return accumulate((step.text for step in steps[:-1]), initial="")
 
 
 def _judge_here(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> Scored:

@@ -6,12 +6,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
+from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
 from trainer.groups import Completion
 from trainer.rewards.patterns import compile_pattern
 from trainer.tokenizers import decode_text
+
+Boundary = Literal["end", "begin"]
 
 
 @dataclass(frozen=True)
@@ -26,20 +29,25 @@ class Step:
 
 
 def cut_steps(
-    completion: Completion, *, pattern: str, tokenizer: PreTrainedTokenizerBase
+    completion: Completion,
+    *,
+    pattern: str,
+    tokenizer: PreTrainedTokenizerBase,
+    boundary: Boundary = "end",
 ) -> list[Step]:
-    """Cut a completion behind each match of an RE2 pattern.
+    """Cut a completion behind each match of an RE2 pattern, or before each.
 
-    The match belongs to the step that it ends, and a token to the step in which it
-    ends. A part that is blank or in which no token ends is no step of its own and joins
-    the next one; what is behind the last match is the last step, the ending token with
-    it. There is always at least one step, and together they are the whole completion.
+    The match belongs to the step that it ends, or begins, and a token to the step in
+    which it ends. A part that is blank or in which no token ends is no step of its own
+    and joins the next one; what is behind the last cut is the last step, the ending
+    token with it. There is always at least one step, and together they are the whole
+    completion.
     """
     text = completion.text
     stops = completion.end_reason == "stop"
     written = completion.token_ids[: -1 if stops else None]
     cuts = [(0, 0)]  # in the text, in the tokens
-    for text_end in _text_ends(text, pattern):
+    for text_end in _text_ends(text, pattern, boundary):
         begin, num_tokens = cuts[-1]
         end = _num_tokens_until(text_end, text, written, tokenizer, at_least=num_tokens)
         if text[begin:text_end].strip() and end > num_tokens:
@@ -53,11 +61,15 @@ def cut_steps(
     ]
 
 
-def _text_ends(text: str, pattern: str) -> list[int]:
+def _text_ends(text: str, pattern: str, boundary: Boundary) -> list[int]:
     # Half a surrogate pair is no UTF-8, which RE2 reads; its stand-in is as long.
     readable = text.encode("utf-8", "replace").decode("utf-8")
     matches = compile_pattern(pattern).finditer(readable)
-    return [match.end() for match in matches if match.end() > match.start()]
+    return [
+        match.end() if boundary == "end" else match.start()
+        for match in matches
+        if match.end() > match.start()
+    ]
 
 
 def _num_tokens_until(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from trainer.minibatches import MemoryBudget
 from trainer.policy import Policy
 from trainer.prompts import Prompt
 from trainer.recovery import Setbacks
+from trainer.rewards.session import current_session
+from trainer.rewards.spec import needs_models
 from trainer.rollout.engine import HoldingEngine, RolloutEngine
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.scorer import HERE, Scorer
@@ -133,6 +136,19 @@ class Training:
             f"to {rows} to spare later runs this.",
             value=float(rows),
         )
+
+    def tell_of_judges(self) -> None:
+        """Warn of models that could not judge, in any process, each reason once."""
+        recipes = [
+            recipe
+            for stage in self.config.stages
+            for recipe in stage.config.reward.recipes
+        ]
+        if not any(needs_models(recipe) for recipe in recipes):
+            return
+        found = self.world.gather(current_session().take_warnings())
+        for text in dict.fromkeys(chain.from_iterable(found)):
+            self.journal.warn("judge", text)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds beside weights, optimizer and reference."""

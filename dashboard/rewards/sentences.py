@@ -19,6 +19,7 @@ PHRASES = {
     "language": "is written in {language}",
     "length_rank": "is right and shorter than the others",
     "length": "is {minimum:,} to {maximum:,} {unit} long",
+    "llm_judge": "score of the judge {model}",
     "majority": "agrees with the majority",
     "math_verify": "answer is mathematically right",
     "multiple_choice": "chooses the right option",
@@ -29,6 +30,7 @@ PHRASES = {
     "reasoning_steps": "shows {num_steps:,} steps",
     "regex": "{verb} /{pattern}/",
     "repetition": "repeats no {ngram_size} {unit}",
+    "reward_model": "score of the reward model {path}",
     "script": "is written in {scripts}",
     "xml_well_formed": "is well-formed XML",
 }

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from trainer.rewards.judge import limited_to
 from trainer.rewards.sample import Sample
-from trainer.rewards.scoring import Score, score_all, score_completion
-from trainer.rewards.spec import Recipe, judges_groups
+from trainer.rewards.scoring import Score, row_errors, score_all, score_completion
+from trainer.rewards.spec import Recipe, judges_several
 
 NUM_ROWS = 5
 MAX_COMPLETIONS = 64
@@ -112,8 +112,8 @@ def _refuse(completions: list[str], left: int) -> list[str]:
 def _try_all(
     recipe: Recipe, row: DatasetRow, completions: list[str], deadline: float
 ) -> list[Tried]:
-    """One by one, until the time is over; together where a rule compares them."""
-    if not any(judges_groups(rule) for rule in recipe.rules):
+    """One by one, until the time is over; together where a rule takes them so."""
+    if not any(judges_several(rule) for rule in recipe.rules):
         return [_try(recipe, row, each, deadline) for each in completions]
     start = time.monotonic()
     if start > deadline:
@@ -136,8 +136,10 @@ def _try(recipe: Recipe, row: DatasetRow, completion: str, deadline: float) -> T
 
 def as_sample(row: DatasetRow, completion: str) -> Sample:
     prompt = row.prompt_value
-    text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-    return Sample(text, completion, row.answer, row.columns)
+    if isinstance(prompt, str):
+        prompt = [{"role": "user", "content": prompt}]
+    text = prompt[-1]["content"]
+    return Sample(text, completion, row.answer, row.columns, messages=prompt)
 
 
 def _compare(tried: list[Tried]) -> None:
@@ -157,8 +159,7 @@ def warn_unscorable(recipe: Recipe, rows: list[DatasetRow]) -> dict[str, str]:
     warnings: dict[str, str] = {}
     with limited_to(MAX_SECONDS):
         for row in rows:
-            # Twice, for rules that compare.
-            score = score_all(recipe, [as_sample(row, "")] * 2)[0]
-            for name, error in score.errors.items():
+            errors = row_errors(recipe, as_sample(row, ""))
+            for name, error in errors.items():
                 warnings.setdefault(name, error)
     return warnings

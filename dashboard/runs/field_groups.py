@@ -36,7 +36,7 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     ),
     "reward": (
         ("Overlong completions", ("overlong_buffer_tokens", "overlong_penalty")),
-        ("Reasoning steps", ("step_pattern",)),
+        ("Reasoning steps", ("step_pattern", "step_boundary")),
         ("Where it is computed", ("num_workers", "max_error_share")),
     ),
     "advantage": (

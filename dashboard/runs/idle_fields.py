@@ -97,7 +97,7 @@ IDLE = (
         "the overlong buffer is 0",
     ),
     Idle(
-        ("reward.step_pattern", "reward.step_recipe"),
+        ("reward.step_pattern", "reward.step_boundary", "reward.step_recipe"),
         {"advantage.credit": ("outcome", *NOT_COMPARED)},
         "credit is not process",
     ),

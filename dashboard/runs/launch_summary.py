@@ -17,7 +17,7 @@ from trainer.config import RunConfig
 from trainer.rewards.judge import limited_to
 from trainer.rewards.sample import Sample
 from trainer.rewards.sandbox.pool import asking_for
-from trainer.rewards.scoring import score_all
+from trainer.rewards.scoring import row_errors
 from trainer.rewards.spec import Recipe, needs_sandbox
 
 ROWS_TRIED = 3
@@ -190,8 +190,7 @@ def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[str, ...]:
         completion = f"<think>\n</think>\n<answer>{answer}</answer>"
         sample = Sample(row.prompt, completion, row.answer, row.columns)
         with limited_to(SECONDS_PER_ROW):
-            # Twice, for rules that compare.
-            errors = score_all(recipe, [sample, sample])[0].errors
+            errors = row_errors(recipe, sample)
         for rule, reason in errors.items():
             found.setdefault(rule, f"Rule {rule} cannot score these rows: {reason}")
     return tuple(found.values())

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.rewards.scores import recipe_of
+from tests.trainer.rewards.scores import BY_THEMSELVES, recipe_of
 from tests.trainer.scored import make_prompt, run_config
 from tests.trainer.test_resume import story
 from tests.trainer.tiny import (
@@ -225,7 +225,7 @@ def test_seconds_of_scoring_are_those_of_all_workers(
             },
         ),
         (0, set()),
-        (1, set(RULES)),
+        (1, set(BY_THEMSELVES)),
     ],
 )
 def test_quick_rules_are_not_worth_a_process(
@@ -245,8 +245,8 @@ def test_quick_rules_are_not_worth_a_process(
     monkeypatch.setattr("trainer.scorer.Workers", Sent)
     scorer = Scorer(num_workers)
 
-    for kind, rule in RULES.items():
-        recipe = recipe_of(kind, **rule.example_pass.params)
+    for kind in BY_THEMSELVES:
+        recipe = recipe_of(kind, **RULES[kind].example_pass.params)
         scorer.submit(recipe, [Sample("", "")], name="row 0")
 
     assert sent == kinds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ from transformers import PreTrainedTokenizerFast
 from tests.trainer.scored import make_prompt
 from trainer.config import RewardConfig
 from trainer.groups import Completion
-from trainer.scorer import HERE
-from trainer.steps import Step, cut_steps
+from trainer.rewards.sample import Sample
+from trainer.rewards.scoring import Score
+from trainer.rewards.workers import Scored
+from trainer.scorer import HERE, Scorer
+from trainer.steps import Boundary, Step, cut_steps
 
 EOS = 1
 
@@ -79,10 +83,14 @@ def cut(
     text: str,
     pattern: str = r"\n+",
     tokenizer: PreTrainedTokenizerFast = BYTES,
+    *,
+    boundary: Boundary = "end",
     **options: Any,
 ) -> list[tuple[str, int]]:
     completion = written(text, tokenizer, **options)
-    steps = cut_steps(completion, pattern=pattern, tokenizer=tokenizer)
+    steps = cut_steps(
+        completion, pattern=pattern, tokenizer=tokenizer, boundary=boundary
+    )
     return [(step.text, step.end) for step in steps]
 
 
@@ -105,6 +113,16 @@ def test_blank_parts_are_no_steps() -> None:
 
 def test_a_pattern_that_matches_nothing_or_nothingness_cuts_nothing() -> None:
     assert cut("a\nb", "x") == cut("a\nb", "x*") == [("a\nb", 4)]
+
+
+def test_a_heading_begins_a_step() -> None:
+    text = "So.\nStep 1: ab\nStep 2: c"
+
+    found = cut(text, r"Step \d+:", boundary="begin")
+
+    assert found == [("So.\n", 4), ("Step 1: ab\n", 15), ("Step 2: c", 25)]
+    assert cut("Step 1: a", r"Step \d+:", boundary="begin") == [("Step 1: a", 10)]
+    assert cut(" \nStep 1: a", r"Step \d+:", boundary="begin") == [(" \nStep 1: a", 12)]
 
 
 def test_marks_belong_to_the_step_they_end() -> None:
@@ -174,11 +192,13 @@ def slow_ends(text: str) -> list[int]:
     ]
 
 
-@given(texts, st.sampled_from([r"\n+", r"[.]", r"é|€"]))
+@given(
+    texts, st.sampled_from([r"\n+", r"[.]", r"é|€"]), st.sampled_from(["end", "begin"])
+)
 def test_steps_are_the_whole_completion_and_agree_with_its_tokens(
-    text: str, pattern: str
+    text: str, pattern: str, boundary: Boundary
 ) -> None:
-    found = cut(text, pattern)
+    found = cut(text, pattern, boundary=boundary)
 
     assert "".join(part for part, _ in found) == text
     ends = [end for _, end in found]
@@ -224,3 +244,31 @@ def test_each_step_is_scored_alone() -> None:
     (whole,) = HERE.begin(prompts, config).finish(completions)
     assert found.scores == whole.scores
     assert whole.step_scores is None
+
+
+def test_a_step_is_shown_with_what_stands_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Sample] = []
+
+    def note(self: Scorer, recipe: object, samples: list[Sample], **_: object) -> Any:
+        seen.extend(samples)
+        return partial(_judge_nothing, samples)
+
+    monkeypatch.setattr(Scorer, "submit", note)
+    length = {"rules": [{"name": "any", "kind": "length"}]}
+    config = RewardConfig.model_validate(
+        {"recipe": length, "step_recipe": length, "step_pattern": r"\."}
+    )
+
+    HERE.begin([make_prompt()], config, tokenizer=BYTES).finish(
+        [(written("a.b.c"), written(""))]
+    )
+
+    shown = [(sample.before, sample.completion) for sample in seen]
+    whole = [("", "a.b.c"), ("", "")]
+    assert shown == [*whole, ("", "a."), ("a.", "b."), ("a.b.", "c"), ("", "")]
+
+
+def _judge_nothing(samples: list[Sample]) -> Scored:
+    return Scored(scores=[Score(0.0, {}, {}) for _ in samples], seconds=0.0)

@@ -281,9 +281,14 @@ class RewardConfig(Part):
         r"\n+",
         min_length=1,
         max_length=200,
-        description="Regular expression (RE2) that ends a reasoning step.",
+        description="Regular expression (RE2) of what stands between reasoning steps: "
+        r"\n\n for paragraphs, Step \d+: for such headings.",
     )
-
+    step_boundary: Literal["end", "begin"] = Field(
+        "end",
+        description="What the pattern matches is the end of a step, as a line break "
+        "is, or the beginning of one, as a heading is.",
+    )
     num_workers: int | None = Field(
         None,
         ge=0,
@@ -308,3 +313,8 @@ class RewardConfig(Part):
     )
 
     _pattern_compiles = field_validator("step_pattern")(refuse_bad_pattern)
+
+    @property
+    def recipes(self) -> list[Recipe]:
+        """That of completions, and that of their steps where there is one."""
+        return [each for each in (self.recipe, self.step_recipe) if each is not None]

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,23 @@ class NoReply(Exception):
 class Child:
     """A running `python -m MODULE` and its pipes. For one thread at a time."""
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """
+        Args:
+            environment: what it needs beside the interpreter's own.
+        """
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=tempfile.gettempdir(),
-            env=_environment(),
+            env=_environment() | dict(environment or {}),
             start_new_session=True,
         )
         self._received = b""

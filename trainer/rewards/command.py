@@ -17,7 +17,8 @@ from trainer.presets.preset import load_preset
 from trainer.rewards.published import as_published, published_names
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score, score_all
-from trainer.rewards.spec import Recipe, judges_groups
+from trainer.rewards.session import open_session
+from trainer.rewards.spec import Recipe, check_rules, judges_groups
 
 _OWN_KEYS = {"prompt", "completion", "answer", "columns"}
 
@@ -56,15 +57,21 @@ def main(options: argparse.Namespace) -> int:
     """One line of JSON for each row; 0 when all were read, 2 on bad input."""
     try:
         recipe = _recipe(options)
-        for group in _groups(recipe, options.rows):
-            samples = [sample for _, sample in group]
-            scores = score_all(recipe, samples, step=options.step)
-            for (number, _), score in zip(group, scores, strict=True):
-                _tell(number, score)
+        with open_session(None):  # in which models may be loaded
+            _score(recipe, options)
     except (OSError, ValueError) as error:
         _complain(_text(error))
         return 2
     return 0
+
+
+def _score(recipe: Recipe, options: argparse.Namespace) -> None:
+    check_rules(recipe)
+    for group in _groups(recipe, options.rows):
+        samples = [sample for _, sample in group]
+        scores = score_all(recipe, samples, step=options.step)
+        for (number, _), score in zip(group, scores, strict=True):
+            _tell(number, score)
 
 
 def _tell(number: int, score: Score) -> None:

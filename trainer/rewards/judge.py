@@ -46,6 +46,11 @@ def limited_to(seconds: float) -> Iterator[None]:
         _deadline.reset(token)
 
 
+def time_limit() -> float:
+    """When the time that `limited_to` gives is up, by `time.monotonic`."""
+    return _deadline.get()
+
+
 def seconds_left() -> float:
     """What `limited_to` leaves; outside of it, as long as a lock can be waited for."""
     return max(0.0, min(_deadline.get() - time.monotonic(), threading.TIMEOUT_MAX))

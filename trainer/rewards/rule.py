@@ -117,6 +117,11 @@ class Rule(Generic[P]):
     bounds: Callable[[P], tuple[float, float]] = from_zero_to_one
     is_slow: bool = False
     needs_sandbox: bool = False
+    # Of a rule that asks a model, without asking it. The first raises ValueError where
+    # a run could not: a key or the model is not there; the second NotApplicable where
+    # the row has not what would be asked about.
+    check: Callable[[P], None] | None = None
+    check_row: Callable[[Sample, P], object] | None = None
 
     def __post_init__(self) -> None:
         ways = (self.score, self.score_group, self.batching)

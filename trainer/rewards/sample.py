@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,10 @@ class Sample:
     """One completion of a prompt, with what the row knows about it.
 
     `answer` is the row's ground truth; `columns` are the row's other columns, as JSON
-    values.
+    values. `messages` are the conversation that the completion answers, each with role
+    and content, where `prompt` is the text that a model was given: with the marks of
+    its chat template. Of a reasoning step, `before` is what stands before it in its
+    completion.
 
     >>> Sample("2+2?", "<answer>4</answer>", "4")
     """
@@ -21,6 +24,8 @@ class Sample:
     completion: str
     answer: str | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
+    messages: Sequence[Mapping[str, str]] = ()
+    before: str = ""
 
 
 def replace_surrogates(text: str) -> str:

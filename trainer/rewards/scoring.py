@@ -22,6 +22,7 @@ __all__ = [
     "Sample",
     "Score",
     "judge",
+    "row_errors",
     "score_all",
     "score_completion",
     "weigh",
@@ -99,6 +100,22 @@ def _outcomes(
         with keeping() as printed:
             (outcome,) = rule.judge([sample], params)
         yield outcome, "".join(printed)
+
+
+def row_errors(recipe: Recipe, sample: Sample) -> dict[str, str]:
+    """Why rules could not judge a completion of a row; models are not asked for it."""
+    asking = [spec for spec in recipe.rules if RULES[spec.kind].batching is not None]
+    own = [spec for spec in recipe.rules if spec not in asking]
+    errors = judge(own, [sample] * 2)[0].errors  # twice, for rules that compare
+    for spec in asking:
+        check = RULES[spec.kind].check_row
+        if check is None:
+            continue
+        try:
+            check(prepared(sample), spec.checked_params())
+        except Unscorable as error:
+            errors[spec.name] = str(error)
+    return errors
 
 
 def weigh(recipe: Recipe, score: Score, *, step: int) -> Score:

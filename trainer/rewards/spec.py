@@ -204,6 +204,32 @@ def recipe_bounds(recipe: Recipe, *, step: int | None = None) -> tuple[float, fl
     return low, high
 
 
+def judges_several(rule: RuleSpec) -> bool:
+    """Whether a rule is given several completions at once, to compare or to send."""
+    return RULES[rule.kind].score is None
+
+
+def check_rules(recipe: Recipe) -> None:
+    """Whether all that the rules need beside a completion is there, for a run.
+
+    Raises:
+        ValueError: it is not; the text says what.
+    """
+    for spec in recipe.rules:
+        check = RULES[spec.kind].check
+        if check is None:
+            continue
+        try:
+            check(spec.checked_params())
+        except ValueError as error:
+            raise ValueError(f'Rule "{spec.name}": {error}') from None
+
+
+def needs_models(recipe: Recipe) -> bool:
+    """Whether a rule asks a model, which may fail in the midst of a run."""
+    return any(RULES[rule.kind].check is not None for rule in recipe.rules)
+
+
 def judges_groups(rule: RuleSpec) -> bool:
     """Whether a rule looks at all completions of a prompt at once."""
     return RULES[rule.kind].score_group is not None

@@ -231,4 +231,6 @@ def _fields(sample: Sample) -> dict[str, object]:
         "completion": sample.completion,
         "answer": sample.answer,
         "columns": dict(sample.columns),
+        "messages": [dict(message) for message in sample.messages],
+        "before": sample.before,
     }

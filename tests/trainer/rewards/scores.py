@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainer.rewards.rules import RULES
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score, score_completion
 from trainer.rewards.spec import Recipe, RuleSpec
+
+# Others ask a model, which is not always there.
+BY_THEMSELVES = [kind for kind, rule in RULES.items() if rule.batching is None]
 
 
 def recipe_of(kind: str, **params: Any) -> Recipe:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.rewards.bad_worker import LENGTH, misbehave
-from tests.trainer.rewards.scores import recipe_of
+from tests.trainer.rewards.scores import BY_THEMSELVES, recipe_of
 from tests.trainer.rewards.test_judge import ROOT, is_running, wait_until_gone
 from tests.trainer.waiting import wait_until
 from trainer.rewards import workers as module
@@ -38,7 +38,7 @@ SCORE_AND_HANG = """
 import sys
 from trainer.rewards import workers
 from trainer.rewards.child import Child
-from tests.trainer.rewards.scores import recipe_of
+from tests.trainer.rewards.scores import BY_THEMSELVES, recipe_of
 from trainer.rewards.sample import Sample
 workers.Child = lambda _: Child("tests.trainer.rewards.bad_worker")
 pool = workers.Workers(1)
@@ -77,7 +77,7 @@ def pid_of(pool: Workers) -> int:
     return worker._child.pid
 
 
-@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("kind", BY_THEMSELVES)
 def test_every_rule_gives_the_scores_that_it_gives_here(
     kind: str, workers: Workers
 ) -> None:

@@ -17,6 +17,7 @@ from trainer.rewards.rules import (
     language,
     length,
     length_rank,
+    llm_judge,
     majority,
     marker_answer,
     math_verify,
@@ -28,6 +29,7 @@ from trainer.rewards.rules import (
     reasoning_steps,
     regex,
     repetition,
+    reward_model,
     script,
     tag_count,
     xml_well_formed,
@@ -59,5 +61,7 @@ _ALL: tuple[Rule[Any], ...] = (
     repetition.RULE,
     code_tests.RULE,
     python_function.RULE,
+    llm_judge.RULE,
+    reward_model.RULE,
 )
 RULES: dict[str, Rule[Any]] = {rule.kind: rule for rule in _ALL}

@@ -1,0 +1,96 @@
+"""Pages ask a judge only where somebody tries it, and say what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.rewards.models import RecipeVersion, RewardRecipe
+from dashboard.runs.launch_summary import rules_without_score
+from tests.dashboard.rewards.editor import fields
+from tests.trainer.rewards.judge_server import Judging, judge_server
+from trainer.rewards import session
+
+TRY = "/alpha/rewards/try"
+
+
+@pytest.fixture
+def judging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Judging]:
+    monkeypatch.setattr(session, "_current", session.Session())
+    with judge_server() as server:
+        yield server
+
+
+@pytest.fixture
+def allowed(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> Judging:
+    monkeypatch.setenv("COHORT_JUDGE_HOSTS", judging.url.split("/")[2])
+    return judging
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    rows = [Row(prompt=f"{i}+{i}?", answer=str(2 * i), columns={}) for i in range(5)]
+    return create_dataset_version(
+        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+    )
+
+
+def tried(client: Client, version: DatasetVersion, kind: str, **params: str) -> str:
+    changes = {f"params-{name}": text for name, text in params.items()}
+    shown = {"try-version": str(version.pk), "try-offset": "0", "completion-1": "2"}
+    answer = client.post(TRY, fields((kind, changes), **shown))
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_a_judge_is_asked_when_it_is_tried(
+    alice_client: Client, version: DatasetVersion, allowed: Judging
+):
+    page = tried(alice_client, version, "llm_judge", base_url=allowed.url, model="m")
+
+    assert "<strong>0.6667</strong>" in page
+    (asked,) = allowed.asked  # and not for the rows' own warnings
+    assert "1+1?" in asked["messages"][1]["content"]
+
+
+def test_a_judge_that_may_not_be_asked_says_why(
+    alice_client: Client, version: DatasetVersion, judging: Judging
+):
+    page = tried(alice_client, version, "llm_judge", base_url=judging.url, model="m")
+
+    assert "COHORT_JUDGE_HOSTS" in page
+    assert judging.asked == []
+
+
+def test_a_reward_model_is_not_loaded_for_a_page(
+    alice_client: Client, version: DatasetVersion
+):
+    page = tried(alice_client, version, "reward_model", path="models/reward")
+
+    assert "loaded in a run alone" in page
+
+
+def test_before_a_launch_rows_are_looked_at_and_no_judge_is_asked(
+    team: Team, version: DatasetVersion, allowed: Judging
+):
+    params = {
+        "base_url": allowed.url,
+        "model": "m",
+        "template": "{completion} {rubric}",
+    }
+    rule = {"name": "judge", "kind": "llm_judge", "weight": 1.0, "params": params}
+    recipe = RewardRecipe.objects.create(team=team, name="Judged")
+    recipe_version = RecipeVersion.objects.create(
+        recipe=recipe, number=1, spec={"rules": [rule]}
+    )
+
+    (told,) = rules_without_score(recipe_version.pk, version.pk)
+
+    assert "{rubric}" in told
+    assert allowed.asked == []

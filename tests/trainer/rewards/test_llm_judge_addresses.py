@@ -1,0 +1,153 @@
+"""A judge is asked at public addresses alone, whatever notation hides another one."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from tests.trainer.rewards.judge_server import Judging, judge_server, status
+from tests.trainer.rewards.scores import scored
+from trainer.rewards.model_judge import address
+from trainer.rewards.model_judge.address import Refused, is_public, read_url, resolve
+
+NOBODY = frozenset[tuple[str, int]]()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1",
+        "0", "0.0", "10.0.0.7", "172.16.0.1", "192.168.1.1", "100.64.0.1",
+        "100.100.100.200", "169.254.169.254", "2852039166", "0xa9fea9fe",
+        "168.63.129.16", "192.0.0.192", "198.18.0.1", "224.0.0.1", "240.0.0.1",
+        "255.255.255.255", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]",
+        "[::7f00:1]", "[fe80::1]", "[fd00:ec2::254]", "[fc00::1]", "[ff02::1]",
+        "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::1]", "[2002:7f00:1::]", "[2001:0:1::1]",
+        "[2001:db8::1]", "localhost", "LOCALHOST",
+    ],
+)  # fmt: skip
+def test_an_address_that_is_not_public_is_refused(host: str) -> None:
+    with pytest.raises(Refused, match="not a public address"):
+        resolve(read_url(f"https://{host}/v1"), NOBODY)
+
+
+@pytest.mark.parametrize("ip", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111"])
+def test_what_the_internet_has_is_public(ip: str) -> None:
+    assert is_public(ip)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "gopher://127.0.0.1:6379/_x",
+        "ftp://example.com",
+        "//example.com",
+        "example.com/v1",
+        "https://",
+        "https://name:secret@example.com/v1",
+        "https://example.com@127.0.0.1/v1?x=1",
+        "https://example.com/v1?key=1",
+        "https://example.com/v1#x",
+        "https://example.com:99999/v1",
+        "https://exa mple.com/v1",
+        "https://example.com\\@127.0.0.1/",
+        "https://example.com/v1\r\nX: y",
+        "https://①②⑦.⓪.⓪.①/",
+        "https://[::1/v1",
+    ],
+)
+def test_what_is_no_base_url_is_refused_with_the_recipe(url: str) -> None:
+    with pytest.raises(ValueError, match=r"address|parameter base_url"):
+        scored("llm_judge", "c", base_url=url, model="m")
+
+
+@pytest.mark.parametrize("url", ["http://example.com/v1", "https://example.com:8443"])
+def test_other_than_https_on_its_port_is_for_allowed_hosts(url: str) -> None:
+    with pytest.raises(Refused, match="COHORT_JUDGE_HOSTS"):
+        resolve(read_url(url), NOBODY)
+
+
+def test_a_name_is_refused_when_one_of_its_addresses_is_private(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolving(monkeypatch, "8.8.8.8", "10.0.0.7")
+
+    with pytest.raises(Refused, match=r"10\.0\.0\.7"):
+        resolve(read_url("https://judge.example.com/v1"), NOBODY)
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, *ips: str) -> list[str]:
+    """Names resolve to these; what is asked for is told."""
+    asked: list[str] = []
+
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        asked.append(host)
+        kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        return [(*kind, (ip, port)) for ip in ips]
+
+    monkeypatch.setattr(address.socket, "getaddrinfo", getaddrinfo)
+    return asked
+
+
+def test_the_address_that_was_looked_at_is_connected_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with judge_server() as judging:
+        port = int(judging.url.split("/")[2].partition(":")[2])
+        monkeypatch.setenv("COHORT_JUDGE_HOSTS", f"judge.example.com:{port}")
+        asked = resolving(monkeypatch, "127.0.0.1")
+
+        found = scored(
+            "llm_judge", "c", base_url=f"http://judge.example.com:{port}/v1", model="m"
+        )
+
+    assert found.total == pytest.approx(6 / 9)
+    assert asked == ["judge.example.com"]
+    assert judging.headers[0]["Host"] == f"judge.example.com:{port}"
+
+
+def test_an_allowed_host_is_allowed_on_its_port_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COHORT_JUDGE_HOSTS", "127.0.0.1:1, [::1]:8000")
+
+    found = scored("llm_judge", "c", base_url="http://127.0.0.1:2/v1", model="m")
+
+    assert found.total is None
+    assert "COHORT_JUDGE_HOSTS" in found.errors["it"]
+
+
+@pytest.mark.parametrize("hosts", ["localhost", "http://localhost:8000", "a:b", ":80"])
+def test_hosts_that_cannot_be_read_are_named(
+    hosts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COHORT_JUDGE_HOSTS", hosts)
+
+    found = scored("llm_judge", "c", base_url="https://example.com", model="m")
+
+    assert found.total is None
+    assert "COHORT_JUDGE_HOSTS" in found.errors["it"]
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed(code: int, judging: Judging) -> None:
+    judging.faults = [status(code, Location=judging.url + "/elsewhere")]
+
+    found = scored("llm_judge", "c", base_url=judging.url, model="m")
+
+    assert found.total is None
+    assert "sends elsewhere" in found.errors["it"]
+    assert judging.paths == ["/v1/chat/completions"]
+
+
+def test_no_proxy_of_the_environment_is_used(
+    judging: Judging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+        monkeypatch.setenv(name.upper(), "http://127.0.0.1:1")
+
+    assert scored("llm_judge", "c", base_url=judging.url, model="m").total is not None

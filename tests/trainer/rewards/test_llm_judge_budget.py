@@ -1,0 +1,170 @@
+"""A run asks nothing twice, whatever becomes of it, and no more than it may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.rewards.judge_server import Judging, status
+from tests.trainer.rewards.test_llm_judge_faults import SCORE, ask
+from trainer.rewards.model_judge.client import Reply
+from trainer.rewards.model_judge.ledger import Ledger
+from trainer.rewards.session import current_session, open_session
+
+ONE = {"max_concurrency": 1, "max_tries": 1}
+
+
+def question(number: int) -> bytes:
+    return number.to_bytes(32)
+
+
+def test_a_resumed_run_asks_nothing_twice(judging: Judging, tmp_path: Path) -> None:
+    with open_session(tmp_path):
+        before = ask(judging, "a", "b")
+    with open_session(tmp_path):
+        after = ask(judging, "a", "b", "c")
+
+    assert after == [*before, SCORE]
+    assert len(judging.asked) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "other"},
+        {"temperature": 1.0},
+        {"max_tokens": 9},
+        {"template": "Is {completion} good?"},
+        {"system": "Be kind."},
+        {"read_as": "yes_no"},
+        {"high": 100},
+    ],
+)
+def test_another_question_is_asked(
+    change: dict[str, Any], judging: Judging, tmp_path: Path
+) -> None:
+    with open_session(tmp_path):
+        ask(judging, "a")
+        ask(judging, "a", **change)
+
+    assert len(judging.asked) == 2
+
+
+def test_how_it_is_asked_makes_no_other_question(
+    judging: Judging, tmp_path: Path
+) -> None:
+    with open_session(tmp_path):
+        ask(judging, "a")
+        ask(judging, "a", max_tries=9, max_concurrency=2, budget_calls=7)
+
+    assert len(judging.asked) == 1
+
+
+def test_a_run_stops_asking_when_its_calls_are_spent(
+    judging: Judging, tmp_path: Path
+) -> None:
+    with open_session(tmp_path):
+        found = ask(judging, "a", "b", "c", budget_calls=2, **ONE)
+        known = ask(judging, "a", budget_calls=2, **ONE)
+        warnings = current_session().take_warnings()
+
+    assert found[:2] == [SCORE, SCORE]
+    assert "budget of the judge m is spent: 2 calls" in found[2]
+    assert known == [SCORE]
+    assert warnings == [found[2]]
+    assert len(judging.asked) == 2
+
+
+def test_what_failed_is_spent_too_and_stays_so_when_resumed(
+    judging: Judging, tmp_path: Path
+) -> None:
+    judging.faults = [status(400), status(500)]
+    with open_session(tmp_path):
+        ask(judging, "a", "b", budget_calls=3, **ONE)
+    with open_session(tmp_path):
+        first = ask(judging, "c", budget_calls=3, **ONE)
+        second = ask(judging, "d", budget_calls=3, **ONE)
+
+    assert first == [SCORE]
+    assert "spent" in second[0]
+
+
+def test_tokens_are_counted_as_the_endpoint_tells(
+    judging: Judging, tmp_path: Path
+) -> None:
+    judging.tokens = 60
+    with open_session(tmp_path):
+        found = ask(judging, "a", "b", "c", budget_tokens=100, **ONE)
+
+    assert found[:2] == [SCORE, SCORE]
+    assert "100 tokens" in found[2]
+
+
+def test_tokens_that_are_not_told_are_estimated(
+    judging: Judging, tmp_path: Path
+) -> None:
+    judging.tokens = None
+    with open_session(tmp_path):
+        found = ask(judging, "a" * 4_000, "b", budget_tokens=1_000, **ONE)
+
+    assert found[0] == SCORE
+    assert "spent" in found[1]
+
+
+def test_another_rule_of_the_same_model_spends_of_the_same_budget(
+    judging: Judging, tmp_path: Path
+) -> None:
+    with open_session(tmp_path):
+        ask(judging, "a", budget_calls=1, **ONE)
+        other = ask(judging, "a", system="Be kind.", budget_calls=1, **ONE)
+        another = ask(judging, "a", model="n", budget_calls=1, **ONE)
+
+    assert "spent" in other[0]
+    assert another == [SCORE]
+
+
+def test_processes_share_what_is_left(tmp_path: Path) -> None:
+    first = Ledger(tmp_path, num_processes=1)
+    assert first.take_call("x", max_calls=9, max_tokens=100)
+    first.add("x", question(1), Reply("7", 10, False))
+    first.close()
+
+    ranks = [Ledger(tmp_path, rank=rank, num_processes=2) for rank in range(2)]
+    taken = [
+        sum(ledger.take_call("x", max_calls=9, max_tokens=100) for _ in range(9))
+        for ledger in ranks
+    ]
+
+    assert taken == [4, 4]
+    assert all(ledger.find(question(1)) == Reply("7", 10, False) for ledger in ranks)
+    for ledger in ranks:
+        ledger.close()
+
+
+def test_a_line_cut_by_a_crash_costs_that_reply_alone(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    for number in (1, 2):
+        ledger.take_call("x", max_calls=9, max_tokens=100)
+        ledger.add("x", question(number), Reply(f"é {number}", 1, False))
+    ledger.close()
+    (path,) = (tmp_path / "judges").iterdir()
+    path.write_bytes(path.read_bytes()[:-9])
+
+    again = Ledger(tmp_path)
+    again.take_call("x", max_calls=9, max_tokens=100)
+    again.add("x", question(3), Reply("3", 1, True))
+    again.close()
+
+    last = Ledger(tmp_path)
+    found = [last.find(question(number)) for number in (1, 2, 3)]
+    last.close()
+    assert found == [Reply("é 1", 1, False), None, Reply("3", 1, True)]
+
+
+def test_without_a_run_replies_are_known_for_a_while(judging: Judging) -> None:
+    ask(judging, "a")
+    ask(judging, "a")
+
+    assert len(judging.asked) == 1

@@ -1,0 +1,330 @@
+"""Whatever happens to an endpoint, a completion has no score rather than a bad one."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.rewards.judge_server import (
+    Judging,
+    cut_off,
+    dripping,
+    hang_up,
+    huge,
+    send,
+    slow,
+    status,
+    text,
+)
+from trainer.rewards.judge import limited_to
+from trainer.rewards.model_judge import asking
+from trainer.rewards.model_judge.client import _wait_seconds
+from trainer.rewards.rules.llm_judge import LlmJudgeParams, score_by_judge
+from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.session import Session, current_session, open_session
+
+SCORE = pytest.approx(6 / 9)
+
+
+def params_of(judging: Judging, **changes: Any) -> LlmJudgeParams:
+    return LlmJudgeParams.model_validate(
+        {"base_url": judging.url, "model": "m", "timeout_seconds": 5} | changes
+    )
+
+
+def ask(judging: Judging, *completions: str, **changes: Any) -> list[Any]:
+    """Scores, and the texts of what is none."""
+    samples = [Sample("p", completion) for completion in completions or ("c",)]
+    found = score_by_judge(samples, params_of(judging, **changes))
+    return [str(each) if isinstance(each, Unscorable) else each for each in found]
+
+
+@pytest.fixture
+def run(judging: Judging, tmp_path: Path) -> Iterator[Session]:
+    with open_session(tmp_path) as session:
+        yield session
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        status(429), status(500), status(502), status(503), status(529), hang_up,
+        cut_off, status(200, b"<html>busy</html>"), status(200, b'{"choices": []}'),
+        status(200, b"[" * 100_000), status(200, b'{"choices":[{"message":7}]}'),
+        status(429, b'{"error": {"message": "slow down"}}', Retry_After="0.05"),
+    ],
+)  # fmt: skip
+def test_what_may_pass_is_asked_again(fault: Any, judging: Judging) -> None:
+    judging.faults = [fault, fault]
+
+    assert ask(judging) == [SCORE]
+
+    assert len(judging.asked) == 3
+    assert judging.asked[0]["model"] == judging.asked[2]["model"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            status(400, b'{"error": {"message": "no  such\\nmodel"}}'),
+            "400: no such model",
+        ),
+        (status(401), "refuses the key"),
+        (status(403, b"secret"), "refuses the key"),
+        (status(404, b'{"detail": "Not Found"}'), "404: Not Found"),
+        (status(422, b"not json"), "status 422"),
+        (huge, "more than 2 MiB"),
+    ],
+)
+def test_what_will_not_pass_is_asked_once(
+    fault: Any, words: str, judging: Judging
+) -> None:
+    judging.faults = [fault, fault]
+
+    (found,) = ask(judging)
+
+    assert words in found
+    assert len(judging.asked) == 1
+
+
+def test_tries_come_to_an_end(judging: Judging) -> None:
+    judging.faults = [status(503)] * 3
+
+    (found,) = ask(judging, max_tries=3)
+
+    assert "asked 3 times: 127.0.0.1 gave status 503" in found
+    assert len(judging.asked) == 3
+
+
+def test_an_endpoint_that_is_away_gives_no_score(judging: Judging) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    judging.url = f"http://127.0.0.1:{port}/v1"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COHORT_JUDGE_HOSTS", f"127.0.0.1:{port}")
+
+        (found,) = ask(judging, max_tries=2)
+
+    assert "cannot be reached" in found
+
+
+def test_a_slow_reply_is_waited_for_as_long_as_allowed(judging: Judging) -> None:
+    judging.faults = [slow(0.5)]
+    begin = time.monotonic()
+
+    (found,) = ask(judging, timeout_seconds=0.1, max_tries=1)
+
+    assert "within 0.1 s" in found
+    assert time.monotonic() - begin < 0.4
+
+
+def test_a_reply_that_drips_is_held_to_the_same_time(judging: Judging) -> None:
+    judging.faults = [dripping(5)]
+    begin = time.monotonic()
+
+    (found,) = ask(judging, timeout_seconds=0.2, max_tries=1)
+
+    assert "within 0.2 s" in found
+    assert time.monotonic() - begin < 2
+
+
+def test_retry_after_holds_for_all_that_ask(judging: Judging, run: Session) -> None:
+    times: list[float] = []
+
+    def note(asked: dict[str, Any]) -> str:
+        times.append(time.monotonic())
+        return "7"
+
+    judging.reply = note
+    judging.faults = [status(429, Retry_After="0.4")]
+    begin = time.monotonic()
+    late: list[Any] = []
+    asker = threading.Thread(target=lambda: late.extend(ask(judging, "b")))
+
+    first = threading.Thread(target=lambda: ask(judging, "a"))
+    first.start()
+    while not judging.asked:
+        time.sleep(0.005)
+    time.sleep(0.05)
+    asker.start()
+    first.join()
+    asker.join()
+
+    assert late == [SCORE]
+    assert min(times) - begin >= 0.4
+
+
+def test_who_wants_to_be_left_for_an_hour_is_not_waited_for(judging: Judging) -> None:
+    judging.faults = [status(429, Retry_After="3600")]
+
+    (found,) = ask(judging)
+
+    assert "status 429" in found
+    assert len(judging.asked) == 1
+
+
+def test_retry_after_may_be_a_date() -> None:
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+
+    assert _wait_seconds({"Retry-After": soon}) == pytest.approx(30, abs=2)
+    assert _wait_seconds({"retry-after": "2"}) == 2
+    assert _wait_seconds({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
+    for nonsense in ("", "soon", "-1", "1e9", "٣"):
+        assert _wait_seconds({"Retry-After": nonsense}) is None
+
+
+def test_an_endpoint_that_stays_away_is_no_longer_asked_twice(
+    judging: Judging, run: Session
+) -> None:
+    judging.faults = [status(500)] * 100
+    ask(judging, *(f"c{n}" for n in range(8)), max_tries=2, max_concurrency=1)
+    num_asked = len(judging.asked)
+
+    ask(judging, "d", max_tries=2, max_concurrency=1)
+    judging.faults = []
+    assert ask(judging, "e", max_tries=2, max_concurrency=1) == [SCORE]
+    judging.faults = [status(500)]
+    assert ask(judging, "f", max_tries=2, max_concurrency=1) == [SCORE]
+
+    assert num_asked == 16
+    assert len(judging.asked) == 16 + 1 + 1 + 2
+
+
+def test_questions_are_asked_at_the_same_time_but_not_too_many(
+    judging: Judging,
+) -> None:
+    def wait(asked: dict[str, Any]) -> str:
+        time.sleep(0.05)
+        return "7"
+
+    judging.reply = wait
+
+    found = ask(judging, *"abcdefghijkl", max_concurrency=3)
+
+    assert found == [SCORE] * 12
+    assert judging.most_at_once == 3
+
+
+def test_outcomes_keep_the_order_of_their_completions(judging: Judging) -> None:
+    def grade(asked: dict[str, Any]) -> str:
+        user = asked["messages"][1]["content"]
+        number = user.split("completion]\n")[1].split("\n")[0]
+        time.sleep(0.01 * (5 - int(number)))
+        return number
+
+    judging.reply = grade
+
+    found = ask(judging, "1", "4", "2", "3", "1", low=0, high=10)
+
+    assert found == pytest.approx([0.1, 0.4, 0.2, 0.3, 0.1])
+    assert len(judging.asked) == 4  # equal questions are one
+
+
+def test_connections_are_kept_and_a_closed_one_is_replaced(
+    judging: Judging, run: Session
+) -> None:
+    ask(judging, "a")
+    ask(judging, "b")
+    assert judging.num_connections == 1
+
+    def close_after(handler: Any) -> None:
+        # says that it keeps the connection, and closes it
+        send(handler, 200, judging.completion("7"))
+        handler.close_connection = True
+
+    judging.faults = [close_after]
+    ask(judging, "c")
+
+    assert ask(judging, "d", max_tries=1) == [SCORE]
+    assert judging.num_connections == 2
+
+
+def test_a_page_has_the_time_that_it_has(judging: Judging) -> None:
+    judging.faults = [slow(1)]
+    begin = time.monotonic()
+
+    with limited_to(0.1):
+        (found,) = ask(judging)
+        (later,) = ask(judging, "d")
+
+    assert "within 0.1 s" in found or "No time" in found
+    assert "No time" in later
+    assert time.monotonic() - begin < 0.8
+
+
+def test_the_end_of_a_run_ends_what_is_asked(judging: Judging, tmp_path: Path) -> None:
+    judging.faults = [slow(20), status(503, Retry_After="20")]
+    found: list[Any] = []
+    with open_session(tmp_path):
+        asker = threading.Thread(
+            target=lambda: found.extend(
+                ask(judging, *"abcd", max_concurrency=2, timeout_seconds=30)
+            )
+        )
+        asker.start()
+        while len(judging.asked) < 2:
+            time.sleep(0.005)
+        begin = time.monotonic()
+
+    asker.join()
+    assert time.monotonic() - begin < 5
+    assert len(found) == 4
+    assert all(isinstance(each, str) for each in found)
+
+
+def test_what_cannot_be_read_is_no_score_and_is_told_once(
+    judging: Judging, run: Session
+) -> None:
+    judging.faults = [text("Great!"), text("I like it")]
+
+    found = ask(judging, "a", "b", max_concurrency=1)
+
+    assert all("cannot be read" in each for each in found)
+    (warning,) = current_session().take_warnings()
+    assert "'Great!'" in warning
+    assert current_session().take_warnings() == []
+
+
+def test_a_reply_that_was_cut_is_no_score(judging: Judging) -> None:
+    judging.finish_reason = "length"
+
+    (found,) = ask(judging, max_tokens=9)
+
+    assert "cut at 9 tokens; raise max_tokens" in found
+
+
+def test_a_model_that_says_nothing_gives_no_score(judging: Judging) -> None:
+    judging.faults = [status(200, judging.completion(None))]
+
+    (found,) = ask(judging)
+
+    assert "cannot be read" in found
+
+
+def test_the_request_says_what_the_rule_says(judging: Judging) -> None:
+    ask(
+        judging,
+        temperature=None,
+        max_tokens=77,
+        token_limit_field="max_completion_tokens",
+        system="Mind the commas.",
+        read_as="yes_no",
+    )
+
+    (asked,) = judging.asked
+    assert asked["model"] == "m"
+    assert asked["max_completion_tokens"] == 77
+    assert "temperature" not in asked
+    assert "max_tokens" not in asked
+    system = asked["messages"][0]["content"]
+    assert system.startswith("Mind the commas.\n\nThe last line of your reply is one")
+    assert asking.Endpoint.__dataclass_params__.frozen  # it is a key

@@ -1,0 +1,259 @@
+"""Asking a judge: many questions at once, each once, within a budget and a time."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Event, Lock
+
+from trainer.rewards.model_judge.address import Refused, check_target, read_url
+from trainer.rewards.model_judge.client import Client, NoReply, Reply
+from trainer.rewards.model_judge.keys import allowed_hosts, find_key
+from trainer.rewards.model_judge.ledger import Ledger
+from trainer.rewards.model_judge.question import Question
+
+# Between one try and the next: 1, 2, 4 … seconds, less up to half by chance, so that
+# those that failed together do not come back together.
+_FIRST_WAIT_SECONDS = 1.0
+_MAX_WAIT_SECONDS = 60.0
+# An endpoint that wants to be left in peace for longer gives no score meanwhile.
+_MAX_PATIENCE_SECONDS = 300.0
+# So many questions lost one after another, and each is asked but once until one is
+# answered: a step must not wait for an endpoint that is away, try after try.
+_LOST_IN_A_ROW = 8
+_ENDED = "The run has ended, and no judge is asked any more."
+
+
+class NotAsked(Exception):
+    """There is no reply. The text says why; it is the same for all such questions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Who is asked, how, and how much."""
+
+    base_url: str
+    key_name: str
+    model: str
+    max_tokens: int
+    token_limit_field: str
+    temperature: float | None
+    timeout_seconds: float
+    max_tries: int
+    max_concurrency: int
+    budget_calls: int
+    budget_tokens: int
+
+    @property
+    def account(self) -> str:
+        """Whose calls are counted together."""
+        return f"{self.base_url} {self.model}"
+
+
+@dataclass
+class Peace:
+    """How an endpoint has fared, as all that ask it share it."""
+
+    until: float = 0.0  # time.monotonic() before which it is not asked
+    num_lost: int = 0  # questions in a row
+    lock: Lock = field(default_factory=Lock)
+
+    def ask_for(self, seconds: float) -> None:
+        with self.lock:
+            self.until = max(self.until, time.monotonic() + seconds)
+
+    def note(self, *, is_lost: bool) -> None:
+        with self.lock:
+            self.num_lost = self.num_lost + 1 if is_lost else 0
+
+
+class Judge:
+    """One endpoint and the threads that ask it. Any thread may submit questions."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        ledger: Ledger,
+        *,
+        sleep: Callable[[Event, float], bool] = Event.wait,
+    ) -> None:
+        """
+        Args:
+            sleep: waits for an event and so many seconds at most.
+
+        Raises:
+            Refused: what the environment says of the key or the address.
+        """
+        self._endpoint = endpoint
+        self._ledger = ledger
+        self._client = open_client(endpoint)
+        self._threads = ThreadPoolExecutor(
+            endpoint.max_concurrency, thread_name_prefix="judge"
+        )
+        self._peace = Peace()
+        self._closed = Event()
+        self._sleep = sleep
+        self._lock = Lock()
+        self._asked: dict[bytes, Future[Reply]] = {}
+
+    def submit(self, question: Question, *, deadline: float) -> Future[Reply]:
+        """Ask, unless it is known or being asked. The result raises NotAsked."""
+        digest = self._digest(question)
+        with self._lock:
+            asked = self._asked.get(digest)
+            if asked is not None:
+                return asked
+            known = self._ledger.find(digest)
+            if known is not None:
+                return _done(known)
+            try:
+                asked = self._threads.submit(self._ask, question, digest, deadline)
+            except RuntimeError:
+                raise NotAsked(_ENDED) from None
+            self._asked[digest] = asked
+        asked.add_done_callback(lambda _: self._asked.pop(digest, None))
+        return asked
+
+    def close(self) -> None:
+        """End what is being asked."""
+        self._closed.set()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+        self._threads.shutdown()
+
+    def _digest(self, question: Question) -> bytes:
+        endpoint = self._endpoint
+        return question.digest(
+            base_url=endpoint.base_url,
+            model=endpoint.model,
+            max_tokens=endpoint.max_tokens,
+            temperature=endpoint.temperature,
+        )
+
+    def _ask(self, question: Question, digest: bytes, deadline: float) -> Reply:
+        endpoint = self._endpoint
+        is_away = self._peace.num_lost >= _LOST_IN_A_ROW
+        num_tries = 1 if is_away else endpoint.max_tries
+        for num_tried in range(1, num_tries + 1):
+            self._wait_for_peace(deadline)
+            if not self._ledger.take_call(
+                endpoint.account,
+                max_calls=endpoint.budget_calls,
+                max_tokens=endpoint.budget_tokens,
+            ):
+                raise NotAsked(
+                    f"The budget of the judge {endpoint.model} is spent: "
+                    f"{endpoint.budget_calls:,} calls and {endpoint.budget_tokens:,} "
+                    "tokens in a run. Raise budget_calls or budget_tokens."
+                )
+            reply = None
+            try:
+                reply = self._client.ask(
+                    self._body(question),
+                    timeout_seconds=min(
+                        endpoint.timeout_seconds, deadline - time.monotonic()
+                    ),
+                )
+            except Refused as error:
+                raise NotAsked(str(error)) from None
+            except NoReply as error:
+                self._after(error, num_tried, num_tries, deadline)
+            finally:
+                self._ledger.add(endpoint.account, digest, reply)
+            if reply is not None:
+                self._peace.note(is_lost=False)
+                return reply
+        raise AssertionError("the last try raises")
+
+    def _body(self, question: Question) -> dict[str, object]:
+        endpoint = self._endpoint
+        system, user = question.texts()
+        body: dict[str, object] = {
+            "model": endpoint.model,
+            "messages": [
+                {"role": "system", "content": system},
+                {"role": "user", "content": user},
+            ],
+            endpoint.token_limit_field: endpoint.max_tokens,
+            "stream": False,
+        }
+        if endpoint.temperature is not None:
+            body["temperature"] = endpoint.temperature
+        return body
+
+    def _after(
+        self, error: NoReply, num_tried: int, num_tries: int, deadline: float
+    ) -> None:
+        """Wait before the next try.
+
+        Raises:
+            NotAsked: there is none.
+        """
+        wait = min(_FIRST_WAIT_SECONDS * 2 ** (num_tried - 1), _MAX_WAIT_SECONDS)
+        wait *= random.uniform(0.5, 1.0)
+        if error.wait_seconds is not None:
+            # Never sooner than it wants; all that ask it wait.
+            self._peace.ask_for(min(error.wait_seconds, _MAX_PATIENCE_SECONDS))
+            wait = max(wait, error.wait_seconds)
+        is_last = not error.may_pass or num_tried == num_tries
+        has_time = wait <= min(_MAX_PATIENCE_SECONDS, deadline - time.monotonic())
+        if not is_last and has_time and not self._sleep(self._closed, wait):
+            return
+        self._peace.note(is_lost=True)
+        tries = f", asked {num_tried} times" if num_tried > 1 else ""
+        raise NotAsked(
+            f"The judge {self._endpoint.model} gave no score{tries}: {error}."
+        )
+
+    def _wait_for_peace(self, deadline: float) -> None:
+        now = time.monotonic()
+        wait = max(0.0, self._peace.until - now)
+        if now + wait >= deadline:
+            raise NotAsked(
+                "No time was left to ask the judge. Try fewer completions at once."
+            )
+        if self._sleep(self._closed, wait):
+            raise NotAsked(_ENDED)
+
+
+def open_client(endpoint: Endpoint) -> Client:
+    """A client for an endpoint, as far as the environment lets it be asked.
+
+    Raises:
+        Refused: the environment has not the key, or does not allow the address.
+    """
+    target, allowed = read_url(endpoint.base_url), allowed_hosts()
+    check_target(target, allowed)
+    key = find_key(endpoint.key_name, target)
+    return Client(target, key=key, allowed=allowed)
+
+
+def replies(
+    judge: Judge, questions: Sequence[Question], *, deadline: float
+) -> list[Reply | NotAsked]:
+    """What a judge replies to each of some questions, or why it does not."""
+    asked: list[Future[Reply] | NotAsked] = []
+    for question in questions:
+        try:
+            asked.append(judge.submit(question, deadline=deadline))
+        except NotAsked as error:
+            asked.append(error)
+    return [each if isinstance(each, NotAsked) else _result(each) for each in asked]
+
+
+def _result(asked: Future[Reply]) -> Reply | NotAsked:
+    try:
+        return asked.result()
+    except NotAsked as error:
+        return error
+    except CancelledError:
+        return NotAsked(_ENDED)
+
+
+def _done(reply: Reply) -> Future[Reply]:
+    future: Future[Reply] = Future()
+    future.set_result(reply)
+    return future

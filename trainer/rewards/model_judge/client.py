@@ -1,0 +1,360 @@
+"""One request to a judge, and what may go wrong with it.
+
+The standard library's own client: it follows no redirects and takes no proxy from the
+environment, and its connections can be made to addresses that were looked at first.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import socket
+import ssl
+import time
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from threading import Lock
+from typing import Any
+
+from trainer.rewards.model_judge.address import Target, resolve
+
+_MAX_BYTES = 2 * 2**20
+_MAX_IDLE = 64
+_QUOTED = 200
+# An overloaded server says these, or one that stands before it.
+_PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The text that a model replied, and the tokens that it took with the question."""
+
+    text: str
+    num_tokens: int
+    is_cut: bool  # at the most tokens that were allowed
+
+
+class NoReply(Exception):
+    """The endpoint gave no reply; the text says what it gave instead.
+
+    `may_pass`: asked again, it may. `wait_seconds` is how long it wants to be left in
+    peace.
+    """
+
+    def __init__(
+        self, text: str, *, may_pass: bool, wait_seconds: float | None = None
+    ) -> None:
+        super().__init__(text)
+        self.may_pass = may_pass
+        self.wait_seconds = wait_seconds
+
+
+class Client:
+    """Asks one endpoint, over connections that are kept. Any thread may ask."""
+
+    def __init__(
+        self, target: Target, *, key: str | None, allowed: Set[tuple[str, int]]
+    ) -> None:
+        self._target = target
+        self._key = key
+        self._allowed = allowed
+        self._lock = Lock()
+        self._idle: list[_Connection] = []
+        self._busy: set[_Connection] = set()
+        self._is_closed = False
+
+    def ask(self, body: Mapping[str, Any], *, timeout_seconds: float) -> Reply:
+        """Ask for a chat completion.
+
+        Raises:
+            NoReply: there is none, in this time.
+            Refused: the address is not one to be asked.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        data = json.dumps(body).encode()
+        status, headers, text = self._exchange(data, deadline, timeout_seconds)
+        if status != 200:
+            raise self._explain(status, headers, text)
+        return _read_reply(text, about_tokens=(len(data) + len(text)) // 4)
+
+    def close(self) -> None:
+        """End what is being asked, too."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            for connection in self._busy:
+                connection.abort()
+        for connection in idle:
+            connection.close()
+
+    def _exchange(
+        self, data: bytes, deadline: float, timeout_seconds: float
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        host = self._target.host
+        while True:
+            connection, is_used = self._take()
+            connection.deadline = deadline
+            try:
+                return self._send(connection, data)
+            except TimeoutError:
+                connection.close()
+                raise NoReply(
+                    f"{host} did not reply within {round(timeout_seconds, 2):g} s",
+                    may_pass=True,
+                ) from None
+            except ssl.SSLCertVerificationError as error:
+                connection.close()
+                raise NoReply(
+                    f"the certificate of {host} cannot be trusted: "
+                    f"{error.verify_message}",
+                    may_pass=False,
+                ) from None
+            except (OSError, HTTPException) as error:
+                connection.close()
+                # A server may close a kept connection at any time, as this one did.
+                if is_used:
+                    continue
+                raise NoReply(
+                    f"{host} cannot be reached: {_named(error)}", may_pass=True
+                ) from None
+            except BaseException:
+                connection.close()
+                raise
+            finally:
+                with self._lock:
+                    self._busy.discard(connection)
+
+    def _send(
+        self, connection: _Connection, data: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        path = f"{self._target.path}/chat/completions"
+        connection.request("POST", path, body=data, headers=headers)
+        response = connection.getresponse()
+        text = self._without_key(_read_all(response, self._target.host))
+        if response.will_close:
+            connection.close()
+        else:
+            self._give_back(connection)
+        return response.status, dict(response.headers.items()), text
+
+    def _without_key(self, text: bytes) -> bytes:
+        """No reply is to carry the key into a log."""
+        return text if self._key is None else text.replace(self._key.encode(), b"...")
+
+    def _take(self) -> tuple[_Connection, bool]:
+        with self._lock:
+            if self._is_closed:
+                raise NoReply("the run has ended", may_pass=False)
+            is_used = bool(self._idle)
+            connection = (
+                self._idle.pop()
+                if is_used
+                else _Connection(self._target, self._allowed)
+            )
+            self._busy.add(connection)
+            return connection, is_used
+
+    def _give_back(self, connection: _Connection) -> None:
+        with self._lock:
+            if len(self._idle) < _MAX_IDLE and not self._is_closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _explain(self, status: int, headers: Mapping[str, str], text: bytes) -> NoReply:
+        host = self._target.host
+        if 300 <= status < 400:
+            return NoReply(
+                f"{host} sends elsewhere (status {status}), where nobody follows. Give "
+                "the address itself",
+                may_pass=False,
+            )
+        if status in (401, 403):
+            # What it says may hold a part of the key.
+            return NoReply(f"{host} refuses the key (status {status})", may_pass=False)
+        told = _error_message(text)
+        return NoReply(
+            f"{host} gave status {status}" + (f": {told}" if told else ""),
+            may_pass=status in _PASSING,
+            wait_seconds=_wait_seconds(headers),
+        )
+
+
+class _Connection(HTTPConnection):
+    """To an address that was looked at, with one deadline for all of an exchange."""
+
+    def __init__(self, target: Target, allowed: Set[tuple[str, int]]) -> None:
+        super().__init__(target.host, target.port)
+        self.deadline = math.inf
+        self._target = target
+        self._allowed = allowed
+        if target.scheme == "https":
+            self.default_port = 443  # which the Host header then leaves out
+
+    def connect(self) -> None:
+        found = resolve(self._target, self._allowed)
+        plain = _connect(found, self)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._target.scheme == "https":
+            try:
+                secure = _tls().wrap_socket(plain, server_hostname=self._target.host)
+            except BaseException:
+                plain.close()
+                raise
+            self.sock = _Timed(secure, self)
+        else:
+            self.sock = _Timed(plain, self)
+
+    def abort(self) -> None:
+        """Let the thread that waits for it learn that it is gone."""
+        if isinstance(self.sock, _Timed):
+            self.sock.abort()
+
+    def seconds_left(self) -> float:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+
+class _Timed:
+    """A socket whose every operation has what is left until the deadline.
+
+    A socket's own time limit begins anew with each part that it is sent, so a server
+    that sends a byte a second would never come to it.
+    """
+
+    def __init__(self, sock: socket.socket, connection: _Connection) -> None:
+        self._sock = sock
+        self._connection = connection
+
+    def sendall(self, data: bytes) -> None:
+        self.arm()
+        self._sock.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        raw = self._sock.makefile("rb", buffering=0)
+        return io.BufferedReader(_TimedFile(raw, self))
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def abort(self) -> None:
+        try:
+            # not TLS's own, which would take the connection apart under its reader
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+        except OSError:
+            return  # it is closed already
+
+    def arm(self) -> None:
+        self._sock.settimeout(self._connection.seconds_left())
+
+
+class _TimedFile(io.RawIOBase):
+    def __init__(self, raw: io.RawIOBase, timed: _Timed) -> None:
+        self._raw = raw
+        self._timed = timed
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._timed.arm()
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _connect(found: list[Any], connection: _Connection) -> socket.socket:
+    """To the first of some addresses that takes a connection."""
+    last: OSError = OSError("it has no address")
+    for family, kind, protocol, _, address in found:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(connection.seconds_left())
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            last = error
+        else:
+            return sock
+    raise last
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    # Reading the system's certificates takes 20 ms.
+    return ssl.create_default_context()
+
+
+def _read_all(response: HTTPResponse, host: str) -> bytes:
+    text = response.read(_MAX_BYTES + 1)
+    if len(text) > _MAX_BYTES:
+        raise NoReply(
+            f"{host} replied with more than {_MAX_BYTES // 2**20} MiB", may_pass=False
+        )
+    if response.length:
+        raise HTTPException("it ended in the middle of its reply")
+    return text
+
+
+def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
+    """The first choice of a chat completion; where its usage is not told, about it."""
+    try:
+        reply = json.loads(text)
+        choice = reply["choices"][0]
+        written = choice["message"]["content"] or ""
+        is_cut = choice.get("finish_reason") == "length"
+        usage = reply.get("usage") or {}
+        num_tokens = usage.get("total_tokens")
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        raise NoReply(
+            f"it replied with no chat completion but {text[:80]!r}", may_pass=True
+        ) from None
+    if not isinstance(written, str):
+        raise NoReply(f"it replied with no text but {written!r:.80}", may_pass=True)
+    if type(num_tokens) is not int or num_tokens <= 0:
+        num_tokens = about_tokens
+    return Reply(written, num_tokens, is_cut)
+
+
+def _error_message(text: bytes) -> str:
+    """What an endpoint says of a failure, on one line; nothing when it is no JSON."""
+    try:
+        said = json.loads(text)
+        error = said.get("error", said.get("message", said.get("detail", "")))
+        message = error.get("message", "") if isinstance(error, dict) else error
+    except (ValueError, RecursionError, AttributeError):
+        return ""
+    told = " ".join(str(message).split())
+    return told if len(told) <= _QUOTED else told[: _QUOTED - 1] + "…"
+
+
+def _wait_seconds(headers: Mapping[str, str]) -> float | None:
+    """Retry-After, in seconds or as a date (RFC 9110, section 10.2.3)."""
+    values = {name.lower(): value.strip() for name, value in headers.items()}
+    value = values.get("retry-after", "")
+    try:
+        if value.replace(".", "", 1).isdigit() and value.isascii():
+            return float(value)
+        until = parsedate_to_datetime(value)
+    except (ValueError, TypeError):
+        return None
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=UTC)
+    return max(0.0, (until - datetime.now(UTC)).total_seconds())
+
+
+def _named(error: Exception) -> str:
+    """What happened, or for the library's terse errors their kind."""
+    return str(error) or type(error).__name__

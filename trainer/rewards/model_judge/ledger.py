@@ -1,0 +1,145 @@
+"""What judges were asked in a run, what they replied, and what that took.
+
+A file of lines of JSON in the run's folder for each of the run's processes. So a run
+that is resumed asks nothing twice, and its budget is that of its whole life.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import IO, Any
+
+from trainer.rewards.model_judge.client import Reply
+
+_FOLDER = "judges"
+_MAX_IN_MEMORY = 10_000  # replies of a process that has no folder
+
+
+@dataclass
+class Spent:
+    calls: int = 0
+    tokens: int = 0
+
+
+class Ledger:
+    """Any thread may look up and add. Without a folder it is kept in memory alone."""
+
+    def __init__(
+        self, folder: Path | None = None, *, rank: int = 0, num_processes: int = 1
+    ) -> None:
+        """
+        Args:
+            folder: of the run, whose processes all read one another's files here.
+            rank: this process's number.
+            num_processes: among which what is left of a budget is shared out.
+        """
+        self._num_processes = num_processes
+        self._lock = Lock()
+        self._kept: dict[bytes, tuple[Path, int] | Reply] = {}
+        self._before: dict[str, Spent] = {}
+        self._since: dict[str, Spent] = {}
+        self._path = self._file = None
+        if folder is not None:
+            self._path = folder / _FOLDER / f"answers-{rank}.jsonl"
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            for path in sorted(self._path.parent.glob("answers-*.jsonl")):
+                self._read(path)
+            self._file = _open_for_adding(self._path)
+
+    def find(self, question: bytes) -> Reply | None:
+        """What was replied to a question, by its digest."""
+        with self._lock:
+            found = self._kept.get(question)
+        if found is None or isinstance(found, Reply):
+            return found
+        path, place = found
+        with path.open("rb") as file:
+            file.seek(place)
+            line = json.loads(file.readline())
+        return Reply(line["text"], line["tokens"], line["is_cut"])
+
+    def take_call(self, account: str, *, max_calls: int, max_tokens: int) -> bool:
+        """Note that a call is made; False when the budget has nothing left for it.
+
+        Tokens are known only afterwards, so calls that are made at the same time may
+        go beyond their number.
+        """
+        with self._lock:
+            before = self._before.get(account, Spent())
+            since = self._since.setdefault(account, Spent())
+            calls = before.calls + (since.calls + 1) * self._num_processes
+            tokens = before.tokens + since.tokens * self._num_processes
+            if calls > max_calls or tokens >= max_tokens:
+                return False
+            since.calls += 1
+            return True
+
+    def add(self, account: str, question: bytes, reply: Reply | None) -> None:
+        """Keep what came of a call that was taken; None: nothing."""
+        line: dict[str, Any] = {"account": account}
+        if reply is not None:
+            line |= {
+                "question": question.hex(),
+                "tokens": reply.num_tokens,
+                "is_cut": reply.is_cut,
+                "text": reply.text,
+            }
+        data = json.dumps(line).encode() + b"\n"
+        with self._lock:
+            if reply is not None:
+                self._since[account].tokens += reply.num_tokens
+                if self._path is None and len(self._kept) == _MAX_IN_MEMORY:
+                    self._kept.clear()
+                self._kept[question] = reply
+            if self._file is None or self._path is None:
+                return
+            place = self._file.tell()
+            self._file.write(data)
+            self._file.flush()
+            if reply is not None:
+                self._kept[question] = self._path, place
+
+    def close(self) -> None:
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def _read(self, path: Path) -> None:
+        for place, line in _lines(path):
+            spent = self._before.setdefault(line["account"], Spent())
+            spent.calls += 1
+            if "question" in line:
+                spent.tokens += line["tokens"]
+                self._kept[bytes.fromhex(line["question"])] = path, place
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each line with its place, but for one that the end of a process cut in two."""
+    with path.open("rb") as file:
+        while True:
+            place = file.tell()
+            text = file.readline()
+            if not text:
+                return
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            if isinstance(line, dict) and "account" in line:
+                yield place, line
+
+
+def _open_for_adding(path: Path) -> IO[bytes]:
+    file = path.open("ab+")
+    if file.tell() > 0:
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+    file.seek(0, os.SEEK_END)
+    return file

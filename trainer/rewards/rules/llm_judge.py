@@ -1,0 +1,308 @@
+"""What does a language model think of the completion?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from trainer.rewards.judge import time_limit
+from trainer.rewards.model_judge.address import Refused, read_url
+from trainer.rewards.model_judge.asking import (
+    Endpoint,
+    Judge,
+    NotAsked,
+    open_client,
+    replies,
+)
+from trainer.rewards.model_judge.client import Reply
+from trainer.rewards.model_judge.keys import KEY_NAME
+from trainer.rewards.model_judge.ledger import Ledger
+from trainer.rewards.model_judge.question import (
+    Question,
+    make_question,
+    refuse_bad_template,
+)
+from trainer.rewards.model_judge.verdict import (
+    ReadAs,
+    Unreadable,
+    asked_form,
+    read_score,
+)
+from trainer.rewards.rule import Batching, Example, Outcome, Params, Rule
+from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.session import Session, current_session
+
+_SYSTEM = "You judge replies of a language model, strictly and without regard to style."
+_TEMPLATE = """This was asked:
+
+{prompt}
+
+This was replied:
+
+{completion}
+
+Is the reply right, complete and clear? Weigh this in a few sentences, then score it."""
+
+
+class LlmJudgeParams(Params):
+    base_url: str = Field(
+        min_length=1,
+        max_length=500,
+        title="Address",
+        description="Base URL of an OpenAI-compatible endpoint, such as "
+        "https://api.openai.com/v1. Other than public https addresses must be allowed "
+        "by the server's COHORT_JUDGE_HOSTS.",
+    )
+    model: str = Field(
+        min_length=1,
+        max_length=200,
+        description="Name of the model, as the endpoint knows it.",
+    )
+    key_name: str = Field(
+        "",
+        pattern=KEY_NAME,
+        title="Name of the key",
+        description="NAME of the variable COHORT_JUDGE_KEY_NAME in the training "
+        "worker's environment, which holds the key; empty: none is sent.",
+    )
+    template: str = Field(
+        _TEMPLATE,
+        max_length=20_000,
+        title="Question",
+        description="Holds {prompt}, {completion}, {answer}, any column, and for a "
+        "reasoning step {before}, what stands before it.",
+    )
+    system: str = Field(
+        _SYSTEM,
+        max_length=20_000,
+        title="System text",
+        description="Instructions to the judge. It is also told what is data, and the "
+        "form of its reply.",
+    )
+    read_as: ReadAs = Field(
+        "last_number",
+        title="Score stands in",
+        description="last_number: the last line. json_field: a field of a JSON object. "
+        "yes_no: the last line is yes (1) or no (0).",
+    )
+    field: str = Field(
+        "score",
+        min_length=1,
+        max_length=100,
+        description="The JSON object's field.",
+    )
+    low: float = Field(
+        1.0, ge=-1e6, le=1e6, description="The judge's score that counts as 0."
+    )
+    high: float = Field(
+        10.0, ge=-1e6, le=1e6, description="The judge's score that counts as 1."
+    )
+    temperature: float | None = Field(
+        0.0,
+        ge=0,
+        le=2,
+        description="Of the judge; empty: not sent, for models that take none.",
+    )
+    max_tokens: int = Field(
+        512,
+        ge=1,
+        le=65_536,
+        description="Most tokens of a reply; a reply that is cut gives no score.",
+        json_schema_extra={"unit": "tokens"},
+    )
+    token_limit_field: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens",
+        description="The request's name for that; newer models of OpenAI take "
+        "max_completion_tokens.",
+    )
+    timeout_seconds: float = Field(
+        60.0,
+        ge=0.1,
+        le=600,
+        description="Longest that one request may take.",
+        json_schema_extra={"unit": "seconds"},
+    )
+    max_tries: int = Field(
+        4,
+        ge=1,
+        le=10,
+        description="Requests for a completion while the endpoint is overloaded or "
+        "away, with growing pauses.",
+    )
+    max_concurrency: int = Field(
+        8, ge=1, le=64, description="Requests at the same time, of each process."
+    )
+    budget_calls: int = Field(
+        20_000,
+        ge=1,
+        le=100_000_000,
+        description="Requests that a run may make of this model; once spent, its "
+        "completions get no score.",
+    )
+    budget_tokens: int = Field(
+        20_000_000,
+        ge=1,
+        le=1_000_000_000_000,
+        description="Tokens of questions and replies that a run may take.",
+        json_schema_extra={"unit": "tokens"},
+    )
+
+    _check_template = field_validator("template")(refuse_bad_template)
+
+    @field_validator("base_url")
+    @classmethod
+    def _url_is_readable(cls, url: str) -> str:
+        read_url(url)
+        return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _range_has_a_width(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(
+                f"low is {self.low:g} and high is {self.high:g}; high must be more. "
+                "Where less is better, give the rule a negative weight."
+            )
+        return self
+
+
+def score_by_judge(samples: Sequence[Sample], params: LlmJudgeParams) -> list[Outcome]:
+    """(score - low) / (high - low) of each, where the judge gives a score.
+
+    An endpoint that is away, a reply that cannot be read and a budget that is spent are
+    no fault of a completion: it has no score then.
+    """
+    questions = [_question_or_none(sample, params) for sample in samples]
+    to_ask = [each for each in questions if isinstance(each, Question)]
+    session = current_session()
+    replied = iter(_ask(to_ask, params, session))
+    return [
+        each if isinstance(each, Unscorable) else _score(next(replied), params, session)
+        for each in questions
+    ]
+
+
+def check_judge(params: LlmJudgeParams) -> None:
+    """Whether it could be asked from here, without asking it.
+
+    Raises:
+        ValueError: it could not.
+    """
+    try:
+        open_client(_endpoint(params)).close()
+    except Refused as error:
+        raise ValueError(str(error)) from None
+
+
+def make_judges_question(sample: Sample, params: LlmJudgeParams) -> Question:
+    """What the judge is asked of a completion.
+
+    Raises:
+        NotApplicable: the row has not what the template names.
+    """
+    form = asked_form(
+        params.read_as, field=params.field, low=params.low, high=params.high
+    )
+    return make_question(f"{params.system}\n\n{form}", params.template, sample)
+
+
+def _question_or_none(sample: Sample, params: LlmJudgeParams) -> Question | Unscorable:
+    try:
+        return make_judges_question(sample, params)
+    except Unscorable as error:
+        return error
+
+
+def _ask(
+    questions: Sequence[Question], params: LlmJudgeParams, session: Session
+) -> list[Reply | NotAsked]:
+    if not questions:
+        return []
+    ledger = session.keep(
+        Ledger,
+        lambda: Ledger(
+            session.folder, rank=session.rank, num_processes=session.num_processes
+        ),
+    )
+    endpoint = _endpoint(params)
+    try:
+        if session.is_run:
+            judge = session.keep(endpoint, lambda: Judge(endpoint, ledger))
+            return replies(judge, questions, deadline=time_limit())
+        judge = Judge(endpoint, ledger)
+        try:
+            return replies(judge, questions, deadline=time_limit())
+        finally:
+            judge.close()
+    except Refused as error:
+        return [NotAsked(str(error))] * len(questions)
+
+
+def _score(
+    reply: Reply | NotAsked, params: LlmJudgeParams, session: Session
+) -> Outcome:
+    if isinstance(reply, NotAsked):
+        session.warn(str(reply))
+        return Unscorable(str(reply))
+    if reply.is_cut:
+        problem = f"it was cut at {params.max_tokens:,} tokens; raise max_tokens"
+    else:
+        try:
+            return read_score(
+                reply.text,
+                params.read_as,
+                field=params.field,
+                low=params.low,
+                high=params.high,
+            )
+        except Unreadable as error:
+            problem = str(error)
+    session.warn(
+        f"Some replies of the judge {params.model} cannot be read, and their "
+        f"completions have no score. The first one: {problem}.",
+        about=f"unreadable {params.base_url} {params.model}",
+    )
+    return Unscorable(f"The judge's reply cannot be read: {problem}.")
+
+
+def _endpoint(params: LlmJudgeParams) -> Endpoint:
+    return Endpoint(
+        base_url=params.base_url,
+        key_name=params.key_name,
+        model=params.model,
+        max_tokens=params.max_tokens,
+        token_limit_field=params.token_limit_field,
+        temperature=params.temperature,
+        timeout_seconds=params.timeout_seconds,
+        max_tries=params.max_tries,
+        max_concurrency=params.max_concurrency,
+        budget_calls=params.budget_calls,
+        budget_tokens=params.budget_tokens,
+    )
+
+
+_SETTINGS = {"base_url": "https://judge.example.com/v1", "model": "judge-large"}
+RULE = Rule(
+    kind="llm_judge",
+    title="Model as judge",
+    summary="A language model behind an OpenAI-compatible address scores the "
+    "completion.",
+    params_model=LlmJudgeParams,
+    # A call waits for its slowest reply; another one's questions fill the threads then.
+    batching=Batching(
+        score=score_by_judge,
+        most_at_once=lambda params: 1_024,
+        num_calls=lambda params: params.max_concurrency,
+    ),
+    example_pass=Example(
+        sample=Sample("Why is the sky blue?", "Air scatters blue light most."),
+        params=_SETTINGS,
+    ),
+    example_fail=Example(
+        sample=Sample("Why is the sky blue?", "It mirrors the sea."),
+        params=_SETTINGS,
+    ),
+    check=check_judge,
+    check_row=make_judges_question,
+)

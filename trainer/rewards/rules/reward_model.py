@@ -1,0 +1,158 @@
+"""What does a reward model give the completion?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from trainer.rewards.classifiers import Classifiers, NoScores
+from trainer.rewards.rule import Batching, Example, Outcome, Params, Rule
+from trainer.rewards.sample import Sample, Unscorable
+from trainer.rewards.session import Session, current_session
+
+
+class RewardModelParams(Params):
+    path: str = Field(
+        min_length=1,
+        max_length=500,
+        title="Model",
+        description="Folder of a classifier that transformers reads, or its hub id. "
+        "Weights are read from safetensors alone, and code of its own is not run.",
+    )
+    revision: str | None = Field(
+        None, max_length=200, description="Of a hub id: branch, tag or commit."
+    )
+    head: Literal["sequence", "token"] = Field(
+        "sequence",
+        title="Scores",
+        description="sequence: the model scores a whole reply. token: it scores each "
+        "token, and the last one counts; so do reward models of reasoning steps.",
+    )
+    label: str = Field(
+        "",
+        max_length=200,
+        description="Name or number of the label that is the score; empty for a model "
+        "with one.",
+    )
+    score_as: Literal["sigmoid", "probability", "raw"] = Field(
+        "sigmoid",
+        description="sigmoid: 1 / (1 + e^-x) of the label's output. probability: its "
+        "share by softmax over all labels. raw: the output, cut to the bounds below.",
+    )
+    low: float = Field(
+        -10.0, ge=-1e6, le=1e6, description="Lowest score, where it is raw."
+    )
+    high: float = Field(
+        10.0, ge=-1e6, le=1e6, description="Highest score, where it is raw."
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto",
+        description="auto: beside the policy on its GPU, or on the CPU where there is "
+        "none.",
+    )
+    max_tokens: int = Field(
+        4_096,
+        ge=1,
+        le=1_000_000,
+        description="Longest text; what is beyond is not read.",
+        json_schema_extra={"unit": "tokens"},
+    )
+    batch_tokens: int = Field(
+        16_384,
+        ge=1,
+        le=10_000_000,
+        description="Tokens that go through the model at once, padding among them.",
+        json_schema_extra={"unit": "tokens"},
+    )
+
+    @model_validator(mode="after")
+    def _bounds_are_in_order(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(
+                f"low is {self.low:g} and high is {self.high:g}; high must be more."
+            )
+        return self
+
+
+def score_by_model(
+    samples: Sequence[Sample], params: RewardModelParams
+) -> list[Outcome]:
+    """The model's number for each completion, as its conversation's last message."""
+    session = current_session()
+    try:
+        if not session.is_run:
+            raise NoScores(
+                "A reward model is loaded in a run alone, not to try a recipe. Train "
+                "for a step to see its scores, or give this file to python -m trainer "
+                "score."
+            )
+        scores = _ask(samples, params, session)
+    except NoScores as error:
+        session.warn(str(error))
+        return [Unscorable(str(error)) for _ in samples]
+    return [_cut(score, params) for score in scores]
+
+
+def check_model(params: RewardModelParams) -> None:
+    """Load it, for a run that begins.
+
+    Raises:
+        ValueError: it cannot be.
+    """
+    try:
+        _ask([], params, current_session())
+    except NoScores as error:
+        raise ValueError(str(error)) from None
+
+
+def _ask(
+    samples: Sequence[Sample], params: RewardModelParams, session: Session
+) -> list[float]:
+    classifiers = session.keep(Classifiers, Classifiers)
+    settings = params.model_dump(exclude={"low", "high"})
+    return classifiers.scores(settings, [_conversation(sample) for sample in samples])
+
+
+def _conversation(sample: Sample) -> list[dict[str, str]]:
+    messages = [dict(message) for message in sample.messages]
+    messages = messages or [{"role": "user", "content": sample.prompt}]
+    reply = sample.before + sample.completion
+    return [*messages, {"role": "assistant", "content": reply}]
+
+
+def _cut(score: float, params: RewardModelParams) -> Outcome:
+    if score != score:
+        return Unscorable(f"The reward model {params.path} gave no number but NaN.")
+    low, high = _bounds(params)
+    return min(max(score, low), high)
+
+
+def _bounds(params: RewardModelParams) -> tuple[float, float]:
+    return (params.low, params.high) if params.score_as == "raw" else (0.0, 1.0)
+
+
+RULE = Rule(
+    kind="reward_model",
+    title="Reward model",
+    summary="A classifier that was trained on preferences, or on right and wrong "
+    "steps, scores the completion.",
+    params_model=RewardModelParams,
+    # The process computes for one call at a time, of as much as there is by then.
+    batching=Batching(
+        score=score_by_model,
+        most_at_once=lambda params: 256,
+        num_calls=lambda params: 1,
+    ),
+    bounds=_bounds,
+    example_pass=Example(
+        sample=Sample("Why is the sky blue?", "Air scatters blue light most."),
+        params={"path": "models/reward"},
+    ),
+    example_fail=Example(
+        sample=Sample("Why is the sky blue?", "It mirrors the sea."),
+        params={"path": "models/reward"},
+    ),
+    check=check_model,
+)
