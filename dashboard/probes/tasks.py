@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from celery import Task, shared_task
 
+from dashboard.local import shutdown
 from dashboard.probes.models import Probe, ProbeState
 from dashboard.probes.services import QUEUE, TASK, reap, ring_workers
 from dashboard.probes.work import claim_next, work_on
-from dashboard.training import shutdown
 
 
 @shared_task(name=TASK, bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types

@@ -43,7 +43,8 @@ def time_rules() -> Called:
     """
     called: Called = []
     for kind, rule in list(RULES.items()):
-        RULES[kind] = replace(rule, score=_timed(kind, rule.score, called))
+        if rule.score is not None:  # others judge whole groups, or are asked elsewhere
+            RULES[kind] = replace(rule, score=_timed(kind, rule.score, called))
     return called
 
 
