@@ -139,7 +139,8 @@ class ChoiceForm(forms.Form):
     @property
     def chosen(self) -> dict[str, Any]:
         """What is chosen, with what is meant where nothing is."""
-        given = self.cleaned_data if self.is_valid() else {}
+        self.is_valid()  # what is wrong is missing from what follows
+        given = self.cleaned_data
         run, probe = given.get("run"), given.get("probe")
         source = given.get("source") or (FROM_RUN if run else PASTED)
         if not given.get("source") and probe is not None:

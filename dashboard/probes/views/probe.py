@@ -50,11 +50,9 @@ def probe_progress(request: HttpRequest, team: str, probe_id: int) -> HttpRespon
     found = get_probe(team_, probe_id)
     is_short = request.GET.get("short") == "1"
     if is_short:
-        context = {"team": team_, "probe": found, "waits": what_it_waits_for(found)}
-        response = render(request, "probes/progress.html", context)
-        if not found.is_open:
-            response["HX-Trigger"] = "sampled"  # the workbench shows what there is
-        return response
+        waits = what_it_waits_for(found)
+        context = {"team": team_, "probe": found, "waits": waits, "is_asked": True}
+        return render(request, "probes/progress.html", context)
     return render(request, "probes/probe_body.html", _context(team_, found))
 
 

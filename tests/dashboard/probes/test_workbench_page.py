@@ -382,10 +382,14 @@ def test_a_failed_probe_says_why(alice_client: Client, finished: Probe) -> None:
     assert "Verdict" not in page
 
 
-def test_an_end_tells_the_workbench(alice_client: Client, finished: Probe) -> None:
-    answer = alice_client.get(f"/alpha/probes/{finished.pk}/progress?short=1")
+def test_an_end_shows_what_was_sampled(alice_client: Client, finished: Probe) -> None:
+    address = f"/alpha/probes/{finished.pk}/progress?short=1"
 
-    assert answer["HX-Trigger"] == "sampled"
+    page = alice_client.get(address).content.decode()
+
+    assert 'hx-target="#bench" hx-trigger="load"' in page
+    Probe.objects.update(state="queued")
+    assert 'hx-trigger="every 1s"' in alice_client.get(address).content.decode()
 
 
 def test_probes_are_listed_with_their_verdicts(

@@ -156,7 +156,8 @@ def test_the_trainer_gets_the_chosen_rows(queued: Probe, tmp_path: Path) -> None
 
     freeze(queued, folder)
 
-    rows = [json.loads(line) for line in (folder / "rows.jsonl").open()]
+    lines = (folder / "rows.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
     assert [row["prompt"] for row in rows] == ["1+1?", "3+3?"]
     config = json.loads((folder / "probe.json").read_text())
     assert config["data"]["rows"] == "rows.jsonl"
