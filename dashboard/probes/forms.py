@@ -242,4 +242,5 @@ class SampleForm(forms.Form):
         super().__init__(given if is_given else None)
         titles = [(starter.path, starter.title) for starter in starters]
         choices = [*titles, ("", "A folder or hub id")]
+        self.fields["model"].initial = choices[0][0]
         self.fields["model"].choices = choices  # type: ignore[attr-defined]  # declared above as a ChoiceField

@@ -140,13 +140,12 @@ class Page:
         """Of the recipe named; or of the run or probe, which are what is looked at."""
         if self.recipe is not None:
             versions = versions_with_use(self.recipe)
-            return choose_version(versions, self.given.get("version")).spec
+            return dict(choose_version(versions, self.given.get("version")).spec)
         chosen = self.choice.chosen
         shown = {FROM_RUN: chosen["run"], FROM_PROBE: chosen["probe"]}
         of = shown.get(chosen["source"])
         if of is not None:
-            spec: dict[str, Any] = of.config["reward"]["recipe"]
-            return spec
+            return dict(of.config["reward"]["recipe"])
         return {
             "rules": [
                 {"name": "numeric_answer", "kind": "numeric_answer", "weight": 1.0},
