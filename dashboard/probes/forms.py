@@ -99,7 +99,11 @@ class ChoiceForm(forms.Form):
     )
 
     def __init__(self, team: Team, data: Mapping[str, Any]) -> None:
-        super().__init__(data)
+        # A link may name a run or a probe alone; the page then says so too.
+        implied = FROM_RUN if data.get("run") else PASTED
+        implied = FROM_PROBE if data.get("probe") else implied
+        given = {name: data[name] for name in self.base_fields if name in data}
+        super().__init__({**given, "source": data.get("source") or implied})
         versions, runs = list_versions(team), Run.objects.filter(team=team)
         self.fields["dataset"].queryset = versions  # type: ignore[attr-defined]  # declared above as a ModelChoiceField
         self.fields["run"].queryset = runs.order_by("-id")  # type: ignore[attr-defined]  # the same
@@ -142,9 +146,7 @@ class ChoiceForm(forms.Form):
         self.is_valid()  # what is wrong is missing from what follows
         given = self.cleaned_data
         run, probe = given.get("run"), given.get("probe")
-        source = given.get("source") or (FROM_RUN if run else PASTED)
-        if not given.get("source") and probe is not None:
-            source = FROM_PROBE
+        source = given.get("source") or PASTED
         of_source = {FROM_RUN: run, FROM_PROBE: probe}.get(source)
         version = of_source.dataset_version if of_source else given.get("dataset")
         return {

@@ -85,6 +85,7 @@ def test_a_runs_last_step_is_shown_with_its_own_rows(
     answer = alice_client.get(PAGE, {"run": run.pk})
 
     assert shown(answer) == [(2, 0), (2, 1), (2, 2)]
+    assert 'value="run" selected' in answer.content.decode()
     # The recipe is the run's, where none is named.
     assert [rule.name for rule in answer.context["draft"].rules] == ["answer", "format"]
     first = answer.context["bench"].groups[0].tried
