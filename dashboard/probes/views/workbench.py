@@ -128,7 +128,9 @@ class Page:
 
     def _recipe(self) -> RewardRecipe | None:
         """The saved one that is edited."""
-        number = _number(self.given.get("recipe"))
+        # The editor's form names it in its address.
+        named = self.given.get("recipe") or self.request.GET.get("recipe")
+        number = _number(named)
         return get_recipe(self.team, number) if number else None
 
     def _draft(self) -> RecipeDraft:

@@ -223,6 +223,21 @@ def test_a_named_recipe_is_edited_and_saved_as_its_next_version(
     assert (newest.number, newest.spec["rules"][0]["weight"]) == (2, 2.0)
 
 
+def test_the_editor_brings_its_unsaved_rules(
+    alice_client: Client, team: Team, version: DatasetVersion
+) -> None:
+    saved = make_recipe(team, rules=RECIPE["rules"])
+    edit = alice_client.get(f"/alpha/rewards/{saved.recipe_id}/edit").content.decode()
+    address = f"{PAGE}?recipe={saved.recipe_id}"
+    assert f'formaction="{address}"' in edit
+    data = fields(("numeric_answer", {"weight": "7"}), action="show")
+
+    answer = alice_client.post(address, data)
+
+    assert answer.context["recipe"] == saved.recipe
+    assert answer.context["draft"].recipe.rules[0].weight == 7
+
+
 def test_a_new_recipe_needs_a_name(
     alice_client: Client, version: DatasetVersion
 ) -> None:
