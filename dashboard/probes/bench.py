@@ -17,7 +17,7 @@ from dashboard.rewards.trial import Trial, try_samples
 from dashboard.rewards.workbench import MAX_CHARS, as_sample, split_completions
 from dashboard.samples.models import Group
 from trainer.config import AdvantageConfig
-from trainer.rewards.spec import Recipe
+from trainer.rewards.spec import Recipe, judges_groups
 
 DEFAULT_ROWS = (0, 1, 2, 3)
 MAX_COMPLETIONS = 128  # scored at a time
@@ -65,6 +65,7 @@ class Bench:
     num_found: int  # groups, of which some may be left out
     rule_names: list[str] = field(default_factory=list)
     problem: str = ""  # why advantages are missing
+    notice: str = ""  # what scores here leave out
     is_scored: bool = False
 
     @property
@@ -211,6 +212,13 @@ def score_bench(bench: Bench, recipe: Recipe, advantage: AdvantageConfig) -> Non
     """Fill in scores and advantages, for at most so many completions and seconds."""
     bench.rule_names = [rule.name for rule in recipe.rules]
     bench.is_scored = True
+    alone = [rule.name for rule in recipe.rules if judges_groups(rule)]
+    if alone:
+        bench.notice = (
+            f"{', '.join(alone)}: this compares the completions of a group, but here "
+            "each is judged by itself, so its score differs from a run's. Try it in "
+            "the recipe's editor, which compares them."
+        )
     places = [(group, one) for group in bench.groups for one in group.tried]
     places = places[:MAX_COMPLETIONS]
     samples = [as_sample(group.row, one.text) for group, one in places]
