@@ -25,9 +25,10 @@ app.conf.beat_schedule = {
     },
     "reap": {"task": "training.reap", "schedule": 15.0, "options": {"expires": 15}},
     "tend": {"task": "datasets.tend", "schedule": 5.0, "options": {"expires": 5}},
+    "probes": {"task": "probes.look", "schedule": 5.0, "options": {"expires": 5}},
     "clean": {"task": "datasets.clean", "schedule": 3_600.0},
 }
-app.autodiscover_tasks(["dashboard.datasets", "dashboard.training"])
+app.autodiscover_tasks(["dashboard.datasets", "dashboard.training", "dashboard.probes"])
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]  # Celery has no types

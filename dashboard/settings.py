@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "dashboard.runs",
     "dashboard.samples",
     "dashboard.training",
+    "dashboard.probes",
     "dashboard.insights",
 ]
 # Who knows what runs could be trained on: a function of a rung above the form's.

@@ -14,5 +14,6 @@ urlpatterns = [
     path("<slug:team>/runs/", include("dashboard.samples.urls")),
     path("<slug:team>/runs/", include("dashboard.training.urls")),
     path("<slug:team>/", include("dashboard.training.team_urls")),
+    path("<slug:team>/", include("dashboard.probes.urls")),
     path("<slug:team>/", include("dashboard.insights.urls")),
 ]

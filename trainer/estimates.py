@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from statistics import NormalDist
 
@@ -50,6 +51,32 @@ def pass_at_k(num_samples: int, num_right: Sequence[int], ks: Sequence[int]) -> 
     wrong_left = np.maximum(num_samples - right[:, None] - drawn, 0)
     all_wrong = np.cumprod(wrong_left / (num_samples - drawn), axis=1)
     chances: Floats = 1.0 - all_wrong[:, np.asarray(ks) - 1]
+    return chances
+
+
+def chance_of_signal(rewards: Sequence[Sequence[float]], *, group_size: int) -> Floats:
+    """Chance that a group of each prompt holds two different rewards; [P].
+
+    1 - Σ_v C(n_v, G) / C(n, G) over the values v that n_v of a prompt's n rewards have,
+    unbiased as pass@k is. Where rewards are right or wrong it estimates
+    1 - p^G - (1-p)^G. A group larger than the sample takes (n_v / n)^G in its place,
+    which by Jensen's inequality makes the chance rather too small than too large. 0
+    where fewer than two completions have a reward.
+
+    >>> chance_of_signal([[1.0, 0.0, 0.0]], group_size=2)  # 2 of the 3 pairs differ
+    array([0.66666667])
+    """
+    chances = np.zeros(len(rewards))
+    for place, values in enumerate(rewards):
+        n = len(values)
+        if min(n, group_size) < 2:
+            continue
+        counts = Counter(values).values()
+        if group_size <= n:
+            alike = sum(math.comb(c, group_size) for c in counts)
+            chances[place] = 1 - alike / math.comb(n, group_size)
+        else:
+            chances[place] = 1 - sum((c / n) ** group_size for c in counts)
     return chances
 
 

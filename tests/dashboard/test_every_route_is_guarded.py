@@ -14,6 +14,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.datasets.jobs import request_stop, start_job
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.uploads import store_upload
+from tests.dashboard.probes.factories import make_probe, make_version
 from tests.dashboard.samples.factories import make_group, make_run
 
 pytestmark = pytest.mark.django_db
@@ -49,6 +50,15 @@ VIEWERS_POST = {
     "reward_try": 200,  # scores what was typed
     "reward": 405,
     "reward_edit": 403,
+    "workbench": 200,  # shows and scores; what it writes is refused by action
+    "workbench_scores": 200,
+    "workbench_rows": 200,
+    "recipe_findings": 405,
+    "probes": 405,
+    "probe": 405,
+    "probe_progress": 405,
+    "probe_launch": 403,
+    "probe_stop": 403,
     "runs": 405,
     "runs_live": 405,
     "run_new": 403,
@@ -82,6 +92,10 @@ POST_ONLY = {
     "run_new_recipe",
     "reward_check",
     "reward_try",
+    "workbench_scores",
+    "workbench_rows",
+    "probe_launch",
+    "probe_stop",
 }
 
 
@@ -108,6 +122,7 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         upload=upload, mapping=Mapping(prompt="prompt"), name="Rows", user=alice
     )
     request_stop(job)
+    probe = make_probe(team, make_version(team))
     known = {
         "team": team.slug,
         "run_id": run.pk,
@@ -115,6 +130,7 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "recipe_id": run.recipe_version.recipe_id,
         "upload_id": upload.pk,
         "job_id": job.pk,
+        "probe_id": probe.pk,
         "step": 1,
         "prompt": 0,
         "tab": "config",

@@ -39,16 +39,16 @@ KEPT = ("preset", "scaled", "name", "model", "dataset")
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_new(request: HttpRequest, team: str) -> HttpResponse:
     team_ = get_writable_team(request, team)
-    choices = _choices(team_)
+    choices = choices_of(team_)
     if request.method != "POST":
-        start, unknown = _start(request.GET, team_, choices)
+        start, unknown = read_start(request.GET, team_, choices)
         form = _prefilled(request, team_, choices, start)
-        return _show(request, team_, form, unknown=unknown)
-    start, _ = _start(request.POST, team_, choices)
+        return show_form(request, team_, form, unknown=unknown)
+    start, _ = read_start(request.POST, team_, choices)
     form = LaunchForm.from_post(request.POST, choices, start)
     launch = form.check()
     if launch is None or _must_confirm(request, launch):
-        return _show(request, team_, form, status=422)
+        return show_form(request, team_, form, status=422)
     run = _launch(request, team_, launch, cloned_from=start.run)
     return redirect("run", team_.slug, run.pk)
 
@@ -57,8 +57,8 @@ def run_new(request: HttpRequest, team: str) -> HttpResponse:
 def run_new_summary(request: HttpRequest, team: str) -> HttpResponse:
     """What the form, as it stands, amounts to; changes nothing."""
     team_ = get_writable_team(request, team)
-    choices = _choices(team_)
-    start, _ = _start(request.POST, team_, choices)
+    choices = choices_of(team_)
+    start, _ = read_start(request.POST, team_, choices)
     form = LaunchForm.from_post(request.POST, choices, start)
     context = {
         "team": team_,
@@ -73,7 +73,7 @@ def run_new_summary(request: HttpRequest, team: str) -> HttpResponse:
 def run_new_recipe(request: HttpRequest, team: str) -> HttpResponse:
     """Keep the reward of a preset as a recipe of the team, and go back to the form."""
     team_ = get_writable_team(request, team)
-    start, _ = _start(request.POST, team_, _choices(team_))
+    start, _ = read_start(request.POST, team_, choices_of(team_))
     if start.recipe is None:
         raise Http404("This start brings no reward.")
     assert isinstance(request.user, User)
@@ -115,7 +115,7 @@ def _launch(
     )
 
 
-def _show(
+def show_form(
     request: HttpRequest,
     team: Team,
     form: LaunchForm,
@@ -156,7 +156,9 @@ def _kept(form: LaunchForm) -> dict[str, str]:
     return {name: text for name, text in chosen.items() if text}
 
 
-def _start(query: Mapping[str, str], team: Team, choices: Choices) -> tuple[Start, str]:
+def read_start(
+    query: Mapping[str, str], team: Team, choices: Choices
+) -> tuple[Start, str]:
     """Where the settings begin; with an unknown name the defaults, and a sentence."""
     key = query.get("preset", "")
     clone = query.get("clone", "")
@@ -170,7 +172,7 @@ def _start(query: Mapping[str, str], team: Team, choices: Choices) -> tuple[Star
     return start, ""
 
 
-def _choices(team: Team) -> Choices:
+def choices_of(team: Team) -> Choices:
     datasets = DatasetVersion.objects.filter(dataset__team=team)
     recipes = RecipeVersion.objects.filter(recipe__team=team)
     return Choices(

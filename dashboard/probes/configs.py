@@ -1,0 +1,44 @@
+"""The run that a probe asks about, where nobody has filled in a launch form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from dashboard.runs.directory import ROWS
+from dashboard.runs.model_choices import StarterModel
+from trainer.config import RunConfig
+from trainer.rewards.spec import Recipe
+
+
+def config_of_model(
+    path: str,
+    recipe: Recipe,
+    *,
+    starters: list[StarterModel],
+    rollout: dict[str, Any],
+) -> RunConfig:
+    """The settings that a starter was made for, or Cohort's, with a few of one's own.
+
+    Raises:
+        ValueError: they do not go together; a sentence for each.
+    """
+    starter = next((each for each in starters if each.path == path), None)
+    tree = starter.read_settings() if starter and starter.has_settings else {}
+    tree["model"] = {**tree.get("model", {}), "path": path}
+    tree["data"] = {**tree.get("data", {}), "rows": ROWS}
+    tree["reward"] = {
+        **tree.get("reward", {}),
+        "recipe": recipe.model_dump(mode="json"),
+    }
+    given = {name: value for name, value in rollout.items() if value is not None}
+    tree["rollout"] = {**tree.get("rollout", {}), **given}
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        sentences = [
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+            for fault in error.errors()
+        ]
+        raise ValueError(" ".join(sentences)) from None

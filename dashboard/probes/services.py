@@ -1,0 +1,125 @@
+"""What people do to probes."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+from celery import Celery
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+from kombu.exceptions import OperationalError
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.datasets.models import DatasetVersion
+from dashboard.probes.models import HELD, OPEN, Probe, ProbeState
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.model_choices import label_model
+from trainer.config import RunConfig
+
+logger = logging.getLogger(__name__)
+TASK, QUEUE = "probes.work", "training"
+EXPIRES_SECONDS = 3_600
+MAX_OPEN = 8  # of a team, waiting or running
+MAX_PROMPTS = 256
+MAX_SAMPLES = 64
+MAX_COMPLETIONS = 4_096
+
+
+class TooMuch(ValueError):
+    """More than a probe takes; the text is for the user."""
+
+
+@transaction.atomic
+def start_probe(
+    *,
+    team: Team,
+    user: User | None,
+    config: RunConfig,
+    dataset_version: DatasetVersion,
+    positions: list[int],
+    num_samples: int,
+    recipe_version: RecipeVersion | None = None,
+    is_sample: bool = False,
+) -> Probe:
+    """Queue a probe of these rows.
+
+    Raises:
+        TooMuch: of prompts, completions or open probes.
+    """
+    assert dataset_version.dataset.team_id == team.id, "another team's dataset"
+    assert recipe_version is None or recipe_version.recipe.team_id == team.id
+    _check_size(len(positions), num_samples)
+    num_open = Probe.objects.filter(team=team, state__in=OPEN).count()
+    if num_open >= MAX_OPEN:
+        raise TooMuch(
+            f"{num_open} probes of {team} wait or run already. Stop one, or wait."
+        )
+    probe = Probe.objects.create(
+        team=team,
+        created_by=user,
+        dataset_version=dataset_version,
+        recipe_version=recipe_version,
+        model_label=label_model(config.model.path)[:200],
+        config=config.model_dump(mode="json"),
+        positions=sorted(positions),
+        num_samples=num_samples,
+        is_sample=is_sample,
+    )
+    record(team=team, actor=user, verb="probe.started", obj=probe)
+    transaction.on_commit(ring_workers)
+    return probe
+
+
+def _check_size(num_prompts: int, num_samples: int) -> None:
+    if not 1 <= num_prompts <= MAX_PROMPTS or not 1 <= num_samples <= MAX_SAMPLES:
+        raise TooMuch(
+            f"A probe takes 1 to {MAX_PROMPTS} prompts and 1 to {MAX_SAMPLES} "
+            f"completions of each; got {num_prompts} and {num_samples}."
+        )
+    if num_prompts * num_samples > MAX_COMPLETIONS:
+        raise TooMuch(
+            f"{num_prompts} prompts × {num_samples} completions are "
+            f"{num_prompts * num_samples:,}; a probe takes {MAX_COMPLETIONS:,} at "
+            "most. Take fewer prompts or completions."
+        )
+
+
+def draw_positions(version: DatasetVersion, count: int, *, seed: int = 0) -> list[int]:
+    """So many rows of a version, drawn by the seed."""
+    count = min(count, version.num_rows)
+    return sorted(random.Random(seed).sample(range(version.num_rows), count))  # noqa: S311 - a repeatable choice, no secret
+
+
+def request_stop(*, probe: Probe, user: User | None) -> bool:
+    """Ask for its end; False when it has ended or is ending already."""
+    waiting = Probe.objects.filter(pk=probe.pk, state=ProbeState.QUEUED)
+    running = Probe.objects.filter(pk=probe.pk, state=ProbeState.RUNNING)
+    is_new = bool(
+        waiting.update(state=ProbeState.STOPPED, finished_at=Now())
+        or running.update(state=ProbeState.STOPPING)
+    )
+    if is_new:
+        record(team=probe.team, actor=user, verb="probe.stop_requested", obj=probe)
+    return is_new
+
+
+def reap() -> int:
+    """Fail probes whose worker has said nothing for a minute; how many."""
+    return Probe.objects.filter(state__in=HELD, lease_until__lt=Now()).update(
+        state=ProbeState.FAILED,
+        error="Its worker died or lost the database. Start the probe again.",
+        finished_at=Now(),
+    )
+
+
+def ring_workers(count: int = 1) -> None:
+    """Wake training workers. Best effort: they are rung again every 5 s."""
+    try:
+        with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:
+            for _ in range(count):
+                app.send_task(TASK, queue=QUEUE, expires=EXPIRES_SECONDS, retry=False)
+    except OperationalError as error:
+        logger.warning("Could not ring the training workers: %s", error)

@@ -1,0 +1,148 @@
+"""Whether a run can learn, by what its starting model already does. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Answer = Literal["can", "hardly", "cannot"]
+WORDS: dict[Answer, str] = {
+    "can": "This run can learn",
+    "hardly": "This run can hardly learn",
+    "cannot": "This run cannot learn",
+}
+# At 5 % of groups with a signal a step of 32 prompts learns from one or two.
+LITTLE_SIGNAL = 0.05
+MUCH_SOLVED = 0.95
+MANY_TRUNCATED = 0.5
+SOME_TRUNCATED = 0.1
+MANY_UNSCORED = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    answer: Answer
+    because: tuple[str, ...]
+    remedies: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        return f"{WORDS[self.answer]}, because {'; '.join(self.because)}."
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    answer: Answer
+    because: str
+    remedy: str = ""
+
+
+def give_verdict(
+    metrics: Mapping[str, Any], *, group_size: int, max_new_tokens: int
+) -> Verdict | None:
+    """The worst of what was found, with all that speaks for it; None without numbers.
+
+    Args:
+        metrics: as `Probing.metrics` names them.
+        group_size: completions of a group of the run.
+        max_new_tokens: where the run cuts a completion.
+    """
+    if "signal/share" not in metrics or not metrics.get("num_prompts"):
+        return None
+    found = [
+        *_of_scores(metrics),
+        *_of_signal(metrics, group_size),
+        *_of_length(metrics, max_new_tokens),
+        *_of_update(metrics),
+    ]
+    answer = _worst(found)
+    deciding = [reason for reason in found if reason.answer == answer]
+    return Verdict(
+        answer=answer,
+        because=tuple(reason.because for reason in deciding),
+        remedies=tuple(
+            dict.fromkeys(reason.remedy for reason in found if reason.remedy)
+        ),
+    )
+
+
+def _worst(reasons: list[_Reason]) -> Answer:
+    order: tuple[Answer, ...] = ("cannot", "hardly", "can")
+    given = {reason.answer for reason in reasons}
+    return next((answer for answer in order if answer in given), "can")
+
+
+def _of_scores(metrics: Mapping[str, Any]) -> list[_Reason]:
+    total = metrics["num_prompts"] * metrics["num_samples"]
+    share = metrics["num_unscored"] / total
+    if share < MANY_UNSCORED:
+        return []
+    return [
+        _Reason(
+            "cannot",
+            f"no rule can score {share:.0%} of the completions",
+            "Look at the errors in the workbench: the rows lack what the rules need.",
+        )
+    ]
+
+
+def _of_signal(metrics: Mapping[str, Any], group_size: int) -> list[_Reason]:
+    share, high = metrics["signal/share"], metrics["signal/high"]
+    solved = metrics.get("pass@1") or 0.0
+    seen = (
+        f"{share:.0%} of groups of {group_size} are expected to have different rewards"
+    )
+    if solved >= MUCH_SOLVED:
+        return [
+            _Reason(
+                "hardly",
+                f"{solved:.0%} of completions are right already, and {seen}",
+                "Take harder rows, or a smaller model.",
+            )
+        ]
+    if share == 0:
+        return [
+            _Reason(
+                "cannot",
+                f"in none of {metrics['num_prompts']:,} groups did the rewards differ "
+                f"(95 %: at most {high:.0%} of groups do)",
+                _more_signal(solved),
+            )
+        ]
+    answer: Answer = "hardly" if share < LITTLE_SIGNAL else "can"
+    remedy = _more_signal(solved) if answer == "hardly" else ""
+    if not metrics.get(f"pass@{metrics['num_samples']}"):
+        seen += ", though no completion got the highest reward: it is partial credit "
+        seen += "that differs"
+    return [_Reason(answer, seen, remedy)]
+
+
+def _more_signal(solved: float) -> str:
+    if solved > 0.5:
+        return "Take harder rows: where all are right there is nothing to compare."
+    return (
+        "Take easier rows, larger groups, a rule that gives partial credit, or a "
+        "stronger model."
+    )
+
+
+def _of_length(metrics: Mapping[str, Any], max_new_tokens: int) -> list[_Reason]:
+    share = metrics["frac_truncated"]
+    if share < SOME_TRUNCATED:
+        return []
+    answer: Answer = "hardly" if share >= MANY_TRUNCATED else "can"
+    return [
+        _Reason(
+            answer,
+            f"{share:.0%} of completions are cut at {max_new_tokens:,} tokens",
+            "Raise rollout.max_new_tokens, or ask the model to be brief.",
+        )
+    ]
+
+
+def _of_update(metrics: Mapping[str, Any]) -> list[_Reason]:
+    problem = metrics.get("update_problem")
+    if not problem:
+        return []
+    return [_Reason("cannot", f"an update failed: {str(problem).rstrip('.')}")]

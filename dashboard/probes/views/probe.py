@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.probes.models import Probe
+from dashboard.probes.queries import get_probe, list_probes, what_it_waits_for
+from dashboard.probes.services import (
+    MAX_COMPLETIONS,
+    draw_positions,
+    request_stop,
+    start_probe,
+)
+from dashboard.probes.verdict import give_verdict
+from dashboard.rewards.sentences import recipe_sentence
+from dashboard.runs.forms import Launch, LaunchForm
+from dashboard.runs.launch_memory import estimate_memory
+from dashboard.runs.views.launch import choices_of, read_start, show_form
+from trainer.config import RunConfig
+
+# Of a launch form's probe: as many as a step takes, within what is quick.
+FEWEST_PROMPTS, MOST_PROMPTS, MOST_SAMPLES = 16, 64, 16
+
+
+@require_GET
+def probes(request: HttpRequest, team: str) -> HttpResponse:
+    team_ = get_team(request, team)
+    listed = [(probe, _verdict(probe)) for probe in list_probes(team_)]
+    context = {"team": team_, "listed": listed, "num_probes": team_.probes.count()}
+    return render(request, "probes/list.html", context)
+
+
+@require_GET
+def probe(request: HttpRequest, team: str, probe_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    context = _context(team_, get_probe(team_, probe_id))
+    return render(request, "probes/probe.html", context)
+
+
+@require_GET
+def probe_progress(request: HttpRequest, team: str, probe_id: int) -> HttpResponse:
+    """The part of either page that changes; asked for every second while it does."""
+    team_ = get_team(request, team)
+    found = get_probe(team_, probe_id)
+    is_short = request.GET.get("short") == "1"
+    if is_short:
+        waits = what_it_waits_for(found)
+        context = {"team": team_, "probe": found, "waits": waits, "is_asked": True}
+        return render(request, "probes/progress.html", context)
+    return render(request, "probes/probe_body.html", _context(team_, found))
+
+
+@require_POST
+def probe_stop(request: HttpRequest, team: str, probe_id: int) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    assert isinstance(request.user, User)
+    request_stop(probe=get_probe(team_, probe_id), user=request.user)
+    return redirect("probe", team_.slug, probe_id)
+
+
+@require_POST
+def probe_launch(request: HttpRequest, team: str) -> HttpResponse:
+    """Probe what a launch form asks for, before it is launched."""
+    team_ = get_writable_team(request, team)
+    choices = choices_of(team_)
+    start, _ = read_start(request.POST, team_, choices)
+    form = LaunchForm.from_post(request.POST, choices, start)
+    launch = form.check()
+    if launch is None:
+        return show_form(request, team_, form, status=422)
+    assert isinstance(request.user, User)
+    try:
+        begun = _probe_of(team_, request.user, launch)
+    except ValueError as error:
+        form.problems.add("name", str(error))
+        return show_form(request, team_, form, status=422)
+    return redirect("probe", team_.slug, begun.pk)
+
+
+def _probe_of(team: Team, user: User, launch: Launch) -> Probe:
+    rollout = launch.config.stages[0].config.rollout
+    wanted = max(FEWEST_PROMPTS, min(rollout.prompts_per_step, MOST_PROMPTS))
+    num_samples = min(rollout.group_size, MOST_SAMPLES)
+    wanted = min(wanted, MAX_COMPLETIONS // num_samples)
+    return start_probe(
+        team=team,
+        user=user,
+        config=launch.config,
+        dataset_version=launch.dataset_version,
+        positions=draw_positions(
+            launch.dataset_version, wanted, seed=launch.config.seed
+        ),
+        num_samples=num_samples,
+        recipe_version=launch.recipe_version,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number of a probe, with the ends of its 95 % interval."""
+
+    title: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    how: str = ""
+
+
+def _context(team: Team, probe: Probe) -> dict[str, Any]:
+    config = RunConfig.model_validate(probe.config)
+    first = config.stages[0].config
+    return {
+        "team": team,
+        "probe": probe,
+        "waits": what_it_waits_for(probe),
+        "verdict": _verdict(probe),
+        "shares": _shares(probe.metrics, first),
+        "metrics": probe.metrics,
+        "step": {
+            name: probe.metrics.get(f"step/{name}")
+            for name in ("generate", "score", "update", "total")
+        },
+        "mean": _amount(probe.metrics, "mean", "Mean reward"),
+        "lengths": [probe.metrics.get(f"length/{name}") for name in ("p50", "max")],
+        "whole": _whole(probe.metrics, config),
+        "config": first,
+        "sentence": recipe_sentence(first.reward.recipe),
+        "memory": estimate_memory(config),
+        "peak_bytes": probe.metrics.get("peak_bytes"),
+    }
+
+
+def _verdict(probe: Probe) -> Any:
+    rollout = RunConfig.model_validate(probe.config).stages[0].config.rollout
+    return give_verdict(
+        probe.metrics,
+        group_size=rollout.group_size,
+        max_new_tokens=rollout.max_new_tokens,
+    )
+
+
+def _shares(metrics: dict[str, Any], config: RunConfig) -> list[Amount]:
+    if "signal/share" not in metrics:
+        return []
+    k, size = metrics["num_samples"], config.rollout.group_size
+    formula = (
+        "1 − Σ C(n_v, G) / C(n, G) over the values v that n_v of a prompt's n rewards "
+        "have, as a mean over prompts; for right and wrong 1 − p^G − (1−p)^G"
+        if size <= k
+        else f"1 − Σ (n_v / n)^G, rather too low: {size} are more than {k} sampled"
+    )
+    named = [("pass@1", "pass@1", "one completion is given the highest reward")]
+    if k > 1:
+        named.append(
+            (f"pass@{k}", f"pass@{k}", f"at least one of {k} is (unbiased estimator)")
+        )
+    named.append(
+        (
+            f"Groups with signal, of {size}",
+            "signal",
+            f"rewards in the group differ. {formula}",
+        )
+    )
+    return [_amount(metrics, name, title, how) for title, name, how in named]
+
+
+def _amount(metrics: dict[str, Any], name: str, title: str, how: str = "") -> Amount:
+    value = metrics.get("signal/share" if name == "signal" else name)
+    return Amount(
+        title, value, metrics.get(f"{name}/low"), metrics.get(f"{name}/high"), how
+    )
+
+
+def _whole(metrics: dict[str, Any], config: RunConfig) -> float | None:
+    """Seconds of all steps, as the first phase's."""
+    step: float | None = metrics.get("step/total")
+    return None if step is None else step * config.optim.num_steps

@@ -1,0 +1,176 @@
+"""Scoring for a page: in a process of its own, within a time, whatever is scored.
+
+A web process lends its threads to everybody, and a rule may compute for seconds or ask
+a grader that hangs. The child is the kernel's to end when the time is over.
+"""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.rewards.child import Child, NoReply
+from trainer.rewards.judge import START_SECONDS
+from trainer.rewards.sample import Sample
+from trainer.rewards.scoring import Score
+from trainer.rewards.spec import Recipe, judges_several
+
+NUM_PROCESSES = 2  # of each web process
+NO_TIME = "The time for one look was over. Score fewer completions at once."
+BUSY = "Others are scoring at the moment. Change something to try again."
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A completion's score, and what it took; or why there is none."""
+
+    score: Score | None
+    seconds: float = 0.0
+    rule_seconds: dict[str, float] = field(default_factory=dict)
+    problem: str = ""
+
+
+def try_groups(
+    recipe: Recipe,
+    groups: Sequence[Sequence[Sample]],
+    *,
+    seconds: float,
+    owner: str = "",
+    reads_rows: bool = False,
+) -> list[list[Trial]]:
+    """A trial of each completion; those for which no time was left say so.
+
+    Args:
+        groups: each has the completions of one row.
+        seconds: for all of them.
+        owner: whose sandbox runs what rules of code ask for.
+        reads_rows: only see why rules cannot judge these rows; no score has a total.
+    """
+    parts = _apart(recipe, groups)
+    found = iter(_tried(recipe, parts, seconds, owner, reads_rows))
+    return [[next(found) for _ in group] for group in groups]
+
+
+def try_samples(
+    recipe: Recipe, samples: Sequence[Sample], *, seconds: float, owner: str = ""
+) -> list[Trial]:
+    """`try_groups` of completions that have nothing to do with one another."""
+    alone = [[sample] for sample in samples]
+    tried = try_groups(recipe, alone, seconds=seconds, owner=owner)
+    return [trial for (trial,) in tried]
+
+
+def _apart(recipe: Recipe, groups: Sequence[Sequence[Sample]]) -> list[list[Sample]]:
+    """Groups where a rule compares, else completions: each has its reply in time."""
+    if any(judges_several(rule) for rule in recipe.rules):
+        return [list(group) for group in groups if group]
+    return [[sample] for group in groups for sample in group]
+
+
+def _tried(
+    recipe: Recipe,
+    parts: Sequence[Sequence[Sample]],
+    seconds: float,
+    owner: str,
+    reads_rows: bool,
+) -> list[Trial]:
+    num_samples = sum(map(len, parts))
+    if not parts:
+        return []
+    deadline = time.monotonic() + seconds
+    try:
+        process = _idle.get(timeout=max(0.0, seconds))
+    except queue.Empty:
+        return [Trial(None, problem=BUSY)] * num_samples
+    question = {
+        "recipe": recipe.model_dump(mode="json"),
+        "owner": owner,
+        "reads_rows": reads_rows,
+        "groups": [[_fields(sample) for sample in part] for part in parts],
+    }
+    try:
+        return process.ask(question, list(map(len, parts)), deadline=deadline)
+    finally:
+        _idle.put(process)
+
+
+class _Process:
+    """A child, or its successor. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._child: Child | None = None
+
+    def ask(
+        self, question: dict[str, Any], sizes: Sequence[int], *, deadline: float
+    ) -> list[Trial]:
+        """A trial of each completion, of groups of these sizes."""
+        trials: list[Trial] = []
+        wanted = sum(sizes)
+        try:
+            child, waited = self._running()
+            deadline += waited  # starting it is no fault of what is scored
+            left = deadline - time.monotonic()
+            if left > 0:
+                child.write(question | {"seconds": left})
+            for size in sizes:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                trials += _trials(child.read(timeout_seconds=left), size)
+        except NoReply as loss:
+            is_late = time.monotonic() >= deadline
+            said = NO_TIME if is_late else f"Its scoring process was lost: {loss}."
+            trials.append(Trial(None, problem=said))
+        if len(trials) < wanted or trials[-1].problem:
+            self.end()  # with replies that nobody waits for any more
+        return trials + [Trial(None, problem=NO_TIME)] * (wanted - len(trials))
+
+    def _running(self) -> tuple[Child, float]:
+        if self._child is not None and self._child.is_alive():
+            return self._child, 0.0
+        self.end()
+        begin = time.monotonic()
+        self._child = Child("trainer.rewards.trial_process")
+        self._child.read(timeout_seconds=START_SECONDS)
+        return self._child, time.monotonic() - begin
+
+    def end(self) -> None:
+        if self._child is not None:
+            self._child.end()
+        self._child = None
+
+
+def _fields(sample: Sample) -> dict[str, Any]:
+    return {
+        "prompt": sample.prompt,
+        "completion": sample.completion,
+        "answer": sample.answer,
+        "columns": dict(sample.columns),
+    }
+
+
+def _trials(reply: dict[str, Any], size: int) -> list[Trial]:
+    if "problem" in reply:
+        return [Trial(None, problem=reply["problem"])] * size
+    return [
+        Trial(Score(**score), reply["seconds"], reply["rule_seconds"])
+        for score in reply["scores"]
+    ]
+
+
+_processes = [_Process() for _ in range(NUM_PROCESSES)]
+_idle: queue.LifoQueue[_Process] = queue.LifoQueue()  # the last one used is running
+for _each in _processes:
+    _idle.put(_each)
+
+
+def _end_all() -> None:
+    for process in _processes:
+        process.end()
+
+
+atexit.register(_end_all)

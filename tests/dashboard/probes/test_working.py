@@ -1,0 +1,202 @@
+"""A probe on a worker: claimed once, followed to its end, stopped when asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.models import DatasetVersion
+from dashboard.probes.models import Probe, ProbeState
+from dashboard.probes.services import TooMuch, draw_positions, reap, request_stop
+from dashboard.probes.work import Claim, claim_next, freeze, probe_command, work_on
+from tests.dashboard.probes.factories import make_probe, make_version
+
+SCRIPT = Path(__file__).with_name("scripted_probe.py")
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    return make_version(team)
+
+
+@pytest.fixture
+def queued(team: Team, version: DatasetVersion) -> Probe:
+    return make_probe(team, version)
+
+
+def scripted(behaviour: str) -> Callable[[Probe, Path], list[str]]:
+    return lambda _, folder: [
+        sys.executable,
+        str(SCRIPT),
+        behaviour,
+        str(folder / "probe.jsonl"),
+    ]
+
+
+def see_through(behaviour: str, *, is_shutting_down: bool = False) -> Probe:
+    claim = claim_next("worker-1")
+    assert claim is not None
+    work_on(
+        claim,
+        is_shutting_down=lambda: is_shutting_down,
+        command=scripted(behaviour),
+    )
+    return Probe.objects.get(pk=claim.probe_id)
+
+
+def test_what_it_says_is_stored(queued: Probe) -> None:
+    probe = see_through("finish")
+
+    assert (probe.state, probe.num_done, probe.error) == ("finished", 2, "")
+    assert probe.metrics == {"num_prompts": 2}
+    groups = list(probe.groups.order_by("position"))
+    assert [group.position for group in groups] == [1, 3]  # rows of the dataset
+    # What jsonb would refuse is replaced, and the rest kept.
+    assert [each["text"] for each in groups[0].completions] == ["4", "no␀ �"]
+
+
+def test_a_refusal_is_shown(queued: Probe) -> None:
+    probe = see_through("refuse")
+
+    assert probe.state == "failed"
+    assert probe.error == "The prompt of row 1 has 900 tokens."
+
+
+def test_a_crash_tells_how_it_ended(queued: Probe) -> None:
+    probe = see_through("crash")
+
+    assert probe.state == "failed"
+    assert "by signal 9" in probe.error
+    assert "Segmentation fault" in probe.error
+
+
+def test_a_stop_reaches_the_trainer_and_keeps_what_it_found(
+    queued: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = claim_next("worker-1")
+    assert claim is not None
+
+    def stop_once_sampled() -> bool:
+        if queued.groups.exists():
+            request_stop(probe=queued, user=None)
+        return False
+
+    work_on(claim, is_shutting_down=stop_once_sampled, command=scripted("wait"))
+
+    queued.refresh_from_db()
+    assert queued.state == "stopped"
+    assert queued.metrics == {"num_prompts": 1}
+
+
+def test_a_worker_that_shuts_down_leaves_it_to_another(queued: Probe) -> None:
+    probe = see_through("wait", is_shutting_down=True)
+
+    assert (probe.state, probe.worker, probe.claim) == ("queued", "", None)
+    assert not probe.groups.exists()
+
+
+def test_whoever_lost_the_probe_writes_nothing(queued: Probe) -> None:
+    first = claim_next("worker-1")
+    assert first is not None
+    Probe.objects.update(state=ProbeState.QUEUED)
+    second = claim_next("worker-2")
+    assert second is not None
+
+    work_on(first, is_shutting_down=lambda: False, command=scripted("finish"))
+
+    probe = Probe.objects.get()
+    assert (probe.state, probe.worker) == ("running", "worker-2")
+    assert not probe.groups.exists()
+
+
+def test_a_probe_is_claimed_once(queued: Probe) -> None:
+    assert isinstance(claim_next("worker-1"), Claim)
+    assert claim_next("worker-2") is None
+
+
+def test_the_oldest_is_claimed_first(team: Team, version: DatasetVersion) -> None:
+    first, _ = make_probe(team, version), make_probe(team, version)
+
+    claim = claim_next("worker-1")
+
+    assert claim is not None
+    assert claim.probe_id == first.pk
+
+
+def test_a_worker_that_died_fails_its_probe(queued: Probe) -> None:
+    claim_next("worker-1")
+    Probe.objects.update(lease_until=timezone.now() + timedelta(seconds=30))
+    assert reap() == 0
+
+    Probe.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+
+    assert reap() == 1
+    queued.refresh_from_db()
+    assert queued.state == "failed"
+    assert "Start the probe again" in queued.error
+
+
+def test_a_queued_probe_is_stopped_at_once(queued: Probe, alice: User) -> None:
+    assert request_stop(probe=queued, user=alice)
+    assert not request_stop(probe=queued, user=alice)
+
+    assert Probe.objects.get().state == "stopped"
+    assert claim_next("worker-1") is None
+
+
+def test_the_trainer_gets_the_chosen_rows(queued: Probe, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+
+    freeze(queued, folder)
+
+    lines = (folder / "rows.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["prompt"] for row in rows] == ["1+1?", "3+3?"]
+    config = json.loads((folder / "probe.json").read_text())
+    assert config["data"]["rows"] == "rows.jsonl"
+    command = probe_command(queued, folder)
+    assert command[1:4] == ["-m", "trainer", "probe"]
+    assert "--sample-only" not in command
+
+
+def test_a_sample_times_no_update(team: Team, version: DatasetVersion) -> None:
+    sample = make_probe(team, version, is_sample=True)
+
+    assert "--sample-only" in probe_command(sample, Path("/x"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num_samples": 65}, "1 to 64"),
+        ({"positions": []}, "1 to 256 prompts"),
+        ({"positions": list(range(200)), "num_samples": 32}, "4,096 at most"),
+    ],
+)
+def test_too_large_a_probe_is_refused(
+    team: Team, version: DatasetVersion, changes: dict[str, object], said: str
+) -> None:
+    with pytest.raises(TooMuch, match=said):
+        make_probe(team, version, **changes)
+
+
+def test_a_team_has_few_at_a_time(team: Team, version: DatasetVersion) -> None:
+    for _ in range(8):
+        make_probe(team, version)
+
+    with pytest.raises(TooMuch, match="8 probes"):
+        make_probe(team, version)
+
+
+def test_rows_are_drawn_by_the_seed(version: DatasetVersion) -> None:
+    drawn = draw_positions(version, 4, seed=1)
+
+    assert drawn == draw_positions(version, 4, seed=1) == sorted(set(drawn))
+    assert draw_positions(version, 99) == list(range(6))

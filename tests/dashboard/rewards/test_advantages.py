@@ -1,0 +1,62 @@
+"""The page's advantages are the engine's."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.rewards.advantages import group_advantages
+from trainer.advantages import group_advantages as engine_advantages
+from trainer.config import AdvantageConfig
+
+REWARDS = st.one_of(
+    st.none(), st.sampled_from([0.0, 0.1, 0.5, 1.0, 1.2]), st.floats(0, 5)
+)
+CONFIGS = st.builds(
+    AdvantageConfig,
+    baseline=st.sampled_from(["mean", "leave_one_out", "none"]),
+    scale=st.sampled_from(["group_std", "batch_std", "mean", "none"]),
+    ddof=st.sampled_from([0, 1]),
+    eps=st.sampled_from([0.0, 1e-4, 0.01]),
+    singleton=st.sampled_from(["zero", "raw"]),
+)
+
+
+def of_engine(
+    groups: list[list[float | None]], config: AdvantageConfig
+) -> list[list[float]]:
+    rows = [[math.nan if r is None else r for r in group] for group in groups]
+    return engine_advantages(torch.tensor(rows, dtype=torch.float64), config).tolist()
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda size: st.lists(
+            st.lists(REWARDS, min_size=size, max_size=size), min_size=1, max_size=4
+        )
+    ),
+    CONFIGS,
+)
+def test_they_equal_the_engines(
+    groups: list[list[float | None]], config: AdvantageConfig
+) -> None:
+    found = group_advantages(groups, config)
+
+    for own, theirs in zip(found, of_engine(groups, config), strict=True):
+        assert own == pytest.approx(theirs, rel=1e-6, abs=1e-9)
+
+
+def test_the_usual_one_of_one_right_of_two() -> None:
+    # mean 0.5, deviation 0.7071 with n - 1
+    (found,) = group_advantages([[1.0, 0.0]], AdvantageConfig())
+
+    assert found == pytest.approx([0.5 / (0.5**0.5 + 1e-4), -0.5 / (0.5**0.5 + 1e-4)])
+
+
+def test_a_mean_to_divide_by_cannot_be_of_penalties() -> None:
+    with pytest.raises(ValueError, match="rewards of 0 or more; got -1"):
+        group_advantages([[1.0, -1.0]], AdvantageConfig(scale="mean"))

@@ -1,0 +1,172 @@
+"""What scores tell about a recipe."""
+
+from __future__ import annotations
+
+import pytest
+
+from dashboard.rewards.findings import (
+    Finding,
+    ScoredGroup,
+    TrivialScore,
+    UnreadReference,
+    find_constant_rules,
+    find_flat_groups,
+    find_high_trivials,
+    find_in_groups,
+    find_rules_that_agree,
+    find_unread_references,
+)
+from dashboard.rewards.trivial import (
+    Tags,
+    choice_letters,
+    tags_of,
+    trivial_completions,
+)
+from trainer.rewards.scoring import Score
+from trainer.rewards.spec import Recipe
+
+TAGS = Tags("think", "answer")
+
+
+def group(position: int, *rules: dict[str, float | None]) -> ScoredGroup:
+    def total(given: dict[str, float | None]) -> float | None:
+        values = [value for value in given.values() if value is not None]
+        return sum(values) if values else None
+
+    scores = tuple(Score(total(given), given, {}) for given in rules)
+    return ScoredGroup(position, scores)
+
+
+def kinds(findings: list[Finding]) -> list[str]:
+    return [finding.kind for finding in findings]
+
+
+def test_a_rule_that_gives_all_the_same_is_found() -> None:
+    groups = [
+        group(3, {"a": 0.5, "b": 0.0}, {"a": 0.5, "b": 1.0}),
+        group(7, {"a": 0.5, "b": 0.0}, {"a": 0.5, "b": None}),
+    ]
+
+    (found,) = find_constant_rules(groups)
+
+    assert "Rule a gives 0.5 to all 4 completions" in found.sentence
+    assert found.positions == (3, 7)
+
+
+def test_a_few_completions_prove_no_constant() -> None:
+    assert find_constant_rules([group(0, {"a": 1.0}, {"a": 1.0}, {"a": 1.0})]) == []
+
+
+def test_a_rule_that_scores_too_few_is_no_constant() -> None:
+    scores = [{"a": 1.0}, {"a": 1.0}, {"a": None}, {"a": None}]
+
+    assert find_constant_rules([group(0, *scores)]) == []
+
+
+def test_rules_that_always_agree_are_found() -> None:
+    scores = [{"a": x, "b": x, "c": 1 - x} for x in (0.0, 1.0, 1.0, 0.0)]
+
+    (found,) = find_rules_that_agree([group(0, *scores)])
+
+    assert "Rules a and b" in found.sentence
+
+
+@pytest.mark.parametrize("values", [(1.0, 1.0, 1.0, 1.0), (0.0, 1.0, 1.0)])
+def test_rules_that_agree_on_too_little_are_not(values: tuple[float, ...]) -> None:
+    scores = [{"a": x, "b": x} for x in values]
+
+    assert find_rules_that_agree([group(0, *scores)]) == []
+
+
+def test_groups_without_a_difference_are_found() -> None:
+    flat, mixed = group(1, {"a": 1.0}, {"a": 1.0}), group(2, {"a": 0.0}, {"a": 1.0})
+    single = group(3, {"a": 1.0})
+
+    (some,) = find_flat_groups([flat, mixed, single])
+    (every,) = find_flat_groups([flat, group(4, {"a": 0.0}, {"a": 0.0})])
+
+    assert "In 1 of 2 groups" in some.sentence
+    assert some.positions == (1,)
+    assert "never differs within a group" in every.sentence
+    assert find_flat_groups([mixed, single]) == []
+
+
+def test_nothing_is_found_where_all_is_well() -> None:
+    scores = [{"a": 0.0, "b": 0.3}, {"a": 1.0, "b": 0.1}, {"a": 0.0, "b": 0.9}]
+
+    assert find_in_groups([group(0, *scores), group(1, *scores)]) == []
+
+
+def test_it_says_how_many_references_were_looked_at() -> None:
+    unread = UnreadReference(rule="a", error="“x”.", positions=(4, 9), num_rows=12)
+
+    (part,) = find_unread_references([unread], num_looked=500, num_rows=4_000)
+    (whole,) = find_unread_references([unread], num_looked=40, num_rows=40)
+
+    assert "cannot judge 12 of 500 rows looked at, of 4,000" in part.sentence
+    assert "cannot judge 12 of all 40 rows" in whole.sentence
+    assert part.positions == (4, 9)
+
+
+@pytest.mark.parametrize(
+    ("mean", "bounds", "is_found"),
+    [
+        (0.2, (0.0, 1.2), False),
+        (0.6, (0.0, 1.2), True),
+        (0.0, (-1.0, 1.0), False),  # an empty completion that avoids a penalty
+        (0.5, (-1.0, 1.0), True),
+        (-0.2, (-1.0, 0.0), True),  # penalties alone
+        (1.0, (1.0, 1.0), False),
+        (0.4, (0.4, 1.4), False),
+    ],
+)
+def test_half_of_the_highest_reward_for_nothing_is_high(
+    mean: float, bounds: tuple[float, float], is_found: bool
+) -> None:
+    trivial = TrivialScore(
+        label="an empty completion", mean=mean, positions=(), num_rows=5
+    )
+
+    found = find_high_trivials([trivial], bounds=bounds, num_rows=5)
+
+    assert kinds(found) == ["trivial"] * is_found
+
+
+def test_trivial_completions_of_a_row() -> None:
+    made = trivial_completions(
+        prompt="2+2?", answers=["4", "7", "7"], tags=TAGS, seed=1
+    )
+
+    texts = {each.label: each.texts for each in made}
+    assert texts["an empty completion"] == ("",)
+    assert texts["the prompt, said again"] == ("2+2?",)
+    assert (
+        "<think></think><answer></answer>" in texts["only tags, with nothing in them"]
+    )
+    guess = texts["the dataset's most frequent answer, “7”"]
+    assert {"7", "\\boxed{7}", "#### 7"} < set(guess)
+    assert not any("letter" in label for label in texts)
+
+
+def test_each_letter_of_a_multiple_choice_is_tried() -> None:
+    made = trivial_completions(
+        prompt="?", answers=["A", "C", "b", "A", "C"], tags=TAGS, seed=1
+    )
+
+    labels = [each.label for each in made if "letter" in each.label]
+    assert labels == [f"always the letter {letter}" for letter in "ABC"]
+
+
+@pytest.mark.parametrize("answers", [[], ["A"] * 9, ["A", "B", "12"], ["1", "2"]])
+def test_other_answers_are_no_multiple_choice(answers: list[str]) -> None:
+    assert choice_letters(answers) == []
+
+
+def test_the_recipes_own_tags_are_used() -> None:
+    rules = [
+        {"name": "a", "kind": "format_tags", "params": {"think_tag": "reasoning"}},
+    ]
+
+    assert tags_of(Recipe.model_validate({"rules": rules})) == Tags(
+        "reasoning", "answer"
+    )

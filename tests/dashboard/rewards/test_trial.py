@@ -1,0 +1,151 @@
+"""Scoring for a page happens elsewhere, and ends in time."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.rewards import row_check, trial
+from dashboard.rewards.row_check import check_rows
+from dashboard.rewards.trial import BUSY, NO_TIME, try_groups, try_samples
+from tests.trainer.rewards.judge_server import judge_server
+from trainer.rewards.sample import Sample
+from trainer.rewards.scoring import score_all
+from trainer.rewards.spec import Recipe
+
+
+def recipe(*rules: tuple[str, dict[str, object]]) -> Recipe:
+    tree = [{"name": kind, "kind": kind, "params": params} for kind, params in rules]
+    return Recipe.model_validate({"rules": tree})
+
+
+NUMERIC = recipe(("numeric_answer", {}), ("length", {"maximum": 3}))
+SAMPLES = [Sample("?", text, "4") for text in ("4", "five", "", "\udce2")]
+
+
+def test_scores_are_the_engines_and_come_with_their_times() -> None:
+    trials = try_samples(NUMERIC, SAMPLES, seconds=60)
+
+    assert [each.score for each in trials] == score_all(NUMERIC, SAMPLES)
+    assert all(
+        set(each.rule_seconds) == {"numeric_answer", "length"} for each in trials
+    )
+    assert all(
+        0 < sum(each.rule_seconds.values()) <= each.seconds < 5 for each in trials
+    )
+
+
+def test_completions_of_a_row_are_compared() -> None:
+    agree = recipe(("majority", {}))
+    groups = [[Sample("?", text, None) for text in texts] for texts in ("112", "3")]
+
+    trials = try_groups(agree, groups, seconds=60)
+
+    assert [[each.score for each in group] for group in trials] == [
+        score_all(agree, group) for group in groups
+    ]
+    assert [each.score and each.score.total for each in trials[0]] == [1, 1, 0]
+    assert all(each.rule_seconds["majority"] > 0 for group in trials for each in group)
+
+
+def test_models_are_not_asked_for_every_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COHORT_JUDGE_HOSTS", "127.0.0.1")
+    with judge_server() as judging:
+        judged = recipe(("llm_judge", {"base_url": judging.url, "model": "m"}))
+        (tried,) = try_samples(judged, SAMPLES[:1], seconds=60)
+
+    assert tried.score
+    assert "Models are not asked here" in tried.score.errors["llm_judge"]
+    assert judging.asked == []
+
+
+def test_a_rule_that_hangs_costs_its_time_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    try_samples(NUMERIC, SAMPLES, seconds=60)  # started, so that only waiting counts
+    (child,) = [each._child for each in trial._processes if each._child]
+    os.kill(child.pid, 19)  # SIGSTOP: it never answers
+    begin = time.monotonic()
+
+    trials = try_samples(NUMERIC, SAMPLES, seconds=0.3)
+
+    assert time.monotonic() - begin < 3
+    assert {each.problem for each in trials} == {NO_TIME}
+    # The next look has a process again.
+    assert all(each.score for each in try_samples(NUMERIC, SAMPLES, seconds=60))
+
+
+def test_one_completion_that_takes_the_process_down_is_named() -> None:
+    try_samples(NUMERIC, SAMPLES, seconds=60)
+    (child,) = [each._child for each in trial._processes if each._child]
+    os.kill(child.pid, 9)
+
+    trials = try_samples(NUMERIC, SAMPLES, seconds=60)
+
+    # A dead process is noticed and another started, or its loss is told.
+    assert all(each.score or "lost" in each.problem or each.problem for each in trials)
+    assert all(each.score for each in try_samples(NUMERIC, SAMPLES, seconds=60))
+
+
+def test_when_all_processes_are_busy_it_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken = [trial._idle.get(timeout=1) for _ in range(trial.NUM_PROCESSES)]
+    try:
+        trials = try_samples(NUMERIC, SAMPLES, seconds=0.05)
+    finally:
+        for each in taken:
+            trial._idle.put(each)
+
+    assert {each.problem for each in trials} == {BUSY}
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    answers = ["4", "about 5", "4", "4"]
+    rows = [Row(prompt=f"row {n}", answer=text) for n, text in enumerate(answers)]
+    return create_dataset_version(
+        team=team, name="Messy", rows=rows, mapping={}, source={}, user=None
+    )
+
+
+def test_references_that_cannot_be_read_are_counted(version: DatasetVersion) -> None:
+    found = check_rows(recipe(("numeric_answer", {})), version)
+
+    (reference,) = [each for each in found if each.kind == "reference"]
+    assert "cannot judge 1 of all 4 rows" in reference.sentence
+    assert reference.positions == (1,)
+
+
+def test_a_guess_that_scores_high_is_found(version: DatasetVersion) -> None:
+    found = check_rows(recipe(("numeric_answer", {})), version)
+
+    (guess,) = [each for each in found if each.kind == "trivial"]
+    assert "most frequent answer, “4”" in guess.sentence
+    # 1 on each of the three rows that can be judged
+    assert "is given 1 on average" in guess.sentence
+
+
+def test_an_empty_completion_that_scores_high_is_found(
+    version: DatasetVersion,
+) -> None:
+    found = check_rows(recipe(("length", {"maximum": 100})), version)
+
+    assert any("An empty completion" in each.sentence for each in found)
+
+
+def test_versions_never_change_so_they_are_looked_at_once(
+    version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = check_rows(NUMERIC, version)
+    monkeypatch.setattr(row_check, "_check", None)
+
+    assert check_rows(NUMERIC, version) == first
