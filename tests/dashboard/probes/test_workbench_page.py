@@ -63,6 +63,20 @@ def test_pasted_completions_are_scored_and_compared(
     assert all(one.trial.seconds > 0 for one in group.tried)
 
 
+def test_what_reward_code_prints_is_shown(
+    alice_client: Client, version: DatasetVersion
+) -> None:
+    source = "def reward(completion):\n    print('I saw', completion)\n    return 1"
+    code = ("python_function", {"params-source": source})
+
+    answer = alice_client.post(
+        PAGE, fields(code, **{"completion-2": "4"}), headers=BENCH
+    )
+
+    assert answer.context["bench"].groups[2].tried[0].total == 1
+    assert "I saw 4" in answer.content.decode()
+
+
 def test_another_advantage_is_the_engines_too(
     alice_client: Client, version: DatasetVersion
 ) -> None:
