@@ -1,9 +1,9 @@
 """Finding rows by looking through them, for as long as a page may take.
 
 There is no index over the texts: it would cost more than the import itself, and say
-nothing of two letters (decisions/0004-rows-are-looked-through). A window of places is one query, and
-grows while windows are quick, so that neither a million short rows nor a hundred long
-ones keep a page waiting.
+nothing of two letters (decisions/0004-rows-are-looked-through). A window of places is
+one query, and grows while windows are quick, so that neither a million short rows nor a
+hundred long ones keep a page waiting.
 """
 
 from __future__ import annotations
