@@ -84,6 +84,14 @@ def versions_with_use(dataset: Dataset) -> list[DatasetVersion]:
     )
 
 
+def find_parents(
+    team: Team, versions: list[DatasetVersion]
+) -> dict[int, DatasetVersion]:
+    """What splits were made of, by key, where it is still there."""
+    keys = {one.source["parent_id"] for one in versions if "parent_id" in one.source}
+    return list_versions(team).in_bulk(keys) if keys else {}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Use:
     """A run that was launched with a version."""

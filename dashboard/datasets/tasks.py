@@ -4,7 +4,7 @@ from typing import Any
 
 from celery import Task, shared_task
 
-from dashboard.datasets import findings, row_orders
+from dashboard.datasets import findings, leak_findings, row_orders, splits
 from dashboard.datasets.jobs import claim_next
 from dashboard.datasets.jobs import tend as tend_jobs
 from dashboard.datasets.uploads import forget_what_is_old
@@ -48,3 +48,13 @@ def make_token_lengths(pk: int) -> None:
 @shared_task(name="datasets.make_difference", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def make_difference(pk: int) -> None:
     findings.make_difference(pk)
+
+
+@shared_task(name="datasets.make_leak", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def make_leak(pk: int) -> None:
+    leak_findings.make_leak(pk)
+
+
+@shared_task(name="datasets.make_split", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def make_split(pk: int) -> None:
+    splits.make_split(pk)

@@ -43,6 +43,8 @@ VIEWERS_POST = {
     "dataset": 405,
     "dataset_statistics": 403,  # asks for tokens to be counted
     "dataset_changes": 405,
+    "dataset_split": 403,
+    "dataset_leaks": 405,
     "rewards": 405,
     "reward_new": 403,
     "reward_check": 200,  # says what is wrong with a draft

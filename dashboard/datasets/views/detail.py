@@ -6,7 +6,12 @@ from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
 from dashboard.datasets.models import DatasetVersion, place_of
-from dashboard.datasets.queries import get_dataset, list_uses, versions_with_use
+from dashboard.datasets.queries import (
+    find_parents,
+    get_dataset,
+    list_uses,
+    versions_with_use,
+)
 from dashboard.datasets.row_filters import RowFilterForm
 from dashboard.datasets.row_page import read_page, read_place
 
@@ -19,11 +24,14 @@ def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
     version = chosen(versions, request.GET.get("version"))
     form = RowFilterForm.read(version, request.GET)
     page = read_page(version, form, read_place(request.GET, version.num_rows))
-    uses = list_uses(dataset_)
+    uses, parents = list_uses(dataset_), find_parents(team_, versions)
     context = {
         "team": team_,
         "dataset": dataset_,
-        "versions": [(one, uses.get(one.pk, [])) for one in versions],
+        "versions": [
+            (one, uses.get(one.pk, []), parents.get(one.source.get("parent_id")))
+            for one in versions
+        ],
         "version": version,
         "form": form,
         "page": page,
