@@ -14,7 +14,7 @@ from dashboard.datasets.parsing.detection import CHOICES, PACKED_SUFFIXES, SUFFI
 
 def free_name(team: Team, name: str) -> str:
     """The name, when the team has no dataset of that name."""
-    if Dataset.objects.filter(team=team, name=name).exists():
+    if Dataset.objects.filter(team=team, name=name, trashed_at=None).exists():
         raise forms.ValidationError(
             f'{team} already has a dataset named "{name}". Choose another name, or '
             "upload this as a new version from that dataset's page."
@@ -29,6 +29,10 @@ class NameField(forms.CharField):
             max_length=80,
             widget=forms.TextInput(attrs={"class": "form-control"}),
         )
+
+
+class RestoreForm(forms.Form):
+    name = NameField()
 
 
 class UploadForm(forms.Form):

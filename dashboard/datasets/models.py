@@ -20,10 +20,23 @@ class Dataset(models.Model):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
     )
     created_at = models.DateTimeField(auto_now_add=True)
+    # In the trash since; such a dataset does not hold its name.
+    trashed_at = models.DateTimeField(null=True, blank=True)
+    trashed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+    )
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(fields=["team", "name"], name="dataset_name_free"),
+            models.UniqueConstraint(
+                fields=["team", "name"],
+                condition=Q(trashed_at__isnull=True),
+                name="dataset_name_free",
+            ),
         ]
 
     def __str__(self) -> str:

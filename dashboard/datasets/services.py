@@ -107,12 +107,16 @@ def open_draft() -> IO[bytes]:
 
 def _lock(dataset: Dataset) -> Dataset:
     # Two uploads at once would otherwise both take the next number.
-    return Dataset.objects.select_for_update().get(pk=dataset.pk)
+    locked = Dataset.objects.select_for_update().filter(pk=dataset.pk).first()
+    if locked is None or locked.trashed_at:
+        remedy = "is in the trash. Restore it" if locked else "is gone. Make a new one"
+        raise ValueError(f"{dataset} {remedy}, then import the rows again.")
+    return locked
 
 
 def _begin(team: Team, name: str, user: User | None) -> Dataset:
     dataset, is_new = Dataset.objects.get_or_create(
-        team=team, name=name, defaults={"created_by": user}
+        team=team, name=name, trashed_at=None, defaults={"created_by": user}
     )
     if not is_new:
         raise ValueError(

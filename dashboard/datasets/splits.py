@@ -82,7 +82,8 @@ def other_half(version: DatasetVersion) -> DatasetVersion | None:
     split = made.filter(Q(train=version) | Q(eval=version)).order_by("-pk").first()
     if split is None:
         return None
-    return split.eval if split.train_id == version.pk else split.train
+    other = split.eval if split.train_id == version.pk else split.train
+    return None if other is None or other.dataset.trashed_at else other
 
 
 def make_split(pk: int) -> None:

@@ -8,17 +8,21 @@ from dashboard.accounts.access import get_team
 from dashboard.datasets.models import DatasetVersion, place_of
 from dashboard.datasets.queries import (
     find_parents,
+    find_trashed,
     get_dataset,
     list_uses,
     versions_with_use,
 )
 from dashboard.datasets.row_filters import RowFilterForm
 from dashboard.datasets.row_page import read_page, read_place
+from dashboard.datasets.views.trash import show_trashed
 
 
 @require_GET
 def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
     team_ = get_team(request, team)
+    if trashed := find_trashed(team_, dataset_id):
+        return show_trashed(request, team_, trashed)
     dataset_ = get_dataset(team_, dataset_id)
     versions = versions_with_use(dataset_)
     version = chosen(versions, request.GET.get("version"))
