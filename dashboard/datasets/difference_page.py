@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from django.db.models import BinaryField, F, Func, Value
-
-from dashboard.datasets.findings import BYTES
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionDifference
+from dashboard.datasets.position_lists import read_positions
 
 ROWS_PER_PAGE = 20
 KINDS = {"changed": "changed", "added": "added", "removed": "removed"}
@@ -62,7 +59,7 @@ def read_changes(found: VersionDifference, kind: str, start: int) -> ChangePage:
     total = found.result[kind]
     first = min(start, max(0, total - 1)) // ROWS_PER_PAGE * ROWS_PER_PAGE
     width = 2 if kind == "changed" else 1
-    positions = _read_positions(found, kind, first * width, ROWS_PER_PAGE * width)
+    positions = read_positions(found, kind, first * width, ROWS_PER_PAGE * width)
     if kind == "changed":
         old, new = positions[::2], positions[1::2]
         rows = zip(_rows(found.old, old), _rows(found.new, new), strict=True)
@@ -72,24 +69,6 @@ def read_changes(found: VersionDifference, kind: str, start: int) -> ChangePage:
     else:
         changes = [Change(old=row, new=None) for row in _rows(found.old, positions)]
     return ChangePage(changes=changes, kind=kind, first=first, total=total)
-
-
-def _read_positions(
-    found: VersionDifference, kind: str, first: int, number: int
-) -> list[int]:
-    """Part of an array that may hold a million of them."""
-    part = Func(
-        F(kind),
-        Value(first * BYTES.itemsize + 1),
-        Value(number * BYTES.itemsize),
-        function="substring",
-        output_field=BinaryField(),
-    )
-    held = VersionDifference.objects.filter(pk=found.pk)
-    positions: list[int] = np.frombuffer(
-        bytes(held.values_list(part, flat=True).get()), BYTES
-    ).tolist()
-    return positions
 
 
 def _rows(version: DatasetVersion, positions: list[int]) -> list[DatasetRow]:

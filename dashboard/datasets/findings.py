@@ -24,6 +24,7 @@ from dashboard.datasets.models import (
     VersionDifference,
     VersionStatistics,
 )
+from dashboard.datasets.position_lists import as_bytes
 from dashboard.datasets.rows import Row
 from dashboard.datasets.token_counting import Uncountable, count_tokens
 
@@ -33,7 +34,6 @@ MAX_TOKENIZED = 50_000
 PATIENCE = timedelta(minutes=2)
 REPORT_SECONDS = 1.0
 ROWS_AT_ONCE = 2_000
-BYTES = np.dtype("<u4")
 POSITIONS = ("removed", "added", "changed")  # of VersionDifference
 
 
@@ -47,7 +47,7 @@ def find_statistics(version: DatasetVersion) -> VersionStatistics:
         make_statistics(found.pk)
         found.refresh_from_db()
     else:
-        _ask("datasets.make_statistics", found, is_new=is_new)
+        ask("datasets.make_statistics", found, is_new=is_new)
     return found
 
 
@@ -60,7 +60,7 @@ def find_token_lengths(version: DatasetVersion, model: str) -> TokenLengths:
             "moved_at": timezone.now(),
         },
     )
-    _ask("datasets.make_token_lengths", found, is_new=is_new)
+    ask("datasets.make_token_lengths", found, is_new=is_new)
     return found
 
 
@@ -77,7 +77,7 @@ def find_difference(old: DatasetVersion, new: DatasetVersion) -> VersionDifferen
         make_difference(found.pk)
         found.refresh_from_db(fields=["result", "num_looked"])
     else:
-        _ask("datasets.make_difference", found, is_new=is_new)
+        ask("datasets.make_difference", found, is_new=is_new)
     found.old, found.new = old, new  # which are at hand
     return found
 
@@ -89,12 +89,12 @@ def ask_again(found: Finding) -> None:
     )
 
 
-def _ask(task: str, found: Finding, *, is_new: bool) -> None:
+def ask(task: str, found: Finding, *, is_new: bool) -> None:
     if found.is_done or found.problem:
         return
     waits = found.moved_at < timezone.now() - PATIENCE
     if waits:
-        _note(found)
+        note(found)
     if waits or is_new:
         transaction.on_commit(lambda: send_task(task, found.pk))
 
@@ -114,7 +114,7 @@ def make_statistics(pk: int) -> None:
             "version."
         )
         return
-    _finish(found, gatherer.result())
+    finish(found, gatherer.result())
 
 
 def make_token_lengths(pk: int) -> None:
@@ -129,7 +129,7 @@ def make_token_lengths(pk: int) -> None:
         TokenLengths.objects.filter(pk=pk).update(problem=str(error))
         return
     result = {"lengths": sorted(lengths.items()), "every": every}
-    _finish(found, result)
+    finish(found, result)
 
 
 def make_difference(pk: int) -> None:
@@ -137,10 +137,10 @@ def make_difference(pk: int) -> None:
     if found.is_done:
         return
     found.num_looked = 0
-    _note(found)
+    note(found)
     difference = compare(*_hashes(found, found.old), *_hashes(found, found.new))
     for name in POSITIONS:
-        setattr(found, name, getattr(difference, name).astype(BYTES).tobytes())
+        setattr(found, name, as_bytes(getattr(difference, name)))
     found.result = {
         **{name: len(getattr(difference, name)) for name in POSITIONS},
         "same": difference.num_same,
@@ -153,24 +153,24 @@ def _hashes(found: Finding, version: DatasetVersion) -> tuple[Hashes, Hashes]:
     """Of the version's rows, and of their prompts."""
     rows = np.zeros(version.num_rows, np.uint64)
     prompts = np.zeros(version.num_rows, np.uint64)
-    for at, row in enumerate(_read_all(found, version, range(version.num_rows))):
+    for at, row in enumerate(read_all(found, version, range(version.num_rows))):
         rows[at] = hash_of(row.canonical())
         prompts[at] = hash_of(prompt_key(row.prompt))
     return rows, prompts
 
 
-def _finish(found: Finding, result: dict[str, object]) -> None:
+def finish(found: Finding, result: dict[str, object]) -> None:
     found.result = result
     found.save(update_fields=["result", "num_looked", "num_wanted"])
 
 
 def _reported(found: VersionStatistics | TokenLengths, wanted: range) -> Iterator[Row]:
     found.num_wanted, found.num_looked = len(wanted), 0
-    _note(found)
-    return _read_all(found, found.version, wanted)
+    note(found)
+    return read_all(found, found.version, wanted)
 
 
-def _read_all(found: Finding, version: DatasetVersion, wanted: range) -> Iterator[Row]:
+def read_all(found: Finding, version: DatasetVersion, wanted: range) -> Iterator[Row]:
     """The wanted rows; how many were given out is written down each second."""
     noted = time.monotonic()
     for start in range(0, len(wanted), ROWS_AT_ONCE):
@@ -178,11 +178,11 @@ def _read_all(found: Finding, version: DatasetVersion, wanted: range) -> Iterato
             found.num_looked += 1
             yield row
         if time.monotonic() - noted > REPORT_SECONDS:
-            _note(found)
+            note(found)
             noted = time.monotonic()
 
 
-def _note(found: Finding) -> None:
+def note(found: Finding) -> None:
     found.moved_at = timezone.now()
     found.save(update_fields=["num_looked", "num_wanted", "moved_at"])
 

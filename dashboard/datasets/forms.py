@@ -8,13 +8,13 @@ from django import forms
 from dashboard.accounts.models import Team
 from dashboard.datasets.limits import MAX_PASTED_CHARS, MAX_UPLOAD_BYTES, PART_BYTES
 from dashboard.datasets.mapping import Mapping, guess_mapping
-from dashboard.datasets.models import Dataset, Upload
+from dashboard.datasets.models import Dataset, DatasetVersion, Upload
 from dashboard.datasets.parsing.detection import CHOICES, PACKED_SUFFIXES, SUFFIXES
 
 
 def free_name(team: Team, name: str) -> str:
     """The name, when the team has no dataset of that name."""
-    if Dataset.objects.filter(team=team, name=name).exists():
+    if Dataset.objects.filter(team=team, name=name, trashed_at=None).exists():
         raise forms.ValidationError(
             f'{team} already has a dataset named "{name}". Choose another name, or '
             "upload this as a new version from that dataset's page."
@@ -29,6 +29,10 @@ class NameField(forms.CharField):
             max_length=80,
             widget=forms.TextInput(attrs={"class": "form-control"}),
         )
+
+
+class RestoreForm(forms.Form):
+    name = NameField()
 
 
 class UploadForm(forms.Form):
@@ -168,3 +172,94 @@ class GenerateForm(forms.Form):
 
     def clean_name(self) -> str:
         return free_name(self.team, self.cleaned_data["name"])
+
+
+class SplitForm(forms.Form):
+    """What of a version is held out, and how the two halves are named."""
+
+    by = forms.ChoiceField(
+        label="Held out",
+        choices=[("share", "a share of the rows")],
+        initial="share",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    share = forms.FloatField(
+        label="Share in %",
+        required=False,
+        min_value=0.001,
+        max_value=99.999,
+        initial=10,
+        widget=forms.NumberInput(attrs={"class": "form-control", "step": "any"}),
+    )
+    seed = forms.IntegerField(
+        label="Seed",
+        required=False,
+        min_value=0,
+        max_value=2**31 - 1,
+        initial=0,
+        help_text="The same version, share and seed always give the same halves.",
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+    column = forms.ChoiceField(
+        label="Column",
+        required=False,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    value = forms.CharField(
+        label="Value",
+        required=False,
+        max_length=500,
+        strip=False,
+        help_text="Rows with exactly this value in the column are held out.",
+        widget=forms.TextInput(attrs={"class": "form-control"}),
+    )
+    train_name = NameField()
+    eval_name = NameField()
+
+    def __init__(self, version: DatasetVersion, data: Any = None) -> None:
+        self.team = version.dataset.team
+        name = version.dataset.name[:70]
+        initial = {"train_name": f"{name} train", "eval_name": f"{name} eval"}
+        super().__init__(data, initial=initial)
+        self.fields["train_name"].label = "Name of the train half"
+        self.fields["eval_name"].label = "Name of the held-out half"
+        columns = version.mapping.get("columns", [])
+        if columns:
+            self._choose("column", [(name, name) for name in columns])
+            by = [("share", "a share of the rows"), ("column", "a column's value")]
+            self._choose("by", by)
+        else:
+            del self.fields["column"], self.fields["value"]
+
+    def _choose(self, field: str, choices: list[tuple[str, str]]) -> None:
+        self.fields[field].choices = choices  # type: ignore[attr-defined]  # a ChoiceField
+
+    def clean_train_name(self) -> str:
+        return free_name(self.team, self.cleaned_data["train_name"])
+
+    def clean_eval_name(self) -> str:
+        name = free_name(self.team, self.cleaned_data["eval_name"])
+        if name == self.cleaned_data.get("train_name"):
+            raise forms.ValidationError(
+                f'"{name}" is the name of the train half. Choose another for this one.'
+            )
+        return name
+
+    def clean(self) -> dict[str, Any]:
+        given = self.cleaned_data
+        needed = ("share", "seed") if given.get("by") == "share" else ("column",)
+        for name in needed:
+            if given.get(name) in (None, "") and name not in self.errors:
+                self.add_error(name, f"The {name} is missing. Give one.")
+        return given
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """As VersionSplit keeps it, of a valid form."""
+        given = self.cleaned_data
+        names = (
+            ("by", "share", "seed")
+            if given["by"] == "share"
+            else ("by", "column", "value")
+        )
+        return {name: given[name] for name in names}

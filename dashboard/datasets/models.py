@@ -20,10 +20,23 @@ class Dataset(models.Model):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
     )
     created_at = models.DateTimeField(auto_now_add=True)
+    # In the trash since; such a dataset does not hold its name.
+    trashed_at = models.DateTimeField(null=True, blank=True)
+    trashed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+    )
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(fields=["team", "name"], name="dataset_name_free"),
+            models.UniqueConstraint(
+                fields=["team", "name"],
+                condition=Q(trashed_at__isnull=True),
+                name="dataset_name_free",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -42,7 +55,8 @@ class DatasetVersion(models.Model):
     left_out = models.JSONField[list[dict[str, Any]]](default=list, blank=True)
     # {"prompt": "question", "answer": "solution" | null, "columns": ["level", …]}
     mapping = models.JSONField[dict[str, Any]]()
-    # {"kind": "upload", "filename": …, "num_bytes": …} or {"kind": "generator", …}
+    # {"kind": "upload", "filename": …, "num_bytes": …}, {"kind": "generator", …} or
+    # {"kind": "split", "part": "train" | "eval", "parent_id": …, "how": …, …}
     source = models.JSONField[dict[str, Any]](default=dict)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
@@ -68,6 +82,8 @@ class DatasetVersion(models.Model):
         source = self.source
         if source.get("kind") == "generator":
             return f"task {source.get('task')}, seed {source.get('seed')}"
+        if source.get("kind") == "split":
+            return f"{source['part']} half of {source['parent']}, {source['how']}"
         return str(source.get("filename") or source.get("kind") or "unknown")
 
 
@@ -185,6 +201,59 @@ class VersionDifference(Finding):
 
     def __str__(self) -> str:
         return f"{self.old} and {self.new}"
+
+
+class VersionLeak(Finding):
+    """Which rows of one version are, more or less, in another that is trained on."""
+
+    held_out = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
+    trained_on = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
+    # Pairs of positions, four bytes each: of the held-out row, of the other.
+    exact = models.BinaryField(default=b"")
+    words = models.BinaryField(default=b"")
+    near = models.BinaryField(default=b"")
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["held_out", "trained_on"], name="version_leak_found_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"leaks of {self.held_out} into {self.trained_on}"
+
+
+class VersionSplit(Finding):
+    """A version's rows, dealt to two new datasets: all of them, or none yet."""
+
+    version = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="splits")
+    # {"by": "share", "share": 10.0, "seed": 0} or {"by": "column", "column": …,
+    # "value": …}: what goes to the eval half.
+    rule = models.JSONField[dict[str, Any]]()
+    train_name = models.CharField(max_length=80)
+    eval_name = models.CharField(max_length=80)
+    train = models.ForeignKey(
+        DatasetVersion, models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    eval = models.ForeignKey(
+        DatasetVersion, models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.version} by {self.how}"
+
+    @property
+    def how(self) -> str:
+        """The rule in words."""
+        rule = self.rule
+        if rule["by"] == "share":
+            return f"{rule['share']:g} % by seed {rule['seed']}"
+        return f"{rule['column']} = {rule['value']}"
 
 
 class Upload(models.Model):

@@ -22,7 +22,8 @@ def list_datasets(team: Team) -> list[Dataset]:
         .select_related("created_by")
     )
     return list(
-        team.datasets.annotate(
+        team.datasets.filter(trashed_at__isnull=True)
+        .annotate(
             num_versions=Count("versions", distinct=True),
             # A relation of a higher rung, named by string only.
             num_runs=Count("versions__runs", distinct=True),
@@ -33,16 +34,37 @@ def list_datasets(team: Team) -> list[Dataset]:
 
 
 def list_versions(team: Team) -> QuerySet[DatasetVersion]:
-    """Every version of the team, newest dataset first."""
+    """Every version of the team that is not in the trash, newest dataset first."""
     return (
-        DatasetVersion.objects.filter(dataset__team=team)
+        DatasetVersion.objects.filter(
+            dataset__team=team, dataset__trashed_at__isnull=True
+        )
         .select_related("dataset")
         .order_by("-dataset_id", "-number")
     )
 
 
 def get_dataset(team: Team, dataset_id: int) -> Dataset:
-    return get_object_or_404(team.datasets.select_related("created_by"), pk=dataset_id)
+    """One that is not in the trash."""
+    datasets = team.datasets.filter(trashed_at__isnull=True)
+    return get_object_or_404(datasets.select_related("created_by"), pk=dataset_id)
+
+
+def find_trashed(team: Team, dataset_id: int) -> Dataset | None:
+    return list_trashed(team).filter(pk=dataset_id).first()
+
+
+def list_trashed(team: Team) -> QuerySet[Dataset]:
+    """The last one first, with the runs that used each."""
+    return (
+        team.datasets.filter(trashed_at__isnull=False)
+        .select_related("trashed_by")
+        .annotate(
+            num_versions=Count("versions", distinct=True),
+            num_runs=Count("versions__runs", distinct=True),
+        )
+        .order_by("-trashed_at")
+    )
 
 
 def get_upload(team: Team, upload_id: int) -> Upload:
@@ -82,6 +104,14 @@ def versions_with_use(dataset: Dataset) -> list[DatasetVersion]:
         .annotate(num_runs=Count("runs"))
         .order_by("-number")
     )
+
+
+def find_parents(
+    team: Team, versions: list[DatasetVersion]
+) -> dict[int, DatasetVersion]:
+    """What splits were made of, by key, where it is still there."""
+    keys = {one.source["parent_id"] for one in versions if "parent_id" in one.source}
+    return list_versions(team).in_bulk(keys) if keys else {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

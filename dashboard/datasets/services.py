@@ -42,37 +42,63 @@ def create_dataset_version(
     hears of rows, and `on_made` of the version, within the transaction that makes it.
     Memory does not grow with the rows, and nothing is stored before the last is read.
     """
-    with _open_draft() as file:
+    with open_draft() as file:
         staged = stage_rows(rows, file)
         if staged.num_rows == 0:
             raise ValueError("There are 0 rows. A dataset needs at least one.")
         if on_stored:
             on_stored(0, staged.num_rows)
-        with transaction.atomic():
-            dataset = _lock(dataset) if dataset else _begin(team, name, user)
-            newest = dataset.versions.order_by("-number").first()
-            if newest and newest.content_sha256 == staged.sha256:
-                return newest
-            version = dataset.versions.create(
-                number=newest.number + 1 if newest else 1,
-                content_sha256=staged.sha256,
-                num_rows=staged.num_rows,
-                num_left_out=left_out.count if left_out else 0,
-                left_out=[item.as_json() for item in left_out.shown]
-                if left_out
-                else [],
-                mapping=dict(mapping),
-                source=dict(source),
-                created_by=user,
-            )
-            _copy_rows(version, staged, on_stored)
-            _record(version, user)
-            if on_made:
-                on_made(version)
+        return store_staged(
+            staged,
+            team=team,
+            name=name,
+            mapping=mapping,
+            source=source,
+            user=user,
+            dataset=dataset,
+            left_out=left_out,
+            on_stored=on_stored,
+            on_made=on_made,
+        )
+
+
+@transaction.atomic
+def store_staged(
+    staged: StagedRows,
+    *,
+    team: Team,
+    name: str,
+    mapping: Mapping[str, Any],
+    source: Mapping[str, Any],
+    user: User | None,
+    dataset: Dataset | None = None,
+    left_out: Refusals | None = None,
+    on_stored: Report | None = None,
+    on_made: Callable[[DatasetVersion], None] | None = None,
+) -> DatasetVersion:
+    """See `create_dataset_version`; there is at least one row."""
+    dataset = _lock(dataset) if dataset else _begin(team, name, user)
+    newest = dataset.versions.order_by("-number").first()
+    if newest and newest.content_sha256 == staged.sha256:
+        return newest
+    version = dataset.versions.create(
+        number=newest.number + 1 if newest else 1,
+        content_sha256=staged.sha256,
+        num_rows=staged.num_rows,
+        num_left_out=left_out.count if left_out else 0,
+        left_out=[item.as_json() for item in left_out.shown] if left_out else [],
+        mapping=dict(mapping),
+        source=dict(source),
+        created_by=user,
+    )
+    _copy_rows(version, staged, on_stored)
+    _record(version, user)
+    if on_made:
+        on_made(version)
     return version
 
 
-def _open_draft() -> IO[bytes]:
+def open_draft() -> IO[bytes]:
     # In the data folder, as /tmp is often memory.
     folder = Path(settings.COHORT_DATA)
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,12 +107,16 @@ def _open_draft() -> IO[bytes]:
 
 def _lock(dataset: Dataset) -> Dataset:
     # Two uploads at once would otherwise both take the next number.
-    return Dataset.objects.select_for_update().get(pk=dataset.pk)
+    locked = Dataset.objects.select_for_update().filter(pk=dataset.pk).first()
+    if locked is None or locked.trashed_at:
+        remedy = "is in the trash. Restore it" if locked else "is gone. Make a new one"
+        raise ValueError(f"{dataset} {remedy}, then import the rows again.")
+    return locked
 
 
 def _begin(team: Team, name: str, user: User | None) -> Dataset:
     dataset, is_new = Dataset.objects.get_or_create(
-        team=team, name=name, defaults={"created_by": user}
+        team=team, name=name, trashed_at=None, defaults={"created_by": user}
     )
     if not is_new:
         raise ValueError(

@@ -40,15 +40,31 @@ class StagedRows:
             yield rows, position
 
 
-def stage_rows(rows: Iterable[Row], file: IO[bytes]) -> StagedRows:
-    digest = hashlib.sha256()
-    num_rows = 0
-    for row in rows:
+class Stage:
+    """Takes rows one at a time; `finish` gives what has been taken."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._num_rows = 0
+
+    def add(self, row: Row) -> None:
         columns = columns_as_json(row.columns)
-        digest.update(row.canonical(columns).encode() + b"\n")
-        file.write(_copy_line(row, columns))
-        num_rows += 1
-    return StagedRows(file=file, num_rows=num_rows, sha256=digest.hexdigest())
+        self._digest.update(row.canonical(columns).encode() + b"\n")
+        self._file.write(_copy_line(row, columns))
+        self._num_rows += 1
+
+    def finish(self) -> StagedRows:
+        return StagedRows(
+            file=self._file, num_rows=self._num_rows, sha256=self._digest.hexdigest()
+        )
+
+
+def stage_rows(rows: Iterable[Row], file: IO[bytes]) -> StagedRows:
+    stage = Stage(file)
+    for row in rows:
+        stage.add(row)
+    return stage.finish()
 
 
 def _copy_line(row: Row, columns: str) -> bytes:

@@ -4,9 +4,10 @@ from typing import Any
 
 from celery import Task, shared_task
 
-from dashboard.datasets import findings, row_orders
+from dashboard.datasets import findings, leak_findings, row_orders, splits
 from dashboard.datasets.jobs import claim_next
 from dashboard.datasets.jobs import tend as tend_jobs
+from dashboard.datasets.trash import forget_old_trash
 from dashboard.datasets.uploads import forget_what_is_old
 from dashboard.datasets.work import work_with_pulse
 from dashboard.local import shutdown
@@ -28,6 +29,7 @@ def tend() -> None:
 @shared_task(name="datasets.clean", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def clean() -> None:
     forget_what_is_old()
+    forget_old_trash()
 
 
 @shared_task(name="datasets.make_order", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
@@ -48,3 +50,13 @@ def make_token_lengths(pk: int) -> None:
 @shared_task(name="datasets.make_difference", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def make_difference(pk: int) -> None:
     findings.make_difference(pk)
+
+
+@shared_task(name="datasets.make_leak", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def make_leak(pk: int) -> None:
+    leak_findings.make_leak(pk)
+
+
+@shared_task(name="datasets.make_split", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def make_split(pk: int) -> None:
+    splits.make_split(pk)

@@ -8,10 +8,13 @@ from dashboard.datasets.views.changes import dataset_changes
 from dashboard.datasets.views.detail import dataset
 from dashboard.datasets.views.generate import dataset_generate
 from dashboard.datasets.views.imports import dataset_import
+from dashboard.datasets.views.leaks import dataset_leaks
 from dashboard.datasets.views.list import datasets
 from dashboard.datasets.views.mapping import dataset_map
+from dashboard.datasets.views.split import dataset_split
 from dashboard.datasets.views.statistics import dataset_statistics
 from dashboard.datasets.views.transfer import dataset_upload_parts, dataset_uploads
+from dashboard.datasets.views.trash import dataset_trash, datasets_trash
 from dashboard.datasets.views.upload import dataset_upload
 
 urlpatterns = [
@@ -29,4 +32,8 @@ urlpatterns = [
     path("<int:dataset_id>/", dataset, name="dataset"),
     path("<int:dataset_id>/changes", dataset_changes, name="dataset_changes"),
     path("<int:dataset_id>/statistics", dataset_statistics, name="dataset_statistics"),
+    path("trash", datasets_trash, name="datasets_trash"),
+    path("<int:dataset_id>/trash", dataset_trash, name="dataset_trash"),
+    path("<int:dataset_id>/split", dataset_split, name="dataset_split"),
+    path("<int:dataset_id>/leaks", dataset_leaks, name="dataset_leaks"),
 ]

@@ -128,7 +128,7 @@ def _dataset_version(team: Team, user: User, folder: Path) -> DatasetVersion:
         mapping={"prompt": "prompt", "answer": "answer", "columns": columns},
         source={"kind": "starter", "filename": "rows.jsonl"},
         user=user,
-        dataset=Dataset.objects.filter(team=team, name=NAME).first(),
+        dataset=Dataset.objects.filter(team=team, name=NAME, trashed_at=None).first(),
     )
 
 

@@ -44,6 +44,10 @@ VIEWERS_POST = {
     "dataset": 405,
     "dataset_statistics": 403,  # asks for tokens to be counted
     "dataset_changes": 405,
+    "datasets_trash": 405,
+    "dataset_trash": 403,
+    "dataset_split": 403,
+    "dataset_leaks": 405,
     "rewards": 405,
     "reward_new": 403,
     "reward_check": 200,  # says what is wrong with a draft
@@ -86,6 +90,7 @@ VIEWERS_GET = {
     "run_log_download": 404,  # nothing was logged
 }
 POST_ONLY = {
+    "dataset_trash",
     "dataset_uploads",
     "run_stop",
     "run_new_summary",

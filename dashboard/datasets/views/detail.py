@@ -6,24 +6,36 @@ from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
 from dashboard.datasets.models import DatasetVersion, place_of
-from dashboard.datasets.queries import get_dataset, list_uses, versions_with_use
+from dashboard.datasets.queries import (
+    find_parents,
+    find_trashed,
+    get_dataset,
+    list_uses,
+    versions_with_use,
+)
 from dashboard.datasets.row_filters import RowFilterForm
 from dashboard.datasets.row_page import read_page, read_place
+from dashboard.datasets.views.trash import show_trashed
 
 
 @require_GET
 def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
     team_ = get_team(request, team)
+    if trashed := find_trashed(team_, dataset_id):
+        return show_trashed(request, team_, trashed)
     dataset_ = get_dataset(team_, dataset_id)
     versions = versions_with_use(dataset_)
     version = chosen(versions, request.GET.get("version"))
     form = RowFilterForm.read(version, request.GET)
     page = read_page(version, form, read_place(request.GET, version.num_rows))
-    uses = list_uses(dataset_)
+    uses, parents = list_uses(dataset_), find_parents(team_, versions)
     context = {
         "team": team_,
         "dataset": dataset_,
-        "versions": [(one, uses.get(one.pk, [])) for one in versions],
+        "versions": [
+            (one, uses.get(one.pk, []), parents.get(one.source.get("parent_id")))
+            for one in versions
+        ],
         "version": version,
         "form": form,
         "page": page,

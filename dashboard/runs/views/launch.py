@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.queries import list_versions
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.sentences import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
@@ -173,13 +173,11 @@ def read_start(
 
 
 def choices_of(team: Team) -> Choices:
-    datasets = DatasetVersion.objects.filter(dataset__team=team)
+    datasets = list_versions(team)
     recipes = RecipeVersion.objects.filter(recipe__team=team)
     return Choices(
         starters=starter_models(),
-        datasets=list(
-            datasets.select_related("dataset").order_by("dataset__name", "-number")
-        ),
+        datasets=list(datasets.order_by("dataset__name", "dataset_id", "-number")),
         recipes=list(
             recipes.select_related("recipe").order_by("recipe__name", "-number")
         ),

@@ -113,13 +113,13 @@ def test_how_far_it_is_is_written_down(
     monkeypatch.setattr(findings, "REPORT_SECONDS", 0)
     found = findings.find_statistics(version)
     seen: list[int] = []
-    note = findings._note
+    note = findings.note
 
     def noted(finding: Any) -> None:
         note(finding)
         seen.append(VersionStatistics.objects.get().num_looked)
 
-    monkeypatch.setattr(findings, "_note", noted)
+    monkeypatch.setattr(findings, "note", noted)
 
     make_statistics(found.pk)
 

@@ -1,0 +1,196 @@
+"""A version's rows dealt to two new datasets, one to train on and one held out.
+
+By a share, a row's side follows from the seed and the words of its prompt alone: rows
+that ask the same are on the same side, whatever other rows there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from django.db import transaction
+from django.db.models import F, Func, Q, TextField, Value
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+
+from dashboard.accounts.models import User
+from dashboard.datasets.findings import (
+    MAX_AT_ONCE,
+    REPORT_SECONDS,
+    ROWS_AT_ONCE,
+    ask,
+    note,
+)
+from dashboard.datasets.gathering import hash_of, plain, said
+from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionSplit
+from dashboard.datasets.rows import Prompt
+from dashboard.datasets.services import open_draft, store_staged
+from dashboard.datasets.staged import Stage, StagedRows
+
+TASK = "datasets.make_split"
+ALL_HASHES = 2**64
+
+
+def is_held_out(prompt: Prompt, *, share: float, seed: int) -> bool:
+    """Whether the prompt is among `share` percent of all prompts."""
+    place = hash_of(f"{seed}\0{plain(said(prompt))}")
+    return place / ALL_HASHES < share / 100
+
+
+def split_version(
+    version: DatasetVersion,
+    *,
+    rule: dict[str, object],
+    train_name: str,
+    eval_name: str,
+    user: User,
+) -> VersionSplit:
+    """Deal the rows: now where there are few, else in the background."""
+    split = VersionSplit.objects.create(
+        version=version,
+        rule=rule,
+        train_name=train_name,
+        eval_name=eval_name,
+        created_by=user,
+        num_wanted=version.num_rows,
+        moved_at=timezone.now(),
+    )
+    if version.num_rows <= MAX_AT_ONCE:
+        make_split(split.pk)
+        split.refresh_from_db()
+    else:
+        ask(TASK, split, is_new=True)
+    return split
+
+
+def list_splits(version: DatasetVersion) -> list[VersionSplit]:
+    """The newest first; what a worker has lost is asked for again."""
+    splits = list(
+        version.splits.select_related(
+            "train__dataset", "eval__dataset", "created_by"
+        ).order_by("-pk")
+    )
+    for split in splits:
+        ask(TASK, split, is_new=False)
+    return splits
+
+
+def other_half(version: DatasetVersion) -> DatasetVersion | None:
+    """Of a version that a split made, where it is still there."""
+    made = VersionSplit.objects.select_related("train__dataset", "eval__dataset")
+    split = made.filter(Q(train=version) | Q(eval=version)).order_by("-pk").first()
+    if split is None:
+        return None
+    other = split.eval if split.train_id == version.pk else split.train
+    return None if other is None or other.dataset.trashed_at else other
+
+
+def make_split(pk: int) -> None:
+    split = VersionSplit.objects.select_related(
+        "version__dataset__team", "created_by"
+    ).get(pk=pk)
+    if split.is_done or split.problem:
+        return
+    split.num_looked = 0
+    note(split)
+    with open_draft() as train_file, open_draft() as eval_file:
+        train, held_out = Stage(train_file), Stage(eval_file)
+        for row, is_eval in _dealt(split):
+            (held_out if is_eval else train).add(row.as_row())
+        try:
+            _store(split, train.finish(), held_out.finish())
+        except ValueError as error:
+            VersionSplit.objects.filter(pk=pk, result__isnull=True).update(
+                problem=str(error)
+            )
+
+
+def _dealt(split: VersionSplit) -> Iterator[tuple[DatasetRow, bool]]:
+    """Each row, and whether it is held out."""
+    rows = split.version.rows.order_by("position")
+    is_eval: Callable[[DatasetRow], bool]
+    rule = split.rule
+    if rule["by"] == "column":
+        # The database's text of a value is what the filter of rows compares too.
+        value = Func(
+            F("columns"),
+            Value(rule["column"]),
+            template="(%(expressions)s)",
+            arg_joiner=" ->> ",
+            output_field=TextField(),
+        )
+        rows = rows.annotate(
+            dealt_by=Coalesce(value, Value(""), output_field=TextField())
+        )
+
+        def is_eval(row: DatasetRow) -> bool:
+            return bool(row.dealt_by == rule["value"])  # type: ignore[attr-defined]  # annotated
+    else:
+
+        def is_eval(row: DatasetRow) -> bool:
+            share, seed = rule["share"], rule["seed"]
+            return is_held_out(row.prompt_value, share=share, seed=seed)
+
+    noted = time.monotonic()
+    for start in range(0, split.version.num_rows, ROWS_AT_ONCE):
+        end = start + ROWS_AT_ONCE
+        for row in rows.filter(position__gte=start, position__lt=end):
+            split.num_looked += 1
+            yield row, is_eval(row)
+        if time.monotonic() - noted > REPORT_SECONDS:
+            note(split)
+            noted = time.monotonic()
+
+
+@transaction.atomic
+def _store(split: VersionSplit, train: StagedRows, held_out: StagedRows) -> None:
+    """Both halves or none; ValueError where there is no such half."""
+    # Another worker may have been asked as well: whoever comes second finds it done.
+    if VersionSplit.objects.select_for_update().get(pk=split.pk).is_done:
+        return
+    _check(split, train, held_out)
+    split.train = _store_half(split, train, "train", split.train_name)
+    split.eval = _store_half(split, held_out, "eval", split.eval_name)
+    split.result = {"train": train.num_rows, "eval": held_out.num_rows}
+    split.save(update_fields=["train", "eval", "result", "num_looked"])
+
+
+def _check(split: VersionSplit, train: StagedRows, held_out: StagedRows) -> None:
+    version = split.version
+    num_read = train.num_rows + held_out.num_rows
+    if num_read != version.num_rows:
+        # Whoever reached into the database; freezing such a version fails as well.
+        raise ValueError(
+            f"{version} has {num_read:,} rows in the database, but was imported with "
+            f"{version.num_rows:,}. Import it again as a new version."
+        )
+    if not train.num_rows or not held_out.num_rows:
+        which = "All" if held_out.num_rows else "None"
+        raise ValueError(
+            f"{which} of the {version.num_rows:,} rows would be held out "
+            f"({split.how}), and each half needs at least one. Choose another share, "
+            "seed or value."
+        )
+
+
+def _store_half(
+    split: VersionSplit, staged: StagedRows, part: str, name: str
+) -> DatasetVersion:
+    version = split.version
+    return store_staged(
+        staged,
+        team=version.dataset.team,
+        name=name,
+        mapping=version.mapping,
+        source={
+            "kind": "split",
+            "part": part,
+            "parent": str(version),
+            "parent_id": version.pk,
+            "parent_sha256": version.content_sha256,
+            "how": split.how,
+            "rule": split.rule,
+        },
+        user=split.created_by,
+    )

@@ -1,0 +1,83 @@
+"""Datasets that were put away: restored, deleted for good, or forgotten in time.
+
+A run keeps what it was trained on, so a dataset that a run used is never deleted.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+from django.utils import timezone
+
+from dashboard.accounts.models import User
+from dashboard.accounts.services import record
+from dashboard.datasets.models import Dataset
+
+KEPT = timedelta(days=30)
+
+
+@transaction.atomic
+def trash_dataset(dataset: Dataset, user: User | None) -> bool:
+    """False where it was in the trash already."""
+    moved = Dataset.objects.filter(pk=dataset.pk, trashed_at__isnull=True).update(
+        trashed_at=timezone.now(), trashed_by=user
+    )
+    if moved:
+        record(dataset.team, user, "dataset.trashed", dataset, dataset=dataset.name)
+    return bool(moved)
+
+
+def restore_dataset(dataset: Dataset, *, name: str, user: User | None) -> None:
+    """ValueError where another dataset has the name by now."""
+    try:
+        with transaction.atomic():
+            restored = Dataset.objects.filter(
+                pk=dataset.pk, trashed_at__isnull=False
+            ).update(trashed_at=None, trashed_by=None, name=name)
+            if restored:
+                record(dataset.team, user, "dataset.restored", dataset, dataset=name)
+    except IntegrityError as error:
+        raise ValueError(
+            f'{dataset.team} has another dataset named "{name}" by now. Restore this '
+            "one under another name."
+        ) from error
+
+
+def delete_dataset(dataset: Dataset, user: User | None) -> None:
+    """Delete it for good. ValueError where a run used it, or it is not in the trash."""
+    try:
+        with transaction.atomic():
+            held = Dataset.objects.select_for_update(of=("self",)).filter(
+                pk=dataset.pk, trashed_at__isnull=False
+            )
+            for found in held.select_related("team"):
+                paths = [upload.path for upload in found.uploads.all()]
+                record(found.team, user, "dataset.deleted", found, dataset=found.name)
+                found.delete()
+                transaction.on_commit(partial(_remove, paths))
+    except ProtectedError as error:
+        raise ValueError(
+            f"{dataset} was used by a run or a probe, which keeps what it was made of. "
+            "Leave it in the trash, where it is in nobody's way."
+        ) from error
+
+
+def _remove(paths: list[Path]) -> None:
+    """Files that waited to become its next version."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def forget_old_trash() -> None:
+    """What has been in the trash for a month, where no run or probe used it."""
+    old = Dataset.objects.filter(trashed_at__lt=timezone.now() - KEPT)
+    # Relations of higher rungs, named by string only.
+    unused = old.exclude(versions__runs__isnull=False)
+    for dataset in unused.exclude(versions__probes__isnull=False):
+        with suppress(ValueError):  # used in the meantime
+            delete_dataset(dataset, None)

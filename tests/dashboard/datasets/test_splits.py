@@ -1,0 +1,240 @@
+"""A version's rows in two halves: made once, the same each time, both or none."""
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets import findings, splits
+from dashboard.datasets.freeze import write_rows
+from dashboard.datasets.gathering import plain, said
+from dashboard.datasets.models import Dataset, DatasetVersion, VersionSplit
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.splits import is_held_out, make_split, split_version
+
+ROWS = [
+    *(
+        Row(prompt=f"What is {i}?", answer=str(i), columns={"level": i % 3, "i": i})
+        for i in range(200)
+    ),
+    *(Row(prompt=f" WHAT  is {i}?", columns={"level": 0}) for i in range(50)),
+    Row(prompt=[{"role": "user", "content": "What is 7?"}], columns={"level": "1"}),
+]
+SHARE = {"by": "share", "share": 20.0, "seed": 5}
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    mapping = {"prompt": "q", "answer": "a", "columns": ["level", "i"]}
+    return create_dataset_version(
+        team=team, name="Sums", rows=ROWS, mapping=mapping, source={}, user=None
+    )
+
+
+def split(version: DatasetVersion, user: User, **changes: Any) -> VersionSplit:
+    names = {"train_name": "Sums train", "eval_name": "Sums eval"}
+    return split_version(version, user=user, **{"rule": SHARE, **names, **changes})
+
+
+def rows_of(version: DatasetVersion | None) -> list[Row]:
+    assert version
+    return [row.as_row() for row in version.rows.order_by("position")]
+
+
+def words(answer: Any) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
+
+
+def test_each_row_is_in_one_half_and_in_its_order(
+    version: DatasetVersion, alice: User, tmp_path: Any
+):
+    made = split(version, alice)
+
+    train, held_out = rows_of(made.train), rows_of(made.eval)
+    assert [row for row in ROWS if row in train] == train
+    assert [row for row in ROWS if row in held_out] == held_out
+    assert len(train) + len(held_out) == len(ROWS)
+    assert made.result == {"train": len(train), "eval": len(held_out)}
+    assert 20 < len(held_out) < 90
+    assert made.eval
+    write_rows(made.eval, tmp_path / "rows.jsonl")  # which compares the hash
+
+
+def test_prompts_of_the_same_words_are_in_the_same_half(
+    version: DatasetVersion, alice: User
+):
+    made = split(version, alice)
+
+    train, held_out = (
+        {plain(said(row.prompt)) for row in rows_of(half)}
+        for half in (made.train, made.eval)
+    )
+    assert not train & held_out
+
+
+def test_the_same_seed_gives_the_same_halves_and_another_others(
+    version: DatasetVersion, alice: User
+):
+    one = split(version, alice)
+    same = split(version, alice, train_name="b", eval_name="c")
+    other = split(
+        version, alice, rule={**SHARE, "seed": 6}, train_name="d", eval_name="e"
+    )
+
+    assert one.eval
+    assert same.eval
+    assert other.eval
+    assert same.eval.content_sha256 == one.eval.content_sha256
+    assert other.eval.content_sha256 != one.eval.content_sha256
+
+
+def test_a_side_is_as_it_was_computed_by_hand():
+    # int.from_bytes(blake2b(b"5\0what is 1?", digest_size=8), "little") / 2**64
+    assert not is_held_out("What is 1?", share=67.4, seed=5)
+    assert is_held_out("What is 1?", share=67.6, seed=5)
+
+
+@given(st.text(), st.integers(0, 9), st.floats(1, 50), st.floats(0, 49))
+def test_a_larger_share_holds_out_what_a_smaller_one_does(
+    prompt: str, seed: int, share: float, more: float
+):
+    if is_held_out(prompt, share=share, seed=seed):
+        assert is_held_out(prompt, share=share + more, seed=seed)
+
+
+def test_by_a_columns_value_exactly_those_rows_are_held_out(
+    version: DatasetVersion, alice: User
+):
+    made = split(version, alice, rule={"by": "column", "column": "level", "value": "1"})
+
+    wanted = [row for row in ROWS if str(row.columns["level"]) == "1"]
+    assert rows_of(made.eval) == wanted
+    assert made.result == {"train": len(ROWS) - len(wanted), "eval": len(wanted)}
+
+
+def test_no_value_is_the_empty_one(version: DatasetVersion, alice: User):
+    made = split(version, alice, rule={"by": "column", "column": "i", "value": ""})
+
+    assert rows_of(made.eval) == [row for row in ROWS if "i" not in row.columns]
+
+
+def test_a_half_names_what_it_was_made_of(
+    alice_client: Client, version: DatasetVersion, alice: User
+):
+    made = split(version, alice)
+
+    assert made.eval
+    assert made.eval.source["parent_sha256"] == version.content_sha256
+    assert made.eval.origin == "eval half of Sums v1, 20 % by seed 5"
+    assert made.eval.mapping == version.mapping
+    page = alice_client.get(f"/alpha/datasets/{made.eval.dataset_id}/")
+    assert "eval half of Sums v1 , 20 % by seed 5" in words(page)
+    assert f'href="/alpha/datasets/{version.dataset_id}/?version=1"' in str(
+        page.content
+    )
+
+
+def post(client: Client, version: DatasetVersion, **changes: Any) -> Any:
+    form = {
+        "version": "1",
+        "by": "share",
+        "share": "20",
+        "seed": "5",
+        "train_name": "A",
+        "eval_name": "B",
+        **changes,
+    }
+    return client.post(f"/alpha/datasets/{version.dataset_id}/split", form)
+
+
+def test_the_form_makes_two_datasets(alice_client: Client, version: DatasetVersion):
+    answer = post(alice_client, version)
+
+    assert answer.status_code == 302
+    text = words(alice_client.get(answer.url))
+    assert "20 % by seed 5 A v1" in text
+    assert "Check" in text
+    assert set(Dataset.objects.values_list("name", flat=True)) == {"Sums", "A", "B"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"share": "0"}, "greater than or equal to 0.001"),
+        ({"share": "nan"}, "Enter a number"),
+        ({"share": ""}, "The share is missing"),
+        ({"seed": "x"}, "Enter a whole number"),
+        ({"train_name": "Sums"}, "already has a dataset named"),
+        ({"eval_name": "A"}, "is the name of the train half"),
+        ({"by": "column", "column": "nope"}, "Select a valid choice"),
+        ({"by": "column", "column": "level", "value": "9"}, "None of the 251 rows"),
+        ({"by": "other"}, "Select a valid choice"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_and_leaves_nothing(
+    alice_client: Client, version: DatasetVersion, changes: dict[str, str], said: str
+):
+    answer = post(alice_client, version, **changes)
+
+    assert answer.status_code == 422
+    assert said in words(answer)
+    assert Dataset.objects.count() == 1
+    assert not VersionSplit.objects.exists()
+
+
+def test_where_one_name_was_taken_meanwhile_neither_half_is_made(
+    version: DatasetVersion, alice: User, team: Team
+):
+    Dataset.objects.create(team=team, name="Sums eval")
+
+    made = split(version, alice)
+
+    assert 'already has a dataset named "Sums eval"' in made.problem
+    assert not Dataset.objects.filter(name="Sums train").exists()
+
+
+def test_a_large_version_is_left_to_a_worker_and_made_once(
+    alice_client: Client,
+    version: DatasetVersion,
+    alice: User,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    asked: list[tuple[str, int]] = []
+    monkeypatch.setattr(splits, "MAX_AT_ONCE", 3)
+    monkeypatch.setattr(splits, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(findings, "send_task", lambda *args: asked.append(args))
+    monkeypatch.setattr(
+        "django.db.transaction.on_commit", lambda call, using=None: call()
+    )
+
+    made = split(version, alice)
+
+    url = f"/alpha/datasets/{version.dataset_id}/split"
+    assert "0 of 251 rows dealt" in words(alice_client.get(url))
+    assert asked == [("datasets.make_split", made.pk)]
+
+    make_split(made.pk)
+    make_split(made.pk)
+
+    assert Dataset.objects.count() == 3
+    assert "rows dealt" not in words(alice_client.get(url))
+
+
+def test_rows_that_vanished_from_the_database_are_told(
+    version: DatasetVersion, alice: User
+):
+    version.rows.filter(position=3).delete()
+
+    made = split(version, alice)
+
+    assert "has 250 rows in the database, but was imported with 251" in made.problem
+
+
+def test_a_stranger_splits_nothing(charlie_client: Client, version: DatasetVersion):
+    assert post(charlie_client, version).status_code == 404
+    assert Dataset.objects.count() == 1

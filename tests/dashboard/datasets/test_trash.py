@@ -1,0 +1,192 @@
+"""Datasets that are put away, brought back, deleted, forgotten."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.tasks import clean
+from dashboard.datasets.trash import delete_dataset, trash_dataset
+from dashboard.datasets.uploads import store_upload
+from tests.dashboard.probes.factories import make_probe
+from tests.dashboard.samples.factories import make_run
+
+
+@pytest.fixture
+def dataset(team: Team) -> Dataset:
+    return create(team).dataset
+
+
+def create(team: Team, **changes: Any) -> DatasetVersion:
+    given: dict[str, Any] = {"name": "Sums", "rows": [Row(prompt="1+1=")], **changes}
+    return create_dataset_version(team=team, mapping={}, source={}, user=None, **given)
+
+
+def post(client: Client, dataset: Dataset, **form: str) -> Any:
+    return client.post(f"/alpha/datasets/{dataset.pk}/trash", form)
+
+
+def words(answer: Any) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
+
+
+def test_what_is_in_the_trash_leaves_lists_and_forms(
+    alice_client: Client, dataset: Dataset
+):
+    for address in ("datasets/", "runs/new", "rewards/new"):
+        assert "Sums" in words(alice_client.get(f"/alpha/{address}")), address
+
+    post(alice_client, dataset)
+
+    alice_client.get("/alpha/datasets/")  # which says once that it was moved
+    for address in ("datasets/", "runs/new", "rewards/new"):
+        assert "Sums" not in words(alice_client.get(f"/alpha/{address}")), address
+    for page in ("statistics", "changes", "split", "leaks"):
+        address = f"/alpha/datasets/{dataset.pk}/{page}"
+        assert alice_client.get(address).status_code == 404, page
+    assert "Sums" in words(alice_client.get("/alpha/datasets/trash"))
+
+
+def test_its_page_says_where_it_is(alice_client: Client, dataset: Dataset):
+    post(alice_client, dataset)
+
+    text = words(alice_client.get(f"/alpha/datasets/{dataset.pk}/"))
+
+    assert "This dataset is in the trash. Alice put it there" in text
+    assert "No run used it: it is forgotten after 30 days" in text
+
+
+def test_a_run_that_used_it_still_shows_it(alice_client: Client, team: Team):
+    run = make_run(team)
+    dataset = run.dataset_version.dataset
+    post(alice_client, dataset)
+
+    config = alice_client.get(f"/alpha/runs/{run.pk}/config/")
+    assert f'href="/alpha/datasets/{dataset.pk}/"' in config.content.decode()
+    text = words(alice_client.get(f"/alpha/datasets/{dataset.pk}/"))
+    assert "1 run used it, so it is kept and cannot be deleted" in text
+    assert "Delete for good" not in text
+
+
+def test_restored_it_is_as_it_was(alice_client: Client, dataset: Dataset):
+    post(alice_client, dataset)
+
+    post(alice_client, dataset, restore="1", name="Sums")
+
+    assert "v1" in words(alice_client.get(f"/alpha/datasets/{dataset.pk}/"))
+    dataset.refresh_from_db()
+    assert (dataset.trashed_at, dataset.trashed_by) == (None, None)
+
+
+def test_it_does_not_hold_its_name(alice_client: Client, team: Team, dataset: Dataset):
+    post(alice_client, dataset)
+
+    new = create(team)
+
+    assert new.dataset != dataset
+    answer = post(alice_client, dataset, restore="1", name="Sums")
+    assert answer.status_code == 422
+    assert "has another dataset named" in words(answer)
+    post(alice_client, dataset, restore="1", name="Old sums")
+    assert "Old sums" in words(alice_client.get("/alpha/datasets/"))
+
+
+def test_deleted_for_good_its_rows_and_waiting_files_go(
+    alice_client: Client,
+    team: Team,
+    alice: User,
+    dataset: Dataset,
+    django_capture_on_commit_callbacks: Any,
+):
+    file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1+1="}\n')
+    upload = store_upload(team=team, user=alice, file=file, dataset=dataset)
+    post(alice_client, dataset)
+
+    with django_capture_on_commit_callbacks(execute=True):
+        post(alice_client, dataset, delete="1")
+
+    assert not Dataset.objects.exists()
+    assert not DatasetRow.objects.exists()
+    assert not upload.path.exists()
+    verbs = AuditEntry.objects.values_list("verb", flat=True)
+    assert {"dataset.trashed", "dataset.deleted"} <= set(verbs)
+
+
+def test_what_a_run_used_is_not_deleted(alice_client: Client, team: Team):
+    dataset = make_run(team).dataset_version.dataset
+    post(alice_client, dataset)
+
+    answer = post(alice_client, dataset, delete="1")
+
+    assert "was used by a run" in words(alice_client.get(answer.url))
+    assert Dataset.objects.filter(pk=dataset.pk).exists()
+    assert not AuditEntry.objects.filter(verb="dataset.deleted").exists()
+
+
+@pytest.mark.parametrize("what", ["delete", "restore"])
+def test_what_is_not_in_the_trash_is_neither_deleted_nor_restored(
+    alice_client: Client, dataset: Dataset, what: str
+):
+    assert post(alice_client, dataset, **{what: "1"}).status_code == 404
+
+    delete_dataset(dataset, None)
+
+    assert Dataset.objects.filter(pk=dataset.pk).exists()
+
+
+def test_no_rows_are_imported_into_the_trash(team: Team, dataset: Dataset):
+    trash_dataset(dataset, None)
+
+    with pytest.raises(ValueError, match="Sums is in the trash"):
+        create(team, dataset=dataset, rows=[Row(prompt="2+2=")])
+
+
+def test_putting_it_away_twice_is_told_once(dataset: Dataset):
+    assert trash_dataset(dataset, None)
+    assert not trash_dataset(dataset, None)
+
+
+def test_after_a_month_what_nothing_used_is_forgotten(team: Team, dataset: Dataset):
+    used = make_run(team).dataset_version.dataset
+    probed = create(team, name="Probed")
+    make_probe(team, probed)
+    young = create(team, name="Young").dataset
+    kept = create(team, name="Kept").dataset
+    for one, days in (
+        (dataset, 31),
+        (used, 31),
+        (probed.dataset, 31),
+        (young, 29),
+    ):
+        since = timezone.now() - timedelta(days=days)
+        Dataset.objects.filter(pk=one.pk).update(trashed_at=since)
+
+    clean()
+
+    assert set(Dataset.objects.all()) == {used, probed.dataset, young, kept}
+
+
+def test_a_viewer_sees_it_and_moves_nothing(bob_client: Client, dataset: Dataset):
+    assert post(bob_client, dataset).status_code == 403
+    trash_dataset(dataset, None)
+
+    text = words(bob_client.get(f"/alpha/datasets/{dataset.pk}/"))
+
+    assert "in the trash" in text
+    assert "Restore" not in text
+
+
+def test_a_stranger_finds_nothing(charlie_client: Client, dataset: Dataset):
+    assert post(charlie_client, dataset).status_code == 404
+    other = f"/other/datasets/{dataset.pk}/trash"
+    assert charlie_client.post(other).status_code == 404
+    dataset.refresh_from_db()
+    assert dataset.trashed_at is None
