@@ -10,6 +10,7 @@ from dashboard.datasets.views.generate import dataset_generate
 from dashboard.datasets.views.imports import dataset_import
 from dashboard.datasets.views.list import datasets
 from dashboard.datasets.views.mapping import dataset_map
+from dashboard.datasets.views.prompt import dataset_prompt
 from dashboard.datasets.views.statistics import dataset_statistics
 from dashboard.datasets.views.transfer import dataset_upload_parts, dataset_uploads
 from dashboard.datasets.views.upload import dataset_upload
@@ -28,5 +29,6 @@ urlpatterns = [
     path("generate", dataset_generate, name="dataset_generate"),
     path("<int:dataset_id>/", dataset, name="dataset"),
     path("<int:dataset_id>/changes", dataset_changes, name="dataset_changes"),
+    path("<int:dataset_id>/prompt", dataset_prompt, name="dataset_prompt"),
     path("<int:dataset_id>/statistics", dataset_statistics, name="dataset_statistics"),
 ]

@@ -42,6 +42,7 @@ VIEWERS_POST = {
     "dataset_generate": 403,
     "dataset": 405,
     "dataset_statistics": 403,  # asks for tokens to be counted
+    "dataset_prompt": 403,  # starts a process
     "dataset_changes": 405,
     "rewards": 405,
     "reward_new": 403,
@@ -53,6 +54,7 @@ VIEWERS_POST = {
     "runs_live": 405,
     "run_new": 403,
     "run_new_summary": 403,
+    "run_new_prompt": 403,  # starts a process
     "run_new_recipe": 403,
     "run": 405,
     "run_stop": 403,
@@ -78,6 +80,7 @@ VIEWERS_GET = {
 POST_ONLY = {
     "dataset_uploads",
     "run_stop",
+    "run_new_prompt",
     "run_new_summary",
     "run_new_recipe",
     "reward_check",

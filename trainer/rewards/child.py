@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,21 @@ class NoReply(Exception):
 
 
 class Child:
-    """A running `python -m MODULE` and its pipes. For one thread at a time."""
+    """A running `python -m MODULE` and its pipes. For one thread at a time.
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    `variables` are what it needs of an environment besides.
+    """
+
+    def __init__(
+        self, module: str, *arguments: str, variables: Mapping[str, str] | None = None
+    ) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=tempfile.gettempdir(),
-            env=_environment(),
+            env=_environment() | dict(variables or {}),
             start_new_session=True,
         )
         self._received = b""
