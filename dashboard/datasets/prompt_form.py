@@ -12,18 +12,19 @@ from dashboard.datasets.tokenizer_choices import LONGEST, TokenForm
 from trainer.config import DataConfig
 
 
-def _text(name: str, *, rows: int = 2) -> forms.CharField:
+def _text(name: str, *, is_long: bool = True) -> forms.CharField:
     """A setting of a run, explained in the run's own words."""
     about = DataConfig.model_fields[name]
+    attrs = {"class": "form-control mono", "spellcheck": "false"}
+    # As the launch form has them: a line, or several.
+    widget = forms.Textarea({**attrs, "rows": 2}) if is_long else forms.TextInput(attrs)
     return forms.CharField(
         label=about.title or name.replace("_", " ").capitalize(),
         help_text=about.description or "",
         required=False,
         strip=False,
         max_length=MAX_SETTING_CHARS,
-        widget=forms.Textarea(
-            attrs={"class": "form-control mono", "rows": rows, "spellcheck": "false"}
-        ),
+        widget=widget,
     )
 
 
@@ -47,7 +48,7 @@ class PromptForm(forms.Form):
     )
     system_prompt = _text("system_prompt")
     prompt_template = _text("prompt_template")
-    completion_prefix = _text("completion_prefix", rows=1)
+    completion_prefix = _text("completion_prefix", is_long=False)
 
     clean_model = TokenForm.clean_model
 
