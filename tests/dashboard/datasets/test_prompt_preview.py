@@ -18,31 +18,13 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.rows import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.warm_tokenizers import Busy, WarmTokenizers
-
-CHAT = (
-    "{% for m in messages %}{% if m.role == 'system' %}"
-    "{{ raise_exception('System role not supported') }}{% endif %}"
-    "<u>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
-)
+from tests.dashboard.datasets.chat_model import save_chat_model
 
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One whose tokens are words, with two special ones and a chat template."""
-    from tokenizers import Tokenizer, decoders
-    from tokenizers.models import BPE
-    from tokenizers.pre_tokenizers import ByteLevel
-    from transformers import PreTrainedTokenizerFast
-
-    alphabet = sorted(ByteLevel.alphabet())
-    tokenizer = Tokenizer(BPE({mark: at for at, mark in enumerate(alphabet)}, []))
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    fast.add_special_tokens({"additional_special_tokens": ["<u>", "<a>"]})
-    fast.chat_template = CHAT
-    folder = tmp_path_factory.mktemp("model")
-    fast.save_pretrained(str(folder))
+    folder = tmp_path_factory.mktemp("chat") / "model"
+    save_chat_model(folder)
     return str(folder)
 
 
