@@ -41,3 +41,13 @@ def read_environment() -> Environment:
         allowed_hosts=tuple(h.strip() for h in hosts.split(",") if h.strip()),
         port=int(port),
     )
+
+
+HUB_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_TOKEN")
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
+
+
+def hub_variables() -> dict[str, str]:
+    """What a process of ours needs to find models as a worker does."""
+    names = ("HOME", *HUB_VARIABLES, *PROXIES, *map(str.lower, PROXIES))
+    return {name: os.environ[name] for name in names if name in os.environ}

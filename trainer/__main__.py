@@ -18,6 +18,7 @@ COMMANDS = {
     "memory": ("trainer.memory_table", "estimate the memory that a run needs"),
     "drift": ("trainer.drift", "compare log-probs of sampling and training"),
     "tokens": ("trainer.token_lengths", "count the tokens of prompts"),
+    "preview": ("trainer.prompt_previews", "show prompts as a model sees them"),
     "score": ("trainer.rewards.command", "score completions by a recipe"),
     "warmup": ("trainer.starter.warmup", "make the tiny starter model and its task"),
     "starter-llm": ("trainer.starter.llm", "unpack a small pretrained model"),

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from trainer.config import DataConfig
 from trainer.seeding import derive, permutation
+from trainer.tokenizers import first_line
 
 Message = dict[str, str]
 
@@ -187,20 +189,39 @@ class PromptRenderer:
 
     def count_tokens(self, row: Row) -> int:
         """How long the prompt of a row is, whatever is allowed."""
-        return len(self._render(row).token_ids)
+        return len(self.token_ids(row))
+
+    def token_ids(self, row: Row) -> tuple[int, ...]:
+        """The prompt of a row, whatever length is allowed."""
+        return self._render(row).token_ids
 
     def _render(self, row: Row) -> Prompt:
         messages = self._messages(row)
         if self._uses_chat_template:
-            text = self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True
-            )
-            assert isinstance(text, str)
+            text = self._apply_chat_template(messages, row)
         else:
             text = "\n".join(turn["content"] for turn in messages)
         text += self._config.completion_prefix
         token_ids = self._encode(text)
         return Prompt(row=row, text=text, token_ids=token_ids, messages=tuple(messages))
+
+    def _apply_chat_template(self, messages: list[Message], row: Row) -> str:
+        try:
+            text = self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
+        # A template is a model's own program: it raises what it likes, such as that it
+        # knows no system role, and fails as Python does at what it did not expect.
+        except (TemplateError, TypeError, ArithmeticError) as error:
+            roles = ", ".join(turn["role"] for turn in messages)
+            raise ValueError(
+                f"The model's chat template refuses row {row.index} (line "
+                f"{row.index + 1}), whose messages are of {roles}: "
+                f"{first_line(error)[:300]}. Leave data.system_prompt empty if it "
+                "knows no system role, or set data.chat_template to none."
+            ) from error
+        assert isinstance(text, str)
+        return text
 
     def continuation(self, prompt: Prompt, text: str) -> tuple[int, ...]:
         """Token ids of a text that continues a prompt, without an ending token.

@@ -88,7 +88,8 @@ class MappingForm(forms.Form):
     name = NameField()
     prompt = forms.ChoiceField(
         label="Prompt",
-        help_text="A text, or a list of chat messages with role and content.",
+        help_text="A text, or a list of chat messages with role and content, or "
+        "with from and value, as ShareGPT has them.",
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     answer = forms.ChoiceField(

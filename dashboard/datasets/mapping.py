@@ -12,19 +12,49 @@ from dashboard.datasets.parsing.values import Unusable, check_value
 from dashboard.datasets.refusals import Refusal, quote
 from dashboard.datasets.rows import Prompt, Row
 
-PROMPT_NAMES = ("prompt", "question", "problem", "messages", "input", "instruction")
+# As published datasets name them, the likeliest first. An Alpaca row's "input" is often
+# empty, so its "instruction" comes before.
+PROMPT_NAMES = (
+    "prompt",
+    "question",
+    "problem",
+    "query",
+    "messages",
+    "conversations",
+    "conversation",
+    "instruction",
+    "input",
+    "text",
+)
 ANSWER_NAMES = (
     "answer",
-    "solution",
-    "ground_truth",
     "final_answer",
+    "expected_answer",
+    "ground_truth",
+    "correct_answer",
+    "reference_answer",
+    "answerkey",
+    "solution",
+    "canonical_solution",
     "expected",
     "target",
     "label",
+    "correct",
     "output",
     "response",
 )
 ROLES = ("system", "user", "assistant", "tool")
+# How ShareGPT's {"from": …, "value": …} calls them.
+SHAREGPT_ROLES = {
+    "system": "system",
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "assistant": "assistant",
+    "tool": "tool",
+    "observation": "tool",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,15 +137,31 @@ def _prompt(value: Any) -> Prompt:
 
 
 def _messages(value: list[Any]) -> list[dict[str, str]]:
-    for message in value:
+    messages = [_from_sharegpt(message) for message in value]
+    for message in messages:
         _check_message(message)
-    if value[-1]["role"] == "assistant":
+    if messages[-1]["role"] == "assistant":
         raise Unusable(
             "The last message is the assistant's, so nothing is left to complete.",
             "Remove it, or move it to the answer column.",
-            value[-1]["content"],
+            messages[-1]["content"],
         )
-    return value
+    return messages
+
+
+def _from_sharegpt(message: Any) -> Any:
+    """A message with from and value as one with role and content."""
+    if not isinstance(message, dict) or set(message) != {"from", "value"}:
+        return message
+    sender = message["from"]
+    if not isinstance(sender, str) or sender not in SHAREGPT_ROLES:
+        raise Unusable(
+            "A chat message is from somebody unknown.",
+            f"Use one of {', '.join(SHAREGPT_ROLES)}, or write it as "
+            '{"role": "user", "content": "…"}.',
+            sender,
+        )
+    return {"role": SHAREGPT_ROLES[sender], "content": message["value"]}
 
 
 def _check_message(message: Any) -> None:

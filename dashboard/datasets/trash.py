@@ -5,8 +5,8 @@ A run keeps what it was trained on, so a dataset that a run used is never delete
 
 from __future__ import annotations
 
-from datetime import timedelta
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 

@@ -11,6 +11,7 @@ from dashboard.datasets.views.imports import dataset_import
 from dashboard.datasets.views.leaks import dataset_leaks
 from dashboard.datasets.views.list import datasets
 from dashboard.datasets.views.mapping import dataset_map
+from dashboard.datasets.views.prompt import dataset_prompt
 from dashboard.datasets.views.split import dataset_split
 from dashboard.datasets.views.statistics import dataset_statistics
 from dashboard.datasets.views.transfer import dataset_upload_parts, dataset_uploads
@@ -31,6 +32,7 @@ urlpatterns = [
     path("generate", dataset_generate, name="dataset_generate"),
     path("<int:dataset_id>/", dataset, name="dataset"),
     path("<int:dataset_id>/changes", dataset_changes, name="dataset_changes"),
+    path("<int:dataset_id>/prompt", dataset_prompt, name="dataset_prompt"),
     path("<int:dataset_id>/statistics", dataset_statistics, name="dataset_statistics"),
     path("trash", datasets_trash, name="datasets_trash"),
     path("<int:dataset_id>/trash", dataset_trash, name="dataset_trash"),

@@ -14,6 +14,7 @@ urlpatterns: list[URLPattern] = [
     path("live.json", run_list.runs_live, name="runs_live"),
     path("new", launch.run_new, name="run_new"),
     path("new/summary", launch.run_new_summary, name="run_new_summary"),
+    path("new/prompt", launch.run_new_prompt, name="run_new_prompt"),
     path("new/recipe", launch.run_new_recipe, name="run_new_recipe"),
     # One run: its page, tabs, stop, stream and curves.
     path("<int:run_id>/", detail.run, name="run"),

@@ -43,6 +43,7 @@ VIEWERS_POST = {
     "dataset_generate": 403,
     "dataset": 405,
     "dataset_statistics": 403,  # asks for tokens to be counted
+    "dataset_prompt": 403,  # starts a process
     "dataset_changes": 405,
     "datasets_trash": 405,
     "dataset_trash": 403,
@@ -67,6 +68,7 @@ VIEWERS_POST = {
     "runs_live": 405,
     "run_new": 403,
     "run_new_summary": 403,
+    "run_new_prompt": 403,  # starts a process
     "run_new_recipe": 403,
     "run": 405,
     "run_stop": 403,
@@ -93,6 +95,7 @@ POST_ONLY = {
     "dataset_trash",
     "dataset_uploads",
     "run_stop",
+    "run_new_prompt",
     "run_new_summary",
     "run_new_recipe",
     "reward_check",

@@ -53,6 +53,27 @@ def test_the_completion_is_made_to_continue_a_prefix(policy: Policy) -> None:
     assert rendered(policy, row("a"), completion_prefix="<b>") == "a<b>"
 
 
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('No system role') }}", "No system role"),
+        ("{{ messages[0].content + 1 }}", "can only concatenate str"),
+        ("{{ 1 / 0 }}", "division by zero"),
+        ("{% for %}", "Expected an expression"),
+    ],
+)
+def test_a_chat_template_that_refuses_is_a_sentence(
+    policy: Policy, template: str, reason: str
+) -> None:
+    policy.tokenizer.chat_template = template
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+
+    with pytest.raises(ValueError, match=f"refuses row 3 .*{reason}") as refused:
+        renderer.render(row("ab", index=3))
+
+    assert "whose messages are of user" in str(refused.value)
+
+
 def test_a_chat_template_is_used_where_there_is_one(policy: Policy) -> None:
     policy.tokenizer.chat_template = TEMPLATE
     config = DataConfig(rows="-", chat_template="auto")

@@ -11,14 +11,21 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team, User
+from dashboard.datasets.prompt_preview import (
+    SETTINGS,
+    Preview,
+    preview_version,
+    read_row,
+)
 from dashboard.datasets.queries import list_versions
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.sentences import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
+from dashboard.runs.config_fields import read_tree
 from dashboard.runs.forms import Choices, Launch, LaunchForm
 from dashboard.runs.idle_fields import describe_idle
 from dashboard.runs.launch_summary import summarize, warn
-from dashboard.runs.model_choices import starter_models
+from dashboard.runs.model_choices import check_model, starter_models
 from dashboard.runs.models import Run
 from dashboard.runs.names import propose_name
 from dashboard.runs.phase_text import EXAMPLE
@@ -34,6 +41,9 @@ from trainer.rewards.spec import Recipe
 
 # What the form's address keeps when a preset's reward was saved.
 KEPT = ("preset", "scaled", "name", "model", "dataset")
+
+# Settings that a dataset's page sends along.
+PROMPT_PATHS = tuple(f"data.{name}" for name in SETTINGS)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -67,6 +77,36 @@ def run_new_summary(request: HttpRequest, team: str) -> HttpResponse:
         "is_live": True,
     }
     return render(request, "runs/launch_summary.html", context)
+
+
+@require_POST
+def run_new_prompt(request: HttpRequest, team: str) -> HttpResponse:
+    """A row of the chosen dataset as the chosen model sees it; stores nothing."""
+    team_ = get_writable_team(request, team)
+    choices = _choices(team_)
+    form = LaunchForm.from_post(request.POST, choices, default_start())
+    context = {
+        "preview": _preview(team_, form, read_row(request.POST)),
+        "preview_url": reverse("run_new_prompt", args=[team_.slug]),
+        "preview_form": "#launch-form",
+    }
+    return render(request, "datasets/prompt_preview.html", context)
+
+
+def _preview(team: Team, form: LaunchForm, row: int) -> Preview:
+    if form.dataset_version is None:
+        return Preview(problem="Choose a dataset: its first rows are shown here.")
+    if problem := check_model(form.model_path):
+        return Preview(problem=problem)
+    data = read_tree(form.texts)["data"]
+    names = (*SETTINGS, "max_prompt_tokens")
+    return preview_version(
+        team,
+        form.dataset_version,
+        model=form.model_path,
+        row=row,
+        data={name: data[name] for name in names},
+    )
 
 
 @require_POST
@@ -141,6 +181,9 @@ def show_form(
         "phases_example": EXAMPLE,
         "must_confirm": bool(summary.warnings) and not is_first_look,
         "summary_url": reverse("run_new_summary", args=[team.slug]),
+        "preview_url": reverse("run_new_prompt", args=[team.slug]),
+        "preview_form": "#launch-form",
+        "shows_prompt": any(path in request.GET for path in PROMPT_PATHS),
     }
     return render(request, "runs/launch.html", context, status=status)
 
@@ -192,6 +235,9 @@ def _prefilled(
     form.name = form.name or propose_name(team)
     form.dataset = given.get("dataset") or form.dataset
     form.recipe = given.get("recipe") or form.recipe
+    for path in PROMPT_PATHS:
+        if path in given:
+            form.texts[path] = given[path].replace("\x00", "")
     form.choose_only_ones()
     if model := given.get("model"):
         form.use_model(model)

@@ -2,6 +2,7 @@
 // each setting how its value came about and whether it does anything, and takes the
 // reader to what is wrong. The summary beside the form is htmx's work.
 
+import { keepPreview } from "../datasets/prompt_preview.js";
 import { findIdle, isSame, showText } from "../launch/settings.js";
 
 const form = document.getElementById("launch-form");
@@ -114,6 +115,8 @@ window.addEventListener("pageshow", () => {
   show();
   showOther();
 });
+
+keepPreview(form);
 
 const wrong = form.querySelector("[aria-invalid=true], [data-problems]");
 if (wrong) wrong.focus();

@@ -1,0 +1,86 @@
+"""The preview of a prompt as a browser shows it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from tests.dashboard.datasets.chat_model import save_chat_model
+
+pytestmark = pytest.mark.browser
+AXE = Path(__file__).parents[3] / "node_modules/axe-core/axe.min.js"
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("chat") / "model"
+    save_chat_model(folder)
+    # What the launch form looks for in a folder.
+    (folder / "config.json").write_text("{}")
+    return str(folder)
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    rows = [Row(prompt=f"{i} plus 4 is?", answer=str(i + 4)) for i in range(8)]
+    return create_dataset_version(
+        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
+    )
+
+
+def test_settings_are_tried_on_the_dataset_and_taken_to_a_run(
+    page: Page, version: DatasetVersion, model: str
+) -> None:
+    page.goto(f"/alpha/datasets/{version.dataset_id}/prompt")
+    preview = page.locator("#prompt-preview")
+    expect(preview).to_contain_text("Choose a model")
+
+    page.get_by_label("Model", exact=True).fill(model)
+    expect(preview).to_contain_text("Completion begins here", timeout=30_000)
+    page.get_by_label("Prompt template").fill("Work out {prompt}")
+    expect(preview).to_contain_text("Work out 0 plus 4 is?")
+    preview.get_by_role("button", name="Row 3").click()
+    expect(preview).to_contain_text("Work out 2 plus 4 is?")
+    # Typing on keeps the row.
+    page.get_by_label("Prompt template").fill("Add {what}")
+    expect(preview).to_contain_text("{what}, which row 2 (line 3) has not")
+    page.get_by_label("Prompt template").fill("Add {prompt}")
+    page.get_by_role("button", name="New run with these settings").click()
+
+    expect(page).to_have_url(re.compile(r"/alpha/runs/new\?"))
+    expect(page.locator("#prompt-preview")).to_contain_text("Add 0 plus 4 is?")
+    expect(page.get_by_label("Folder or hub id")).to_have_value(model)
+
+
+@pytest.mark.parametrize("place", ["dataset", "launch"])
+def test_the_preview_can_be_used_by_all(
+    page: Page, version: DatasetVersion, model: str, place: str
+) -> None:
+    address = {
+        "dataset": f"/alpha/datasets/{version.dataset_id}/prompt?",
+        "launch": f"/alpha/runs/new?dataset={version.pk}&",
+    }[place]
+    page.goto(f"{address}model={model}&data.completion_prefix=%3Cthink%3E")
+    expect(page.locator("#prompt-preview")).to_contain_text(
+        "Completion begins here", timeout=30_000
+    )
+    page.evaluate(AXE.read_text())
+
+    for theme in THEMES:
+        for width in (1440, 390):
+            page.emulate_media(color_scheme=theme)
+            page.set_viewport_size({"width": width, "height": 900})
+            found = page.evaluate(
+                "axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))"
+            )
+            assert found == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,105 @@
+"""`python -m trainer preview`: rows as the model sees them, one at a time.
+
+Asked and answered in lines of JSON. The first line it writes is `{}` once the tokenizer
+is loaded, or `{"problem": "…"}`. Then, for each line such as
+
+    {"index": 0, "row": {"prompt": "3+4?", "answer": "7", "columns": {}}, "data": {…}}
+
+where `data` are settings of DataConfig, it writes either a problem or
+
+    {"pieces": [["<s>", true], ["3+4?", false]], "last_pieces": [], …}
+
+A piece is what consecutive tokens decode to, and whether it is a special token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from trainer.config import DataConfig
+from trainer.prompts import PromptRenderer, Row
+from trainer.tokenizers import decode_text, first_line, load_tokenizer
+
+# Of a long prompt, whose middle is left out: its end is where the completion begins.
+SHOWN_FIRST, SHOWN_LAST = 1_500, 500
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Render prompts as a run does. Reads rows and settings as JSON lines from "
+        "stdin; writes for each a JSON line with the prompt's pieces and the number of "
+        "its tokens, or the problem."
+    )
+    parser.add_argument("--model", required=True, help="folder or hub id")
+    parser.add_argument("--revision", help="branch, tag or commit of a hub model")
+
+
+def main(options: argparse.Namespace) -> int:
+    try:
+        tokenizer = load_tokenizer(options.model, revision=options.revision)
+    except ValueError as error:
+        _write({"problem": str(error)})
+        return 2
+    _write({})
+    for line in sys.stdin:
+        _write(answer(tokenizer, json.loads(line)))
+    return 0
+
+
+def answer(
+    tokenizer: PreTrainedTokenizerBase, question: dict[str, Any]
+) -> dict[str, Any]:
+    """What is written for a line that was read."""
+    prompt = question["row"]["prompt"]
+    row = Row(
+        index=question["index"],
+        prompt=prompt if isinstance(prompt, str) else tuple(prompt),
+        answer=question["row"]["answer"],
+        columns=question["row"]["columns"],
+    )
+    try:
+        config = DataConfig.model_validate({**question["data"], "rows": "stdin"})
+        token_ids = PromptRenderer(tokenizer, config).token_ids(row)
+    except ValueError as error:
+        return {"problem": str(error)}
+    except MemoryError as error:
+        return {"problem": f"The prompt takes too much memory: {first_line(error)}"}
+    return {
+        "pieces": cut_up(tokenizer, token_ids[:SHOWN_FIRST]),
+        # What is left out lies between these two.
+        "last_pieces": cut_up(
+            tokenizer, token_ids[max(SHOWN_FIRST, len(token_ids) - SHOWN_LAST) :]
+        ),
+        "num_tokens": len(token_ids),
+        "num_left_out": max(0, len(token_ids) - SHOWN_FIRST - SHOWN_LAST),
+    }
+
+
+def cut_up(
+    tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]
+) -> list[tuple[str, bool]]:
+    """Texts and whether each is a special token, which stands alone."""
+    special = set(tokenizer.all_special_ids)
+    special |= {
+        token_id
+        for token_id, token in tokenizer.added_tokens_decoder.items()
+        if token.special
+    }
+    pieces: list[tuple[str, bool]] = []
+    for is_special, grouped in itertools.groupby(token_ids, special.__contains__):
+        together = list(grouped)
+        runs = [[one] for one in together] if is_special else [together]
+        pieces += [(decode_text(tokenizer, run), is_special) for run in runs]
+    return pieces
+
+
+def _write(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
