@@ -83,7 +83,7 @@ class DatasetVersion(models.Model):
         if source.get("kind") == "generator":
             return f"task {source.get('task')}, seed {source.get('seed')}"
         if source.get("kind") == "split":
-            return f"{source['part']} half of {source['parent']}, {source['how']}"
+            return f"{source['part']} half of {source['parent']} ({source['how']})"
         return str(source.get("filename") or source.get("kind") or "unknown")
 
 

@@ -130,10 +130,10 @@ def test_a_half_names_what_it_was_made_of(
 
     assert made.eval
     assert made.eval.source["parent_sha256"] == version.content_sha256
-    assert made.eval.origin == "eval half of Sums v1, 20 % by seed 5"
+    assert made.eval.origin == "eval half of Sums v1 (20 % by seed 5)"
     assert made.eval.mapping == version.mapping
     page = alice_client.get(f"/alpha/datasets/{made.eval.dataset_id}/")
-    assert "eval half of Sums v1 , 20 % by seed 5" in words(page)
+    assert "eval half of Sums v1 (20 % by seed 5)" in words(page)
     assert f'href="/alpha/datasets/{version.dataset_id}/?version=1"' in str(
         page.content
     )

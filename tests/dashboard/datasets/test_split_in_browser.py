@@ -1,0 +1,71 @@
+"""A dataset in two halves, their leaks, and the way to the trash and back."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import Dataset
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from tests.dashboard.datasets.test_in_browser import look
+
+pytestmark = pytest.mark.browser
+
+STORY = "A train leaves the town at nine and another one at noon, so when do they meet"
+ROWS = [
+    *(
+        Row(prompt=f"What is {i} + {i}?", answer=str(2 * i), columns={"level": i % 3})
+        for i in range(60)
+    ),
+    *(
+        Row(prompt=f"{STORY} if both go at the same speed? {i}", columns={"level": i})
+        for i in range(2)
+    ),
+    Row(prompt="What is 3 + 3?", answer="six", columns={"level": 1}),
+    Row(prompt="WHAT is 6 + 6?", columns={"level": 1}),
+]
+
+
+def test_a_dataset_is_split_checked_put_away_and_restored(team: Team, page: Page):
+    version = create_dataset_version(
+        team=team,
+        name="Sums",
+        rows=ROWS,
+        mapping={"prompt": "q", "answer": "a", "columns": ["level"]},
+        source={},
+        user=None,
+    )
+    page.goto(f"/alpha/datasets/{version.dataset_id}/")
+    page.get_by_role("link", name="Split", exact=True).click()
+    page.get_by_label("Held out", exact=True).select_option("column")
+    page.get_by_label("Value").fill("1")
+    found = look(page)
+    page.get_by_role("button", name="Split", exact=True).click()
+    expect(page.get_by_text("Sums v1 was split.")).to_be_visible()
+    found += look(page)
+
+    page.get_by_role("link", name="Check Sums eval").click()
+    expect(page.get_by_text("the same prompt: 1")).to_be_visible()
+    for kind in ("the same words: 1", "nearly the same: 1"):
+        page.get_by_role("link", name=kind).click()
+        expect(page.locator("#leaks tbody tr")).to_have_count(1)
+        found += look(page)
+
+    page.goto(f"/alpha/datasets/{Dataset.objects.get(name='Sums eval').pk}/")
+    found += look(page)
+    page.get_by_role("button", name="Move to trash").click()
+    expect(page.get_by_text("Sums eval is in the trash.")).to_be_visible()
+    found += look(page)
+    page.get_by_role("link", name="Trash", exact=True).click()
+    found += look(page)
+    page.get_by_role("link", name="Sums eval").click()
+    found += look(page)
+    page.get_by_role("button", name="Delete for good").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Nobody can bring them back")
+    page.get_by_role("button", name="Keep it").click()
+    page.get_by_role("button", name="Restore").click()
+    expect(page.get_by_text("Sums eval is restored.")).to_be_visible()
+
+    assert found == []
