@@ -50,6 +50,11 @@ def get_dataset(team: Team, dataset_id: int) -> Dataset:
     return get_object_or_404(datasets.select_related("created_by"), pk=dataset_id)
 
 
+def get_any_dataset(team: Team, dataset_id: int) -> Dataset:
+    """In the trash or not."""
+    return get_object_or_404(team.datasets.select_related("created_by"), pk=dataset_id)
+
+
 def find_trashed(team: Team, dataset_id: int) -> Dataset | None:
     return list_trashed(team).filter(pk=dataset_id).first()
 

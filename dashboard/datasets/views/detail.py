@@ -9,7 +9,7 @@ from dashboard.datasets.models import DatasetVersion, place_of
 from dashboard.datasets.queries import (
     find_parents,
     find_trashed,
-    get_dataset,
+    get_any_dataset,
     list_uses,
     versions_with_use,
 )
@@ -21,9 +21,9 @@ from dashboard.datasets.views.trash import show_trashed
 @require_GET
 def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
     team_ = get_team(request, team)
-    if trashed := find_trashed(team_, dataset_id):
+    dataset_ = get_any_dataset(team_, dataset_id)
+    if dataset_.trashed_at and (trashed := find_trashed(team_, dataset_id)):
         return show_trashed(request, team_, trashed)
-    dataset_ = get_dataset(team_, dataset_id)
     versions = versions_with_use(dataset_)
     version = chosen(versions, request.GET.get("version"))
     form = RowFilterForm.read(version, request.GET)
