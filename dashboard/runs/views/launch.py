@@ -83,7 +83,7 @@ def run_new_summary(request: HttpRequest, team: str) -> HttpResponse:
 def run_new_prompt(request: HttpRequest, team: str) -> HttpResponse:
     """A row of the chosen dataset as the chosen model sees it; stores nothing."""
     team_ = get_writable_team(request, team)
-    choices = _choices(team_)
+    choices = choices_of(team_)
     form = LaunchForm.from_post(request.POST, choices, default_start())
     context = {
         "preview": _preview(team_, form, read_row(request.POST)),
