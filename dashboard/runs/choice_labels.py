@@ -53,6 +53,7 @@ WORDS: dict[str, dict[str, str]] = {
         "mean": "the group's mean reward",
         "none": "nothing",
     },
+    "reward.step_boundary": {"end": "the end of a step", "begin": "its beginning"},
     "advantage.ddof": {"0": "divide by n", "1": "divide by n - 1"},
     "advantage.credit": {
         "outcome": "its completion's advantage",
