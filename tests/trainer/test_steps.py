@@ -246,6 +246,29 @@ def test_each_step_is_scored_alone() -> None:
     assert whole.step_scores is None
 
 
+@pytest.mark.parametrize(
+    ("boundary", "expected"), [("end", [2, 4, 6]), ("begin", [1, 3, 6])]
+)
+def test_the_settings_say_on_which_side_of_a_match_a_step_ends(
+    boundary: Boundary, expected: list[int]
+) -> None:
+    length = {"rules": [{"name": "length", "kind": "length"}]}
+    config = RewardConfig.model_validate(
+        {
+            "recipe": length,
+            "step_recipe": length,
+            "step_pattern": r"\.",
+            "step_boundary": boundary,
+        }
+    )
+
+    begun = HERE.begin([make_prompt()], config, tokenizer=BYTES)
+    (found,) = begun.finish([(written("a.b.a"),)])
+
+    assert found.step_scores is not None
+    assert [end for end, _ in found.step_scores[0]] == expected
+
+
 def test_a_step_is_shown_with_what_stands_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
