@@ -56,10 +56,10 @@ class PromptForm(forms.Form):
         return f"data.{field_name}" if field_name in SETTINGS else field_name
 
     @classmethod
-    def prefilled(cls, query: Mapping[str, Any]) -> PromptForm:
-        """With what the address holds."""
-        names = {"model": "model", **{name: f"data.{name}" for name in SETTINGS}}
-        return cls(initial={name: query.get(sent, "") for name, sent in names.items()})
+    def prefilled(cls, query: Mapping[str, Any], *, model: str) -> PromptForm:
+        """With what the address holds, and this model unless it names one."""
+        settings = {name: query.get(f"data.{name}", "") for name in SETTINGS}
+        return cls(initial={"model": query.get("model", model), **settings})
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -13,12 +13,13 @@ LONGEST = 500
 
 
 def list_models(team: Team) -> list[str]:
-    """Folders of the starter models, then what the team's runs have used."""
+    """The newest run's, folders of the starter models, what other runs have used."""
     starters = sorted((Path(settings.COHORT_DATA) / "starter").glob("*/model"))
     paths = [str(path) for path in starters if (path / "tokenizer.json").is_file()]
     # Runs are of a higher rung, and named by string only.
-    used = team.runs.order_by("-pk").values_list("config__model__path", flat=True)
-    return list(dict.fromkeys([*paths, *used[:200]]))[:20]
+    runs = team.runs.order_by("-pk").values_list("config__model__path", flat=True)
+    used = list(runs[:200])
+    return list(dict.fromkeys([*used[:1], *paths, *used[1:]]))[:20]
 
 
 class TokenForm(forms.Form):

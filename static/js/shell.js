@@ -73,6 +73,11 @@ window.addEventListener("pageshow", () => {
   }
 });
 
+// On a narrow screen the tabs scroll; the one that is open is in view.
+document
+  .querySelector(".page-tabs [aria-current]")
+  ?.scrollIntoView({ inline: "center", block: "nearest" });
+
 // Relative times age while a page stays open; the title is in the reader's own zone.
 const UNITS = [
   [86_400, "d"],

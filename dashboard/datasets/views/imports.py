@@ -91,7 +91,8 @@ def _outcome_text(job: ImportJob) -> str:
             f"These {version.num_rows:,} rows are those of version {version.number} "
             "already, so no new version was made."
         )
-    left_out = f"; {version.num_left_out:,} were left out"
+    verb = "was" if version.num_left_out == 1 else "were"
+    left_out = f"; {version.num_left_out:,} {verb} left out"
     return (
         f"Imported {version.num_rows:,} rows as version {version.number}"
         f"{left_out if version.num_left_out else ''}."

@@ -26,14 +26,15 @@ def dataset_prompt(request: HttpRequest, team: str, dataset_id: int) -> HttpResp
     membership = get_membership(request.user, team)
     dataset = get_dataset(membership.team, dataset_id)
     versions = versions_with_use(dataset)
+    models = list_models(membership.team)
     context = {
         "team": membership.team,
         "dataset": dataset,
         "versions": versions,
         "version": chosen(versions, request.GET.get("version")),
         "tab": "prompt",
-        "form": PromptForm.prefilled(request.GET),
-        "models": list_models(membership.team),
+        "form": PromptForm.prefilled(request.GET, model=next(iter(models), "")),
+        "models": models,
         "can_write": membership.can_write,
         **_place(membership.team, dataset_id),
     }

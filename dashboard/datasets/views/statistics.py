@@ -40,7 +40,8 @@ def dataset_statistics(
 
 
 def _initial(request: HttpRequest) -> dict[str, Any]:
-    return {"model": request.GET.get("model", ""), "limit": _limit(request)}
+    model = request.GET.get("model")
+    return {"limit": _limit(request), **({"model": model} if model else {})}
 
 
 def _limit(request: HttpRequest) -> int:
@@ -82,6 +83,8 @@ def _show(
     version = chosen(versions, given.get("version"))
     found = find_statistics(version)
     tokens = _tokens(version, request.GET.get("model", ""))
+    models = list_models(team)
+    form.initial.setdefault("model", next(iter(models), ""))
     context = {
         "team": team,
         "dataset": dataset,
@@ -91,7 +94,7 @@ def _show(
         "found": found,
         "tokens": tokens,
         "form": form,
-        "models": list_models(team),
+        "models": models,
         "can_write": can_write,
         "counted": version.token_lengths.values_list("model", flat=True),
         "is_working": _is_working(found) or (tokens and _is_working(tokens)),

@@ -6,10 +6,6 @@ import { RunStream } from "../live/stream.js";
 
 const root = document.querySelector("[data-run]");
 const find = (name) => document.querySelector(`[data-run-${name}]`);
-// On a narrow screen the tabs scroll; the one that is open is in view.
-root
-  .querySelector(".run-tabs [aria-current]")
-  ?.scrollIntoView({ inline: "center", block: "nearest" });
 
 const QUEUE_LOOK_EVERY = 10_000;
 const MAX_LIVE_STEPS = 3_000; // then a fresh, thinned snapshot is lighter

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from dashboard.accounts.models import User
+from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import create_sign_in_link
+from tests.dashboard.samples.factories import make_run
 
 pytestmark = pytest.mark.browser
 
@@ -48,6 +49,24 @@ def test_keys_open_the_shortcuts_and_close_what_is_open(page: Page) -> None:
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Sign out")).to_be_hidden()
     expect(page.locator("summary.menu-button")).to_be_focused()
+
+
+@pytest.mark.parametrize("address", ["rewards/workbench", "probes/", "rewards/new"])
+def test_a_page_marks_its_part_of_the_navigation(page: Page, address: str) -> None:
+    page.goto(f"/alpha/{address}")
+
+    current = page.get_by_role("navigation", name="Main").locator("[aria-current]")
+    expect(current).to_have_text("Rewards")
+
+
+def test_the_open_tab_is_in_view_on_a_narrow_screen(page: Page, team: Team) -> None:
+    run = make_run(team)
+    page.set_viewport_size({"width": 390, "height": 800})
+    dataset = f"/alpha/datasets/{run.dataset_version.dataset_id}"
+    for address in (f"{dataset}/leaks", f"/alpha/runs/{run.pk}/checkpoints"):
+        page.goto(address)
+
+        expect(page.locator(".page-tabs [aria-current]")).to_be_in_viewport(ratio=0.9)
 
 
 def test_the_first_tab_stop_skips_to_the_content(page: Page) -> None:

@@ -18,7 +18,9 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.rows import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.warm_tokenizers import Busy, WarmTokenizers
+from dashboard.runs.models import Run
 from tests.dashboard.datasets.chat_model import save_chat_model
+from tests.dashboard.samples.factories import make_run
 
 
 @pytest.fixture(scope="session")
@@ -246,6 +248,20 @@ def test_the_page_is_filled_in_from_its_address(
 
     assert 'value="org/m"' in page
     assert "Think &lt;first&gt;.</textarea>" in page
+
+
+@pytest.mark.parametrize("tab", ["prompt", "statistics"])
+def test_the_model_of_the_newest_run_is_suggested(
+    alice_client: Client, version: DatasetVersion, team: Team, tab: str
+) -> None:
+    for path in ("org/older", "org/newest"):
+        Run.objects.filter(pk=make_run(team).pk).update(
+            config={"model": {"path": path}}
+        )
+
+    page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/{tab}").text
+
+    assert 'name="model" value="org/newest"' in page
 
 
 def test_the_launch_form_takes_the_settings_over_and_previews(
