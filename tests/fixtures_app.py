@@ -64,27 +64,78 @@ def app_environment(transactional_db: None) -> dict[str, str]:
     }
 
 
-@pytest.fixture
-def live_app(app_environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
-    """Address of a web process serving the test's database; rows must be committed."""
-    port = free_port()
-    log = tmp_path / "web.log"
-    command = [sys.executable, "-m", "uvicorn", "dashboard.asgi:application"]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--no-access-log"]
-    with log.open("wb") as output:
-        web = subprocess.Popen(
-            command, cwd=ROOT, env=app_environment, stdout=output, stderr=output
-        )
-    try:
-        _wait_until_served(f"http://127.0.0.1:{port}/healthz", web, log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        web.terminate()
+class WebProcesses:
+    """One web process, kept from test to test while its environment is the same."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._web: subprocess.Popen[bytes] | None = None
+        self._env: dict[str, str] = {}
+        self._address = ""
+
+    def serve(self, env: dict[str, str]) -> str:
+        """Its address."""
+        # PYTEST_CURRENT_TEST is another one for each test.
+        env = {k: v for k, v in env.items() if not k.startswith("PYTEST_")}
+        if self._web is None or self._web.poll() is not None or env != self._env:
+            self.stop()
+            self._start(env)
+        return self._address
+
+    def stop(self) -> None:
+        if self._web is None:
+            return
+        self._web.terminate()
         try:
-            web.wait(10)
+            self._web.wait(10)
         except subprocess.TimeoutExpired:
-            web.kill()
-            web.wait()
+            self._web.kill()
+            self._web.wait()
+        self._web = None
+
+    def _start(self, env: dict[str, str]) -> None:
+        port = free_port()
+        log = self._folder / f"web-{port}.log"
+        command = [sys.executable, "-m", "uvicorn", "dashboard.asgi:application"]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--no-access-log"]
+        with log.open("wb") as output:
+            self._web = subprocess.Popen(
+                command, cwd=ROOT, env=env, stdout=output, stderr=output
+            )
+        self._env = env
+        self._address = f"http://127.0.0.1:{port}"
+        _wait_until_served(f"{self._address}/healthz", self._web, log)
+
+
+@pytest.fixture(scope="session")
+def web_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcesses]:
+    processes = WebProcesses(tmp_path_factory.mktemp("web"))
+    yield processes
+    processes.stop()
+
+
+@pytest.fixture
+def live_app(
+    app_environment: dict[str, str], web_processes: WebProcesses
+) -> Iterator[str]:
+    """Address of a web process serving the test's database; rows must be committed."""
+    yield web_processes.serve(app_environment)
+    # The tables are emptied next, which would wait for what it is still answering.
+    _wait_until_nothing_is_asked()
+
+
+def _wait_until_nothing_is_asked() -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle'"
+                " AND datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            if cursor.fetchone() == (0,):
+                return
+        time.sleep(0.05)
+    raise AssertionError("The web process still asks the database 30 s after its test.")
 
 
 def _wait_until_served(url: str, web: subprocess.Popen[bytes], log: Path) -> None:
