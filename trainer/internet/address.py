@@ -112,6 +112,10 @@ def _read(url: str) -> tuple[Any, Target]:
             f"The address {url[:200]!r} must begin with https:// and the name of a "
             "host."
         )
+    if "%" in parts.hostname:
+        raise ValueError(
+            f"The address {url[:200]!r} is no URL: its host holds a % sign."
+        )
     # A name may end in the dot of the root; it is the same host without.
     host = parts.hostname.removesuffix(".")
     port = _PORTS[parts.scheme] if port is None else port
@@ -158,10 +162,13 @@ def check_target(target: Target, gate: Gate) -> None:
         )
 
 
-def resolve(target: Target, gate: Gate) -> list[Any]:
+def resolve(target: Target, gate: Gate, *, flags: int = 0) -> list[Any]:
     """The socket addresses of a host, as `socket.getaddrinfo` gives them.
 
     They are to be connected to as they are: asked again, a name may say otherwise.
+
+    Args:
+        flags: for getaddrinfo, such as AI_NUMERICHOST, by which nobody is asked.
 
     Raises:
         Refused: one of them is not public, and the host is not allowed either.
@@ -169,7 +176,9 @@ def resolve(target: Target, gate: Gate) -> list[Any]:
     """
     check_target(target, gate)
     try:
-        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(
+            target.host, target.port, type=socket.SOCK_STREAM, flags=flags
+        )
     except UnicodeError:
         raise Refused(f"{target.host[:80]!r} cannot be the name of a host.") from None
     if target.origin in gate.allowed:
