@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.accounts.models import Team
+from dashboard.datasets.lineage import origin_of
 from dashboard.datasets.rows import Prompt, Row
 
 
@@ -81,19 +82,7 @@ class DatasetVersion(models.Model):
     @property
     def origin(self) -> str:
         """Where the rows came from, in words."""
-        source = self.source
-        if source.get("kind") == "generator":
-            return f"task {source.get('task')}, seed {source.get('seed')}"
-        if source.get("kind") == "split":
-            return f"{source['part']} half of {source['parent']} ({source['how']})"
-        if source.get("kind") == "link":
-            return f"{source['url']}, fetched {source['fetched_at'][:10]}"
-        if source.get("kind") == "hub":
-            return (
-                f"{source['dataset']} {source['part']} @ {source['commit']}, fetched "
-                f"{source['fetched_at'][:10]}"
-            )
-        return str(source.get("filename") or source.get("kind") or "unknown")
+        return origin_of(self.source)
 
 
 class DatasetRow(models.Model):
@@ -323,6 +312,11 @@ class Upload(models.Model):
     @property
     def lineage(self) -> dict[str, Any]:
         return self.origin or {"kind": "upload"}
+
+    @property
+    def fetched_from(self) -> str:
+        """Of a whole file that was fetched, in words."""
+        return origin_of(self.origin) if self.is_linked and self.is_whole else ""
 
     @property
     def path(self) -> Path:

@@ -185,8 +185,10 @@ def resolve(target: Target, gate: Gate, *, flags: int = 0) -> list[Any]:
         return found
     for *_, address in found:
         if not is_public(str(address[0])):
+            itself = str(address[0]) == target.host
+            what = target.host if itself else f"{target.host} is {address[0]}, which"
             raise Refused(
-                f"{target.host} is {address[0]}, which is not a public address. For a "
+                f"{what} is not a public address. For a "
                 "server of your own network, an administrator adds "
                 f"{target.authority} to {gate.variable}."
             )

@@ -11,7 +11,13 @@ from django.db.models import Sum
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.fetching.choices import Choice
-from dashboard.datasets.fetching.download import Download, Known, Report, Way
+from dashboard.datasets.fetching.download import (
+    ROOM_BYTES,
+    Download,
+    Known,
+    Report,
+    Way,
+)
 from dashboard.datasets.fetching.finishing import check_content, finish
 from dashboard.datasets.fetching.gates import hub_gate, hub_home, hub_token, links_gate
 from dashboard.datasets.fetching.hub import Hub
@@ -101,7 +107,13 @@ def fetch_upload(upload: Upload, report: Report) -> None:
 
 def _fetch_link(upload: Upload, link: Link, report: Report) -> None:
     seen = upload.origin.get("seen", {})
-    way = Way(gate=links_gate(), token=None, report=report, limit=_limit(upload))
+
+    def note(num_bytes: int, total: int, remark: str) -> None:
+        if not total and num_bytes - upload.num_bytes >= ROOM_BYTES:
+            _keep(upload, num_bytes=num_bytes)  # so that the team's share counts it
+        report(num_bytes, total, remark)
+
+    way = Way(gate=links_gate(), token=None, report=note, limit=_limit(upload))
 
     def remember(known: Known) -> None:
         kept = {"validator": known.validator, "num_bytes": known.num_bytes}
@@ -151,16 +163,22 @@ def _fetch_parts(upload: Upload, hub: Hub, choice: Choice, way: Way) -> list[Pat
     def on_wait() -> None:
         way.report(num_here, choice.num_bytes, "")
 
+    dataset = upload.origin["dataset"]
     for number, file in enumerate(choice.files):
         part = _part(upload, number)
-        Download(
-            hub.address_of(upload.origin["dataset"], choice.sha, file.path),
-            part,
-            way,
-            known=Known(num_bytes=file.num_bytes, is_fixed=True),
-            num_before=num_here,
-            num_all=choice.num_bytes,
-        ).run()
+        try:
+            Download(
+                hub.address_of(dataset, choice.sha, file.path),
+                part,
+                way,
+                known=Known(num_bytes=file.num_bytes, is_fixed=True),
+                num_before=num_here,
+                num_all=choice.num_bytes,
+            ).run()
+        except NotFetched as error:
+            if error.status in (401, 403):  # a gated dataset's list is public
+                raise hub.explained(error, dataset, choice.revision) from None
+            raise
         num_here += file.num_bytes
         check_content(part, file, on_wait)
         parts.append(part)

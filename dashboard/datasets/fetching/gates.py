@@ -53,5 +53,13 @@ def hub_home() -> Target:
 
 
 def hub_token() -> Token | None:
+    """ValueError, without a letter of it, where no header can carry it."""
     text = settings.HUB_TOKEN
-    return Token(text=text, home=hub_home()) if text else None
+    if not text:
+        return None
+    if not text.isascii() or not text.isprintable():
+        raise ValueError(
+            "HF_TOKEN holds characters that no token has. An administrator sets it "
+            "anew in the environment of the default worker, and starts that again."
+        )
+    return Token(text=text, home=hub_home())

@@ -105,7 +105,7 @@ class Hub:
                 on_wait=self._on_wait,
             )
         except NotFetched as error:
-            raise self._explained(error, dataset, revision) from None
+            raise self.explained(error, dataset, revision) from None
         try:
             return json.loads(_body(answer)), self._following(answer)
         except (ValueError, RecursionError):
@@ -142,7 +142,7 @@ class Hub:
                     time.sleep(0.1)
         raise AssertionError("the last try returns or raises")
 
-    def _explained(self, error: NotFetched, dataset: str, revision: str) -> NotFetched:
+    def explained(self, error: NotFetched, dataset: str, revision: str) -> NotFetched:
         host = self._home.host
         if error.status in (401, 403):
             # Without a token the hub says so of what does not exist, too.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.dashboard.datasets.site import (
     status,
     web_site,
 )
+from trainer.internet import address
 from trainer.internet.address import read_link
 
 BODY = b'{"question": "1 + 1?", "answer": 2}\n' * 10_000
@@ -353,3 +355,42 @@ def test_no_proxy_of_the_environment_is_used(
     site.pages["/rows"] = file(BODY)
 
     assert fetched.run(site.url("/rows")) == BODY
+
+
+def test_the_address_that_was_looked_at_is_connected_to(
+    site: Site,
+    fetched: Fetched,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Asked a second time, a name may say otherwise."""
+    port = site.host.partition(":")[2]
+    settings.DATASET_HOSTS = f"rows.test:{port}"
+    asked: list[str] = []
+
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        asked.append(host)
+        ip = "127.0.0.1" if len(asked) == 1 else "169.254.169.254"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port))]
+
+    monkeypatch.setattr(address.socket, "getaddrinfo", getaddrinfo)
+    site.pages["/rows"] = file(BODY)
+
+    assert fetched.run(f"http://rows.test:{port}/rows") == BODY
+    assert asked == ["rows.test"]
+    assert site.asked[0][1]["Host"] == f"rows.test:{port}"
+
+
+def test_a_redirect_by_a_name_is_looked_at_too(
+    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
+):
+    resolve = socket.getaddrinfo
+
+    def getaddrinfo(host: str, port: int, **more: Any) -> list[Any]:
+        return resolve("10.0.0.7" if host == "inside.test" else host, port, **more)
+
+    monkeypatch.setattr(address.socket, "getaddrinfo", getaddrinfo)
+    site.pages["/rows"] = redirect("http://inside.test/rows")
+
+    with pytest.raises(NotFetched, match=r"inside\.test is 10\.0\.0\.7, which is not"):
+        fetched.run(site.url("/rows"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import threading
@@ -79,6 +80,7 @@ def test_a_link_becomes_a_version_that_names_it(
     polled = alice_client.get(page_of(job), headers={"hx-request": "true"})
     assert polled["HX-Redirect"] == columns
     assert "hush" not in json.dumps(Upload.objects.get().origin)
+    assert f"of {address}?…, fetched" in alice_client.get(columns).content.decode()
     assert alice_client.get(columns).context["form"]["name"].value() == (
         "sums" if not packing else name
     )
@@ -405,3 +407,44 @@ def test_a_machine_without_a_network_says_so_on_the_page(alice_client: Client):
     text = text_of(alice_client, job)
     assert "The name no-such-host.invalid could not be resolved" in text
     assert "may have no network" in text
+
+
+def test_a_full_disk_is_told(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(download, "_write", full)
+    site.pages["/rows.jsonl"] = file(ROWS)
+
+    job = fetch(alice_client, site.url("/rows.jsonl"))
+
+    assert "is full. Free some space" in job.problem
+
+
+def test_what_a_server_packs_on_the_way_is_read(alice_client: Client, site: Site):
+    packed = page(gzip.compress(ROWS), Content_Encoding="gzip")
+    site.pages["/rows.jsonl"] = packed
+
+    job = fetch(alice_client, site.url("/rows.jsonl"))
+
+    assert job.state == State.DONE, job.problem
+    assert Upload.objects.get().kind == "JSONL, packed with gzip"
+
+
+def test_bytes_of_an_unknown_length_count_for_the_teams_share(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(fetches, "ROOM_BYTES", 1_000)
+    monkeypatch.setattr(download, "CHUNK_BYTES", 1_000)
+    site.pages["/rows.jsonl"] = page(ROWS * 100, Content_Length=None)
+    seen: list[int] = []
+
+    def look(*_: Any) -> None:
+        seen.append(Upload.objects.get().num_bytes)
+
+    give(alice_client, site.url("/rows.jsonl"))
+    work(take_up(), on_fetched=look)
+
+    assert any(0 < num_bytes < len(ROWS) * 100 for num_bytes in seen)

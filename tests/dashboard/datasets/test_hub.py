@@ -439,3 +439,26 @@ def test_a_link_to_a_file_of_the_hub_is_pinned_as_well(
     job.refresh_from_db()
 
     assert imported(alice_client, job).source["commit"] == MAIN
+
+
+def test_a_gated_dataset_is_listed_and_says_what_is_missing(
+    alice_client: Client, site: Site
+):
+    add_dataset(site, NAME, {"a.jsonl": ROWS})
+    site.pages[f"/datasets/{NAME}/resolve/{MAIN}/a.jsonl"] = status(403)
+
+    job = fetch(alice_client, NAME)
+
+    assert "an administrator sets HF_TOKEN" in job.problem
+
+
+def test_a_token_that_no_header_carries_is_not_told(
+    alice_client: Client, site: Site, settings: Settings
+):
+    settings.HUB_TOKEN = "hf_secret\nof the server"
+    add_dataset(site, NAME, {"a.jsonl": ROWS})
+
+    job = fetch(alice_client, NAME)
+
+    assert "HF_TOKEN holds characters" in job.problem
+    assert "hf_secret" not in job.problem
