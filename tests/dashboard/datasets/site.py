@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -106,7 +107,7 @@ def endless(handler: Handler) -> None:
 
 
 @contextmanager
-def web_site() -> Iterator[Site]:
+def web_site(tls: ssl.SSLContext | None = None) -> Iterator[Site]:
     site = Site()
 
     class Answering(BaseHTTPRequestHandler):
@@ -118,6 +119,8 @@ def web_site() -> Iterator[Site]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
     server.daemon_threads = True
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     site.host = f"127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,9 +29,13 @@ from tests.dashboard.datasets.site import (
     status,
     web_site,
 )
+from tests.trainer.rewards.test_llm_judge_addresses import resolving
+from tests.trainer.rewards.test_llm_judge_tls import certificate
 from trainer.internet import address
+from trainer.internet import connection as internet_connection
 from trainer.internet.address import read_link
 
+__all__ = ["certificate"]
 BODY = b'{"question": "1 + 1?", "answer": 2}\n' * 10_000
 
 
@@ -394,3 +399,49 @@ def test_a_redirect_by_a_name_is_looked_at_too(
 
     with pytest.raises(NotFetched, match=r"inside\.test is 10\.0\.0\.7, which is not"):
         fetched.run(site.url("/rows"))
+
+
+def test_a_slow_file_arrives_over_tls(
+    fetched: Fetched,
+    settings: Settings,
+    certificate: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Waiting in short turns leaves no half of a record behind."""
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificate)
+    trusted = ssl.create_default_context(cafile=certificate)
+    monkeypatch.setattr(internet_connection, "_tls", lambda: trusted)
+    monkeypatch.setattr(internet_connection, "_TICK_SECONDS", 0.01)
+    with web_site(own) as site:
+        resolving(monkeypatch, "127.0.0.1")
+        port = site.host.partition(":")[2]
+        settings.DATASET_HOSTS = f"judge.test:{port}"
+        site.pages["/rows"] = drip(site, BODY[:40], seconds=0.03)
+        site.pages["/whole"] = file(BODY)
+
+        assert fetched.run(f"https://judge.test:{port}/rows") == BODY[:40]
+        fetched.path.unlink()
+        assert fetched.run(f"https://judge.test:{port}/whole") == BODY
+
+        site.pages["/down"] = redirect(f"http://judge.test:{port[:-1]}/")
+        with pytest.raises(NotFetched, match="from https to http of judge"):
+            fetched.run(f"https://judge.test:{port}/down")
+
+
+def test_a_host_that_nobody_vouches_for_is_not_asked(
+    fetched: Fetched,
+    settings: Settings,
+    certificate: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificate)
+    with web_site(own) as site:
+        resolving(monkeypatch, "127.0.0.1")
+        port = site.host.partition(":")[2]
+        settings.DATASET_HOSTS = f"judge.test:{port}"
+
+        with pytest.raises(NotFetched, match=r"certificate of judge.test cannot be"):
+            fetched.run(f"https://judge.test:{port}/rows")
+        assert site.asked == []
