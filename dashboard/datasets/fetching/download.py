@@ -95,7 +95,7 @@ class Download:
     @contextmanager
     def _open(self) -> Iterator[int]:
         """Alone: a worker that has lost the job may write until it hears of it."""
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             while True:
                 try:
