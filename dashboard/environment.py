@@ -5,12 +5,15 @@ COHORT_DATA. COHORT_DATA: where everything of this installation lives.
 COHORT_SECRET_KEY: unset, one is made and kept in COHORT_DATA. COHORT_ALLOWED_HOSTS:
 comma-separated. COHORT_PORT: where the pages are served. COHORT_JUDGE_…, for models
 that judge, are read where they are asked: trainer/rewards/model_judge/keys.py.
+COHORT_DATASET_HOSTS: hosts with their ports, comma-separated, that datasets may be
+fetched from though they are not public. HF_ENDPOINT, HF_TOKEN: the hub, and what a
+worker signs in there with.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +27,9 @@ class Environment:
     secret_key: str | None
     allowed_hosts: tuple[str, ...]
     port: int
+    dataset_hosts: str
+    hub_endpoint: str
+    hub_token: str = field(repr=False)
 
 
 def read_environment() -> Environment:
@@ -40,6 +46,9 @@ def read_environment() -> Environment:
         secret_key=os.environ.get("COHORT_SECRET_KEY") or None,
         allowed_hosts=tuple(h.strip() for h in hosts.split(",") if h.strip()),
         port=int(port),
+        dataset_hosts=os.environ.get("COHORT_DATASET_HOSTS", ""),
+        hub_endpoint=os.environ.get("HF_ENDPOINT") or "https://huggingface.co",
+        hub_token=os.environ.get("HF_TOKEN", "").strip(),
     )
 
 

@@ -26,6 +26,11 @@ REDIS_URL = (
     _environment.redis_url or _embedded.redis_url
 )  # redis://, rediss://, unix://
 
+# Where datasets may be fetched from; see datasets/fetching/gates.py.
+DATASET_HOSTS = _environment.dataset_hosts
+HUB_ENDPOINT = _environment.hub_endpoint
+HUB_TOKEN = _environment.hub_token
+
 DEBUG = False
 SECRET_KEY = _environment.secret_key or load_secret_key(COHORT_DATA)
 ALLOWED_HOSTS = list(_environment.allowed_hosts)

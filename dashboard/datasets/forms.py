@@ -74,6 +74,36 @@ class PasteForm(forms.Form):
     )
 
 
+class LinkForm(forms.Form):
+    """Where a worker fetches a file from."""
+
+    link = forms.CharField(
+        label="URL of a file, or id of a hub dataset",
+        max_length=4_000,
+        help_text="https://… of a JSONL, JSON, CSV, TSV or Parquet file, packed or "
+        "not; or owner/name of the Hugging Face hub, such as openai/gsm8k.",
+        widget=forms.TextInput(
+            attrs={"class": "form-control", "spellcheck": "false", "inputmode": "url"}
+        ),
+        error_messages={"required": "No link was given. Paste one."},
+    )
+    revision = forms.CharField(
+        label="Revision",
+        required=False,
+        max_length=200,
+        help_text="Of a hub dataset: branch, tag or commit; empty: main.",
+        widget=forms.TextInput(attrs={"class": "form-control", "spellcheck": "false"}),
+    )
+    part = forms.CharField(
+        label="Split or file",
+        required=False,
+        max_length=500,
+        help_text="Of a hub dataset: such as train, main/train or data/train.jsonl; "
+        "empty: choose from what there is.",
+        widget=forms.TextInput(attrs={"class": "form-control", "spellcheck": "false"}),
+    )
+
+
 class TransferForm(forms.Form):
     """A file that is about to arrive in parts."""
 

@@ -58,17 +58,30 @@ def start_job(
     leave_out: int = 0,
 ) -> tuple[ImportJob, bool]:
     """The upload's job, and whether it is new: a second click starts nothing."""
+    return _start(
+        upload,
+        user,
+        filename=upload.filename,
+        num_bytes=upload.num_bytes,
+        name=name,
+        mapping=mapping.as_json(),
+        leave_out=leave_out,
+    )
+
+
+def start_fetch(
+    *, upload: Upload, filename: str, user: User | None
+) -> tuple[ImportJob, bool]:
+    """The job that brings the file here, and whether it is new."""
+    kind = ImportJob.Kind.FETCH
+    return _start(upload, user, kind=kind, filename=filename[-200:], num_bytes=0)
+
+
+def _start(upload: Upload, user: User | None, **fields: Any) -> tuple[ImportJob, bool]:
     try:
         with transaction.atomic():
             job = ImportJob.objects.create(
-                team=upload.team,
-                upload=upload,
-                filename=upload.filename,
-                num_bytes=upload.num_bytes,
-                name=name,
-                mapping=mapping.as_json(),
-                leave_out=leave_out,
-                created_by=user,
+                team=upload.team, upload=upload, created_by=user, **fields
             )
     except IntegrityError:
         return ImportJob.objects.filter(upload=upload).latest("pk"), False
@@ -96,15 +109,15 @@ def claim_job(job_id: int, worker: str) -> Claim | None:
 
 @transaction.atomic
 def claim_next(worker: str) -> Claim | None:
-    """Take the oldest queued job, unless this worker is at one already.
+    """Take the oldest queued job, unless this worker is at one of its kind already.
 
     Its other slots stay free for what must not wait for minutes, such as dispatching.
     """
     with connection.cursor() as cursor:  # two slots may look at the same time
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [CLAIM_LOCK])
-    if _alive().filter(worker=worker).exists():
-        return None
-    for job_id in queued_jobs().values_list("pk", flat=True)[:100]:
+    busy = _alive().filter(worker=worker).values("kind")
+    waiting = queued_jobs().exclude(kind__in=busy)
+    for job_id in waiting.values_list("pk", flat=True)[:100]:
         if claim := claim_job(job_id, worker):
             return claim
     return None
@@ -174,10 +187,11 @@ def waiting_text(job: ImportJob) -> str:
     late = timedelta(seconds=4)
     if not ImportJob.objects.filter(pk=job.pk, queued_at__lt=Now() - late).exists():
         return ""
-    if _alive().exists():
-        return "It waits for its turn: a worker does one import at a time."
+    what = "download" if job.is_fetch else "import"
+    if _alive().filter(kind=job.kind).exists():
+        return f"It waits for its turn: a worker does one {what} at a time."
     return (
-        "No worker has taken it up yet. Imports are done by the default worker, which "
-        "`make run` starts and whose log is default-worker.log. The import begins as "
-        "soon as one runs; you may close this page."
+        f"No worker has taken it up yet. {what.capitalize()}s are done by the default "
+        "worker, which `make run` starts and whose log is default-worker.log. The "
+        f"{what} begins as soon as one runs; you may close this page."
     )

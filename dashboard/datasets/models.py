@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.accounts.models import Team
+from dashboard.datasets.lineage import origin_of
 from dashboard.datasets.rows import Prompt, Row
 
 
@@ -55,8 +56,10 @@ class DatasetVersion(models.Model):
     left_out = models.JSONField[list[dict[str, Any]]](default=list, blank=True)
     # {"prompt": "question", "answer": "solution" | null, "columns": ["level", …]}
     mapping = models.JSONField[dict[str, Any]]()
-    # {"kind": "upload", "filename": …, "num_bytes": …}, {"kind": "generator", …} or
-    # {"kind": "split", "part": "train" | "eval", "parent_id": …, "how": …, …}
+    # {"kind": "upload", "filename": …, "num_bytes": …}, {"kind": "generator", …},
+    # {"kind": "split", "part": "train" | "eval", "parent_id": …, "how": …, …},
+    # {"kind": "link", "url": …, "fetched_at": …, "sha256": …, "filename": …, …} or
+    # {"kind": "hub", "dataset": …, "part": …, "commit": …, "fetched_at": …, …}
     source = models.JSONField[dict[str, Any]](default=dict)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
@@ -79,12 +82,7 @@ class DatasetVersion(models.Model):
     @property
     def origin(self) -> str:
         """Where the rows came from, in words."""
-        source = self.source
-        if source.get("kind") == "generator":
-            return f"task {source.get('task')}, seed {source.get('seed')}"
-        if source.get("kind") == "split":
-            return f"{source['part']} half of {source['parent']} ({source['how']})"
-        return str(source.get("filename") or source.get("kind") or "unknown")
+        return origin_of(self.source)
 
 
 class DatasetRow(models.Model):
@@ -257,7 +255,7 @@ class VersionSplit(Finding):
 
 
 class Upload(models.Model):
-    """A file that arrives, or waits for its mapping. Gone once imported."""
+    """A file that arrives or is fetched, or waits for its mapping; then it is gone."""
 
     class Format(models.TextChoices):
         JSONL = "jsonl", "JSONL"
@@ -286,6 +284,9 @@ class Upload(models.Model):
     is_whole = models.BooleanField(default=True)
     # By what the browser knows it again: of the file's beginning and its last change.
     fingerprint = models.CharField(max_length=64, blank=True)
+    # Empty for a file from a browser. Else what was asked for, as fetching.links
+    # writes it, with what is known since; once whole, what its version is to say.
+    origin = models.JSONField[dict[str, Any]](default=dict, blank=True)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
     )
@@ -296,7 +297,26 @@ class Upload(models.Model):
 
     @property
     def num_received(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
+        return sum(file.stat().st_size for file in self.files)
+
+    @property
+    def files(self) -> list[Path]:
+        """What of it is on disk; of a fetched one that may be several parts."""
+        parts = self.path.parent.glob(f"{self.stored_name}.*") if self.origin else ()
+        return sorted(file for file in (self.path, *parts) if file.exists())
+
+    @property
+    def is_linked(self) -> bool:
+        return bool(self.origin)
+
+    @property
+    def lineage(self) -> dict[str, Any]:
+        return self.origin or {"kind": "upload"}
+
+    @property
+    def fetched_from(self) -> str:
+        """Of a whole file that was fetched, in words."""
+        return origin_of(self.origin) if self.is_linked and self.is_whole else ""
 
     @property
     def path(self) -> Path:
@@ -318,7 +338,14 @@ class Upload(models.Model):
 
 
 class ImportJob(models.Model):
-    """An import on its way: the file's rows become a version, all or none."""
+    """An import on its way: the file's rows become a version, all or none.
+
+    Or, before that, the file itself on its way here.
+    """
+
+    class Kind(models.TextChoices):
+        FETCH = "fetch"
+        IMPORT = "import"
 
     class State(models.TextChoices):
         QUEUED = "queued"
@@ -335,11 +362,12 @@ class ImportJob(models.Model):
     upload = models.ForeignKey(
         Upload, models.DO_NOTHING, related_name="jobs", db_constraint=False
     )
+    kind = models.CharField(max_length=10, choices=Kind, default=Kind.IMPORT)
     filename = models.CharField(max_length=200)
-    num_bytes = models.BigIntegerField()
+    num_bytes = models.BigIntegerField()  # 0: of a fetch, which has not been told
     # What was chosen on the page of its columns.
     name = models.CharField(max_length=80, blank=True)
-    mapping = models.JSONField[dict[str, Any]]()
+    mapping = models.JSONField[dict[str, Any]](default=dict, blank=True)
     leave_out = models.PositiveIntegerField(default=0)
 
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
@@ -358,7 +386,7 @@ class ImportJob(models.Model):
     made_version = models.BooleanField(default=False)  # else these rows were there
     # As Refusals.as_json writes them.
     refusals = models.JSONField[dict[str, Any]](default=dict, blank=True)
-    problem = models.TextField(blank=True)
+    problem = models.TextField(blank=True)  # of a running fetch: what delays it
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
     )
@@ -395,7 +423,11 @@ class ImportJob(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"import of {self.filename}"
+        return f"{self.kind} of {self.filename}"
+
+    @property
+    def is_fetch(self) -> bool:
+        return self.kind == self.Kind.FETCH
 
     @property
     def is_live(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from django.db import DatabaseError, connection
 from django.db.models.functions import Now
@@ -29,7 +30,11 @@ class Pulse:
     def __init__(self, claim: Claim, *, is_shutting_down: Callable[[], bool]) -> None:
         self.claim = claim
         self.is_shutting_down = is_shutting_down
-        self._done = {"num_bytes_read": 0, "num_rows_stored": 0, "num_rows": 0}
+        self._done: dict[str, Any] = {
+            "num_bytes_read": 0,
+            "num_rows_stored": 0,
+            "num_rows": 0,
+        }
         self._is_over = False  # asked to stop, or no longer ours
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
@@ -44,6 +49,10 @@ class Pulse:
 
     def note_read(self, num_bytes: int, _size: int) -> None:
         self._done["num_bytes_read"] = num_bytes
+        self._check()
+
+    def note_fetched(self, num_bytes: int, total: int, remark: str) -> None:
+        self._done.update(num_bytes_read=num_bytes, num_bytes=total, problem=remark)
         self._check()
 
     def note_stored(self, num_rows: int, total: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from django.db.models import Count, Prefetch, QuerySet
+from django.db.models import Count, Prefetch, Q, QuerySet
 from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team
@@ -88,13 +88,16 @@ def list_waiting(team: Team) -> list[Upload]:
 
 
 def last_job(upload: Upload) -> ImportJob | None:
+    """The last of either kind."""
     return ImportJob.objects.filter(upload=upload).order_by("-pk").first()
 
 
 def live_or_done_job(team: Team, upload_id: int) -> ImportJob | None:
     """The import of an upload that needs none more; the upload itself may be gone."""
-    states = [*ImportJob.LIVE, ImportJob.State.DONE]
-    jobs = team.import_jobs.filter(upload_id=upload_id, state__in=states)
+    done = Q(state=ImportJob.State.DONE, kind=ImportJob.Kind.IMPORT)
+    jobs = team.import_jobs.filter(
+        Q(state__in=ImportJob.LIVE) | done, upload_id=upload_id
+    )
     return jobs.order_by("-pk").first()
 
 

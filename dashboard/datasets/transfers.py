@@ -115,10 +115,12 @@ def append_part(
     OutOfStep where the file ends elsewhere; ValueError where the part does not fit.
     """
     # The row's lock keeps parts of one upload from being written at the same time.
-    mine = Upload.objects.select_for_update(skip_locked=True, of=("self",))
+    mine = Upload.objects.filter(origin={}).select_for_update(
+        skip_locked=True, of=("self",)
+    )
     upload = mine.filter(team=team, created_by=user, pk=upload_id).first()
     if upload is None:
-        if not team.uploads.filter(created_by=user, pk=upload_id).exists():
+        if not team.uploads.filter(created_by=user, pk=upload_id, origin={}).exists():
             raise Http404("No such upload.")
         raise OutOfStep
     if upload.is_whole or offset != upload.num_received:

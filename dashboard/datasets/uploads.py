@@ -107,7 +107,9 @@ def forget_what_is_old() -> None:
     since = timezone.now() - KEPT
     live = ImportJob.objects.filter(state__in=ImportJob.LIVE)
     # Its worker may have been killed before it could remove what it had imported.
-    done = ImportJob.objects.filter(state=ImportJob.State.DONE)
+    done = ImportJob.objects.filter(
+        state=ImportJob.State.DONE, kind=ImportJob.Kind.IMPORT
+    )
     uploads = Upload.objects.exclude(pk__in=live.values("upload_id"))
     for upload in uploads.filter(
         Q(created_at__lt=since) | Q(pk__in=done.values("upload_id"))
@@ -117,7 +119,8 @@ def forget_what_is_old() -> None:
 
 
 def forget_upload(upload: Upload) -> None:
-    upload.path.unlink(missing_ok=True)
+    for file in upload.files:
+        file.unlink(missing_ok=True)
     upload.delete()
 
 
@@ -183,7 +186,7 @@ def import_upload(
         rows=_rows(upload, mapping, refusals, leave_out, on_read),
         mapping=mapping.as_json(),
         source={
-            "kind": "upload",
+            **upload.lineage,
             "filename": upload.filename,
             "format": upload.format,
             "packing": upload.packing,

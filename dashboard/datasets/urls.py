@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from dashboard.datasets.views.changes import dataset_changes
+from dashboard.datasets.views.choice import dataset_choice
 from dashboard.datasets.views.detail import dataset
 from dashboard.datasets.views.generate import dataset_generate
 from dashboard.datasets.views.imports import dataset_import
@@ -28,6 +29,7 @@ urlpatterns = [
         name="dataset_upload_parts",
     ),
     path("uploads/<int:upload_id>", dataset_map, name="dataset_map"),
+    path("uploads/<int:upload_id>/choice", dataset_choice, name="dataset_choice"),
     path("imports/<int:job_id>", dataset_import, name="dataset_import"),
     path("generate", dataset_generate, name="dataset_generate"),
     path("<int:dataset_id>/", dataset, name="dataset"),

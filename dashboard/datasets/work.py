@@ -10,6 +10,8 @@ from django.db import OperationalError
 from django.db.models import F
 from django.db.models.functions import Now
 
+from dashboard.datasets.fetching.download import Report as ReportFetched
+from dashboard.datasets.fetching.fetches import fetch_upload
 from dashboard.datasets.jobs import MAX_ATTEMPTS, Claim, State, put_back
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
@@ -23,15 +25,30 @@ from dashboard.datasets.uploads import import_upload
 def work_with_pulse(claim: Claim, *, is_shutting_down: Callable[[], bool]) -> None:
     """As a worker does it: heard of every second, and stopped when asked to."""
     with Pulse(claim, is_shutting_down=is_shutting_down) as pulse:
-        work(claim, on_read=pulse.note_read, on_stored=pulse.note_stored)
+        work(
+            claim,
+            on_read=pulse.note_read,
+            on_stored=pulse.note_stored,
+            on_fetched=pulse.note_fetched,
+        )
 
 
 def work(
-    claim: Claim, *, on_read: Report | None = None, on_stored: Report | None = None
+    claim: Claim,
+    *,
+    on_read: Report | None = None,
+    on_stored: Report | None = None,
+    on_fetched: ReportFetched = lambda *_: None,
 ) -> None:
-    """Import, and write down what came of it."""
+    """Import or fetch, and write down what came of it."""
     try:
-        _import(claim, on_read, on_stored)
+        job = claim.held().first()
+        if job is None:
+            raise Halted
+        if job.is_fetch:
+            _fetch(claim, job, on_fetched)
+        else:
+            _import(claim, job, on_read, on_stored)
     except ImportRefused as refused:
         claim.end(State.REFUSED, refusals=refused.refusals.as_json())
     except Halted:
@@ -53,10 +70,18 @@ def work(
         raise
 
 
-def _import(claim: Claim, on_read: Report | None, on_stored: Report | None) -> None:
-    job = claim.held().first()
-    if job is None:
-        raise Halted
+def _fetch(claim: Claim, job: ImportJob, on_fetched: ReportFetched) -> None:
+    upload = Upload.objects.filter(pk=job.upload_id).first()
+    if upload is None:
+        raise FileNotFoundError(job.filename)
+    fetch_upload(upload, on_fetched)
+    num_bytes = upload.num_bytes
+    claim.end(State.DONE, problem="", num_bytes=num_bytes, num_bytes_read=num_bytes)
+
+
+def _import(
+    claim: Claim, job: ImportJob, on_read: Report | None, on_stored: Report | None
+) -> None:
     upload = Upload.objects.filter(pk=job.upload_id).first()
     if upload is None:
         raise FileNotFoundError(job.filename)

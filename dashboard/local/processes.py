@@ -79,7 +79,8 @@ def all_processes(*, data: Path, port: int) -> list[Process]:
     return [
         web(data=data, port=port),
         # One for imports, which take a minute, one for runs that wait to be dispatched.
-        worker("default", data=data, num_slots=2),
+        # An import and a download may take minutes; what dispatches runs must not wait.
+        worker("default", data=data, num_slots=3),
         beat(data=data),
         worker("training", data=data, num_slots=1),
     ]

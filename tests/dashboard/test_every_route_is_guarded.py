@@ -39,6 +39,7 @@ VIEWERS_POST = {
     "dataset_uploads": 403,
     "dataset_upload_parts": 403,
     "dataset_map": 403,
+    "dataset_choice": 403,
     "dataset_import": 403,
     "dataset_generate": 403,
     "dataset": 405,
@@ -90,6 +91,7 @@ VIEWERS_GET = {
     "run_new": 403,  # a form that a viewer could not send
     "run_curves": 400,  # without ?metrics=
     "run_log_download": 404,  # nothing was logged
+    "dataset_choice": 302,  # to the file's columns, as nothing is left to choose
 }
 POST_ONLY = {
     "dataset_trash",

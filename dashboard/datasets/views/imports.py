@@ -8,6 +8,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
+from dashboard.datasets.fetching.fetches import choices_of, fetch_again, host_of
 from dashboard.datasets.jobs import (
     State,
     reap,
@@ -32,9 +33,12 @@ def dataset_import(request: HttpRequest, team: str, job_id: int) -> HttpResponse
     if request.htmx and (address := _outcome_address(job)):  # type: ignore[attr-defined]  # added by django-htmx
         _tell(request, job)
         return HttpResponseClientRedirect(address)
+    address = _outcome_address(job)
     context = {
         "team": team_,
         "job": job,
+        "outcome_address": address,
+        "from_host": _host_of(job),
         "upload": Upload.objects.filter(pk=job.upload_id).first(),
         "outcome": _outcome_text(job) if job.version else "Its version is gone.",
         "waiting": waiting_text(job) if job.state == State.QUEUED else "",
@@ -49,15 +53,22 @@ def _change(request: HttpRequest, team: Team, job_id: int) -> HttpResponse:
         messages.info(request, "The import had ended already.")
     upload = Upload.objects.filter(pk=job.upload_id).first()
     if request.POST.get("again") and upload and not job.is_live:
-        job, _ = start_job(
-            upload=upload,
-            mapping=Mapping.from_json(job.mapping),
-            name=job.name,
-            user=request.user,
-            leave_out=job.leave_out,
-        )
+        job = _start_again(job, upload, request.user)
         ring_importers()
     return redirect("dataset_import", team.slug, job.pk)
+
+
+def _start_again(job: ImportJob, upload: Upload, user: User) -> ImportJob:
+    if job.is_fetch:
+        return fetch_again(upload, user)
+    again, _ = start_job(
+        upload=upload,
+        mapping=Mapping.from_json(job.mapping),
+        name=job.name,
+        user=user,
+        leave_out=job.leave_out,
+    )
+    return again
 
 
 def follow(request: HttpRequest, job: ImportJob) -> HttpResponse:
@@ -68,8 +79,16 @@ def follow(request: HttpRequest, job: ImportJob) -> HttpResponse:
     return redirect("dataset_import", job.team.slug, job.pk)
 
 
+def follow_address(job: ImportJob) -> str:
+    """As `follow`, but without a word about it."""
+    own = resolve_url("dataset_import", job.team.slug, job.pk)
+    return _outcome_address(job) or own
+
+
 def _outcome_address(job: ImportJob) -> str | None:
     """Of the page that tells more of it than the import's own."""
+    if job.is_fetch:
+        return _fetched_address(job) if job.state == State.DONE else None
     if job.state == State.DONE and job.version:
         return resolve_url("dataset", job.team.slug, job.version.dataset_id)
     is_there = Upload.objects.filter(pk=job.upload_id).exists()
@@ -78,8 +97,24 @@ def _outcome_address(job: ImportJob) -> str | None:
     return None
 
 
+def _fetched_address(job: ImportJob) -> str | None:
+    """Of the file's columns, or of what there is to choose from."""
+    upload = Upload.objects.filter(pk=job.upload_id).first()
+    if upload is None:
+        return None
+    page = "dataset_map" if upload.is_whole else "dataset_choice"
+    is_there = upload.is_whole or choices_of(upload)
+    return resolve_url(page, job.team.slug, upload.pk) if is_there else None
+
+
+def _host_of(job: ImportJob) -> str:
+    """Who is asked for the file."""
+    upload = Upload.objects.filter(pk=job.upload_id).first() if job.is_fetch else None
+    return host_of(upload) if upload and upload.is_linked else ""
+
+
 def _tell(request: HttpRequest, job: ImportJob) -> None:
-    if job.state == State.DONE:
+    if job.state == State.DONE and job.version:
         messages.success(request, _outcome_text(job))
 
 

@@ -17,7 +17,7 @@ from dashboard.datasets.models import ImportJob, Upload
 from dashboard.datasets.queries import get_upload, last_job, live_or_done_job
 from dashboard.datasets.refusals import Refusals
 from dashboard.datasets.uploads import Peek, forget_upload, map_records, peek
-from dashboard.datasets.views.imports import follow
+from dashboard.datasets.views.imports import follow, follow_address
 from dashboard.datasets.work import work
 
 PREVIEWED = 5  # rows shown as they would be imported
@@ -33,11 +33,11 @@ def dataset_map(request: HttpRequest, team: str, upload_id: int) -> HttpResponse
     if job and job.is_live:
         return redirect("dataset_import", team_.slug, job.pk)
     if not upload.is_whole:
-        return redirect(_upload_address(upload))
+        return redirect(_arrival_address(upload))
     seen = _peek(upload)
     if seen is None:
         return _gone(request, upload)
-    if job and not request.GET:
+    if job and not job.is_fetch and not request.GET:
         form = MappingForm(upload, seen.names, _chosen(job))
         form.is_valid()
         refused = _refusals(job) if job.state == State.REFUSED else None
@@ -57,7 +57,7 @@ def _post(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
     if request.POST.get("discard"):
         return _discard(request, upload)
     if not upload.is_whole:
-        return redirect(_upload_address(upload))
+        return redirect(_arrival_address(upload))
     seen = _peek(upload)
     if seen is None:
         return _gone(request, upload)
@@ -126,6 +126,12 @@ def _discard(request: HttpRequest, upload: Upload) -> HttpResponse:
 def _retry(upload: Upload) -> HttpResponse:
     forget_upload(upload)
     return redirect(_upload_address(upload))
+
+
+def _arrival_address(upload: Upload) -> str:
+    """Of the page that sees to it that the file gets here."""
+    job = last_job(upload) if upload.is_linked else None
+    return follow_address(job) if job else _upload_address(upload)
 
 
 def _upload_address(upload: Upload) -> str:

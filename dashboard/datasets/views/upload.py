@@ -9,13 +9,17 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.forms import PasteForm, UploadForm
+from dashboard.datasets.fetching.fetches import begin_fetch
+from dashboard.datasets.fetching.links import read
+from dashboard.datasets.forms import LinkForm, PasteForm, UploadForm
+from dashboard.datasets.jobs import ring_importers
 from dashboard.datasets.models import Dataset, Upload
 from dashboard.datasets.queries import get_dataset, get_upload, list_waiting
 from dashboard.datasets.refusals import Refusals
 from dashboard.datasets.uploads import (
     finish_transfer,
     forget_upload,
+    forget_what_is_old,
     peek,
     store_upload,
 )
@@ -24,11 +28,13 @@ from dashboard.datasets.uploads import (
 @require_http_methods(["GET", "POST"])
 def dataset_upload(request: HttpRequest, team: str) -> HttpResponse:
     if request.method == "POST":
-        return _receive(request, get_writable_team(request, team))
+        team_ = get_writable_team(request, team)
+        return (_fetch if "link" in request.POST else _receive)(request, team_)
     team_ = get_team(request, team)
     context = {
         "form": UploadForm(),
         "paste": PasteForm(),
+        "link": LinkForm(),
         "dataset": asked_dataset(request, team_),
     }
     return _render(request, team_, context)
@@ -61,7 +67,38 @@ def _receive(request: HttpRequest, team: Team) -> HttpResponse:
         # Not one row could be read, so there is nothing to map.
         refusals = seen.refusals
         forget_upload(upload)
-    context = {"form": form, "paste": paste, "dataset": dataset, "refusals": refusals}
+    context = {
+        "form": form,
+        "paste": paste,
+        "link": LinkForm(),
+        "dataset": dataset,
+        "refusals": refusals,
+    }
+    return _render(request, team, context, status=422)
+
+
+def _fetch(request: HttpRequest, team: Team) -> HttpResponse:
+    """Leave it to a worker; nothing is asked of anybody here."""
+    assert isinstance(request.user, User)
+    dataset = asked_dataset(request, team)
+    form = LinkForm(request.POST)
+    if form.is_valid():
+        given = form.cleaned_data
+        try:
+            link = read(given["link"], revision=given["revision"], part=given["part"])
+            forget_what_is_old()
+            job = begin_fetch(team=team, user=request.user, link=link, dataset=dataset)
+        except ValueError as error:
+            form.add_error("link", str(error))
+        else:
+            ring_importers()
+            return redirect("dataset_import", team.slug, job.pk)
+    context = {
+        "form": UploadForm(),
+        "paste": PasteForm(),
+        "link": form,
+        "dataset": dataset,
+    }
     return _render(request, team, context, status=422)
 
 
@@ -85,6 +122,8 @@ def _sent_at_once(
 
 def _sent_in_parts(request: HttpRequest, team: Team) -> Upload:
     upload = get_upload(team, _id_of(request.POST["upload"], "No such upload."))
+    if upload.is_linked and not upload.is_whole:
+        raise Http404("No such upload.")  # of parts: a worker fetches this one
     if not upload.is_whole:
         finish_transfer(upload)
     return upload

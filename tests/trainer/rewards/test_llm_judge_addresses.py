@@ -9,10 +9,10 @@ import pytest
 
 from tests.trainer.rewards.judge_server import Judging, judge_server, status
 from tests.trainer.rewards.scores import scored
-from trainer.rewards.model_judge import address
-from trainer.rewards.model_judge.address import Refused, is_public, read_url, resolve
+from trainer.internet import address
+from trainer.internet.address import Gate, Refused, is_public, read_url, resolve
 
-NOBODY = frozenset[tuple[str, int]]()
+JUDGES = Gate(asks="A judge is asked", variable="COHORT_JUDGE_HOSTS")
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ NOBODY = frozenset[tuple[str, int]]()
 )  # fmt: skip
 def test_an_address_that_is_not_public_is_refused(host: str) -> None:
     with pytest.raises(Refused, match="not a public address"):
-        resolve(read_url(f"https://{host}/v1"), NOBODY)
+        resolve(read_url(f"https://{host}/v1"), JUDGES)
 
 
 @pytest.mark.parametrize("ip", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111"])
@@ -67,7 +67,7 @@ def test_what_is_no_base_url_is_refused_with_the_recipe(url: str) -> None:
 @pytest.mark.parametrize("url", ["http://example.com/v1", "https://example.com:8443"])
 def test_other_than_https_on_its_port_is_for_allowed_hosts(url: str) -> None:
     with pytest.raises(Refused, match="COHORT_JUDGE_HOSTS"):
-        resolve(read_url(url), NOBODY)
+        resolve(read_url(url), JUDGES)
 
 
 def test_a_name_is_refused_when_one_of_its_addresses_is_private(
@@ -76,7 +76,7 @@ def test_a_name_is_refused_when_one_of_its_addresses_is_private(
     resolving(monkeypatch, "8.8.8.8", "10.0.0.7")
 
     with pytest.raises(Refused, match=r"10\.0\.0\.7"):
-        resolve(read_url("https://judge.example.com/v1"), NOBODY)
+        resolve(read_url("https://judge.example.com/v1"), JUDGES)
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *ips: str) -> list[str]:

@@ -9,9 +9,9 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
 
-from trainer.rewards.model_judge.address import Refused, check_target, read_url
+from trainer.internet.address import Refused, check_target, read_url
 from trainer.rewards.model_judge.client import Client, NoReply, Reply
-from trainer.rewards.model_judge.keys import allowed_hosts, find_key
+from trainer.rewards.model_judge.keys import find_key, judges_gate
 from trainer.rewards.model_judge.ledger import Ledger
 from trainer.rewards.model_judge.question import Question
 
@@ -225,10 +225,10 @@ def open_client(endpoint: Endpoint) -> Client:
     Raises:
         Refused: the environment has not the key, or does not allow the address.
     """
-    target, allowed = read_url(endpoint.base_url), allowed_hosts()
-    check_target(target, allowed)
+    target, gate = read_url(endpoint.base_url), judges_gate()
+    check_target(target, gate)
     key = find_key(endpoint.key_name, target)
-    return Client(target, key=key, allowed=allowed)
+    return Client(target, key=key, gate=gate)
 
 
 def replies(

@@ -1,27 +1,20 @@
-"""One request to a judge, and what may go wrong with it.
-
-The standard library's own client: it follows no redirects and takes no proxy from the
-environment, and its connections can be made to addresses that were looked at first.
-"""
+"""One request to a judge, and what may go wrong with it."""
 
 from __future__ import annotations
 
-import io
 import json
-import math
-import socket
 import ssl
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cache
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from threading import Lock
 from typing import Any
 
-from trainer.rewards.model_judge.address import Target, resolve
+from trainer.internet.address import Gate, Target
+from trainer.internet.connection import Connection
 
 _MAX_BYTES = 2 * 2**20
 _MAX_IDLE = 64
@@ -57,15 +50,13 @@ class NoReply(Exception):
 class Client:
     """Asks one endpoint, over connections that are kept. Any thread may ask."""
 
-    def __init__(
-        self, target: Target, *, key: str | None, allowed: Set[tuple[str, int]]
-    ) -> None:
+    def __init__(self, target: Target, *, key: str | None, gate: Gate) -> None:
         self._target = target
         self._key = key
-        self._allowed = allowed
+        self._gate = gate
         self._lock = Lock()
-        self._idle: list[_Connection] = []
-        self._busy: set[_Connection] = set()
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
         self._is_closed = False
 
     def ask(self, body: Mapping[str, Any], *, timeout_seconds: float) -> Reply:
@@ -130,7 +121,7 @@ class Client:
                     self._busy.discard(connection)
 
     def _send(
-        self, connection: _Connection, data: bytes
+        self, connection: Connection, data: bytes
     ) -> tuple[int, Mapping[str, str], bytes]:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._key is not None:
@@ -149,20 +140,18 @@ class Client:
         """No reply is to carry the key into a log."""
         return text if self._key is None else text.replace(self._key.encode(), b"...")
 
-    def _take(self) -> tuple[_Connection, bool]:
+    def _take(self) -> tuple[Connection, bool]:
         with self._lock:
             if self._is_closed:
                 raise NoReply("the run has ended", may_pass=False)
             is_used = bool(self._idle)
             connection = (
-                self._idle.pop()
-                if is_used
-                else _Connection(self._target, self._allowed)
+                self._idle.pop() if is_used else Connection(self._target, self._gate)
             )
             self._busy.add(connection)
             return connection, is_used
 
-    def _give_back(self, connection: _Connection) -> None:
+    def _give_back(self, connection: Connection) -> None:
         with self._lock:
             if len(self._idle) < _MAX_IDLE and not self._is_closed:
                 self._idle.append(connection)
@@ -186,115 +175,6 @@ class Client:
             may_pass=status in _PASSING,
             wait_seconds=_wait_seconds(headers),
         )
-
-
-class _Connection(HTTPConnection):
-    """To an address that was looked at, with one deadline for all of an exchange."""
-
-    def __init__(self, target: Target, allowed: Set[tuple[str, int]]) -> None:
-        super().__init__(target.host, target.port)
-        self.deadline = math.inf
-        self._target = target
-        self._allowed = allowed
-        if target.scheme == "https":
-            self.default_port = 443  # which the Host header then leaves out
-
-    def connect(self) -> None:
-        found = resolve(self._target, self._allowed)
-        plain = _connect(found, self)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._target.scheme == "https":
-            try:
-                secure = _tls().wrap_socket(plain, server_hostname=self._target.host)
-            except BaseException:
-                plain.close()
-                raise
-            self.sock = _Timed(secure, self)
-        else:
-            self.sock = _Timed(plain, self)
-
-    def abort(self) -> None:
-        """Let the thread that waits for it learn that it is gone."""
-        if isinstance(self.sock, _Timed):
-            self.sock.abort()
-
-    def seconds_left(self) -> float:
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        return left
-
-
-class _Timed:
-    """A socket whose every operation has what is left until the deadline.
-
-    A socket's own time limit begins anew with each part that it is sent, so a server
-    that sends a byte a second would never come to it.
-    """
-
-    def __init__(self, sock: socket.socket, connection: _Connection) -> None:
-        self._sock = sock
-        self._connection = connection
-
-    def sendall(self, data: bytes) -> None:
-        self.arm()
-        self._sock.sendall(data)
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        raw = self._sock.makefile("rb", buffering=0)
-        return io.BufferedReader(_TimedFile(raw, self))
-
-    def close(self) -> None:
-        self._sock.close()
-
-    def abort(self) -> None:
-        try:
-            # not TLS's own, which would take the connection apart under its reader
-            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
-        except OSError:
-            return  # it is closed already
-
-    def arm(self) -> None:
-        self._sock.settimeout(self._connection.seconds_left())
-
-
-class _TimedFile(io.RawIOBase):
-    def __init__(self, raw: io.RawIOBase, timed: _Timed) -> None:
-        self._raw = raw
-        self._timed = timed
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        self._timed.arm()
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-def _connect(found: list[Any], connection: _Connection) -> socket.socket:
-    """To the first of some addresses that takes a connection."""
-    last: OSError = OSError("it has no address")
-    for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.settimeout(connection.seconds_left())
-            sock.connect(address)
-        except OSError as error:
-            sock.close()
-            last = error
-        else:
-            return sock
-    raise last
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    # Reading the system's certificates takes 20 ms.
-    return ssl.create_default_context()
 
 
 def _read_all(response: HTTPResponse, host: str) -> bytes:

@@ -13,21 +13,21 @@ from __future__ import annotations
 
 import os
 
-from trainer.rewards.model_judge.address import Refused, Target, read_url
+from trainer.internet.address import Gate, Refused, Target, read_hosts, read_url
 
 KEY_NAME = r"^([A-Z][A-Z0-9_]{0,39})?$"
 _KEY, _URL = "COHORT_JUDGE_KEY_", "COHORT_JUDGE_URL_"
 _HOSTS = "COHORT_JUDGE_HOSTS"
 
 
-def allowed_hosts() -> frozenset[tuple[str, int]]:
-    """Hosts and ports that may be asked whatever their addresses.
+def judges_gate() -> Gate:
+    """Public addresses, and the hosts that the environment allows.
 
     Raises:
         Refused: the variable cannot be read.
     """
-    names = os.environ.get(_HOSTS, "").split(",")
-    return frozenset(_host(name.strip()) for name in names if name.strip())
+    allowed = read_hosts(os.environ.get(_HOSTS, ""), _HOSTS)
+    return Gate(asks="A judge is asked", variable=_HOSTS, allowed=allowed)
 
 
 def find_key(name: str, target: Target) -> str | None:
@@ -68,16 +68,6 @@ def _is_below(target: Target, home: Target) -> bool:
     if "." in parts or ".." in parts or "%" in target.path:
         return False
     return f"{target.path}/".startswith(f"{home.path}/")
-
-
-def _host(name: str) -> tuple[str, int]:
-    target = _read(f"http://{name}", _HOSTS)
-    if target.path or not name.rpartition(":")[2].isdigit():
-        raise Refused(
-            f"{_HOSTS} holds {name!r}. Write hosts with their ports and commas between "
-            "them: localhost:8000,10.0.0.7:8000."
-        )
-    return target.origin
 
 
 def _read(url: str, variable: str) -> Target:

@@ -1,0 +1,174 @@
+"""What of a dataset on the hub can be fetched: its splits and its files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import Any
+
+from dashboard.datasets.fetching.hub import Commit, HubFile
+from dashboard.datasets.parsing.detection import PACKED_SUFFIXES, SUFFIXES
+
+MAX_CHOICES = 500
+MAX_PARTS = 500  # files of one split
+_CONVERTED = re.compile(r"([^/]+)/([^/]+)/\d+\.parquet")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """
+    >>> Choice(name="main/train", is_split=True, sha="e53f…", files=(train,))
+    """
+
+    name: str
+    is_split: bool
+    revision: str  # whose commit it is
+    sha: str
+    files: tuple[HubFile, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(file.num_bytes for file in self.files)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> Choice:
+        """What `as_json` made."""
+        files = tuple(HubFile(**file) for file in tree["files"])
+        return cls(**{**tree, "files": files})
+
+
+def splits_of_card(commit: Commit, revision: str) -> list[Choice]:
+    """Those that the dataset's README tells of, by its own files."""
+    return [
+        Choice(
+            name=name,
+            is_split=True,
+            revision=revision,
+            sha=commit.sha,
+            files=tuple(files),
+        )
+        for name, patterns in _card_splits(commit.card)
+        if (files := _matching(commit.files, patterns)) and can_join(files)
+    ]
+
+
+def splits_of_conversion(commit: Commit, revision: str) -> list[Choice]:
+    """Those of the branch that holds config/split/0000.parquet."""
+    found: dict[str, list[HubFile]] = {}
+    for file in sorted(commit.files, key=lambda file: file.path):
+        if match := _CONVERTED.fullmatch(file.path):
+            found.setdefault(f"{match[1]}/{match[2]}", []).append(file)
+    return [
+        Choice(
+            name=name,
+            is_split=True,
+            revision=revision,
+            sha=commit.sha,
+            files=tuple(files),
+        )
+        for name, files in found.items()
+        if can_join(files)
+    ]
+
+
+def single_files(commit: Commit, revision: str) -> list[Choice]:
+    return [
+        Choice(
+            name=file.path,
+            is_split=False,
+            revision=revision,
+            sha=commit.sha,
+            files=(file,),
+        )
+        for file in commit.files
+        if file.num_bytes and _kind_of(file)[0] and not _is_about_it(file)
+    ]
+
+
+def pick(choices: list[Choice], part: str) -> Choice | None:
+    """The one that was asked for, or the only one there is."""
+    if part:
+        wanted = part.strip("/")
+        exact = [one for one in choices if one.name == wanted]
+        splits = [
+            one
+            for one in choices
+            if one.is_split and one.name.rpartition("/")[2] == wanted
+        ]
+        found = exact or splits
+        return found[0] if len(found) == 1 or exact else None
+    splits = [one for one in choices if one.is_split]
+    only = splits or choices
+    return only[0] if len(only) == 1 else None
+
+
+def can_join(files: Iterable[HubFile]) -> bool:
+    """One file, or several of one kind that make one: Parquet, or plain JSONL."""
+    kinds = [_kind_of(file) for file in files]
+    if len(kinds) == 1:
+        return bool(kinds[0][0])
+    is_one = len(set(kinds)) == 1 and len(kinds) <= MAX_PARTS
+    return is_one and kinds[0] in (("parquet", ""), ("jsonl", ""))
+
+
+def _kind_of(file: HubFile) -> tuple[str, str]:
+    """Format and packing, by the name; the format is empty where nothing reads it."""
+    path = PurePosixPath(file.path)
+    packing = PACKED_SUFFIXES.get(path.suffix.lower(), "")
+    if packing:
+        path = path.with_suffix("")
+    return SUFFIXES.get(path.suffix.lower(), ""), packing
+
+
+def _is_about_it(file: HubFile) -> bool:
+    """Files that describe a dataset, and hold no rows."""
+    names = {"dataset_infos.json", "dataset_info.json", "state.json", "package.json"}
+    return PurePosixPath(file.path).name in names or file.path.startswith(".")
+
+
+def _card_splits(card: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    configs = card.get("configs")
+    for config in configs if isinstance(configs, list) else []:
+        if not isinstance(config, dict):
+            continue
+        name, files = config.get("config_name") or "default", config.get("data_files")
+        if isinstance(files, list) and any(isinstance(one, dict) for one in files):
+            for one in files:
+                if isinstance(one, dict) and (patterns := _texts(one.get("path"))):
+                    yield f"{name}/{one.get('split') or 'train'}", patterns
+        elif patterns := _texts(files):
+            yield f"{name}/train", patterns
+
+
+def _texts(value: Any) -> list[str]:
+    listed = value if isinstance(value, list) else [value]
+    texts = [one for one in listed[:MAX_PARTS] if isinstance(one, str)]
+    return [one for one in texts if len(one) <= 300 and one.count("**") <= 2]
+
+
+def _matching(files: list[HubFile], patterns: list[str]) -> list[HubFile]:
+    found = {
+        file.path: file
+        for pattern in patterns
+        for file in files
+        if _matches(tuple(file.path.split("/")), tuple(pattern.split("/")))
+    }
+    return [found[path] for path in sorted(found)]
+
+
+def _matches(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    """As the hub's own globs: a star stays within a folder, two do not."""
+    if not pattern:
+        return not path
+    if pattern[0] == "**":
+        rest = pattern[1:]
+        return _matches(path, rest) or bool(path and _matches(path[1:], pattern))
+    if not path or not fnmatchcase(path[0], pattern[0]):
+        return False
+    return _matches(path[1:], pattern[1:])

@@ -1,0 +1,282 @@
+"""A file from the internet into one on disk, going on where a connection broke."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dashboard.datasets.fetching.gates import Token
+from dashboard.datasets.fetching.request import Answer, Broken, NotFetched, ask
+from dashboard.datasets.limits import MAX_UPLOAD_BYTES
+from dashboard.datasets.room import check_room
+from trainer.internet.address import Gate, Target
+
+CHUNK_BYTES = 256 * 2**10
+ROOM_BYTES = 64 * 2**20  # how often the disk is looked at
+# A server that keeps sending, but less than this in such a time, counts as silent.
+STALL_SECONDS, STALL_BYTES = 60.0, 64 * 2**10
+MAX_LOST = 4  # connections in a row that brought nothing new
+MAX_SECONDS = 6 * 3_600.0  # of one attempt
+FIRST_PAUSE_SECONDS = 1.0
+_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
+
+# Bytes that are here, all there are (0: not told), and what to say about it.
+Report = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How a worker gets there, and who hears of it. `report` ends it by raising."""
+
+    gate: Gate
+    token: Token | None
+    report: Report
+    limit: int = MAX_UPLOAD_BYTES  # of all that is written
+    until: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
+
+
+@dataclass(kw_only=True)
+class Known:
+    """What a server said of a file: a later answer goes on only with the same one."""
+
+    validator: str = ""  # for If-Range
+    num_bytes: int = 0  # 0: it was not said
+    is_fixed: bool = False  # its address never means another content
+
+
+class Download:
+    """One file. The file on disk tells how much of it is here."""
+
+    def __init__(
+        self,
+        target: Target,
+        path: Path,
+        way: Way,
+        *,
+        known: Known,
+        num_before: int = 0,
+        num_all: int = 0,
+        remember: Callable[[Known], None] = lambda _: None,
+    ) -> None:
+        """`num_before` and `num_all`: bytes of several files that belong together."""
+        self.target = target
+        self.path = path
+        self.way = way
+        self.known = known
+        self.num_before = num_before
+        self.num_all = num_all
+        self.remember = remember
+        self._num_here = 0
+        self._remark = ""
+
+    def run(self) -> None:
+        """NotFetched where it cannot be had; OSError where the disk is at fault."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._open() as file:
+            num_lost = best = 0
+            while True:
+                try:
+                    self._receive(file)
+                    return
+                except Broken as error:
+                    here = os.fstat(file).st_size
+                    num_lost = 1 if here > best + STALL_BYTES else num_lost + 1
+                    best = max(best, here)
+                    if num_lost >= MAX_LOST:
+                        raise NotFetched(self._given_up(error, here)) from None
+                    self._rest(error, num_lost)
+
+    @contextmanager
+    def _open(self) -> Iterator[int]:
+        """Alone: a worker that has lost the job may write until it hears of it."""
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    self._tick("Another worker lets go of it.")
+                    time.sleep(0.2)
+            yield file
+        except NotFetched:
+            if os.fstat(file).st_size == 0:
+                self.path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(file)
+
+    def _receive(self, file: int) -> None:
+        have = os.fstat(file).st_size
+        if not (self.known.is_fixed or self.known.validator):
+            have = 0
+        if have and have == self.known.num_bytes:
+            self._num_here = have
+            return
+        self._num_here = have
+        answer = ask(
+            self.target,
+            self.way.gate,
+            headers=self._headers(have),
+            token=self.way.token,
+            on_wait=self._tick,
+        )
+        try:
+            start = self._begin(answer, have)
+            os.ftruncate(file, start)
+            os.lseek(file, start, os.SEEK_SET)
+            self._copy(answer, file, start)
+        finally:
+            answer.close()
+
+    def _headers(self, have: int) -> dict[str, str]:
+        if not have:
+            return {}
+        headers = {"Range": f"bytes={have}-"}
+        if self.known.validator:
+            headers["If-Range"] = self.known.validator
+        return headers
+
+    def _begin(self, answer: Answer, have: int) -> int:
+        """Where the body begins in the file."""
+        refuse_page(answer)
+        if answer.status == 416:
+            self._forget()
+            raise Broken(f"The file at {answer.target.host} has changed")
+        if answer.status == 206:
+            start, total = _range_of(answer)
+            known = self.known.num_bytes
+            if start != have or (known and total and known != total):
+                self._forget()
+                raise Broken(f"The file at {answer.target.host} has changed")
+            return have
+        total = _length_of(answer)
+        if self.known.is_fixed and total and self.known.num_bytes not in (0, total):
+            raise NotFetched(
+                f"{answer.target.host} has {total:,} bytes where its list of files "
+                f"says {self.known.num_bytes:,}. Try again."
+            )
+        if not self.known.is_fixed:
+            self.known = Known(validator=_validator_of(answer), num_bytes=total)
+        self._check_size(total)
+        self.remember(self.known)
+        return 0
+
+    def _forget(self) -> None:
+        if not self.known.is_fixed:
+            self.known = Known()
+            return
+        # Of a fixed file only this end can hold something else.
+        os.truncate(self.path, 0)
+
+    def _copy(self, answer: Answer, file: int, here: int) -> None:
+        total = self.known.num_bytes
+        check_room(max(total - here, 0) or ROOM_BYTES, purpose="the rest of the file")
+        window, num_window, checked = time.monotonic(), here, here
+        self._remark = ""
+        while data := answer.read(CHUNK_BYTES):
+            _write(file, data)
+            here += len(data)
+            self._num_here = here
+            self._check_size(here)
+            if here - checked >= ROOM_BYTES:
+                checked = here
+                check_room(ROOM_BYTES, purpose="the next part")
+            now = time.monotonic()
+            if now - window >= STALL_SECONDS:
+                if here - num_window < STALL_BYTES:
+                    raise Broken(
+                        f"{answer.target.host} sent {here - num_window:,} bytes in "
+                        f"{STALL_SECONDS:g} s"
+                    )
+                window, num_window = now, here
+            self._tick()
+        if self.known.is_fixed and total and here != total:
+            raise Broken(f"The connection to {answer.target.host} broke off")
+        self.known.num_bytes = here
+
+    def _check_size(self, num_bytes: int) -> None:
+        if self.num_before + num_bytes > self.way.limit:
+            os.truncate(self.path, 0)  # too much to be gone on with
+            raise NotFetched(
+                f"The file has {self.num_before + num_bytes:,} bytes or more; "
+                f"{self.way.limit:,} are allowed. Take a part of it, or discard files "
+                "that wait to be imported."
+            )
+
+    def _tick(self, remark: str = "") -> None:
+        if time.monotonic() > self.way.until:
+            raise NotFetched(
+                f"It took longer than {MAX_SECONDS / 3_600:g} hours. What has arrived "
+                "is kept: try again, and it goes on from there."
+            )
+        total = self.num_all or self.known.num_bytes
+        self.way.report(self.num_before + self._num_here, total, remark or self._remark)
+
+    def _rest(self, error: Broken, num_lost: int) -> None:
+        pause = max(FIRST_PAUSE_SECONDS * 2 ** (num_lost - 1), error.wait_seconds)
+        self._remark = f"{error}. Trying again in {pause:g} s; what is here is kept."
+        until = time.monotonic() + pause
+        while (left := until - time.monotonic()) > 0:
+            self._tick()
+            time.sleep(min(left, 0.2))
+
+    def _given_up(self, error: Broken, here: int) -> str:
+        total = self.known.num_bytes
+        of_all = f" of {total:,}" if total else ""
+        kept = (
+            f" {here:,}{of_all} bytes are here, and another try goes on from them."
+            if here and (self.known.is_fixed or self.known.validator)
+            else ""
+        )
+        return f"{error}. {MAX_LOST} tries in a row brought nothing new.{kept}"
+
+
+def refuse_page(answer: Answer) -> None:
+    """A sign-in or an error that passes for the file."""
+    kind = answer.headers.get_content_type()
+    if "Content-Type" in answer.headers and kind in (
+        "text/html",
+        "application/xhtml+xml",
+    ):
+        raise NotFetched(
+            f"{answer.target.host} sent a web page instead of a file. Give the "
+            "address of the file itself, which a browser would download."
+        )
+
+
+def _write(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _length_of(answer: Answer) -> int:
+    value = answer.headers.get("Content-Length", "")
+    if "chunked" in answer.headers.get("Transfer-Encoding", "").lower():
+        return 0
+    return int(value) if value.isascii() and value.isdigit() else 0
+
+
+def _range_of(answer: Answer) -> tuple[int, int]:
+    match = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+    if match is None:
+        raise NotFetched(
+            f"{answer.target.host} sent a part of the file without saying which. "
+            "Upload the file instead."
+        )
+    return int(match[1]), 0 if match[2] == "*" else int(match[2])
+
+
+def _validator_of(answer: Answer) -> str:
+    etag = answer.headers.get("ETag", "").strip()
+    if etag.startswith('"') and etag.isascii() and etag.isprintable():
+        return etag[:500] if len(etag) <= 500 else ""
+    date = answer.headers.get("Last-Modified", "").strip()
+    return date if date.isascii() and date.isprintable() and len(date) < 60 else ""

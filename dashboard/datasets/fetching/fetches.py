@@ -1,0 +1,225 @@
+"""Files that a worker fetches: from what somebody gave to an upload to be mapped."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Sum
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.fetching.choices import Choice
+from dashboard.datasets.fetching.download import (
+    ROOM_BYTES,
+    Download,
+    Known,
+    Report,
+    Way,
+)
+from dashboard.datasets.fetching.finishing import check_content, finish
+from dashboard.datasets.fetching.gates import hub_gate, hub_home, hub_token, links_gate
+from dashboard.datasets.fetching.hub import Hub
+from dashboard.datasets.fetching.links import (
+    HubLink,
+    Link,
+    as_json,
+    from_json,
+    without_query,
+)
+from dashboard.datasets.fetching.looking import look
+from dashboard.datasets.fetching.request import NotFetched
+from dashboard.datasets.jobs import start_fetch
+from dashboard.datasets.limits import MAX_TEAM_BYTES, MAX_UPLOAD_BYTES
+from dashboard.datasets.models import Dataset, ImportJob, Upload
+from dashboard.datasets.room import check_room
+from dashboard.datasets.transfers import check_share
+from trainer.internet.address import Refused, read_link
+
+
+@transaction.atomic
+def begin_fetch(
+    *, team: Team, user: User, link: Link | HubLink, dataset: Dataset | None
+) -> ImportJob:
+    """The job that fetches it; ValueError where there is no room for a file more."""
+    # Two clicks at once would otherwise begin two.
+    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
+    origin = as_json(link)
+    same = team.uploads.filter(
+        created_by=user, dataset=dataset, is_whole=False, origin__contains=origin
+    )
+    live = ImportJob.objects.filter(upload__in=same, state__in=ImportJob.LIVE)
+    if job := live.first():
+        return job
+    check_share(team, 0)
+    check_room(0, purpose=link.filename)
+    upload = Upload.objects.create(
+        team=team,
+        dataset=dataset,
+        filename=link.filename,
+        stored_name=uuid.uuid4().hex,
+        num_bytes=0,
+        is_whole=False,
+        origin=origin,
+        created_by=user,
+    )
+    return start_fetch(upload=upload, filename=link.shown, user=user)[0]
+
+
+def fetch_again(upload: Upload, user: User) -> ImportJob:
+    shown = from_json(upload.origin).shown
+    chosen = upload.origin.get("chosen")
+    filename = f"{shown} {chosen['name']}" if chosen else shown
+    return start_fetch(upload=upload, filename=filename, user=user)[0]
+
+
+def host_of(upload: Upload) -> str:
+    link = from_json(upload.origin)
+    return (read_link(link.url) if isinstance(link, Link) else hub_home()).host
+
+
+def choices_of(upload: Upload) -> list[Choice]:
+    """What the hub has of the dataset, where one is yet to be chosen."""
+    if upload.is_whole or upload.origin.get("chosen"):
+        return []
+    return [Choice.from_json(one) for one in upload.origin.get("choices", [])]
+
+
+def choose(upload: Upload, choice: Choice, user: User) -> ImportJob:
+    _keep(upload, chosen=choice.as_json(), choices=[])
+    return fetch_again(upload, user)
+
+
+def fetch_upload(upload: Upload, report: Report) -> None:
+    """Bring the file here, or what there is to choose from. NotFetched, or OSError."""
+    if upload.is_whole:
+        return
+    try:
+        link = from_json(upload.origin)
+        if isinstance(link, Link):
+            _fetch_link(upload, link, report)
+        else:
+            _fetch_from_hub(upload, link, report)
+    except Refused as error:
+        raise NotFetched(str(error)) from None
+
+
+def _fetch_link(upload: Upload, link: Link, report: Report) -> None:
+    seen = upload.origin.get("seen", {})
+
+    def note(num_bytes: int, total: int, remark: str) -> None:
+        if not total and num_bytes - upload.num_bytes >= ROOM_BYTES:
+            _keep(upload, num_bytes=num_bytes)  # so that the team's share counts it
+        report(num_bytes, total, remark)
+
+    way = Way(gate=links_gate(), token=None, report=note, limit=_limit(upload))
+
+    def remember(known: Known) -> None:
+        kept = {"validator": known.validator, "num_bytes": known.num_bytes}
+        _keep(upload, num_bytes=known.num_bytes, seen=kept)
+
+    part = _part(upload, 0)
+    Download(
+        read_link(link.url), part, way, known=Known(**seen), remember=remember
+    ).run()
+    lineage = {"kind": "link", "url": without_query(link.url)}
+    finish(upload, [part], lineage, report)
+
+
+def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
+    def on_wait() -> None:
+        report(0, 0, "")
+
+    hub = Hub(hub_gate(), hub_token(), on_wait=on_wait)
+    chosen = upload.origin.get("chosen")
+    choice = Choice.from_json(chosen) if chosen else None
+    if choice is None:
+        on_wait()
+        found = look(hub, link)
+        _keep(upload, dataset=found.dataset, **found.as_json())
+        if found.picked is None:
+            return
+        choice = found.picked
+    dataset = upload.origin["dataset"]
+    _check_choice(choice, _limit(upload))
+    _keep(upload, num_bytes=choice.num_bytes, filename=_filename(dataset, choice))
+    way = Way(gate=hub_gate(), token=hub_token(), report=report, limit=_limit(upload))
+    parts = _fetch_parts(upload, hub, choice, way)
+    lineage = {
+        "kind": "hub",
+        "dataset": dataset,
+        "revision": choice.revision,
+        "commit": choice.sha,
+        "part": choice.name,
+        "files": [file.path for file in choice.files],
+    }
+    finish(upload, parts, lineage, report)
+
+
+def _fetch_parts(upload: Upload, hub: Hub, choice: Choice, way: Way) -> list[Path]:
+    parts, num_here = [], 0
+
+    def on_wait() -> None:
+        way.report(num_here, choice.num_bytes, "")
+
+    dataset = upload.origin["dataset"]
+    for number, file in enumerate(choice.files):
+        part = _part(upload, number)
+        try:
+            Download(
+                hub.address_of(dataset, choice.sha, file.path),
+                part,
+                way,
+                known=Known(num_bytes=file.num_bytes, is_fixed=True),
+                num_before=num_here,
+                num_all=choice.num_bytes,
+            ).run()
+        except NotFetched as error:
+            if error.status in (401, 403):  # a gated dataset's list is public
+                raise hub.explained(error, dataset, choice.revision) from None
+            raise
+        num_here += file.num_bytes
+        check_content(part, file, on_wait)
+        parts.append(part)
+    return parts
+
+
+def _check_choice(choice: Choice, limit: int) -> None:
+    if choice.num_bytes > limit:
+        raise NotFetched(
+            f"{choice.name} has {choice.num_bytes:,} bytes; {limit:,} are allowed. "
+            "Take one of its files, or discard files that wait to be imported."
+        )
+
+
+def _limit(upload: Upload) -> int:
+    """What the team's other waiting files leave of its share."""
+    others = upload.team.uploads.exclude(pk=upload.pk)
+    held = others.aggregate(held=Sum("num_bytes"))["held"] or 0
+    return max(0, min(MAX_UPLOAD_BYTES, MAX_TEAM_BYTES - held))
+
+
+def _part(upload: Upload, number: int) -> Path:
+    return upload.path.with_name(f"{upload.stored_name}.part{number}")
+
+
+def _filename(dataset: str, choice: Choice) -> str:
+    """From which the name of the dataset is guessed."""
+    name = dataset.rpartition("/")[2]
+    path = PurePosixPath(choice.files[0].path)
+    if not choice.is_split:
+        return f"{name}-{path.name}"[-200:]
+    split = choice.name.removeprefix("default/").replace("/", "-")
+    return f"{name}-{split}{''.join(path.suffixes[-2:])}"[-200:]
+
+
+def _keep(
+    upload: Upload, *, num_bytes: int | None = None, filename: str = "", **known: Any
+) -> None:
+    upload.origin = {**upload.origin, **known}
+    upload.num_bytes = upload.num_bytes if num_bytes is None else num_bytes
+    upload.filename = filename or upload.filename
+    Upload.objects.filter(pk=upload.pk).update(
+        origin=upload.origin, num_bytes=upload.num_bytes, filename=upload.filename
+    )

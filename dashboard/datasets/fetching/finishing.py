@@ -1,0 +1,99 @@
+"""What has arrived, taken for whole: it is what was promised, and can be read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.utils import timezone
+
+from dashboard.datasets.fetching.download import Report
+from dashboard.datasets.fetching.hub import HubFile
+from dashboard.datasets.fetching.joining import join
+from dashboard.datasets.fetching.request import NotFetched
+from dashboard.datasets.models import Upload
+from dashboard.datasets.uploads import peek, recognise
+
+HASHED_BYTES = 2**20
+
+
+def finish(
+    upload: Upload, parts: list[Path], lineage: dict[str, Any], report: Report
+) -> None:
+    """Take the file for whole, or forget what has arrived: it is of no use."""
+    num_bytes = sum(part.stat().st_size for part in parts)
+
+    def on_wait() -> None:
+        report(num_bytes, num_bytes, "Everything is here. Looking at it.")
+
+    try:
+        on_wait()
+        join(parts, upload.path, on_wait=on_wait)
+        _refuse_page(upload.path)
+        recognise(upload)
+        _refuse_unreadable(upload)
+    except ValueError:
+        for file in upload.files:
+            file.unlink(missing_ok=True)
+        raise
+    upload.num_bytes = upload.path.stat().st_size
+    upload.is_whole = True
+    upload.origin = {
+        **lineage,
+        "fetched_at": timezone.now().isoformat(timespec="seconds"),
+        "sha256": _digest(upload.path, hashlib.sha256(), on_wait),
+    }
+    upload.save()
+
+
+def _refuse_page(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(1_024)
+    if not start:
+        raise NotFetched("The file is empty. Give the address of one that holds rows.")
+    if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
+        raise NotFetched(
+            "A web page or an XML document came instead of a file. Give the address "
+            "of the file itself, which a browser would download."
+        )
+
+
+def _refuse_unreadable(upload: Upload) -> None:
+    """Without a word of its content, which may be somebody else's secret."""
+    seen = peek(upload)
+    if seen.records:
+        return
+    refusal = seen.refusals.shown[0]
+    raise NotFetched(
+        f"What came was read as {upload.kind}, and not one of its first "
+        f"{seen.refusals.count:,} rows could be. {refusal.place.capitalize()}: "
+        f"{refusal.problem} Give the address of a file of rows."
+    )
+
+
+def check_content(part: Path, file: HubFile, on_wait: Callable[[], None]) -> None:
+    """ValueError where the bytes are not those that the hub lists."""
+    if file.sha256:
+        found, told = _digest(part, hashlib.sha256(), on_wait), file.sha256
+    elif file.blob:
+        head = b"blob %d\x00" % part.stat().st_size
+        found = _digest(part, hashlib.sha1(head, usedforsecurity=False), on_wait)
+        told = file.blob
+    else:
+        return
+    if found != told:
+        part.unlink()
+        raise NotFetched(
+            f"The bytes of {file.path} are not those that the hub lists: their hash "
+            f"is {found[:12]}…, not {told[:12]}…. Try again."
+        )
+
+
+def _digest(path: Path, digest: Any, on_wait: Callable[[], None]) -> str:
+    with path.open("rb") as file:
+        while data := file.read(HASHED_BYTES):
+            on_wait()
+            digest.update(data)
+    return str(digest.hexdigest())

@@ -1,0 +1,207 @@
+"""The hub's API: which commit a revision is, and which files it has."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote, urljoin
+
+from dashboard.datasets.fetching.gates import Token, hub_home
+from dashboard.datasets.fetching.request import Answer, Broken, NotFetched, ask
+from trainer.internet.address import Gate, Target, read_link
+
+MAX_ANSWER_BYTES = 16 * 2**20
+MAX_FILES = 20_000
+MAX_TRIES = 4
+FIRST_PAUSE_SECONDS = 1.0
+CONVERTED = "refs/convert/parquet"  # a branch of splits, which the hub makes itself
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_NEXT = re.compile(r'<([^<>]{1,2000})>\s*;\s*rel="next"')
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HubFile:
+    """
+    >>> HubFile(path="main/test.parquet", num_bytes=419088, sha256="ab12…", blob="")
+    """
+
+    path: str
+    num_bytes: int
+    sha256: str  # of a large file
+    blob: str  # git's own hash of a small one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Commit:
+    """What a revision is at this moment."""
+
+    dataset: str  # as it is called now: a dataset may have been renamed
+    sha: str
+    card: dict[str, Any]  # what its README says at its top
+    files: list[HubFile]
+    is_cut: bool = False  # it has more files than are listed
+
+
+class Hub:
+    def __init__(
+        self, gate: Gate, token: Token | None, *, on_wait: Callable[[], None]
+    ) -> None:
+        self._home = hub_home()
+        self._gate = gate
+        self._token = token
+        self._on_wait = on_wait
+
+    def find(self, dataset: str, revision: str) -> Commit:
+        """NotFetched where there is no such dataset or revision."""
+        where = f"/api/datasets/{dataset}/revision/{quote(revision, safe='')}"
+        found, _ = self._patiently(lambda: self._get(where, dataset, revision))
+        if not isinstance(found, dict):
+            raise self._no_api()
+        sha, name = found.get("sha"), found.get("id", dataset)
+        if not isinstance(sha, str) or not _COMMIT.fullmatch(sha):
+            raise self._no_api()
+        if not isinstance(name, str) or not re.fullmatch(r"[\w./-]{3,200}", name):
+            raise self._no_api()
+        files = self._files(name, sha)
+        card = found.get("cardData")
+        return Commit(
+            dataset=name,
+            sha=sha,
+            card=card if isinstance(card, dict) else {},
+            files=files,
+            is_cut=len(files) >= MAX_FILES,
+        )
+
+    def address_of(self, dataset: str, sha: str, path: str) -> Target:
+        """Where a file's bytes are, or a redirect to them."""
+        where = f"/datasets/{dataset}/resolve/{sha}/{quote(path, safe='/')}"
+        return self._target(where)
+
+    def _files(self, dataset: str, sha: str) -> list[HubFile]:
+        where = f"/api/datasets/{dataset}/tree/{sha}?recursive=true"
+        files: list[HubFile] = []
+        while where and len(files) < MAX_FILES:
+            asked = where
+            entries, where = self._patiently(lambda: self._get(asked, dataset, sha))  # noqa: B023  # asked at once
+            if not isinstance(entries, list):
+                raise self._no_api()
+            files += _read_files(entries)
+        return files[:MAX_FILES]
+
+    def _get(self, where: str, dataset: str, revision: str) -> tuple[Any, str]:
+        """What the API answers, and the address of what follows."""
+        try:
+            answer = ask(
+                self._target(where),
+                self._gate,
+                headers={"Accept": "application/json"},
+                token=self._token,
+                on_wait=self._on_wait,
+            )
+        except NotFetched as error:
+            raise self.explained(error, dataset, revision) from None
+        try:
+            return json.loads(_body(answer)), self._following(answer)
+        except (ValueError, RecursionError):
+            raise self._no_api() from None
+        finally:
+            answer.close()
+
+    def _following(self, answer: Answer) -> str:
+        match = _NEXT.search(answer.headers.get("Link", ""))
+        if match is None:
+            return ""
+        here = answer.target
+        to = urljoin(f"{here.scheme}://{here.authority}{here.path}", match[1])
+        there = read_link(to)
+        if there.origin != self._home.origin:
+            raise ValueError(there.host)
+        return there.path.removeprefix(self._home.path)
+
+    def _target(self, where: str) -> Target:
+        home = self._home
+        return Target(home.scheme, home.host, home.port, f"{home.path}{where}")
+
+    def _patiently(self, act: Callable[[], _Result]) -> _Result:
+        for tried in range(1, MAX_TRIES + 1):
+            try:
+                return act()
+            except Broken as error:
+                if tried == MAX_TRIES:
+                    raise NotFetched(f"{error}. It was tried {tried} times.") from None
+                pause = FIRST_PAUSE_SECONDS * 2 ** (tried - 1)
+                until = time.monotonic() + max(pause, error.wait_seconds)
+                while time.monotonic() < until:
+                    self._on_wait()
+                    time.sleep(0.1)
+        raise AssertionError("the last try returns or raises")
+
+    def explained(self, error: NotFetched, dataset: str, revision: str) -> NotFetched:
+        host = self._home.host
+        if error.status in (401, 403):
+            # Without a token the hub says so of what does not exist, too.
+            remedy = (
+                "The token in the default worker's HF_TOKEN may not read it; ask for "
+                "access on its page there."
+                if self._token
+                else "For a private or gated one an administrator sets HF_TOKEN in the "
+                "environment of the default worker."
+            )
+            return NotFetched(
+                f"{host} has no dataset {dataset} that everybody may read "
+                f"(status {error.status}). Look at its spelling. {remedy}",
+                status=error.status,
+            )
+        if error.status == 404:
+            return NotFetched(
+                f"{host} has no dataset {dataset} with a revision {revision} "
+                "(status 404). Look at the spelling of both; the address of a file "
+                "begins with https://.",
+                status=404,
+            )
+        return error
+
+    def _no_api(self) -> NotFetched:
+        return NotFetched(
+            f"{self._home.host} does not answer as the API of a hub does. An "
+            "administrator looks at HF_ENDPOINT."
+        )
+
+
+def _body(answer: Answer) -> bytes:
+    parts, num_bytes = [], 0
+    while data := answer.read(2**16):
+        parts.append(data)
+        num_bytes += len(data)
+        if num_bytes > MAX_ANSWER_BYTES:
+            raise ValueError(num_bytes)
+    return b"".join(parts)
+
+
+def _read_files(entries: list[Any]) -> Iterator[HubFile]:
+    for entry in entries:
+        if not isinstance(entry, dict) or entry.get("type") != "file":
+            continue
+        path, size, lfs = entry.get("path"), entry.get("size"), entry.get("lfs")
+        if not isinstance(path, str) or not isinstance(size, int) or size < 0:
+            continue
+        if not path.isprintable() or len(path) > 500 or ".." in path.split("/"):
+            continue
+        large = lfs if isinstance(lfs, dict) else {}
+        yield HubFile(
+            path=path,
+            num_bytes=size,
+            sha256=_hash(large.get("oid"), 64),
+            blob="" if large else _hash(entry.get("oid"), 40),
+        )
+
+
+def _hash(value: Any, length: int) -> str:
+    is_hash = isinstance(value, str) and re.fullmatch(r"[0-9a-f]+", value)
+    return value if is_hash and len(value) == length else ""

@@ -1,0 +1,186 @@
+"""What somebody gave as the place of a dataset: a URL, or an id on the hub."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
+from socket import AI_NUMERICHOST
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from dashboard.datasets.fetching.gates import hub_home, links_gate
+from trainer.internet.address import Refused, read_link, resolve
+
+HUB_HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
+_NAME = r"[A-Za-z0-9][\w.-]{0,95}"
+_ID = re.compile(rf"({_NAME}/{_NAME})(?:@([^@\s]+))?", re.ASCII)
+_REVISION = re.compile(r"\w[\w./-]{0,199}", re.ASCII)
+_MAX_PART_CHARS = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """The URL of a file, with whatever signature its query holds."""
+
+    url: str
+    kind: str = field(default="link", init=False)
+
+    @property
+    def shown(self) -> str:
+        return without_query(self.url)
+
+    @property
+    def filename(self) -> str:
+        parts = urlsplit(self.url)
+        name = unquote(PurePosixPath(parts.path).name)
+        return _printable(name) or parts.hostname or "file"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubLink:
+    """A dataset of the hub; the part is a split or a file, where one was named.
+
+    >>> HubLink(dataset="openai/gsm8k", part="main/train")
+    """
+
+    dataset: str
+    revision: str = ""
+    part: str = ""
+    kind: str = field(default="hub", init=False)
+
+    @property
+    def shown(self) -> str:
+        revision = f"@{self.revision}" if self.revision else ""
+        return f"{self.dataset}{revision}"
+
+    @property
+    def filename(self) -> str:
+        return self.dataset.rpartition("/")[2]
+
+
+def as_json(link: Link | HubLink) -> dict[str, Any]:
+    return asdict(link)
+
+
+def from_json(origin: dict[str, Any]) -> Link | HubLink:
+    """Of what an upload keeps of its origin."""
+    if origin["kind"] == "link":
+        return Link(url=origin["url"])
+    names = ("dataset", "revision", "part")
+    return HubLink(**{name: origin[name] for name in names})
+
+
+def read(text: str, *, revision: str = "", part: str = "") -> Link | HubLink:
+    """ValueError, with what to do, where it is neither."""
+    text, revision, part = text.strip(), revision.strip(), part.strip()
+    hub = _hub_link(text)
+    if hub is None:
+        if revision or part:
+            raise ValueError(
+                "A revision, a split or a file belongs to a dataset of the hub. Leave "
+                "them empty beside the URL of a file."
+            )
+        return _checked(text)
+    return _hub_checked(
+        HubLink(
+            dataset=hub.dataset,
+            revision=revision or hub.revision,
+            part=part or hub.part,
+        )
+    )
+
+
+def without_query(url: str) -> str:
+    """The URL without what may be a secret; it says that something was left out."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}" + ("?…" * bool(parts.query))
+
+
+def _hub_link(text: str) -> HubLink | None:
+    if "://" not in text:
+        match = _ID.fullmatch(text)
+        if match is None:
+            raise ValueError(
+                f"{text[:200]!r} is neither a URL nor the id of a dataset. Write "
+                "https://… for a file, or owner/name, such as openai/gsm8k, for a "
+                "dataset of the Hugging Face hub."
+            )
+        return HubLink(dataset=match[1], revision=match[2] or "")
+    if text.startswith("hf://datasets/"):
+        return _hub_uri(text.removeprefix("hf://datasets/"))
+    target = read_link(text)
+    is_hub = target.host in HUB_HOSTS or target.origin == hub_home().origin
+    path = unquote(target.path.partition("?")[0]).strip("/")
+    if not is_hub or not path.startswith("datasets/"):
+        return None
+    return _hub_page(path.removeprefix("datasets/"))
+
+
+def _hub_uri(rest: str) -> HubLink:
+    """owner/name@revision/path/of/a/file"""
+    owner, _, tail = rest.partition("/")
+    name, _, path = tail.partition("/")
+    return HubLink(
+        dataset=f"{owner}/{name.partition('@')[0]}",
+        revision=unquote(name.partition("@")[2]),
+        part=path,
+    )
+
+
+def _hub_page(path: str) -> HubLink | None:
+    """Of what the address of a page or of a file on the hub says."""
+    owner, _, rest = path.partition("/")
+    name, _, rest = rest.partition("/")
+    dataset = f"{owner}/{name}"
+    if not _ID.fullmatch(dataset):
+        return None
+    page, _, rest = rest.partition("/")
+    if page in ("resolve", "blob", "raw", "tree"):
+        revision, _, file = rest.partition("/")
+        if revision == "refs":  # such as refs/pr/1 and refs/convert/parquet
+            kind, number, file = (*file.split("/", 2), "", "")[:3]
+            revision = f"refs/{kind}/{number}"
+        is_file = page != "tree"
+        return HubLink(dataset=dataset, revision=revision, part=file if is_file else "")
+    return HubLink(dataset=dataset, part=rest if page == "viewer" else "")
+
+
+def _hub_checked(link: HubLink) -> HubLink:
+    if not _ID.fullmatch(link.dataset) or ".." in link.dataset:
+        raise ValueError(
+            f"{link.dataset[:200]!r} is no id of a dataset. It is owner/name, such as "
+            "openai/gsm8k."
+        )
+    if link.revision and (
+        not _REVISION.fullmatch(link.revision) or ".." in link.revision
+    ):
+        raise ValueError(
+            f"{link.revision[:200]!r} is no revision. Give a branch, a tag or a "
+            "commit, such as main."
+        )
+    if len(link.part) > _MAX_PART_CHARS or not link.part.isprintable():
+        raise ValueError(
+            f"{link.part[:200]!r} is neither a split nor a file. Leave it empty, and "
+            "choose from what there is."
+        )
+    return link
+
+
+def _checked(url: str) -> Link:
+    target = read_link(url)
+    try:
+        gate = links_gate()
+        # What is a number already needs nobody to be asked for it. A name is looked
+        # at by the worker, as it connects.
+        with suppress(OSError):
+            resolve(target, gate, flags=AI_NUMERICHOST)
+    except Refused as error:
+        raise ValueError(str(error)) from None
+    return Link(url=url.partition("#")[0])
+
+
+def _printable(name: str) -> str:
+    kept = "".join(letter for letter in name if letter.isprintable())
+    return kept.strip()[-200:]

@@ -1,0 +1,216 @@
+"""Where a server may go on a user's word: public addresses, and hosts it allows."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+_PORTS = {"http": 80, "https": 443}
+# Clouds tell their machines secrets at addresses that pass for public ones by their
+# number: Azure's, and Oracle's, which not every Python knows to be reserved. The last
+# leads to whoever offers a 6to4 tunnel.
+_NOT_PUBLIC = tuple(
+    IPv4Network(text) for text in ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24")
+)
+# What the internet's registries hand out (RFC 4291), but for what carries IPv4 inside
+# (Teredo, 6to4) and what is for examples (RFC 9637, which no Python 3.11 knows).
+_GLOBAL = IPv6Network("2000::/3")
+_NOT_GLOBAL = tuple(
+    IPv6Network(text) for text in ("2001::/32", "2002::/16", "3fff::/20")
+)
+
+
+class Refused(Exception):
+    """Nobody is sent there; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A URL, taken apart.
+
+    >>> Target("https", "api.example.com", 443, "/v1")
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def origin(self) -> tuple[str, int]:
+        return self.host, self.port
+
+    @property
+    def authority(self) -> str:
+        """The host with its port, as allow-lists write it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """What may be asked, and how a refusal speaks of it.
+
+    >>> Gate(asks="A judge is asked", variable="COHORT_JUDGE_HOSTS")
+    """
+
+    asks: str
+    variable: str  # of the environment, which lists the allowed hosts
+    schemes: tuple[str, ...] = ("https",)  # towards public addresses
+    # Hosts and ports that may be asked whatever their addresses and scheme.
+    allowed: frozenset[tuple[str, int]] = frozenset()
+
+
+def read_url(url: str) -> Target:
+    """The parts of a base URL.
+
+    Raises:
+        ValueError: it is none, or has parts that a base URL has not.
+    """
+    parts, target = _read(url)
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError(
+            f"The address of {target.host} holds a name, a query or a fragment. "
+            "Give the base URL alone; a key belongs into the environment of the worker."
+        )
+    return Target(target.scheme, target.host, target.port, target.path.rstrip("/"))
+
+
+def read_link(url: str) -> Target:
+    """The parts of a file's URL; its query belongs to the path.
+
+    Raises:
+        ValueError: it is none, or holds a name and a password.
+    """
+    parts, target = _read(url)
+    if parts.username is not None:
+        raise ValueError(
+            f"The address of {target.host} holds a name or a password before the @. "
+            "Leave it out: Cohort signs in nowhere by them."
+        )
+    query = f"?{parts.query}" if parts.query else ""
+    path = f"{target.path or '/'}{query}"
+    return Target(target.scheme, target.host, target.port, path)
+
+
+def _read(url: str) -> tuple[Any, Target]:
+    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        raise ValueError(
+            f"The address {url[:200]!r} holds characters that no URL has. Write "
+            "international names as their xn-- form."
+        )
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"The address {url[:200]!r} is no URL: {error}.") from None
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError(
+            f"The address {url[:200]!r} must begin with https:// and the name of a "
+            "host."
+        )
+    if "%" in parts.hostname:
+        raise ValueError(
+            f"The address {url[:200]!r} is no URL: its host holds a % sign."
+        )
+    # A name may end in the dot of the root; it is the same host without.
+    host = parts.hostname.removesuffix(".")
+    port = _PORTS[parts.scheme] if port is None else port
+    return parts, Target(parts.scheme, host, port, parts.path)
+
+
+def read_hosts(text: str, variable: str) -> frozenset[tuple[str, int]]:
+    """Hosts with their ports, and commas between them, as a variable lists them.
+
+    Raises:
+        Refused: they cannot be read.
+    """
+    names = [name.strip() for name in text.split(",")]
+    return frozenset(_read_host(name, variable) for name in names if name)
+
+
+def _read_host(name: str, variable: str) -> tuple[str, int]:
+    try:
+        target = read_url(f"http://{name}")
+    except ValueError as error:
+        raise Refused(f"{variable} cannot be read. {error}") from None
+    if target.path or not name.rpartition(":")[2].isdigit():
+        raise Refused(
+            f"{variable} holds {name!r}. Write hosts with their ports and commas "
+            "between them: localhost:8000,10.0.0.7:8000."
+        )
+    return target.origin
+
+
+def check_target(target: Target, gate: Gate) -> None:
+    """What can be told without asking for the host's addresses.
+
+    Raises:
+        Refused: its scheme or port is only for hosts that are allowed.
+    """
+    if target.origin in gate.allowed:
+        return
+    if target.scheme not in gate.schemes or target.port != _PORTS[target.scheme]:
+        ways = " or ".join(f"{name} on port {_PORTS[name]}" for name in gate.schemes)
+        raise Refused(
+            f"{gate.asks} over {ways}; {target.scheme} on port "
+            f"{target.port} of {target.host} is only for hosts that this server "
+            f"allows. An administrator adds {target.authority} to {gate.variable}."
+        )
+
+
+def resolve(target: Target, gate: Gate, *, flags: int = 0) -> list[Any]:
+    """The socket addresses of a host, as `socket.getaddrinfo` gives them.
+
+    They are to be connected to as they are: asked again, a name may say otherwise.
+
+    Args:
+        flags: for getaddrinfo, such as AI_NUMERICHOST, by which nobody is asked.
+
+    Raises:
+        Refused: one of them is not public, and the host is not allowed either.
+        OSError: the name cannot be resolved.
+    """
+    check_target(target, gate)
+    try:
+        found = socket.getaddrinfo(
+            target.host, target.port, type=socket.SOCK_STREAM, flags=flags
+        )
+    except UnicodeError:
+        raise Refused(f"{target.host[:80]!r} cannot be the name of a host.") from None
+    if target.origin in gate.allowed:
+        return found
+    for *_, address in found:
+        if not is_public(str(address[0])):
+            itself = str(address[0]) == target.host
+            what = target.host if itself else f"{target.host} is {address[0]}, which"
+            raise Refused(
+                f"{what} is not a public address. For a "
+                "server of your own network, an administrator adds "
+                f"{target.authority} to {gate.variable}."
+            )
+    return found
+
+
+def is_public(text: str) -> bool:
+    """Whether an IP address is one of the internet's, that anybody may be sent to.
+
+    >>> is_public("::ffff:10.0.0.7")
+    False
+    """
+    address = ip_address(text.partition("%")[0])
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return _is_public_ipv4(address.ipv4_mapped)
+        is_other = any(address in network for network in _NOT_GLOBAL)
+        return address in _GLOBAL and address.is_global and not is_other
+    return _is_public_ipv4(address)
+
+
+def _is_public_ipv4(address: IPv4Address) -> bool:
+    is_unicast = not (address.is_multicast or address.is_reserved)
+    is_other = any(address in network for network in _NOT_PUBLIC)
+    return address.is_global and is_unicast and not is_other
