@@ -64,7 +64,7 @@ def start_job(
                 team=upload.team,
                 upload=upload,
                 filename=upload.filename,
-                num_bytes=upload.num_bytes,
+                num_to_read=upload.num_bytes,
                 name=name,
                 mapping=mapping.as_json(),
                 leave_out=leave_out,
@@ -84,7 +84,7 @@ def claim_job(job_id: int, worker: str) -> Claim | None:
             attempt=F("attempt") + 1,
             worker=worker,
             heartbeat=Now(),
-            num_bytes_read=0,
+            num_read=0,
             num_rows_stored=0,
             num_rows=0,
         ):

@@ -55,8 +55,9 @@ class DatasetVersion(models.Model):
     left_out = models.JSONField[list[dict[str, Any]]](default=list, blank=True)
     # {"prompt": "question", "answer": "solution" | null, "columns": ["level", …]}
     mapping = models.JSONField[dict[str, Any]]()
-    # {"kind": "upload", "filename": …, "num_bytes": …}, {"kind": "generator", …} or
-    # {"kind": "split", "part": "train" | "eval", "parent_id": …, "how": …, …}
+    # {"kind": "upload", "filename": …, "num_bytes": …}, {"kind": "generator", …},
+    # {"kind": "split", "part": "train" | "eval", "parent_id": …, "how": …, …}, or as
+    # selections.py writes it: {"kind": "view" | "run", "parent_id": …, "how": …, …}
     source = models.JSONField[dict[str, Any]](default=dict)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
@@ -84,6 +85,11 @@ class DatasetVersion(models.Model):
             return f"task {source.get('task')}, seed {source.get('seed')}"
         if source.get("kind") == "split":
             return f"{source['part']} half of {source['parent']} ({source['how']})"
+        if source.get("kind") in ("view", "run"):
+            return (
+                f"{self.num_rows:,} of {source['num_parent_rows']:,} rows of "
+                f"{source['parent']} ({source['how']})"
+            )
         return str(source.get("filename") or source.get("kind") or "unknown")
 
 
@@ -318,7 +324,7 @@ class Upload(models.Model):
 
 
 class ImportJob(models.Model):
-    """An import on its way: the file's rows become a version, all or none."""
+    """Rows of a file, or some of a version's, that become a version: all or none."""
 
     class State(models.TextChoices):
         QUEUED = "queued"
@@ -333,12 +339,30 @@ class ImportJob(models.Model):
     team = models.ForeignKey(Team, models.CASCADE, related_name="import_jobs")
     # An upload goes once it is imported; its number stays for whoever asks again.
     upload = models.ForeignKey(
-        Upload, models.DO_NOTHING, related_name="jobs", db_constraint=False
+        Upload,
+        models.DO_NOTHING,
+        null=True,
+        blank=True,
+        related_name="jobs",
+        db_constraint=False,
     )
+    # Where the rows come from if from no file.
+    parent = models.ForeignKey(
+        DatasetVersion, models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    # Of those rows, four bytes each; empty: those that the view in `source` shows.
+    positions = models.BinaryField(default=b"")
+    source = models.JSONField[dict[str, Any]](default=dict, blank=True)
+    # Of the form that asked for those: a second click finds the first one's job.
+    key = models.UUIDField(null=True, blank=True, unique=True)
+    # What is read, for people: a file's name, or of which version rows are taken.
     filename = models.CharField(max_length=200)
-    num_bytes = models.BigIntegerField()
-    # What was chosen on the page of its columns.
-    name = models.CharField(max_length=80, blank=True)
+    num_to_read = models.BigIntegerField()  # bytes of a file, rows of a version
+    # The dataset that gets a new version of a version's rows; an upload knows its own.
+    dataset = models.ForeignKey(
+        Dataset, models.CASCADE, null=True, blank=True, related_name="+"
+    )
+    name = models.CharField(max_length=80, blank=True)  # of a new dataset
     mapping = models.JSONField[dict[str, Any]]()
     leave_out = models.PositiveIntegerField(default=0)
 
@@ -348,7 +372,7 @@ class ImportJob(models.Model):
     attempt = models.PositiveIntegerField(default=0)
     worker = models.CharField(max_length=200, blank=True)
     heartbeat = models.DateTimeField(null=True, blank=True)
-    num_bytes_read = models.BigIntegerField(default=0)
+    num_read = models.BigIntegerField(default=0)
     num_rows_stored = models.PositiveIntegerField(default=0)
     num_rows = models.PositiveIntegerField(default=0)  # known once all are read
 
@@ -370,8 +394,8 @@ class ImportJob(models.Model):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(
                 fields=["upload"],
-                condition=Q(state__in=("queued", "running")),
-                name="import_job_one_at_a_time",
+                condition=Q(state__in=("queued", "running", "done")),
+                name="import_job_once",
             ),
             models.CheckConstraint(
                 condition=Q(state__in=("queued", "running"), ended_at__isnull=True)
@@ -395,7 +419,11 @@ class ImportJob(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"import of {self.filename}"
+        return (
+            f"Import of {self.filename}"
+            if self.upload_id
+            else f"Saving {self.filename}"
+        )
 
     @property
     def is_live(self) -> bool:

@@ -29,7 +29,7 @@ class Pulse:
     def __init__(self, claim: Claim, *, is_shutting_down: Callable[[], bool]) -> None:
         self.claim = claim
         self.is_shutting_down = is_shutting_down
-        self._done = {"num_bytes_read": 0, "num_rows_stored": 0, "num_rows": 0}
+        self._done = {"num_read": 0, "num_rows_stored": 0, "num_rows": 0}
         self._is_over = False  # asked to stop, or no longer ours
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
@@ -42,8 +42,8 @@ class Pulse:
         self._end.set()
         self._thread.join(timeout=5)
 
-    def note_read(self, num_bytes: int, _size: int) -> None:
-        self._done["num_bytes_read"] = num_bytes
+    def note_read(self, num_read: int, _all: int) -> None:
+        self._done["num_read"] = num_read
         self._check()
 
     def note_stored(self, num_rows: int, total: int) -> None:

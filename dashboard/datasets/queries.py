@@ -99,7 +99,8 @@ def live_or_done_job(team: Team, upload_id: int) -> ImportJob | None:
 
 
 def get_import_job(team: Team, job_id: int) -> ImportJob:
-    jobs = team.import_jobs.select_related("team", "version__dataset")
+    jobs = team.import_jobs.select_related("team", "version__dataset", "parent")
+    jobs = jobs.defer("positions")  # a page asks for the job twice a second
     return get_object_or_404(jobs, pk=job_id)
 
 
@@ -114,7 +115,7 @@ def versions_with_use(dataset: Dataset) -> list[DatasetVersion]:
 def find_parents(
     team: Team, versions: list[DatasetVersion]
 ) -> dict[int, DatasetVersion]:
-    """What splits were made of, by key, where it is still there."""
+    """What versions were made of, by key, where it is still there."""
     keys = {one.source["parent_id"] for one in versions if "parent_id" in one.source}
     return list_versions(team).in_bulk(keys) if keys else {}
 

@@ -49,6 +49,8 @@ VIEWERS_POST = {
     "dataset_trash": 403,
     "dataset_split": 403,
     "dataset_leaks": 405,
+    "dataset_save": 403,
+    "dataset_download": 405,
     "rewards": 405,
     "reward_new": 403,
     "reward_check": 200,  # says what is wrong with a draft

@@ -19,6 +19,7 @@ from dashboard.datasets.jobs import (
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import ImportJob, Upload
 from dashboard.datasets.queries import get_import_job
+from dashboard.datasets.selections import start_again
 
 
 @require_http_methods(["GET", "POST"])
@@ -48,14 +49,17 @@ def _change(request: HttpRequest, team: Team, job_id: int) -> HttpResponse:
     if request.POST.get("stop") and not request_stop(job):
         messages.info(request, "The import had ended already.")
     upload = Upload.objects.filter(pk=job.upload_id).first()
-    if request.POST.get("again") and upload and not job.is_live:
-        job, _ = start_job(
-            upload=upload,
-            mapping=Mapping.from_json(job.mapping),
-            name=job.name,
-            user=request.user,
-            leave_out=job.leave_out,
-        )
+    if request.POST.get("again") and not job.is_live and job.state != State.DONE:
+        if upload:
+            job, _ = start_job(
+                upload=upload,
+                mapping=Mapping.from_json(job.mapping),
+                name=job.name,
+                user=request.user,
+                leave_out=job.leave_out,
+            )
+        elif job.parent:
+            job, _ = start_again(job, request.user)
         ring_importers()
     return redirect("dataset_import", team.slug, job.pk)
 
@@ -91,6 +95,8 @@ def _outcome_text(job: ImportJob) -> str:
             f"These {version.num_rows:,} rows are those of version {version.number} "
             "already, so no new version was made."
         )
+    if not job.upload_id:
+        return f"Saved {version.num_rows:,} rows as version {version.number}."
     left_out = f"; {version.num_left_out:,} were left out"
     return (
         f"Imported {version.num_rows:,} rows as version {version.number}"
