@@ -63,14 +63,16 @@ def _post(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
     if not upload.is_whole:
         return redirect(_upload_address(upload))
     seen = _peek(upload)
-    if seen is None:
-        if job := live_or_done_job(team, upload_id):
-            return redirect("dataset_import", team.slug, job.pk)
+    form = MappingForm(upload, seen.names, request.POST) if seen else None
+    is_valid = form is not None and form.is_valid()
+    # Its file may have gone, and its name been taken, by the first click's import.
+    if not is_valid and (job := live_or_done_job(team, upload_id)):
+        return redirect("dataset_import", team.slug, job.pk)
+    if seen is None or form is None:
         return _gone(request, upload)
     if request.POST.get("retry"):
         return _retry(upload)
-    form = MappingForm(upload, seen.names, request.POST)
-    if not form.is_valid():
+    if not is_valid:
         return _render(request, upload, seen, form, status=422)
     return _import(request, upload, seen, form)
 
