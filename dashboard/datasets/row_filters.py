@@ -122,6 +122,8 @@ class RowFilterForm(forms.Form):
     def query(self) -> str:
         """The part of the address that shows this view again."""
         given = {name: self._given(name) for name in self.fields}
+        if given["sort"] == "position":
+            del given["sort"]  # as it is without
         return urlencode({k: v for k, v in given.items() if v is not None})
 
     @property
@@ -139,7 +141,8 @@ class RowFilterForm(forms.Form):
             said.append(f"prompts of {high:,} characters or fewer")
         if column := self._given("column"):
             said.append(f"{column} = {self.cleaned_data.get('value') or ''}")
-        if sort := self._given("sort"):
+        sort = self._given("sort")
+        if sort and sort != "position":
             said.append(f"by {dict(self.fields['sort'].choices)[sort]}")  # type: ignore[attr-defined]  # a ChoiceField
         return ", ".join(said) or "all rows"
 

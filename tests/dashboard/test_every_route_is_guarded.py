@@ -81,6 +81,8 @@ VIEWERS_POST = {
     "groups": 405,
     "group": 405,
     "completions": 405,
+    "run_prompts": 403,
+    "prompts_of_runs": 405,
     "run_logs": 405,
     "run_log_download": 405,
     "workers": 405,
