@@ -87,6 +87,11 @@ def list_waiting(team: Team) -> list[Upload]:
     )
 
 
+def find_upload(job: ImportJob) -> Upload | None:
+    """What the job imports; None once it is imported, or of rows of a version."""
+    return Upload.objects.filter(jobs=job).first()
+
+
 def last_job(upload: Upload) -> ImportJob | None:
     return ImportJob.objects.filter(upload=upload).order_by("-pk").first()
 

@@ -19,8 +19,9 @@ from dashboard.datasets.jobs import (
     ring_importers,
 )
 from dashboard.datasets.mapping import Mapping
-from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
+from dashboard.datasets.models import DatasetVersion, ImportJob
 from dashboard.datasets.pulse import Halted, Pulse
+from dashboard.datasets.queries import find_upload
 from dashboard.datasets.refusals import ImportRefused
 from dashboard.datasets.room import check_room_to_import
 from dashboard.datasets.selections import make_selection
@@ -102,7 +103,7 @@ def _import_file(
     on_stored: Report | None,
     on_made: Callable[[DatasetVersion], None],
 ) -> DatasetVersion:
-    upload = Upload.objects.filter(pk=job.upload_id).first()
+    upload = find_upload(job)
     if upload is None:
         raise FileNotFoundError(job.filename)
     check_room_to_import(upload.num_bytes)

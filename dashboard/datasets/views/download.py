@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from asgiref.sync import sync_to_async
 from django.http import Http404, HttpRequest, StreamingHttpResponse
@@ -18,8 +18,12 @@ class Streamed(StreamingHttpResponse):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         pieces = iter(self)
-        while (piece := await sync_to_async(next)(pieces, None)) is not None:
+        while (piece := await sync_to_async(_next)(pieces)) is not None:
             yield piece
+
+
+def _next(pieces: Iterator[bytes]) -> bytes | None:
+    return next(pieces, None)
 
 
 @require_GET

@@ -17,8 +17,8 @@ from dashboard.datasets.jobs import (
     waiting_text,
 )
 from dashboard.datasets.mapping import Mapping
-from dashboard.datasets.models import ImportJob, Upload
-from dashboard.datasets.queries import get_import_job
+from dashboard.datasets.models import ImportJob
+from dashboard.datasets.queries import find_upload, get_import_job
 from dashboard.datasets.selections import start_again
 
 
@@ -36,7 +36,7 @@ def dataset_import(request: HttpRequest, team: str, job_id: int) -> HttpResponse
     context = {
         "team": team_,
         "job": job,
-        "upload": Upload.objects.filter(pk=job.upload_id).first(),
+        "upload": find_upload(job),
         "outcome": _outcome_text(job) if job.version else "Its version is gone.",
         "waiting": waiting_text(job) if job.state == State.QUEUED else "",
     }
@@ -48,7 +48,7 @@ def _change(request: HttpRequest, team: Team, job_id: int) -> HttpResponse:
     job = get_import_job(team, job_id)
     if request.POST.get("stop") and not request_stop(job):
         messages.info(request, "The import had ended already.")
-    upload = Upload.objects.filter(pk=job.upload_id).first()
+    upload = find_upload(job)
     if request.POST.get("again") and not job.is_live and job.state != State.DONE:
         if upload:
             job, _ = start_job(
@@ -76,7 +76,7 @@ def _outcome_address(job: ImportJob) -> str | None:
     """Of the page that tells more of it than the import's own."""
     if job.state == State.DONE and job.version:
         return resolve_url("dataset", job.team.slug, job.version.dataset_id)
-    is_there = Upload.objects.filter(pk=job.upload_id).exists()
+    is_there = find_upload(job) is not None
     if job.state == State.REFUSED and is_there:
         return resolve_url("dataset_map", job.team.slug, job.upload_id)
     return None

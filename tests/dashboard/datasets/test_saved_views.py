@@ -169,7 +169,9 @@ def test_the_version_says_what_it_was_made_of_and_shows_the_view_again(
         "7 of 41 rows of Sums v1 (has no answer, by length of prompt)"
     )
     page = alice_client.get(f"/alpha/datasets/{made().dataset_id}/")
-    assert "7 of 41 rows of Sums v1 ( has no answer, by length of prompt )" in words(page)
+    assert "7 of 41 rows of Sums v1 ( has no answer, by length of prompt )" in words(
+        page
+    )
     link = f"/alpha/datasets/{version.dataset_id}/?version=1&amp;answer=no"
     assert f'href="{link}&amp;sort=prompt_length#rows"' in page.content.decode()
 
