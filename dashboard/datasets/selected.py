@@ -48,7 +48,8 @@ class SelectedRows:
             part = list(self.positions[start : start + COPIED_AT_ONCE])
             with connection.cursor() as cursor:
                 cursor.execute(_COPY, [version_id, start, part, self.parent.pk])
-                assert cursor.rowcount == len(part), "rows do not change"
+                if cursor.rowcount != len(part):
+                    raise ValueError(_gone(self.parent))
             yield start + len(part)
 
 
@@ -79,6 +80,14 @@ def select_rows(
     )
 
 
+def _gone(parent: DatasetVersion) -> str:
+    """Deleted for good meanwhile, or by whoever reached into the database."""
+    return (
+        f"{parent} lacks rows in the database that it was imported with. Import it "
+        "again as a new version, unless somebody deleted it just now."
+    )
+
+
 def _read(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
     with connection.cursor() as cursor:
         cursor.execute(
@@ -89,11 +98,7 @@ def _read(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
         )
         found = {position: values for position, *values in cursor}
     if len(found) != len(positions):
-        # Whoever reached into the database; freezing such a version fails as well.
-        raise ValueError(
-            f"{parent} lacks rows in the database that it was imported with. Import it "
-            "again as a new version."
-        )
+        raise ValueError(_gone(parent))
     for position in positions:
         prompt, is_chat, answer, columns = found[position]
         yield Row(

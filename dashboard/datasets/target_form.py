@@ -13,7 +13,7 @@ from dashboard.datasets.findings import MAX_AT_ONCE
 from dashboard.datasets.forms import NameField, free_name
 from dashboard.datasets.jobs import State
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
-from dashboard.datasets.selections import find_job, key_of, start_selection
+from dashboard.datasets.selections import find_job, key_of, start_again, start_selection
 from dashboard.datasets.work import begin_work
 
 
@@ -77,6 +77,8 @@ class TargetForm(forms.Form):
             key=key,
             positions=positions,
         )
+        while not is_new and job.state in (State.FAILED, State.CANCELLED):
+            job, is_new = start_again(job, user)  # sent anew after it came to nothing
         if is_new:
             begin_work(job, at_once=job.num_to_read <= MAX_AT_ONCE)
         if job.state == State.FAILED:

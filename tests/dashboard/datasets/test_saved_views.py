@@ -250,6 +250,24 @@ def test_a_form_sent_twice_makes_one_dataset(
     assert other.url != first.url, "gone back to, and changed"
 
 
+def test_a_form_that_failed_is_sent_again(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(_num_bytes: int) -> None:
+        raise ValueError("The disk is full.")
+
+    key = uuid4()
+    with monkeypatch.context() as full:
+        full.setattr(selections, "check_room_to_copy", refuse)
+        for _ in range(2):
+            answer = save(alice_client, version, "answer=no", key=key)
+            assert answer.status_code == 422
+            assert "The disk is full." in words(answer)
+
+    assert save(alice_client, version, "answer=no", key=key).status_code == 302
+    assert made().num_rows == 7
+
+
 @pytest.mark.usefixtures("left_to_a_worker")
 def test_it_is_stopped_and_tried_again(alice_client: Client, version: DatasetVersion):
     page = save(alice_client, version, "answer=yes").url
