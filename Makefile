@@ -77,6 +77,7 @@ bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python tests/bench/bench_ingest.py 10
 	$(BIN)/python tests/bench/bench_import.py 1000
 	$(BIN)/python -m tests.bench.bench_rows
+	$(BIN)/python -m tests.bench.bench_versions
 	$(PYTEST) -m load -q -s tests/bench/bench_curves.py
 	$(BIN)/python -m tests.bench.bench_scoring
 	$(BIN)/python -m tests.bench.bench_rules

@@ -13,6 +13,7 @@ from trainer.advantages import group_std
 from trainer.events import EndReason, Signal
 from trainer.prompts import Prompt
 from trainer.rewards.scoring import Score
+from trainer.rewards.spec import bound_tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,16 +85,11 @@ def signal_of(group: Group, *, bounds: tuple[float, float]) -> Signal:
         return "mixed"
     if is_right(rewards[0], highest=highest):
         return "all_right"
-    if rewards[0] <= lowest + _tolerance(lowest):
+    if rewards[0] <= lowest + bound_tolerance(lowest):
         return "all_wrong"
     return "tied"
 
 
 def is_right(reward: float | None, *, highest: float) -> bool:
     """Whether a reward is the highest that the recipe can give."""
-    return reward is not None and reward >= highest - _tolerance(highest)
-
-
-def _tolerance(bound: float) -> float:
-    # weights such as 0.1 do not add up to a bound exactly
-    return 1e-9 * max(1.0, abs(bound))
+    return reward is not None and reward >= highest - bound_tolerance(highest)

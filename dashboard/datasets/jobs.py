@@ -62,7 +62,7 @@ def start_job(
         upload,
         user,
         filename=upload.filename,
-        num_bytes=upload.num_bytes,
+        num_to_read=upload.num_bytes,
         name=name,
         mapping=mapping.as_json(),
         leave_out=leave_out,
@@ -74,7 +74,7 @@ def start_fetch(
 ) -> tuple[ImportJob, bool]:
     """The job that brings the file here, and whether it is new."""
     kind = ImportJob.Kind.FETCH
-    return _start(upload, user, kind=kind, filename=filename[-200:], num_bytes=0)
+    return _start(upload, user, kind=kind, filename=filename[-200:], num_to_read=0)
 
 
 def _start(upload: Upload, user: User | None, **fields: Any) -> tuple[ImportJob, bool]:
@@ -97,7 +97,7 @@ def claim_job(job_id: int, worker: str) -> Claim | None:
             attempt=F("attempt") + 1,
             worker=worker,
             heartbeat=Now(),
-            num_bytes_read=0,
+            num_read=0,
             num_rows_stored=0,
             num_rows=0,
         ):

@@ -58,8 +58,9 @@ class DatasetVersion(models.Model):
     mapping = models.JSONField[dict[str, Any]]()
     # {"kind": "upload", "filename": …, "num_bytes": …}, {"kind": "generator", …},
     # {"kind": "split", "part": "train" | "eval", "parent_id": …, "how": …, …},
-    # {"kind": "link", "url": …, "fetched_at": …, "sha256": …, "filename": …, …} or
-    # {"kind": "hub", "dataset": …, "part": …, "commit": …, "fetched_at": …, …}
+    # {"kind": "link", "url": …, "fetched_at": …, "sha256": …, "filename": …, …},
+    # {"kind": "hub", "dataset": …, "part": …, "commit": …, "fetched_at": …, …}, or as
+    # selections.py writes it: {"kind": "view" | "run", "parent_id": …, "how": …, …}
     source = models.JSONField[dict[str, Any]](default=dict)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
@@ -82,7 +83,7 @@ class DatasetVersion(models.Model):
     @property
     def origin(self) -> str:
         """Where the rows came from, in words."""
-        return origin_of(self.source)
+        return origin_of(self.source, num_rows=self.num_rows)
 
 
 class DatasetRow(models.Model):
@@ -338,7 +339,7 @@ class Upload(models.Model):
 
 
 class ImportJob(models.Model):
-    """An import on its way: the file's rows become a version, all or none.
+    """Rows of a file, or some of a version's, that become a version: all or none.
 
     Or, before that, the file itself on its way here.
     """
@@ -360,13 +361,33 @@ class ImportJob(models.Model):
     team = models.ForeignKey(Team, models.CASCADE, related_name="import_jobs")
     # An upload goes once it is imported; its number stays for whoever asks again.
     upload = models.ForeignKey(
-        Upload, models.DO_NOTHING, related_name="jobs", db_constraint=False
+        Upload,
+        models.DO_NOTHING,
+        null=True,
+        blank=True,
+        related_name="jobs",
+        db_constraint=False,
     )
     kind = models.CharField(max_length=10, choices=Kind, default=Kind.IMPORT)
+    # Where the rows come from if from no file.
+    parent = models.ForeignKey(
+        DatasetVersion, models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    # Of those rows, four bytes each; empty: those that the view in `source` shows.
+    positions = models.BinaryField(default=b"")
+    source = models.JSONField[dict[str, Any]](default=dict, blank=True)
+    # Of the form that asked for those: a second click finds the first one's job.
+    key = models.UUIDField(null=True, blank=True, unique=True)
+    # What is read, for people: a file's name, or of which version rows are taken.
     filename = models.CharField(max_length=200)
-    num_bytes = models.BigIntegerField()  # 0: of a fetch, which has not been told
+    # Bytes of a file, rows of a version; 0: of a fetch, which has not been told.
+    num_to_read = models.BigIntegerField()
+    # The dataset that gets a new version of a version's rows; an upload knows its own.
+    dataset = models.ForeignKey(
+        Dataset, models.CASCADE, null=True, blank=True, related_name="+"
+    )
     # What was chosen on the page of its columns.
-    name = models.CharField(max_length=80, blank=True)
+    name = models.CharField(max_length=80, blank=True)  # of a new dataset
     mapping = models.JSONField[dict[str, Any]](default=dict, blank=True)
     leave_out = models.PositiveIntegerField(default=0)
 
@@ -376,7 +397,7 @@ class ImportJob(models.Model):
     attempt = models.PositiveIntegerField(default=0)
     worker = models.CharField(max_length=200, blank=True)
     heartbeat = models.DateTimeField(null=True, blank=True)
-    num_bytes_read = models.BigIntegerField(default=0)
+    num_read = models.BigIntegerField(default=0)
     num_rows_stored = models.PositiveIntegerField(default=0)
     num_rows = models.PositiveIntegerField(default=0)  # known once all are read
 
@@ -401,6 +422,11 @@ class ImportJob(models.Model):
                 condition=Q(state__in=("queued", "running")),
                 name="import_job_one_at_a_time",
             ),
+            models.UniqueConstraint(
+                fields=["upload"],
+                condition=Q(kind="import", state__in=("queued", "running", "done")),
+                name="import_job_once",
+            ),
             models.CheckConstraint(
                 condition=Q(state__in=("queued", "running"), ended_at__isnull=True)
                 | Q(
@@ -423,7 +449,13 @@ class ImportJob(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.filename}"
+        if self.is_fetch:
+            return f"Download of {self.filename}"
+        return (
+            f"Import of {self.filename}"
+            if self.upload_id
+            else f"Saving {self.filename}"
+        )
 
     @property
     def is_fetch(self) -> bool:

@@ -31,7 +31,7 @@ class Pulse:
         self.claim = claim
         self.is_shutting_down = is_shutting_down
         self._done: dict[str, Any] = {
-            "num_bytes_read": 0,
+            "num_read": 0,
             "num_rows_stored": 0,
             "num_rows": 0,
         }
@@ -47,12 +47,12 @@ class Pulse:
         self._end.set()
         self._thread.join(timeout=5)
 
-    def note_read(self, num_bytes: int, _size: int) -> None:
-        self._done["num_bytes_read"] = num_bytes
+    def note_read(self, num_read: int, _all: int) -> None:
+        self._done["num_read"] = num_read
         self._check()
 
     def note_fetched(self, num_bytes: int, total: int, remark: str) -> None:
-        self._done.update(num_bytes_read=num_bytes, num_bytes=total, problem=remark)
+        self._done.update(num_read=num_bytes, num_to_read=total, problem=remark)
         self._check()
 
     def note_stored(self, num_rows: int, total: int) -> None:

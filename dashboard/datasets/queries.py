@@ -87,6 +87,11 @@ def list_waiting(team: Team) -> list[Upload]:
     )
 
 
+def find_upload(job: ImportJob) -> Upload | None:
+    """What the job imports; None once it is imported, or of rows of a version."""
+    return Upload.objects.filter(jobs=job).first()
+
+
 def last_job(upload: Upload) -> ImportJob | None:
     """The last of either kind."""
     return ImportJob.objects.filter(upload=upload).order_by("-pk").first()
@@ -102,7 +107,8 @@ def live_or_done_job(team: Team, upload_id: int) -> ImportJob | None:
 
 
 def get_import_job(team: Team, job_id: int) -> ImportJob:
-    jobs = team.import_jobs.select_related("team", "version__dataset")
+    jobs = team.import_jobs.select_related("team", "version__dataset", "parent")
+    jobs = jobs.defer("positions")  # a page asks for the job twice a second
     return get_object_or_404(jobs, pk=job_id)
 
 
@@ -117,7 +123,7 @@ def versions_with_use(dataset: Dataset) -> list[DatasetVersion]:
 def find_parents(
     team: Team, versions: list[DatasetVersion]
 ) -> dict[int, DatasetVersion]:
-    """What splits were made of, by key, where it is still there."""
+    """What versions were made of, by key, where it is still there."""
     keys = {one.source["parent_id"] for one in versions if "parent_id" in one.source}
     return list_versions(team).in_bulk(keys) if keys else {}
 

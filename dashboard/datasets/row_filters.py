@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any, Self
+from urllib.parse import urlencode
 
 from django import forms
 from django.http import QueryDict
@@ -116,6 +117,34 @@ class RowFilterForm(forms.Form):
     @property
     def is_asked(self) -> bool:
         return self.is_narrowed or bool(self._given("sort"))
+
+    @property
+    def query(self) -> str:
+        """The part of the address that shows this view again."""
+        given = {name: self._given(name) for name in self.fields}
+        if given["sort"] == "position":
+            del given["sort"]  # as it is without
+        return urlencode({k: v for k, v in given.items() if v is not None})
+
+    @property
+    def words(self) -> str:
+        """The view in words."""
+        said = [f"“{self.text}” in prompt or answer"] if self.text else []
+        said += [
+            dict(choices)[wanted]
+            for name, choices in (("answer", ANSWERS), ("kind", KINDS))
+            if (wanted := self._given(name))
+        ]
+        if (low := self._given("min_chars")) is not None:
+            said.append(f"prompts of {low:,} characters or more")
+        if (high := self._given("max_chars")) is not None:
+            said.append(f"prompts of {high:,} characters or fewer")
+        if column := self._given("column"):
+            said.append(f"{column} = {self.cleaned_data.get('value') or ''}")
+        sort = self._given("sort")
+        if sort and sort != "position":
+            said.append(f"by {dict(self.fields['sort'].choices)[sort]}")  # type: ignore[attr-defined]  # a ChoiceField
+        return ", ".join(said) or "all rows"
 
     @property
     def conditions(self) -> list[tuple[str, list[Any]]]:

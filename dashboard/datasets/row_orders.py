@@ -45,10 +45,11 @@ class ByPosition:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    listed: Sequence[int]
+    listed: np.ndarray
 
     def positions(self, first: int, last: int) -> Sequence[int]:
-        return self.listed[first:last]
+        part: list[int] = self.listed[first:last].tolist()
+        return part
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def _find(version: DatasetVersion, key: str) -> Order | None:
     if key == "position":
         return ByPosition()
     if version.num_rows <= MAX_SORTED_AT_ONCE:
-        return Listed(_sorted_positions(version, key).tolist())
+        return Listed(_sorted_positions(version, key))
     stored = RowOrder.objects.filter(version=version, key=key).defer("positions")
     found = stored.first()
     if found and found.is_made:
@@ -101,6 +102,19 @@ def _find(version: DatasetVersion, key: str) -> Order | None:
     if found is None or found.asked_at < timezone.now() - PATIENCE:
         _ask(version, key)
     return None
+
+
+def make_at_once(version: DatasetVersion, key: str, *, is_turned: bool) -> Order:
+    """For who can wait for it: made here where it is not kept."""
+    order: Order
+    stored = version.row_orders.filter(key=key, is_made=True).only("pk").first()
+    if key == "position":
+        order = ByPosition()
+    elif stored:
+        order = Stored(stored.pk)
+    else:
+        order = Listed(_sorted_positions(version, key))
+    return Turned(order, version.num_rows) if is_turned else order
 
 
 def _ask(version: DatasetVersion, key: str) -> None:

@@ -133,12 +133,15 @@ class Count:
     is_exact: bool
 
 
-def count_matching(search: Search, *, seconds: float) -> Count:
+def count_matching(
+    search: Search, *, seconds: float, before: Count | None = None
+) -> Count:
+    """`before`: what was counted already, to go on from."""
     end = search.version.num_rows
     if not search.conditions:
         return Count(num_matching=end, num_looked=end, is_exact=True)
     pace = Pace(seconds)
-    number = at = 0
+    number, at = (before.num_matching, before.num_looked) if before else (0, 0)
     while at < end and pace.has_time:
         to = min(end, at + pace.window)
         with pace:

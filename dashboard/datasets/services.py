@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion
+from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.refusals import Refusals
 from dashboard.datasets.rows import Row
-from dashboard.datasets.staged import FIELDS, StagedRows, stage_rows
+from dashboard.datasets.staged import stage_rows
 
 # Called with what is done so far and all there is to do; what it raises undoes all.
 Report = Callable[[int, int], None]
@@ -48,7 +48,7 @@ def create_dataset_version(
             raise ValueError("There are 0 rows. A dataset needs at least one.")
         if on_stored:
             on_stored(0, staged.num_rows)
-        return store_staged(
+        return store_version(
             staged,
             team=team,
             name=name,
@@ -62,9 +62,25 @@ def create_dataset_version(
         )
 
 
+class Content(Protocol):
+    """Rows that are known to be good, ready to be stored."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+    @property
+    def sha256(self) -> str:
+        """Of the rows as `write_content` writes them."""
+        ...
+
+    def store(self, version_id: int) -> Iterator[int]:
+        """Store them part by part; how many are stored so far."""
+        ...
+
+
 @transaction.atomic
-def store_staged(
-    staged: StagedRows,
+def store_version(
+    content: Content,
     *,
     team: Team,
     name: str,
@@ -79,19 +95,21 @@ def store_staged(
     """See `create_dataset_version`; there is at least one row."""
     dataset = _lock(dataset) if dataset else _begin(team, name, user)
     newest = dataset.versions.order_by("-number").first()
-    if newest and newest.content_sha256 == staged.sha256:
+    if newest and newest.content_sha256 == content.sha256:
         return newest
     version = dataset.versions.create(
         number=newest.number + 1 if newest else 1,
-        content_sha256=staged.sha256,
-        num_rows=staged.num_rows,
+        content_sha256=content.sha256,
+        num_rows=content.num_rows,
         num_left_out=left_out.count if left_out else 0,
         left_out=[item.as_json() for item in left_out.shown] if left_out else [],
         mapping=dict(mapping),
         source=dict(source),
         created_by=user,
     )
-    _copy_rows(version, staged, on_stored)
+    for num_stored in content.store(version.pk):
+        if on_stored:
+            on_stored(num_stored, content.num_rows)
     _record(version, user)
     if on_made:
         on_made(version)
@@ -124,19 +142,6 @@ def _begin(team: Team, name: str, user: User | None) -> Dataset:
             "upload the file as a new version of that dataset."
         )
     return dataset
-
-
-def _copy_rows(
-    version: DatasetVersion, staged: StagedRows, on_stored: Report | None
-) -> None:
-    statement = f"COPY {DatasetRow._meta.db_table} ({', '.join(FIELDS)}) FROM STDIN"
-    with connection.cursor() as cursor:
-        for lines, num_stored in staged.batches(version.pk):
-            with cursor.copy(statement) as copy:
-                for line in lines:
-                    copy.write(line)
-            if on_stored:
-                on_stored(num_stored, staged.num_rows)
 
 
 def _record(version: DatasetVersion, user: User | None) -> None:

@@ -25,7 +25,7 @@ from dashboard.datasets.findings import (
 from dashboard.datasets.gathering import hash_of, plain, said
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionSplit
 from dashboard.datasets.rows import Prompt
-from dashboard.datasets.services import open_draft, store_staged
+from dashboard.datasets.services import open_draft, store_version
 from dashboard.datasets.staged import Stage, StagedRows
 
 TASK = "datasets.make_split"
@@ -178,7 +178,7 @@ def _store_half(
     split: VersionSplit, staged: StagedRows, part: str, name: str
 ) -> DatasetVersion:
     version = split.version
-    return store_staged(
+    return store_version(
         staged,
         team=version.dataset.team,
         name=name,

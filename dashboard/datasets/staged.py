@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
+from django.db import connection
+
 from dashboard.datasets.limits import COPY_BYTES
+from dashboard.datasets.models import DatasetRow
 from dashboard.datasets.rows import Row, as_json, columns_as_json
 
 FIELDS = ("version_id", "position", "prompt", "is_chat", "answer", "columns")
@@ -27,17 +30,17 @@ class StagedRows:
     num_rows: int
     sha256: str
 
-    def batches(self, version_id: int) -> Iterator[tuple[list[bytes], int]]:
-        """Rows for COPY, a few megabytes at a time, and how many were given so far."""
+    def store(self, version_id: int) -> Iterator[int]:
+        """COPY them, a few megabytes at a time; how many are stored so far."""
+        statement = f"COPY {DatasetRow._meta.db_table} ({', '.join(FIELDS)}) FROM STDIN"
         self.file.seek(0)
         position = 0
         while lines := self.file.readlines(COPY_BYTES):
-            rows = [
-                b"%d\t%d\t%s" % (version_id, position + index, line)
-                for index, line in enumerate(lines)
-            ]
+            with connection.cursor() as cursor, cursor.copy(statement) as copy:
+                for index, line in enumerate(lines):
+                    copy.write(b"%d\t%d\t%s" % (version_id, position + index, line))
             position += len(lines)
-            yield rows, position
+            yield position
 
 
 class Stage:

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
-from dashboard.datasets.models import Dataset
+from dashboard.datasets.models import Dataset, DatasetVersion
 
 KEPT = timedelta(days=30)
 
@@ -30,6 +30,21 @@ def trash_dataset(dataset: Dataset, user: User | None) -> bool:
     if moved:
         record(dataset.team, user, "dataset.trashed", dataset, dataset=dataset.name)
     return bool(moved)
+
+
+def hold_untrashed(version: DatasetVersion) -> None:
+    """Keep its dataset out of the trash until the transaction ends.
+
+    ValueError where it is there already, or gone: a form was open meanwhile.
+    """
+    held = Dataset.objects.select_for_update(no_key=True).filter(
+        pk=version.dataset_id, trashed_at__isnull=True
+    )
+    if held.first() is None:
+        raise ValueError(
+            f"{version.dataset} was moved to the trash meanwhile. Restore it from "
+            "there, or choose another dataset."
+        )
 
 
 def restore_dataset(dataset: Dataset, *, name: str, user: User | None) -> None:

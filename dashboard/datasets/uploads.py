@@ -105,11 +105,10 @@ def _write(upload: Upload, file: UploadedFile[bytes]) -> None:
 def forget_what_is_old() -> None:
     """Uploads that nobody imported, and jobs that ended, a week ago."""
     since = timezone.now() - KEPT
-    live = ImportJob.objects.filter(state__in=ImportJob.LIVE)
+    imports = ImportJob.objects.filter(upload__isnull=False)
+    live = imports.filter(state__in=ImportJob.LIVE)
     # Its worker may have been killed before it could remove what it had imported.
-    done = ImportJob.objects.filter(
-        state=ImportJob.State.DONE, kind=ImportJob.Kind.IMPORT
-    )
+    done = imports.filter(state=ImportJob.State.DONE, kind=ImportJob.Kind.IMPORT)
     uploads = Upload.objects.exclude(pk__in=live.values("upload_id"))
     for upload in uploads.filter(
         Q(created_at__lt=since) | Q(pk__in=done.values("upload_id"))

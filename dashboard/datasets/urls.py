@@ -7,12 +7,14 @@ from django.urls import path
 from dashboard.datasets.views.changes import dataset_changes
 from dashboard.datasets.views.choice import dataset_choice
 from dashboard.datasets.views.detail import dataset
+from dashboard.datasets.views.download import dataset_download
 from dashboard.datasets.views.generate import dataset_generate
 from dashboard.datasets.views.imports import dataset_import
 from dashboard.datasets.views.leaks import dataset_leaks
 from dashboard.datasets.views.list import datasets
 from dashboard.datasets.views.mapping import dataset_map
 from dashboard.datasets.views.prompt import dataset_prompt
+from dashboard.datasets.views.save import dataset_save
 from dashboard.datasets.views.split import dataset_split
 from dashboard.datasets.views.statistics import dataset_statistics
 from dashboard.datasets.views.transfer import dataset_upload_parts, dataset_uploads
@@ -40,4 +42,6 @@ urlpatterns = [
     path("<int:dataset_id>/trash", dataset_trash, name="dataset_trash"),
     path("<int:dataset_id>/split", dataset_split, name="dataset_split"),
     path("<int:dataset_id>/leaks", dataset_leaks, name="dataset_leaks"),
+    path("<int:dataset_id>/save", dataset_save, name="dataset_save"),
+    path("<int:dataset_id>/download", dataset_download, name="dataset_download"),
 ]

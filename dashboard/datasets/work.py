@@ -12,14 +12,32 @@ from django.db.models.functions import Now
 
 from dashboard.datasets.fetching.download import Report as ReportFetched
 from dashboard.datasets.fetching.fetches import fetch_upload
-from dashboard.datasets.jobs import MAX_ATTEMPTS, Claim, State, put_back
+from dashboard.datasets.jobs import (
+    MAX_ATTEMPTS,
+    Claim,
+    State,
+    claim_job,
+    put_back,
+    ring_importers,
+)
 from dashboard.datasets.mapping import Mapping
-from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
+from dashboard.datasets.models import DatasetVersion, ImportJob
 from dashboard.datasets.pulse import Halted, Pulse
+from dashboard.datasets.queries import find_upload
 from dashboard.datasets.refusals import ImportRefused
 from dashboard.datasets.room import check_room_to_import
+from dashboard.datasets.selections import make_selection
 from dashboard.datasets.services import Report
 from dashboard.datasets.uploads import import_upload
+
+
+def begin_work(job: ImportJob, *, at_once: bool) -> None:
+    """Do what is small while the page is made; ring the workers for the rest."""
+    if not at_once:
+        ring_importers()
+    elif claim := claim_job(job.pk, worker="web"):  # None: a worker found it first
+        work(claim)
+    job.refresh_from_db()
 
 
 def work_with_pulse(claim: Claim, *, is_shutting_down: Callable[[], bool]) -> None:
@@ -71,21 +89,17 @@ def work(
 
 
 def _fetch(claim: Claim, job: ImportJob, on_fetched: ReportFetched) -> None:
-    upload = Upload.objects.filter(pk=job.upload_id).first()
+    upload = find_upload(job)
     if upload is None:
         raise FileNotFoundError(job.filename)
     fetch_upload(upload, on_fetched)
     num_bytes = upload.num_bytes
-    claim.end(State.DONE, problem="", num_bytes=num_bytes, num_bytes_read=num_bytes)
+    claim.end(State.DONE, problem="", num_read=num_bytes, num_to_read=num_bytes)
 
 
 def _import(
     claim: Claim, job: ImportJob, on_read: Report | None, on_stored: Report | None
 ) -> None:
-    upload = Upload.objects.filter(pk=job.upload_id).first()
-    if upload is None:
-        raise FileNotFoundError(job.filename)
-    check_room_to_import(upload.num_bytes)
 
     def seal(version: DatasetVersion) -> None:
         """The version and the news of it are there at once, or neither."""
@@ -95,14 +109,30 @@ def _import(
             ended_at=Now(),
             version=version,
             made_version=True,
-            num_bytes_read=F("num_bytes"),
+            num_read=F("num_to_read"),
             num_rows_stored=version.num_rows,
             num_rows=version.num_rows,
         )
         if not is_mine:
             raise Halted
 
-    version = import_upload(
+    make = make_selection if job.upload_id is None else _import_file
+    version = make(job, on_read=on_read, on_stored=on_stored, on_made=seal)
+    claim.end(State.DONE, version=version)  # where these rows were there already
+
+
+def _import_file(
+    job: ImportJob,
+    *,
+    on_read: Report | None,
+    on_stored: Report | None,
+    on_made: Callable[[DatasetVersion], None],
+) -> DatasetVersion:
+    upload = find_upload(job)
+    if upload is None:
+        raise FileNotFoundError(job.filename)
+    check_room_to_import(upload.num_bytes)
+    return import_upload(
         upload=upload,
         mapping=Mapping.from_json(job.mapping),
         name=job.name,
@@ -110,9 +140,8 @@ def _import(
         leave_out=job.leave_out,
         on_read=on_read,
         on_stored=on_stored,
-        on_made=seal,
+        on_made=on_made,
     )
-    claim.end(State.DONE, version=version)  # where these rows were there already
 
 
 def _halt(claim: Claim) -> None:

@@ -14,6 +14,7 @@ from kombu.exceptions import OperationalError
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.trash import hold_untrashed
 from dashboard.probes.models import HELD, OPEN, Probe, ProbeState
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.model_choices import label_model
@@ -48,10 +49,12 @@ def start_probe(
 
     Raises:
         TooMuch: of prompts, completions or open probes.
+        ValueError: the rows' dataset was moved to the trash meanwhile.
     """
     assert dataset_version.dataset.team_id == team.id, "another team's dataset"
     assert recipe_version is None or recipe_version.recipe.team_id == team.id
     _check_size(len(positions), num_samples)
+    hold_untrashed(dataset_version)
     num_open = Probe.objects.filter(team=team, state__in=OPEN).count()
     if num_open >= MAX_OPEN:
         raise TooMuch(

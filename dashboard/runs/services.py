@@ -14,6 +14,7 @@ from kombu.exceptions import OperationalError
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.trash import hold_untrashed
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import transition
@@ -36,10 +37,14 @@ def launch_run(
     model_label: str,
     cloned_from: Run | None = None,
 ) -> Run:
-    """Queue a run. Its directory is written by the worker that first claims it."""
+    """Queue a run. Its directory is written by the worker that first claims it.
+
+    ValueError where its dataset was moved to the trash meanwhile.
+    """
     assert dataset_version.dataset.team_id == team.id, "another team's dataset"
     assert recipe_version.recipe.team_id == team.id, "another team's recipe"
     assert cloned_from is None or cloned_from.team_id == team.id, "another team's run"
+    hold_untrashed(dataset_version)
     run = Run.objects.create(
         team=team,
         owner=user,

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar, Self, get_args
+from urllib.parse import urlencode
 
 from django import forms
 from django.http import QueryDict
 
+from dashboard.samples.pass_shares import Span
 from trainer.events import Signal
 
 SIGNALS = [(signal, signal) for signal in get_args(Signal)]
@@ -56,6 +58,15 @@ class FilterForm(forms.Form):
             for name in self.fields
             if name not in self.defaults
         )
+
+    def _refuse_empty_range(self, low: str, high: str, noun: str) -> None:
+        first, last = self.cleaned_data.get(low), self.cleaned_data.get(high)
+        if first is not None and last is not None and first > last:
+            self.add_error(
+                high,
+                f"No {noun} is at least {first} and at most {last}. "
+                "Swap the two, or leave one empty.",
+            )
 
 
 class GroupFilterForm(FilterForm):
@@ -112,11 +123,108 @@ class CompletionFilterForm(FilterForm):
         self._refuse_empty_range("min_reward", "max_reward", "reward")
         return super().clean()
 
-    def _refuse_empty_range(self, low: str, high: str, noun: str) -> None:
-        first, last = self.cleaned_data.get(low), self.cleaned_data.get(high)
-        if first is not None and last is not None and first > last:
+
+class PromptFilterForm(FilterForm):
+    """Which prompts of a run, by the share of their completions that was right."""
+
+    defaults: ClassVar[dict[str, Any]] = {
+        "which": "unsolved",
+        "at_most": 25.0,
+        "low": 1.0,
+        "high": 99.0,
+        "visits": 3,
+        "page": 1,
+    }
+
+    which = forms.ChoiceField(
+        required=False,
+        label="Prompts that are",
+        choices=[
+            ("unsolved", "unsolved: never right"),
+            ("failed", "failed: right at most this often"),
+            ("mixed", "mixed: right between these, which carries signal"),
+        ],
+    )
+    at_most = forms.FloatField(
+        required=False,
+        min_value=0,
+        max_value=100,
+        label="Failed: at most, %",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    low = forms.FloatField(
+        required=False,
+        min_value=0,
+        max_value=100,
+        label="Mixed: from, %",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    high = forms.FloatField(
+        required=False,
+        min_value=0,
+        max_value=100,
+        label="to, %",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    visits = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=1_000_000,
+        label="Last times seen",
+    )
+    first_step = forms.IntegerField(
+        required=False, min_value=0, max_value=2**31 - 1, label="From step"
+    )
+    last_step = forms.IntegerField(
+        required=False, min_value=0, max_value=2**31 - 1, label="To step"
+    )
+    page = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
+
+    def clean(self) -> dict[str, Any] | None:
+        self._refuse_empty_range("first_step", "last_step", "step")
+        low, high = (self.value(name) for name in ("low", "high"))
+        if "high" not in self.errors and low > high:
             self.add_error(
-                high,
-                f"No {noun} is at least {first} and at most {last}. "
-                "Swap the two, or leave one empty.",
+                "high",
+                f"No share is at least {low:g} % and at most {high:g} %. Swap the two.",
             )
+        return super().clean()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("at_most", "low", "high", "visits"):
+            usual = f"{self.defaults[name]:g}"
+            self.fields[name].widget.attrs["placeholder"] = usual
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The lowest and highest share that is wanted, in percent."""
+        return {
+            "unsolved": (0.0, 0.0),
+            "failed": (0.0, self.value("at_most")),
+            "mixed": (self.value("low"), self.value("high")),
+        }[self.value("which")]
+
+    @property
+    def words(self) -> str:
+        low, high = self.bounds
+        return {
+            "unsolved": "unsolved",
+            "failed": f"right at most {high:g} % of the time",
+            "mixed": f"right {low:g} to {high:g} % of the time",
+        }[self.value("which")]
+
+    def query_of(self, span: Span) -> str:
+        """The part of the address that shows these prompts, also after more steps."""
+        names = {"unsolved": (), "failed": ("at_most",), "mixed": ("low", "high")}
+        which = self.value("which")
+        chosen = {"which": which}
+        chosen |= {name: f"{self.value(name):g}" for name in names[which]}
+        return urlencode(
+            {
+                **chosen,
+                "visits": span.num_visits,
+                "first_step": span.first,
+                "last_step": span.last,
+            }
+        )

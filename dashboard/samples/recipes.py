@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from dashboard.runs.models import Run
-from trainer.rewards.spec import Recipe, recipe_bounds
+from trainer.rewards.spec import Recipe, bound_tolerance, recipe_bounds
 
 # The engine's penalty for length stands among the rules as what it took off.
 PENALTIES = {"overlong": 1.0}
@@ -35,6 +36,34 @@ def rule_weights(run: Run, step: int) -> dict[str, float]:
         return PENALTIES | {r.name: r.weight_at(step) for r in recipe.rules}
     rules = recipe_spec(run, step)["rules"]
     return PENALTIES | {r["name"]: float(r.get("weight", 1.0)) for r in rules}
+
+
+def right_from(run: Run, steps: Iterable[int]) -> dict[int, float]:
+    """By step the reward from which a completion is right: the highest there is.
+
+    ValueError when a rule is no longer known.
+    """
+    found: dict[int, float] = {}
+    recipes: dict[int, Recipe] = {}
+    highest: dict[tuple[int, tuple[float, ...]], float] = {}
+    for step in steps:
+        spec = recipe_spec(run, step)
+        if id(spec) not in recipes:
+            recipe = step_recipe(run, step)
+            if recipe is None:
+                raise ValueError(
+                    "A rule of this run is not known any more, so nobody can tell "
+                    "which completions were right. Look at the run's Config for it."
+                )
+            recipes[id(spec)] = recipe
+        recipe = recipes[id(spec)]
+        # A schedule gives each step weights of its own.
+        weights = id(spec), tuple(rule.weight_at(step) for rule in recipe.rules)
+        if weights not in highest:
+            bound = recipe_bounds(recipe, step=step)[1]
+            highest[weights] = bound - bound_tolerance(bound)
+        found[step] = highest[weights]
+    return found
 
 
 def reward_bounds(run: Run, step: int) -> tuple[float, ...]:

@@ -7,9 +7,12 @@ from django.urls import path
 from dashboard.samples.views.completions import completions
 from dashboard.samples.views.group import group
 from dashboard.samples.views.groups import groups
+from dashboard.samples.views.prompts import prompts_of_runs, run_prompts
 
 urlpatterns = [
     path("<int:run_id>/groups/", groups, name="groups"),
     path("<int:run_id>/groups/<int:step>/<int:prompt>/", group, name="group"),
     path("<int:run_id>/completions/", completions, name="completions"),
+    path("<int:run_id>/prompts/", run_prompts, name="run_prompts"),
+    path("prompts/", prompts_of_runs, name="prompts_of_runs"),
 ]

@@ -50,6 +50,8 @@ VIEWERS_POST = {
     "dataset_trash": 403,
     "dataset_split": 403,
     "dataset_leaks": 405,
+    "dataset_save": 403,
+    "dataset_download": 405,
     "rewards": 405,
     "reward_new": 403,
     "reward_check": 200,  # says what is wrong with a draft
@@ -80,6 +82,8 @@ VIEWERS_POST = {
     "groups": 405,
     "group": 405,
     "completions": 405,
+    "run_prompts": 403,
+    "prompts_of_runs": 405,
     "run_logs": 405,
     "run_log_download": 405,
     "workers": 405,

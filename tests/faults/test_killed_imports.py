@@ -56,7 +56,7 @@ def job(transactional_db: None, team: Team, alice: User) -> ImportJob:
     return job
 
 
-@pytest.mark.parametrize("progress", ["num_bytes_read", "num_rows_stored"])
+@pytest.mark.parametrize("progress", ["num_read", "num_rows_stored"])
 def test_a_killed_import_is_begun_anew(
     job: ImportJob, start_worker: Callable[[str], Worker], progress: str
 ) -> None:
@@ -98,7 +98,7 @@ def test_a_worker_that_shuts_down_leaves_the_import_to_another(
 
     def is_under_way() -> bool:
         job.refresh_from_db()
-        return job.num_bytes_read > 0
+        return job.num_read > 0
 
     worker = start_worker("one")
     ring_importers()

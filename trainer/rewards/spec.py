@@ -204,6 +204,11 @@ def recipe_bounds(recipe: Recipe, *, step: int | None = None) -> tuple[float, fl
     return low, high
 
 
+def bound_tolerance(bound: float) -> float:
+    """How near to a bound counts as there: weights such as 0.1 do not add up to it."""
+    return 1e-9 * max(1.0, abs(bound))
+
+
 def judges_several(rule: RuleSpec) -> bool:
     """Whether a rule is given several completions at once, to compare or to send."""
     return RULES[rule.kind].score is None

@@ -4,7 +4,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from dashboard.accounts.access import get_team
+from dashboard.accounts.access import get_membership
+from dashboard.accounts.models import User
 from dashboard.datasets.models import DatasetVersion, place_of
 from dashboard.datasets.queries import (
     find_parents,
@@ -20,7 +21,9 @@ from dashboard.datasets.views.trash import show_trashed
 
 @require_GET
 def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, team)
+    team_ = membership.team
     dataset_ = get_any_dataset(team_, dataset_id)
     if dataset_.trashed_at and (trashed := find_trashed(team_, dataset_id)):
         return show_trashed(request, team_, trashed)
@@ -39,6 +42,7 @@ def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
         "version": version,
         "form": form,
         "page": page,
+        "can_write": membership.can_write,
         "left_out": {"shown": version.left_out, "count": version.num_left_out},
         "left_out_place": place_of(version.source.get("format")),
     }

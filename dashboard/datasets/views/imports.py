@@ -18,8 +18,9 @@ from dashboard.datasets.jobs import (
     waiting_text,
 )
 from dashboard.datasets.mapping import Mapping
-from dashboard.datasets.models import ImportJob, Upload
-from dashboard.datasets.queries import get_import_job
+from dashboard.datasets.models import ImportJob
+from dashboard.datasets.queries import find_upload, get_import_job
+from dashboard.datasets.selections import start_again
 
 
 @require_http_methods(["GET", "POST"])
@@ -39,7 +40,7 @@ def dataset_import(request: HttpRequest, team: str, job_id: int) -> HttpResponse
         "job": job,
         "outcome_address": address,
         "from_host": _host_of(job),
-        "upload": Upload.objects.filter(pk=job.upload_id).first(),
+        "upload": find_upload(job),
         "outcome": _outcome_text(job) if job.version else "Its version is gone.",
         "waiting": waiting_text(job) if job.state == State.QUEUED else "",
     }
@@ -51,16 +52,23 @@ def _change(request: HttpRequest, team: Team, job_id: int) -> HttpResponse:
     job = get_import_job(team, job_id)
     if request.POST.get("stop") and not request_stop(job):
         messages.info(request, "The import had ended already.")
-    upload = Upload.objects.filter(pk=job.upload_id).first()
-    if request.POST.get("again") and upload and not job.is_live:
-        job = _start_again(job, upload, request.user)
+    if request.POST.get("again") and not job.is_live:
+        job = _start_again(job, request.user)
         ring_importers()
     return redirect("dataset_import", team.slug, job.pk)
 
 
-def _start_again(job: ImportJob, upload: Upload, user: User) -> ImportJob:
+def _start_again(job: ImportJob, user: User) -> ImportJob:
+    """The job anew; itself where it is done, or where there is nothing to read."""
+    upload = find_upload(job)
     if job.is_fetch:
-        return fetch_again(upload, user)
+        return fetch_again(upload, user) if upload else job
+    if job.state == State.DONE:
+        return job
+    if job.parent:
+        return start_again(job, user)[0]
+    if upload is None:
+        return job
     again, _ = start_job(
         upload=upload,
         mapping=Mapping.from_json(job.mapping),
@@ -91,7 +99,7 @@ def _outcome_address(job: ImportJob) -> str | None:
         return _fetched_address(job) if job.state == State.DONE else None
     if job.state == State.DONE and job.version:
         return resolve_url("dataset", job.team.slug, job.version.dataset_id)
-    is_there = Upload.objects.filter(pk=job.upload_id).exists()
+    is_there = find_upload(job) is not None
     if job.state == State.REFUSED and is_there:
         return resolve_url("dataset_map", job.team.slug, job.upload_id)
     return None
@@ -99,7 +107,7 @@ def _outcome_address(job: ImportJob) -> str | None:
 
 def _fetched_address(job: ImportJob) -> str | None:
     """Of the file's columns, or of what there is to choose from."""
-    upload = Upload.objects.filter(pk=job.upload_id).first()
+    upload = find_upload(job)
     if upload is None:
         return None
     page = "dataset_map" if upload.is_whole else "dataset_choice"
@@ -109,7 +117,7 @@ def _fetched_address(job: ImportJob) -> str | None:
 
 def _host_of(job: ImportJob) -> str:
     """Who is asked for the file."""
-    upload = Upload.objects.filter(pk=job.upload_id).first() if job.is_fetch else None
+    upload = find_upload(job) if job.is_fetch else None
     return host_of(upload) if upload and upload.is_linked else ""
 
 
@@ -126,6 +134,8 @@ def _outcome_text(job: ImportJob) -> str:
             f"These {version.num_rows:,} rows are those of version {version.number} "
             "already, so no new version was made."
         )
+    if not job.upload_id:
+        return f"Saved {version.num_rows:,} rows as version {version.number}."
     verb = "was" if version.num_left_out == 1 else "were"
     left_out = f"; {version.num_left_out:,} {verb} left out"
     return (

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
@@ -11,14 +11,14 @@ from django.views.decorators.http import require_http_methods
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.forms import MappingForm
-from dashboard.datasets.jobs import State, claim_job, ring_importers, start_job
+from dashboard.datasets.jobs import State, start_job
 from dashboard.datasets.limits import AT_ONCE_BYTES
 from dashboard.datasets.models import ImportJob, Upload
 from dashboard.datasets.queries import get_upload, last_job, live_or_done_job
 from dashboard.datasets.refusals import Refusals
 from dashboard.datasets.uploads import Peek, forget_upload, map_records, peek
 from dashboard.datasets.views.imports import follow, follow_address
-from dashboard.datasets.work import work
+from dashboard.datasets.work import begin_work
 
 PREVIEWED = 5  # rows shown as they would be imported
 
@@ -51,20 +51,28 @@ def dataset_map(request: HttpRequest, team: str, upload_id: int) -> HttpResponse
 
 
 def _post(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
+    # A second click may come while the first one's import ends, which takes the upload
+    # away. So the upload is asked for first: where it is gone, the job is done by then.
+    upload = team.uploads.select_related("dataset").filter(pk=upload_id).first()
     if job := live_or_done_job(team, upload_id):
-        return redirect("dataset_import", team.slug, job.pk)  # a second click
-    upload = get_upload(team, upload_id)
+        return redirect("dataset_import", team.slug, job.pk)
+    if upload is None:
+        raise Http404("No such upload.")
     if request.POST.get("discard"):
         return _discard(request, upload)
     if not upload.is_whole:
         return redirect(_arrival_address(upload))
     seen = _peek(upload)
-    if seen is None:
+    form = MappingForm(upload, seen.names, request.POST) if seen else None
+    is_valid = form is not None and form.is_valid()
+    # Its file may have gone, and its name been taken, by the first click's import.
+    if not is_valid and (job := live_or_done_job(team, upload_id)):
+        return redirect("dataset_import", team.slug, job.pk)
+    if seen is None or form is None:
         return _gone(request, upload)
     if request.POST.get("retry"):
         return _retry(upload)
-    form = MappingForm(upload, seen.names, request.POST)
-    if not form.is_valid():
+    if not is_valid:
         return _render(request, upload, seen, form, status=422)
     return _import(request, upload, seen, form)
 
@@ -80,23 +88,14 @@ def _import(
         user=request.user,
         leave_out=_leave_out(request),
     )
-    if is_new and upload.num_bytes <= AT_ONCE_BYTES:
-        _work_at_once(job)
-    elif is_new:
-        ring_importers()
+    if is_new:
+        begin_work(job, at_once=upload.num_bytes <= AT_ONCE_BYTES)
     if job.state == State.REFUSED:
         return _render(request, upload, seen, form, _refusals(job), status=422)
     if job.state == State.FAILED:
         form.add_error(None, job.problem)
         return _render(request, upload, seen, form, status=422)
     return follow(request, job)
-
-
-def _work_at_once(job: ImportJob) -> None:
-    # None when a worker found it first.
-    if claim := claim_job(job.pk, worker="web"):
-        work(claim)
-    job.refresh_from_db()
 
 
 def _chosen(job: ImportJob) -> dict[str, Any]:

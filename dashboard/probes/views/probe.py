@@ -78,8 +78,7 @@ def probe_launch(request: HttpRequest, team: str) -> HttpResponse:
     try:
         begun = _probe_of(team_, request.user, launch)
     except ValueError as error:
-        form.problems.add("name", str(error))
-        return show_form(request, team_, form, status=422)
+        return show_form(request, team_, form, refused=str(error), status=422)
     return redirect("probe", team_.slug, begun.pk)
 
 

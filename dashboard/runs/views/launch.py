@@ -59,7 +59,10 @@ def run_new(request: HttpRequest, team: str) -> HttpResponse:
     launch = form.check()
     if launch is None or _must_confirm(request, launch):
         return show_form(request, team_, form, status=422)
-    run = _launch(request, team_, launch, cloned_from=start.run)
+    try:
+        run = _launch(request, team_, launch, cloned_from=start.run)
+    except ValueError as error:  # its dataset was moved to the trash meanwhile
+        return show_form(request, team_, form, refused=str(error), status=422)
     return redirect("run", team_.slug, run.pk)
 
 
@@ -161,10 +164,14 @@ def show_form(
     form: LaunchForm,
     *,
     unknown: str = "",
+    refused: str = "",
     status: int = 200,
 ) -> HttpResponse:
+    """`refused`: why what the form asks for was not begun, though it is in order."""
     is_first_look = status == 200
-    summary = summarize(form)
+    summary = summarize(form)  # which looks for problems anew
+    if refused:
+        form.problems.together.append(refused)
     wanted = form.wants_recipe
     if is_first_look:
         form.forget_problems()
@@ -173,6 +180,7 @@ def show_form(
         "form": form,
         "summary": summary,
         "unknown_start": unknown,
+        "refused": refused,
         "presets": offer_presets(),
         "starter_settings": offer_starters(form.choices.starters),
         "kept": _kept(form),

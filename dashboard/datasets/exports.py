@@ -1,0 +1,107 @@
+"""A version's rows as a file: JSONL for programs, CSV for people with a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.rows import Row, as_json
+
+ROWS_AT_ONCE = 500
+# What spreadsheets begin a formula with, also in full width; they skip blanks, quotes
+# and what cannot be seen before it.
+_SKIPPED = "\\s\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb\uff02\uff07\ufeff\u200b"
+_BEGINNINGS = "\\t\\r\\n=+@\uff1d\uff0b\uff0d\uff20\ufe62\ufe63\ufe66\ufe6b\u2212-"
+_FORMULA = re.compile(f"[{_SKIPPED}]*[{_BEGINNINGS}]")
+
+
+def read_rows(version: DatasetVersion) -> Iterator[Row]:
+    """In their order; memory holds a few hundred of them."""
+    rows = version.rows.order_by("position")
+    for start in range(0, version.num_rows, ROWS_AT_ONCE):
+        part = rows.filter(position__gte=start, position__lt=start + ROWS_AT_ONCE)
+        for row in part:
+            yield row.as_row()
+
+
+def write_jsonl(version: DatasetVersion) -> Iterator[str]:
+    """One object a line, under the names of the file that the rows came from."""
+    for row in read_rows(version):
+        yield as_json(_record(version, row)) + "\n"
+
+
+def write_csv(version: DatasetVersion) -> Iterator[str]:
+    """With a mark at the beginning by which spreadsheets know UTF-8."""
+    writer = csv.writer(_Line())
+    names = _names(version)
+    yield "\ufeff" + writer.writerow([defused(name) for name in names])
+    for row in read_rows(version):
+        record = _record(version, row)
+        yield writer.writerow([_cell(record.get(name)) for name in names])
+
+
+WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
+TYPES = {"jsonl": "application/jsonl", "csv": "text/csv"}
+
+
+def filename(version: DatasetVersion, suffix: str) -> str:
+    """The dataset's name as far as every system takes it, and the version."""
+    name = re.sub(r"[^\w.-]+", "-", version.dataset.name).strip("-.")
+    return f"{name or 'dataset'}-v{version.number}.{suffix}"
+
+
+def defused(text: str) -> str:
+    """A cell that no spreadsheet takes for a formula."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def joined(parts: Iterable[str], size: int = 64 * 2**10) -> Iterator[bytes]:
+    """Pieces large enough to be worth sending."""
+    held, length = [], 0
+    for part in parts:
+        held.append(part)
+        length += len(part)
+        if length >= size:
+            yield "".join(held).encode()
+            held, length = [], 0
+    if held:
+        yield "".join(held).encode()
+
+
+def _prompt_name(version: DatasetVersion) -> str:
+    return str(version.mapping.get("prompt") or "prompt")
+
+
+def _answer_name(version: DatasetVersion) -> str | None:
+    """None for a version whose rows have no answers."""
+    name: str | None = version.mapping.get("answer", "answer")
+    return name
+
+
+def _names(version: DatasetVersion) -> list[str]:
+    names = [_prompt_name(version), _answer_name(version)]
+    names += version.mapping.get("columns", [])
+    return [name for name in names if name is not None]
+
+
+def _record(version: DatasetVersion, row: Row) -> dict[str, Any]:
+    record = {**row.columns, _prompt_name(version): row.prompt}
+    if name := _answer_name(version):
+        record[name] = row.answer
+    return record
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return defused(value if isinstance(value, str) else as_json(value))
+
+
+class _Line:
+    """What csv writes to: `writerow` gives the line back."""
+
+    def write(self, line: str) -> str:
+        return line

@@ -1,0 +1,172 @@
+"""Datasets made of rows that the team has: asked for as jobs, made by a worker.
+
+What a view of a version shows is found by the worker, as rows never change; positions
+that were found in a run come with the job.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from uuid import UUID, uuid5
+
+from django.db import IntegrityError, transaction
+from django.http import QueryDict
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
+from dashboard.datasets.room import check_room_to_copy
+from dashboard.datasets.row_filters import RowFilterForm
+from dashboard.datasets.row_orders import make_at_once
+from dashboard.datasets.row_search import Search
+from dashboard.datasets.selected import ROWS_AT_ONCE, SelectedRows, select_rows
+from dashboard.datasets.services import Report, store_version
+
+
+def source_of(
+    parent: DatasetVersion, *, kind: str, query: str, how: str, **more: Any
+) -> dict[str, Any]:
+    """What the new version says of where its rows come from.
+
+    `query` is the part of an address that shows what they were chosen by.
+    """
+    return {
+        "kind": kind,
+        "parent": str(parent),
+        "parent_id": parent.pk,
+        "parent_sha256": parent.content_sha256,
+        "num_parent_rows": parent.num_rows,
+        "query": query,
+        "how": how,
+        **more,
+    }
+
+
+def source_of_view(parent: DatasetVersion, form: RowFilterForm) -> dict[str, Any]:
+    return source_of(parent, kind="view", query=form.query, how=form.words)
+
+
+def key_of(
+    form_key: UUID, *, name: str, dataset: Dataset | None, source: dict[str, Any]
+) -> UUID:
+    """The same for a form that is sent twice, another once something in it changed."""
+    target = dataset.pk if dataset else ""
+    return uuid5(form_key, f"{name}\0{target}\0{source['query']}")
+
+
+def find_job(team: Team, key: UUID) -> ImportJob | None:
+    return team.import_jobs.filter(key=key).defer("positions").first()
+
+
+def start_selection(
+    *,
+    parent: DatasetVersion,
+    source: dict[str, Any],
+    name: str,
+    dataset: Dataset | None,
+    user: User | None,
+    key: UUID,
+    positions: Sequence[int] = (),
+) -> tuple[ImportJob, bool]:
+    """The job, and whether it is new: there is one for a key.
+
+    `positions` of the rows, or none: those that the view in `source` shows.
+    """
+    return _start(
+        key=key,
+        team=parent.dataset.team,
+        parent=parent,
+        positions=array("I", positions).tobytes(),
+        source=source,
+        filename=f"rows of {parent}"[:200],
+        num_to_read=len(positions) or parent.num_rows,
+        dataset=dataset,
+        name=name,
+        mapping=parent.mapping,
+        created_by=user,
+    )
+
+
+def start_again(job: ImportJob, user: User) -> tuple[ImportJob, bool]:
+    """A job that takes the place of one that came to nothing."""
+    assert job.key, "of every selection"
+    return _start(
+        key=uuid5(job.key, "again"),
+        team=job.team,
+        parent=job.parent,
+        positions=job.positions,
+        source=job.source,
+        filename=job.filename,
+        num_to_read=job.num_to_read,
+        dataset=job.dataset,
+        name=job.name,
+        mapping=job.mapping,
+        created_by=user,
+    )
+
+
+def _start(*, key: UUID, **fields: Any) -> tuple[ImportJob, bool]:
+    try:
+        with transaction.atomic():
+            return ImportJob.objects.create(key=key, **fields), True
+    except IntegrityError:
+        return ImportJob.objects.get(key=key), False
+
+
+def make_selection(
+    job: ImportJob,
+    *,
+    on_read: Report | None = None,
+    on_stored: Report | None = None,
+    on_made: Callable[[DatasetVersion], None] | None = None,
+) -> DatasetVersion:
+    """Store the job's rows. ValueError where there are none, or no place for them."""
+    parent = job.parent
+    if parent is None:
+        raise ValueError(
+            f"The version with the {job.filename} was deleted meanwhile. Choose the "
+            "rows in another."
+        )
+    chunks = _given(job) if job.positions else _shown(parent, job.source["query"])
+    selected = select_rows(parent, chunks, on_read=on_read)
+    _check(selected)
+    check_room_to_copy(selected.num_bytes)
+    if on_stored:
+        on_stored(0, selected.num_rows)
+    return store_version(
+        selected,
+        team=job.team,
+        name=job.name,
+        mapping=parent.mapping,
+        source=job.source,
+        user=job.created_by,
+        dataset=job.dataset,
+        on_stored=on_stored,
+        on_made=on_made,
+    )
+
+
+def _check(selected: SelectedRows) -> None:
+    if not selected.num_rows:
+        raise ValueError(
+            f"None of the {selected.parent.num_rows:,} rows of {selected.parent} "
+            "matches, and a dataset needs at least one. Widen what you look for."
+        )
+
+
+def _given(job: ImportJob) -> Iterator[tuple[Sequence[int], int]]:
+    positions = array("I", bytes(job.positions))
+    for start in range(0, len(positions), ROWS_AT_ONCE):
+        part = positions[start : start + ROWS_AT_ONCE].tolist()
+        yield part, start + len(part)
+
+
+def _shown(parent: DatasetVersion, query: str) -> Iterator[tuple[Sequence[int], int]]:
+    form = RowFilterForm.read(parent, QueryDict(query))
+    assert not form.errors, "it was checked when it was asked for"
+    order = make_at_once(parent, form.order_key, is_turned=form.is_turned)
+    search = Search(version=parent, conditions=form.conditions, order=order)
+    for first in range(0, parent.num_rows, ROWS_AT_ONCE):
+        last = min(first + ROWS_AT_ONCE, parent.num_rows)
+        yield [at for _, at in search.find(first, last, at_most=None)], last

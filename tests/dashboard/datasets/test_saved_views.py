@@ -1,0 +1,402 @@
+"""What a view of a version shows, as a version of its own."""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets import selected, selections
+from dashboard.datasets.freeze import write_rows
+from dashboard.datasets.jobs import State, claim_job, claim_next
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
+from dashboard.datasets.pulse import Halted
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.trash import delete_dataset, trash_dataset
+from dashboard.datasets.work import work
+
+ROWS = [
+    *(
+        Row(
+            prompt=f"What is {i}?",
+            answer=None if i % 7 == 3 else str(i),
+            columns={"level": i % 3, "x": [1e16, -0.0, None, "a\tb\\"]},
+        )
+        for i in range(40)
+    ),
+    Row(prompt=[{"role": "user", "content": "What now?"}], columns={"level": 1}),
+]
+MAPPING = {"prompt": "q", "answer": "a", "columns": ["level", "x"]}
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    return create_dataset_version(
+        team=team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
+    )
+
+
+@pytest.fixture
+def left_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.datasets.target_form.MAX_AT_ONCE", 0)
+    monkeypatch.setattr(selections, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(selected, "COPIED_AT_ONCE", 5)
+
+
+def address(version: DatasetVersion, query: str = "") -> str:
+    return f"/alpha/datasets/{version.dataset_id}/save?version=1&{query}"
+
+
+def save(
+    client: Client,
+    version: DatasetVersion,
+    query: str = "",
+    *,
+    key: UUID | None = None,
+    **changes: str,
+) -> Any:
+    form = {"target": "", "name": "Mine", "key": str(key or uuid4()), **changes}
+    return client.post(address(version, query), form)
+
+
+def rows_of(version: DatasetVersion) -> list[Row]:
+    return [row.as_row() for row in version.rows.order_by("position")]
+
+
+def words(answer: Any) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
+
+
+def made(name: str = "Mine") -> DatasetVersion:
+    return DatasetVersion.objects.get(dataset__name=name, number=1)
+
+
+VIEWS = {
+    "answer=no": lambda row: row.answer is None,
+    "kind=chat": lambda row: not isinstance(row.prompt, str),
+    "column=level&value=2": lambda row: row.columns["level"] == 2,
+    "q=is+1&answer=yes": lambda row: "is 1" in str(row.prompt) and row.answer,
+    "": lambda row: True,
+}
+
+
+@pytest.mark.parametrize("query", VIEWS)
+@pytest.mark.parametrize("by_worker", [False, True])
+def test_exactly_the_matching_rows_are_saved_in_their_order(
+    alice_client: Client,
+    version: DatasetVersion,
+    query: str,
+    by_worker: bool,
+    request: pytest.FixtureRequest,
+    tmp_path: Any,
+):
+    if by_worker:
+        request.getfixturevalue("left_to_a_worker")
+
+    answer = save(alice_client, version, query)
+
+    assert answer.status_code == 302
+    if by_worker:
+        assert "Waits for a worker" in words(alice_client.get(answer.url))
+        claim = claim_next("default@here")
+        assert claim
+        work(claim)
+    wanted = [row for row in ROWS if VIEWS[query](row)]
+    assert rows_of(made()) == wanted
+    assert made().mapping == MAPPING
+    write_rows(made(), tmp_path / "rows.jsonl")  # which compares the hash
+
+
+def test_a_sorted_view_is_saved_in_its_order(
+    alice_client: Client, version: DatasetVersion
+):
+    save(alice_client, version, "answer=yes&sort=-answer")
+
+    answers = [row.answer for row in rows_of(made())]
+    assert answers == sorted(answers, key=str, reverse=True)
+    assert len(answers) == 34
+
+
+def test_the_same_rows_have_the_hash_that_an_import_gives_them(
+    alice_client: Client, version: DatasetVersion
+):
+    save(alice_client, version, "")
+
+    assert made().content_sha256 == version.content_sha256
+
+
+def test_before_it_is_saved_the_page_says_how_many_rows_there_are(
+    alice_client: Client, version: DatasetVersion
+):
+    page = words(alice_client.get(address(version, "answer=no")))
+
+    assert "7 of 41 rows" in page
+    assert "has no answer" in page
+
+
+def test_where_counting_takes_long_the_page_counts_on(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dashboard.datasets.row_search.FIRST_WINDOW", 16)
+    monkeypatch.setattr("dashboard.datasets.row_search.LARGEST_WINDOW", 16)
+    monkeypatch.setattr("dashboard.datasets.views.save.COUNT_SECONDS", 0)
+    url, said = address(version, "answer=no"), []
+
+    for _ in range(3):
+        answer = alice_client.get(url, headers={"HX-Request": "true"})
+        said.append(words(answer))
+        if asked := re.search(r'hx-get="([^"]*)"', answer.content.decode()):
+            url = url.split("?")[0] + asked[1].replace("&amp;", "&")
+
+    assert "2 rows so far , counted in the first 16 of 41" in said[0]
+    assert "5 rows so far , counted in the first 32 of 41" in said[1]
+    assert said[2].startswith("7 of 41 rows")
+
+
+def test_the_version_says_what_it_was_made_of_and_shows_the_view_again(
+    alice_client: Client, version: DatasetVersion
+):
+    save(alice_client, version, "answer=no&sort=prompt_length")
+
+    assert made().source["parent_sha256"] == version.content_sha256
+    assert made().origin == (
+        "7 of 41 rows of Sums v1 (has no answer, by length of prompt)"
+    )
+    page = alice_client.get(f"/alpha/datasets/{made().dataset_id}/")
+    assert "7 of 41 rows of Sums v1 ( has no answer, by length of prompt )" in words(
+        page
+    )
+    link = f"/alpha/datasets/{version.dataset_id}/?version=1&amp;answer=no"
+    assert f'href="{link}&amp;sort=prompt_length#rows"' in page.content.decode()
+
+
+def test_where_the_origin_is_gone_it_is_still_named(
+    alice_client: Client, version: DatasetVersion
+):
+    save(alice_client, version, "answer=no")
+    trash_dataset(version.dataset, None)
+    delete_dataset(version.dataset, None)
+
+    page = alice_client.get(f"/alpha/datasets/{made().dataset_id}/")
+
+    assert "7 of 41 rows of Sums v1 (has no answer)" in words(page)
+
+
+def test_rows_become_the_next_version_of_a_dataset(
+    alice_client: Client, version: DatasetVersion
+):
+    target = str(version.dataset_id)
+
+    answer = save(alice_client, version, "answer=no", target=target, name="")
+
+    assert answer.url == f"/alpha/datasets/{target}/"
+    new = version.dataset.versions.get(number=2)
+    assert new.num_rows == 7
+    again = save(alice_client, version, "answer=no", target=target, name="")
+    assert "are those of version 2 already" in words(alice_client.get(again.url))
+    assert version.dataset.versions.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "changes", "said"),
+    [
+        ("", {"name": ""}, "A new dataset needs a name"),
+        ("", {"name": "Sums"}, "already has a dataset named"),
+        ("", {"target": "999999"}, "Select a valid choice"),
+        ("", {"key": "x"}, "Enter a valid UUID"),
+        ("q=nowhere", {}, "None of the 41 rows of Sums v1 matches"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_and_leaves_nothing(
+    alice_client: Client,
+    version: DatasetVersion,
+    query: str,
+    changes: dict[str, str],
+    said: str,
+):
+    answer = save(alice_client, version, query, **changes)
+
+    assert answer.status_code == 422
+    if "key" not in changes:  # which no person types
+        assert said in words(answer)
+    assert Dataset.objects.count() == 1
+
+
+def test_a_view_that_is_none_is_not_saved(
+    alice_client: Client, version: DatasetVersion
+):
+    assert save(alice_client, version, "column=nope&value=1").status_code == 404
+    assert save(alice_client, version, "min_chars=9&max_chars=1").status_code == 404
+
+
+def test_a_form_sent_twice_makes_one_dataset(
+    alice_client: Client, version: DatasetVersion
+):
+    key = uuid4()
+
+    first = save(alice_client, version, "answer=no", key=key)
+    second = save(alice_client, version, "answer=no", key=key)
+
+    assert first.url == second.url
+    assert ImportJob.objects.count() == 1
+    assert Dataset.objects.count() == 2
+    other = save(alice_client, version, "answer=no", key=key, name="Other")
+    assert other.url != first.url, "gone back to, and changed"
+
+
+def test_a_form_that_failed_is_sent_again(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(_num_bytes: int) -> None:
+        raise ValueError("The disk is full.")
+
+    key = uuid4()
+    with monkeypatch.context() as full:
+        full.setattr(selections, "check_room_to_copy", refuse)
+        for _ in range(2):
+            answer = save(alice_client, version, "answer=no", key=key)
+            assert answer.status_code == 422
+            assert "The disk is full." in words(answer)
+
+    assert save(alice_client, version, "answer=no", key=key).status_code == 302
+    assert made().num_rows == 7
+
+
+@pytest.mark.usefixtures("left_to_a_worker")
+def test_it_is_stopped_and_tried_again(alice_client: Client, version: DatasetVersion):
+    page = save(alice_client, version, "answer=yes").url
+    job = ImportJob.objects.get()
+    claim = claim_next("default@here")
+    assert claim
+    seen: list[tuple[int, int]] = []
+    alice_client.post(page, {"stop": "1"})
+
+    def stop(num_rows: int, total: int) -> None:
+        seen.append((num_rows, total))
+        if num_rows >= 10:
+            raise Halted
+
+    work(claim, on_stored=stop)
+
+    assert seen == [(0, 34), (5, 34), (10, 34)]
+    job.refresh_from_db()
+    assert job.state == State.CANCELLED
+    assert Dataset.objects.count() == 1
+    text = words(alice_client.get(page))
+    assert "It was stopped. Nothing was stored." in text
+    again = alice_client.post(page, {"again": "1"})
+    assert alice_client.post(page, {"again": "1"}).url == again.url
+    claim = claim_next("default@here")
+    assert claim
+    work(claim)
+    assert made().num_rows == 34
+    assert "Saved 34 rows as version 1." in words(alice_client.get(again.url))
+
+
+@pytest.mark.usefixtures("left_to_a_worker")
+def test_progress_is_told_while_rows_are_looked_through(
+    alice_client: Client, version: DatasetVersion
+):
+    page = save(alice_client, version, "kind=chat").url
+    claim = claim_next("default@here")
+    assert claim
+    seen: list[int] = []
+
+    def look(num_read: int, total: int) -> None:
+        claim.held().update(num_read=num_read)
+        seen.append(num_read)
+        assert f"{num_read} of 41 rows looked through" in words(alice_client.get(page))
+
+    work(claim, on_read=look)
+
+    assert seen == [7, 14, 21, 28, 35, 41]
+
+
+@pytest.mark.usefixtures("left_to_a_worker")
+@pytest.mark.parametrize("gone", ["parent", "target"])
+def test_what_vanished_meanwhile_is_told(
+    alice_client: Client, version: DatasetVersion, team: Team, gone: str
+):
+    target = create_dataset_version(
+        team=team, name="T", rows=ROWS[:1], mapping=MAPPING, source={}, user=None
+    )
+    page = save(alice_client, version, target=str(target.dataset_id), name="").url
+    trash_dataset((version if gone == "parent" else target).dataset, None)
+    if gone == "parent":
+        delete_dataset(version.dataset, None)
+    claim = claim_job(ImportJob.objects.get().pk, "default@here")
+    assert claim
+
+    work(claim)
+
+    said = {
+        "parent": "was deleted meanwhile",
+        "target": "T is in the trash. Restore it",
+    }
+    assert said[gone] in words(alice_client.get(page))
+    assert DatasetVersion.objects.filter(dataset=target.dataset).count() == 1
+
+
+def test_rows_that_vanished_from_the_database_are_told(version: DatasetVersion):
+    version.rows.filter(position=3).delete()
+
+    with pytest.raises(ValueError, match="Sums v1 lacks rows in the database"):
+        selected.select_rows(version, [([2, 3], 2)], on_read=None)
+
+
+def test_memory_does_not_grow_with_the_rows(team: Team):
+    text = "x" * 2_000
+    peaks = []
+    for num_rows in (5_000, 20_000):
+        version = create_dataset_version(
+            team=team,
+            name=f"{num_rows}",
+            rows=(Row(prompt=f"{i} {text}") for i in range(num_rows)),
+            mapping=MAPPING,
+            source={},
+            user=None,
+        )
+        source = {"query": "q=x", "how": "", "kind": "view", "num_parent_rows": 1}
+        job, _ = selections.start_selection(
+            parent=version,
+            source=source,
+            name=f"{num_rows} again",
+            dataset=None,
+            user=None,
+            key=uuid4(),
+        )
+        tracemalloc.start()
+        selections.make_selection(job)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+
+    # 40 MB of text are copied; what grows are four bytes a row.
+    assert peaks[1] < peaks[0] + 2_000_000
+
+
+def test_a_viewer_may_look_but_not_save(
+    alice_client: Client, bob_client: Client, version: DatasetVersion
+):
+    assert save(bob_client, version).status_code == 403
+    page = bob_client.get(address(version)).content.decode()
+    assert "Save these rows" not in page
+    rows = f"/alpha/datasets/{version.dataset_id}/"
+    assert "Save this view" not in bob_client.get(rows).content.decode()
+    assert "Save this view" in alice_client.get(rows).content.decode()
+
+
+def test_rows_go_to_the_own_team_only(
+    alice_client: Client, charlie_client: Client, version: DatasetVersion
+):
+    other = Team.objects.get(slug="other")
+    theirs = Dataset.objects.create(team=other, name="Theirs")
+
+    assert save(charlie_client, version).status_code == 404
+    assert save(alice_client, version, target=str(theirs.pk)).status_code == 422
+    assert not theirs.versions.exists()

@@ -1,0 +1,152 @@
+"""A run or a probe of a dataset that goes to the trash at the same moment."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from html import unescape
+
+import pytest
+from django.db import connection, transaction
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.trash import delete_dataset, trash_dataset
+from dashboard.probes.models import Probe
+from dashboard.runs.models import Run
+from dashboard.runs.services import launch_run
+from tests.dashboard.probes.factories import make_probe
+from tests.dashboard.runs.launching import make_config, make_dataset, make_recipe
+from trainer.config import RunConfig
+
+SENTENCE = (
+    "sums was moved to the trash meanwhile. Restore it from there, or choose another "
+    "dataset."
+)
+
+
+def launch(team: Team, version: DatasetVersion) -> None:
+    launch_run(
+        team=team,
+        user=None,
+        name="brave-otter",
+        config=RunConfig.model_validate(make_config()),
+        dataset_version=version,
+        recipe_version=make_recipe(team),
+        model_label="model",
+    )
+
+
+def probe(team: Team, version: DatasetVersion) -> None:
+    make_probe(team, version)
+
+
+BOTH = pytest.mark.parametrize("begin", [launch, probe])
+
+
+def beside(call: Callable[[], object]) -> tuple[threading.Thread, list[str]]:
+    """Call it in another connection, until it waits for a lock; what it refused."""
+    refused: list[str] = []
+
+    def run() -> None:
+        try:
+            call()
+        except ValueError as error:
+            refused.append(str(error))
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and thread.is_alive():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            if cursor.fetchone()[0]:
+                break
+        time.sleep(0.01)
+    assert thread.is_alive(), "it did not wait"
+    return thread, refused
+
+
+@BOTH
+@pytest.mark.django_db(transaction=True)
+def test_what_meets_the_trash_waits_and_is_refused(
+    team: Team, begin: Callable[[Team, DatasetVersion], None]
+) -> None:
+    version = make_dataset(team)
+
+    with transaction.atomic():
+        trash_dataset(version.dataset, None)
+        thread, refused = beside(lambda: begin(team, version))
+    thread.join()
+
+    assert refused == [SENTENCE]
+    assert not Run.objects.exists()
+    assert not Probe.objects.exists()
+
+
+@BOTH
+@pytest.mark.django_db(transaction=True)
+def test_what_was_first_keeps_the_dataset_that_is_then_put_away(
+    team: Team, begin: Callable[[Team, DatasetVersion], None]
+) -> None:
+    version = make_dataset(team)
+
+    with transaction.atomic():
+        begin(team, version)
+        thread, _ = beside(lambda: trash_dataset(version.dataset, None))
+    thread.join()
+
+    assert Run.objects.count() + Probe.objects.count() == 1
+    version.dataset.refresh_from_db()
+    assert version.dataset.trashed_at
+
+
+@BOTH
+@pytest.mark.django_db
+def test_what_was_deleted_for_good_is_refused_as_well(
+    team: Team, begin: Callable[[Team, DatasetVersion], None]
+) -> None:
+    version = make_dataset(team)
+    trash_dataset(version.dataset, None)
+    delete_dataset(version.dataset, None)
+
+    with pytest.raises(ValueError, match="moved to the trash meanwhile"):
+        begin(team, version)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("address", "checked"),
+    [
+        ("runs/new", "dashboard.runs.views.launch.launch_run"),
+        ("probes/launch", "dashboard.probes.views.probe.start_probe"),
+    ],
+)
+def test_the_form_says_so(
+    alice_client: Client,
+    team: Team,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    checked: str,
+) -> None:
+    version, recipe = make_dataset(team), make_recipe(team)
+    module, name = checked.rsplit(".", 1)
+    begin = getattr(__import__(module, fromlist=[name]), name)
+
+    def begin_late(**given: object) -> object:
+        trash_dataset(version.dataset, None)
+        return begin(**given)
+
+    monkeypatch.setattr(checked, begin_late)
+    form = {"name": "otter", "model_other": "org/model", "confirmed": "on"}
+    form |= {"dataset": str(version.pk), "recipe": str(recipe.pk)}
+
+    answer = alice_client.post(f"/alpha/{address}", form)
+
+    assert answer.status_code == 422
+    assert SENTENCE in unescape(answer.content.decode())
+    assert not Run.objects.exists()

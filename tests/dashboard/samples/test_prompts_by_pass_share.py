@@ -1,0 +1,336 @@
+"""A run's prompts by how often they were right, and datasets made of them."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.trash import trash_dataset
+from dashboard.runs.models import Run
+from dashboard.samples.pass_shares import TALLY, Span, count, select, tally
+from tests.dashboard.samples.factories import RULES, make_config, make_group, make_run
+
+RIGHT, WRONG = 1.2, 0.2
+ROWS = [
+    Row(prompt=f"What is {i}?", answer=str(i), columns={"level": i % 3, "x": 1e16})
+    for i in range(30)
+]
+MAPPING = {"prompt": "q", "answer": "a", "columns": ["level", "x"]}
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    return create_dataset_version(
+        team=team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
+    )
+
+
+@pytest.fixture
+def run(team: Team, version: DatasetVersion) -> Run:
+    return make_run(team, dataset_version=version)
+
+
+def visit(run: Run, step: int, prompt: int, num_right: int, **fields: Any) -> None:
+    rewards = (RIGHT,) * num_right + (WRONG,) * (4 - num_right)
+    make_group(run, step=step, prompt_index=prompt, rewards=rewards, **fields)
+
+
+@pytest.fixture
+def seen(run: Run) -> Run:
+    """Prompt 0 never right, 1 at the first step only, 2 at times, 3 always."""
+    for step in (1, 2, 3):
+        visit(run, step, 0, 0)
+        visit(run, step, 1, 4 if step == 1 else 0)
+        visit(run, step, 2, 1)
+        visit(run, step, 3, 4)
+    make_group(run, step=3, prompt_index=4, rewards=(None, None))
+    return run
+
+
+def address(run: Run, query: str = "") -> str:
+    return f"/alpha/runs/{run.pk}/prompts/?{query}"
+
+
+def listed(client: Client, run: Run, query: str = "") -> list[int]:
+    page = client.get(address(run, query))
+    assert page.status_code == 200
+    return [line.position for line in page.context.get("lines", [])]
+
+
+def words(answer: Any) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
+
+
+def make(client: Client, run: Run, query: str = "", **changes: str) -> Any:
+    form = {"target": "", "name": "Hard", "key": str(uuid4()), **changes}
+    return client.post(address(run, query), form)
+
+
+def test_tallies_are_those_of_a_slow_count(team: Team, version: DatasetVersion):
+    run = make_run(team, dataset_version=version)
+    draw = random.Random(0)
+    visits = defaultdict(list)
+    for step in range(1, 13):
+        for prompt in draw.sample(range(12), 5):
+            rewards = tuple(draw.choice([RIGHT, WRONG, 0.0, None]) for _ in range(3))
+            make_group(run, step=step, prompt_index=prompt, rewards=rewards)
+            if 3 <= step <= 11:
+                visits[prompt].append((step, rewards))
+
+    found = tally(run, Span(first=3, last=11, num_visits=2))
+
+    wanted = []
+    for prompt in sorted(visits):
+        last = visits[prompt][-2:]
+        rewards = [reward for _, given in last for reward in given]
+        scored = [reward for reward in rewards if reward is not None]
+        num_right = sum(reward >= RIGHT for reward in scored)
+        wanted.append((prompt, len(last), last[-1][0], len(scored), num_right))
+    assert [tuple(each) for each in found.tolist()] == wanted
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("", [0]),
+        ("visits=2", [0, 1]),
+        ("first_step=1&last_step=1", [0]),
+        ("first_step=2", [0, 1]),
+        ("which=failed", [0, 2]),
+        ("which=failed&at_most=24.9", [0]),
+        ("which=failed&at_most=34", [0, 2, 1]),
+        ("which=mixed", [2, 1]),
+        ("which=mixed&low=30&high=40", [1]),
+        ("which=mixed&low=0&high=100", [0, 2, 1, 3]),
+        ("first_step=9", []),
+    ],
+)
+def test_prompts_are_chosen_by_their_share(
+    alice_client: Client, seen: Run, query: str, wanted: list[int]
+):
+    assert listed(alice_client, seen, query) == wanted
+
+
+def test_the_page_says_how_many_there_are_and_shows_some(
+    alice_client: Client, seen: Run
+):
+    page = words(alice_client.get(address(seen, "which=failed&at_most=34")))
+
+    assert "3 of 5 prompts are right at most 34 % of the time" in page
+    assert "The last 3 times each was seen in steps 1 to 3: 1 unsolved" in page
+    assert "2 right at times, 1 right every time, 1 without a score" in page
+    assert "What is 1? 1 33.3 % 4 of 12 3 3" in page
+
+
+def test_what_is_left_out_of_the_current_history_does_not_count(
+    alice_client: Client, seen: Run
+):
+    seen.groups.filter(prompt_index=1, step=1).update(superseded_by=2)
+
+    assert listed(alice_client, seen) == [0, 1]
+
+
+def test_right_follows_the_weights_of_each_step(team: Team, version: DatasetVersion):
+    fading = {"points": [{"step": 3, "weight": 0.0}]}
+    rules = [RULES[0], {**RULES[1], "schedule": fading}]
+    run = make_run(
+        team, dataset_version=version, config=make_config(rules), rules=rules
+    )
+    # The format's weight goes from 0.2 to nothing, so the highest reward does, too.
+    make_group(run, step=1, prompt_index=0, rewards=(1.0, 0.5))
+    make_group(run, step=3, prompt_index=1, rewards=(1.0, 0.5))
+
+    found = tally(run, Span(first=1, last=3, num_visits=3))
+
+    assert found["num_right"].tolist() == [0, 1]
+
+
+def test_weights_that_do_not_add_up_exactly_still_reach_the_highest(
+    team: Team, version: DatasetVersion
+):
+    weights = [0.1, 0.2, 0.7]  # 1.0 in this order, 0.9999999999999999 in another
+    rules = [{**RULES[0], "name": f"r{10 * w:.0f}", "weight": w} for w in weights]
+    run = make_run(
+        team, dataset_version=version, config=make_config(rules), rules=rules
+    )
+    make_group(run, step=1, prompt_index=0, rewards=(0.9999999999999999, 0.99))
+
+    assert tally(run, Span(first=1, last=1, num_visits=1))["num_right"].tolist() == [1]
+
+
+def test_where_a_rule_is_not_known_any_more_the_page_says_so(
+    alice_client: Client, seen: Run
+):
+    seen.config["reward"]["recipe"]["rules"][0]["kind"] = "forgotten"
+    seen.save()
+
+    page = alice_client.get(address(seen))
+
+    assert "A rule of this run is not known any more" in words(page)
+    assert make(alice_client, seen).status_code == 422
+
+
+def test_the_dataset_has_the_rows_as_the_run_had_them(alice_client: Client, seen: Run):
+    answer = make(alice_client, seen, "which=failed&at_most=34")
+
+    assert answer.status_code == 302
+    made = DatasetVersion.objects.get(dataset__name="Hard")
+    rows = [row.as_row() for row in made.rows.order_by("position")]
+    assert rows == [ROWS[0], ROWS[1], ROWS[2]]
+    assert made.mapping == MAPPING
+    assert made.source["parent_sha256"] == seen.dataset_version.content_sha256
+    assert (made.source["first_step"], made.source["last_step"]) == (1, 3)
+
+
+def test_the_version_leads_back_to_the_run_and_its_steps(
+    alice_client: Client, seen: Run
+):
+    make(alice_client, seen, "which=mixed&low=10")
+    made = DatasetVersion.objects.get(dataset__name="Hard")
+
+    page = alice_client.get(f"/alpha/datasets/{made.dataset_id}/")
+
+    how = "right 10 to 99 % of the time in calm-otter-1, "
+    how += "the last 3 times each was seen in steps 1 to 3"
+    assert f"2 of 30 rows of Sums v1 ( {how} )" in words(page)
+    assert made.origin == f"2 of 30 rows of Sums v1 ({how})"
+    link = re.search(rf'href="(/alpha/runs/{seen.pk}/prompts/[^"]*)"', page.text)
+    assert link
+    visit(seen, 4, 2, 4)  # the run goes on, the link shows what was chosen
+    shown = alice_client.get(link[1].replace("&amp;", "&"))
+    assert [line.position for line in shown.context["lines"]] == [2, 1]
+
+
+def test_what_was_shown_is_what_is_made_though_the_run_goes_on(
+    alice_client: Client, seen: Run
+):
+    page = alice_client.get(address(seen)).content.decode()
+    action = re.search(r'action="(\?[^"]*)" id="make"', page)
+    assert action
+    visit(seen, 4, 0, 4)
+
+    make(alice_client, seen, action[1][1:].replace("&amp;", "&"))
+
+    made = DatasetVersion.objects.get(dataset__name="Hard")
+    assert [row.as_row() for row in made.rows.all()] == [ROWS[0]]
+
+
+def test_two_clicks_make_one_dataset(alice_client: Client, seen: Run):
+    key = str(uuid4())
+
+    first = make(alice_client, seen, key=key)
+    second = make(alice_client, seen, key=key)
+
+    assert first.url == second.url
+    assert ImportJob.objects.count() == 1
+    assert Dataset.objects.filter(name="Hard").count() == 1
+
+
+def test_where_nothing_fits_nothing_is_made(alice_client: Client, seen: Run):
+    query = "which=mixed&low=98"
+
+    assert make(alice_client, seen, query).status_code == 422
+    page = words(alice_client.get(address(seen, query)))
+    assert "None of 5 prompts are right 98 to 99 % of the time" in page
+    assert "Make the dataset" not in page
+    assert Dataset.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("which=mixed&low=90&high=10", "No share is at least 90 % and at most 10 %"),
+        ("first_step=3&last_step=1", "No step is at least 3 and at most 1"),
+        ("at_most=101", "less than or equal to 100"),
+        ("at_most=nan", "Enter a number"),
+        ("visits=0", "greater than or equal to 1"),
+        ("last_step=99999999999", "less than or equal to 2147483647"),
+        ("which=x", "Select a valid choice"),
+    ],
+)
+def test_a_bad_filter_is_named(alice_client: Client, seen: Run, query: str, said: str):
+    assert said in words(alice_client.get(address(seen, query)))
+    assert make(alice_client, seen, query).status_code == 422
+
+
+def test_prompts_that_are_no_rows_are_left_out(alice_client: Client, run: Run):
+    """A run of an outside trainer may number them as it likes."""
+    visit(run, 1, 29, 0)
+    visit(run, 1, 30, 0)
+
+    assert listed(alice_client, run) == [29]
+
+
+def test_it_works_for_a_run_whose_dataset_is_in_the_trash(
+    alice_client: Client, seen: Run
+):
+    trash_dataset(seen.dataset_version.dataset, None)
+
+    assert make(alice_client, seen).status_code == 302
+    assert Dataset.objects.filter(name="Hard").exists()
+
+
+def test_shares_are_counted_without_floats_own_errors():
+    tallies = tally_of([(0, 10, 3), (1, 10, 4), (2, 3, 1)])
+
+    assert select(tallies, low=0, high=30)["prompt"].tolist() == [0]
+    assert select(tallies, low=30, high=40)["prompt"].tolist() == [0, 2, 1]
+    assert count(tallies).mixed == 3
+
+
+def tally_of(lines: list[tuple[int, int, int]]) -> Any:
+    return np.array([(at, 1, 1, scored, right) for at, scored, right in lines], TALLY)
+
+
+def test_many_prompts_are_shown_page_by_page_in_few_queries(
+    alice_client: Client, run: Run, django_assert_max_num_queries: Any
+):
+    for prompt in range(25):
+        visit(run, 1, prompt, 0)
+
+    with django_assert_max_num_queries(14):
+        page = alice_client.get(address(run))
+
+    assert "1–20 of 25 prompts" in words(page)
+    assert listed(alice_client, run, "page=2") == [20, 21, 22, 23, 24]
+
+
+def test_a_run_without_groups_says_so(alice_client: Client, run: Run):
+    assert "No prompts were seen in these steps" in words(
+        alice_client.get(address(run))
+    )
+
+
+def test_the_runs_to_choose_from_are_those_with_prompts(
+    alice_client: Client, team: Team, seen: Run
+):
+    make_run(team, "empty-run")
+
+    page = words(alice_client.get("/alpha/runs/prompts/"))
+
+    assert "calm-otter-1" in page
+    assert "empty-run" not in page
+    assert "1 of 1 runs" in page
+
+
+def test_a_viewer_looks_and_a_stranger_does_not(
+    bob_client: Client, charlie_client: Client, seen: Run
+):
+    page = bob_client.get(address(seen))
+    assert page.status_code == 200
+    assert "Make the dataset" not in words(page)
+    assert make(bob_client, seen).status_code == 403
+    assert charlie_client.get(address(seen)).status_code == 404
+    assert make(charlie_client, seen).status_code == 404
+    assert not Dataset.objects.filter(name="Hard").exists()

@@ -1,0 +1,86 @@
+"""From a run's unsolved prompts, and from a view of rows, to datasets of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from tests.dashboard.datasets.test_in_browser import look
+from tests.dashboard.samples.factories import make_group, make_run
+
+pytestmark = pytest.mark.browser
+
+ROWS = [
+    Row(prompt=f"What is {i} + {i}?", answer=str(2 * i), columns={"level": i % 3})
+    for i in range(60)
+]
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    return create_dataset_version(
+        team=team,
+        name="Sums",
+        rows=ROWS,
+        mapping={"prompt": "q", "answer": "a", "columns": ["level"]},
+        source={},
+        user=None,
+    )
+
+
+def test_a_view_becomes_a_dataset(version: DatasetVersion, page: Page):
+    page.goto(f"/alpha/datasets/{version.dataset_id}/")
+    page.get_by_label("Column", exact=True).select_option("level")
+    page.get_by_label("equals").fill("1")
+    page.get_by_role("button", name="Show").click()
+    page.get_by_role("link", name="Save this view as a dataset").click()
+    expect(page.get_by_text("20 of 60 rows")).to_be_visible()
+    found = look(page)
+    page.get_by_label("Name").fill("Level one")
+    page.get_by_role("button", name="Save these rows").dblclick()
+
+    expect(page.get_by_text("Saved 20 rows as version 1.")).to_be_visible()
+    found += look(page)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download JSONL").click()
+    assert download.value.suggested_filename == "Level-one-v1.jsonl"
+    assert len(Path(download.value.path()).read_text().splitlines()) == 20
+    page.get_by_role("link", name="level = 1").click()
+    expect(page.get_by_text("20 of 20 matching rows shown")).to_be_visible()
+
+    assert found == []
+
+
+def test_a_runs_unsolved_prompts_become_a_dataset(
+    team: Team, version: DatasetVersion, page: Page
+):
+    run = make_run(team, dataset_version=version, last_step=3)
+    for step in (1, 2, 3):
+        for prompt in range(30):
+            right = 4 if prompt % 3 == 2 else prompt % 3
+            rewards = (1.2,) * right + (0.2,) * (4 - right)
+            make_group(run, step=step, prompt_index=prompt, rewards=rewards)
+
+    page.goto("/alpha/datasets/")
+    page.get_by_role("link", name="From a run").click()
+    found = look(page)
+    page.get_by_role("link", name="calm-otter-1").click()
+    expect(page.get_by_text("10 of 30 prompts are unsolved")).to_be_visible()
+    found += look(page)
+    page.get_by_label("Prompts that are").select_option("mixed")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("10 of 30 prompts are right 1 to 99 %")).to_be_visible()
+    page.get_by_role("button", name="Make the dataset").click()
+
+    expect(page.get_by_text("Saved 10 rows as version 1.")).to_be_visible()
+    found += look(page)
+    page.get_by_role("link", name="right 1 to 99 % of the time in calm-otter-1").click()
+    expect(page.get_by_text("10 of 30 prompts are right 1 to 99 %")).to_be_visible()
+
+    assert found == []
