@@ -69,6 +69,7 @@ VIEWERS_POST = {
     "run_new": 403,
     "run_new_summary": 403,
     "run_new_prompt": 403,  # starts a process
+    "run_new_sets": 403,
     "run_new_recipe": 403,
     "run": 405,
     "run_stop": 403,
@@ -97,6 +98,7 @@ POST_ONLY = {
     "run_stop",
     "run_new_prompt",
     "run_new_summary",
+    "run_new_sets",
     "run_new_recipe",
     "reward_check",
     "reward_try",

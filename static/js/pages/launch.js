@@ -32,6 +32,9 @@ function keepChoices(target) {
     field.value = value;
     field.disabled = value === "";
   }
+  for (const old of target.querySelectorAll('input[name^="eval-"]')) old.remove();
+  for (const { name, value } of form.querySelectorAll('[name^="eval-"]'))
+    addHidden(target, name).value = value;
 }
 
 function addHidden(target, name) {
