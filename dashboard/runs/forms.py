@@ -266,6 +266,7 @@ class LaunchForm:
             start=self.start,
             problems=self.problems,
             has_phases=bool(self.phases),
+            recipe=self.recipe_version.spec if self.recipe_version else {},
         )
 
     @property

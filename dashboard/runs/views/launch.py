@@ -25,7 +25,7 @@ from dashboard.runs.config_fields import read_tree
 from dashboard.runs.eval_section import describe_sets
 from dashboard.runs.eval_sets import read_drafts
 from dashboard.runs.forms import Choices, Launch, LaunchForm
-from dashboard.runs.idle_fields import describe_idle
+from dashboard.runs.idle_fields import describe_idle, recipe_facts
 from dashboard.runs.launch_summary import summarize, warn
 from dashboard.runs.model_choices import check_model, starter_models
 from dashboard.runs.models import Run
@@ -185,6 +185,10 @@ def show_form(
         "kept": _kept(form),
         "wanted_sentence": recipe_sentence(wanted) if wanted else "",
         "idle_table": describe_idle(),
+        "recipe_facts": {
+            str(version.pk): recipe_facts(version.spec)
+            for version in form.choices.recipes
+        },
         "phases_example": EXAMPLE,
         "must_confirm": bool(summary.warnings) and not is_first_look,
         "section": describe_sets(form),
