@@ -43,6 +43,7 @@ def table(config: RunConfig, found: MemoryEstimate) -> str:
                 "reference",
                 "engine",
                 "snapshot",
+                "reward_models",
             ),
         ),
         (
@@ -63,6 +64,13 @@ def table(config: RunConfig, found: MemoryEstimate) -> str:
     lines += [
         _line("at the peak", found.total),
         _line("a PPO critic would add", found.ppo_critic),
+    ]
+    if found.reward_models_elsewhere:
+        elsewhere = found.reward_models_elsewhere
+        lines.append(_line("rewards, other device", elsewhere))
+    lines += [
+        f"  not counted, since it is not here: the reward model {path}"
+        for path in found.unknown_reward_models
     ]
     return "\n".join(lines) + "\n"
 

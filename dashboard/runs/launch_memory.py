@@ -21,6 +21,7 @@ ALWAYS = {
     "reference": "Reference",
     "engine": "vLLM's weights and cache",
     "snapshot": "Copy to sample from meanwhile",
+    "reward_models": "Reward models",
 }
 UPDATING = {
     "gradients": "Gradients",
@@ -68,6 +69,8 @@ class Memory:
         tuple[str, int], ...
     ] = ()  # held at the other moment, not at the peak
     ppo_critic: int = 0
+    reward_models_elsewhere: int = 0  # on the CPU beside a GPU, or the other way
+    unknown_reward_models: tuple[str, ...] = ()
     fits: tuple[Fit, ...] = ()
 
     @property
@@ -88,8 +91,9 @@ def estimate_memory(config: RunConfig) -> Memory:
             problem="Memory cannot be estimated: this machine cannot read a "
             f"config.json in {config.model.path}."
         )
-    devices = _possible(config, known_devices())
-    on_gpu = any(device.is_gpu for device in devices)
+    known = known_devices()
+    devices = _possible(config, known)
+    on_gpu = any(device.is_gpu for device in known)  # what reward models may take, too
     try:
         found = estimate(config, model_config, on_gpu=on_gpu)
     except ValueError as error:
@@ -136,6 +140,8 @@ def _describe(found: MemoryEstimate, phase: str, devices: Sequence[Device]) -> M
             if getattr(found, name)
         ),
         ppo_critic=found.ppo_critic,
+        reward_models_elsewhere=found.reward_models_elsewhere,
+        unknown_reward_models=found.unknown_reward_models,
         fits=tuple(
             Fit(device=device, percent=100 * found.total / device.memory_bytes)
             for device in devices
