@@ -70,6 +70,7 @@ def estimate(
     model_config: Mapping[str, Any] | None = None,
     *,
     on_gpu: bool = False,
+    largest_set: int = 0,
 ) -> MemoryEstimate:
     """What a run holds at its peak, if every prompt and completion were of full length.
 
@@ -79,6 +80,8 @@ def estimate(
         config: of the run.
         model_config: the model's config.json; None: read from the folder model.path.
         on_gpu: what "auto" means for device and number format.
+        largest_set: rows of the largest of `evaluation.sets`, whose files need not be
+            here.
 
     Raises:
         ValueError: the model's sizes are not known.
@@ -96,6 +99,7 @@ def estimate(
                 weighed,
                 on_gpu=on_gpu,
                 has_snapshot=config.has_snapshot,
+                largest_set=largest_set,
             )
             for stage in config.stages
         ),
@@ -110,8 +114,9 @@ def _of_stage(
     *,
     on_gpu: bool,
     has_snapshot: bool,
+    largest_set: int,
 ) -> MemoryEstimate:
-    model = Footprint(sizes, stage, on_gpu=on_gpu)
+    model = Footprint(sizes, stage, on_gpu=on_gpu, largest_set=largest_set)
     # A value head is a single row, so of the embeddings the critic has the input's.
     critic = Footprint(replace(sizes, is_tied=True), stage, on_gpu=on_gpu)
     sleeps = on_gpu and stage.config.rollout.sleep

@@ -79,7 +79,8 @@ class Memory:
         return bool(self.fits) and not any(fit.is_enough for fit in self.fits)
 
 
-def estimate_memory(config: RunConfig) -> Memory:
+def estimate_memory(config: RunConfig, *, largest_set: int = 0) -> Memory:
+    """`largest_set`: rows of the largest set that the run is evaluated on."""
     if not config.model.path.startswith("/"):
         return Memory(
             problem="Memory cannot be estimated before the model is downloaded: only "
@@ -95,7 +96,7 @@ def estimate_memory(config: RunConfig) -> Memory:
     devices = _possible(config, known)
     on_gpu = any(device.is_gpu for device in known)  # what reward models may take, too
     try:
-        found = estimate(config, model_config, on_gpu=on_gpu)
+        found = estimate(config, model_config, on_gpu=on_gpu, largest_set=largest_set)
     except ValueError as error:
         return Memory(problem=str(error)[:LONGEST_PROBLEM])
     except (TypeError, ArithmeticError):  # whatever a file of that name holds

@@ -49,7 +49,9 @@ def summarize(form: LaunchForm) -> Summary:
     summary = Summary()
     if launch is not None:
         summary.amounts = _amounts(launch)
-        summary.memory = estimate_memory(launch.config)
+        sizes = [one.num_rows for one in launch.evaluation_sets]
+        largest = max(sizes, default=0)
+        summary.memory = estimate_memory(launch.config, largest_set=largest)
         summary.warnings = warn(launch)
         summary.hints = _hints(launch)
     _compare_with_starter(form, summary)
