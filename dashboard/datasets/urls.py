@@ -11,6 +11,7 @@ from dashboard.datasets.views.imports import dataset_import
 from dashboard.datasets.views.leaks import dataset_leaks
 from dashboard.datasets.views.list import datasets
 from dashboard.datasets.views.mapping import dataset_map
+from dashboard.datasets.views.mapping_prompt import dataset_map_prompt
 from dashboard.datasets.views.prompt import dataset_prompt
 from dashboard.datasets.views.split import dataset_split
 from dashboard.datasets.views.statistics import dataset_statistics
@@ -28,6 +29,9 @@ urlpatterns = [
         name="dataset_upload_parts",
     ),
     path("uploads/<int:upload_id>", dataset_map, name="dataset_map"),
+    path(
+        "uploads/<int:upload_id>/prompt", dataset_map_prompt, name="dataset_map_prompt"
+    ),
     path("imports/<int:job_id>", dataset_import, name="dataset_import"),
     path("generate", dataset_generate, name="dataset_generate"),
     path("<int:dataset_id>/", dataset, name="dataset"),

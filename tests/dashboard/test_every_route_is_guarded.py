@@ -39,6 +39,7 @@ VIEWERS_POST = {
     "dataset_uploads": 403,
     "dataset_upload_parts": 403,
     "dataset_map": 403,
+    "dataset_map_prompt": 403,  # starts a process
     "dataset_import": 403,
     "dataset_generate": 403,
     "dataset": 405,
@@ -95,6 +96,7 @@ VIEWERS_GET = {
 POST_ONLY = {
     "dataset_trash",
     "dataset_uploads",
+    "dataset_map_prompt",
     "run_stop",
     "run_new_prompt",
     "run_new_summary",
