@@ -27,6 +27,7 @@ app.conf.beat_schedule = {
     "tend": {"task": "datasets.tend", "schedule": 5.0, "options": {"expires": 5}},
     "probes": {"task": "probes.look", "schedule": 5.0, "options": {"expires": 5}},
     "clean": {"task": "datasets.clean", "schedule": 3_600.0},
+    "clean_probes": {"task": "probes.clean", "schedule": 3_600.0},
 }
 app.autodiscover_tasks(["dashboard.datasets", "dashboard.training", "dashboard.probes"])
 

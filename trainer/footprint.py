@@ -26,9 +26,13 @@ _CACHE_BLOCK = 64
 class Footprint:
     """A model's sizes with what a run or phase does to them."""
 
-    def __init__(self, sizes: Dimensions, stage: Stage, *, on_gpu: bool) -> None:
+    def __init__(
+        self, sizes: Dimensions, stage: Stage, *, on_gpu: bool, largest_set: int = 0
+    ) -> None:
+        """`largest_set`: rows of the largest of `evaluation.sets`."""
         self._sizes = sizes
         self._stage = stage
+        self._num_held_out = max(stage.config.data.num_eval_rows, largest_set)
         config = self._config = stage.config
         self._each = _bytes_each(config, on_gpu=on_gpu)  # of a weight, an activation
         self._has_adapters = config.model.lora_rank > 0
@@ -262,8 +266,8 @@ class Footprint:
         config = self._config
         wanted = config.completions_per_step
         if config.evaluation.every_steps:
-            held_out = config.data.num_eval_rows * config.evaluation.samples_per_prompt
-            wanted = max(wanted, held_out)
+            held_out = self._num_held_out * config.evaluation.samples_per_prompt
+            wanted = max(wanted, held_out)  # each set by itself
         wanted = -(-wanted // self._processes)
         return min(wanted, config.rollout.max_batch_rows)
 

@@ -13,6 +13,7 @@ from trainer.config import RunConfig
 from trainer.config.run import Stage
 from trainer.dimensions import Dimensions, dimensions_of, read_dimensions
 from trainer.footprint import Footprint
+from trainer.reward_weights import RewardWeights, weigh_reward_models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,8 @@ class MemoryEstimate:
 
     Sampling and updating take turns, so the total is what is always held and the
     larger of the two; one step off it is both. Left out: the program itself, CUDA's own
-    (about half a GB), and what an allocator loses between its blocks.
+    (about half a GB, as much again for reward models, which have a process of their
+    own), and what an allocator loses between its blocks.
     """
 
     first_step: int  # of the phase that it is of
@@ -38,12 +40,15 @@ class MemoryEstimate:
     sampling: int  # logits of the token being drawn
     sleeping_engine: int  # vLLM, where it gives its memory back for an update
     ppo_critic: int  # what PPO would add for a critic of the policy's size
+    reward_models: int = 0  # weights of those beside the policy
+    reward_models_elsewhere: int = 0  # on the other device, so no part of the total
+    unknown_reward_models: tuple[str, ...] = ()  # paths; not counted
     is_one_step_off: bool = False  # it samples and updates at the same time
 
     @property
     def always(self) -> int:
         held = self.weights + self.master_weights + self.optimizer + self.reference
-        return held + self.engine + self.snapshot
+        return held + self.engine + self.snapshot + self.reward_models
 
     @property
     def while_sampling(self) -> int:
@@ -65,6 +70,7 @@ def estimate(
     model_config: Mapping[str, Any] | None = None,
     *,
     on_gpu: bool = False,
+    largest_set: int = 0,
 ) -> MemoryEstimate:
     """What a run holds at its peak, if every prompt and completion were of full length.
 
@@ -74,6 +80,8 @@ def estimate(
         config: of the run.
         model_config: the model's config.json; None: read from the folder model.path.
         on_gpu: what "auto" means for device and number format.
+        largest_set: rows of the largest of `evaluation.sets`, whose files need not be
+            here.
 
     Raises:
         ValueError: the model's sizes are not known.
@@ -82,9 +90,17 @@ def estimate(
         sizes = read_dimensions(config.model.path)
     else:
         sizes = dimensions_of(model_config)
+    weighed = weigh_reward_models(config, on_gpu=on_gpu)
     return max(
         (
-            _of_stage(stage, sizes, on_gpu=on_gpu, has_snapshot=config.has_snapshot)
+            _of_stage(
+                stage,
+                sizes,
+                weighed,
+                on_gpu=on_gpu,
+                has_snapshot=config.has_snapshot,
+                largest_set=largest_set,
+            )
             for stage in config.stages
         ),
         key=lambda found: found.total,
@@ -92,9 +108,15 @@ def estimate(
 
 
 def _of_stage(
-    stage: Stage, sizes: Dimensions, *, on_gpu: bool, has_snapshot: bool
+    stage: Stage,
+    sizes: Dimensions,
+    weighed: RewardWeights,
+    *,
+    on_gpu: bool,
+    has_snapshot: bool,
+    largest_set: int,
 ) -> MemoryEstimate:
-    model = Footprint(sizes, stage, on_gpu=on_gpu)
+    model = Footprint(sizes, stage, on_gpu=on_gpu, largest_set=largest_set)
     # A value head is a single row, so of the embeddings the critic has the input's.
     critic = Footprint(replace(sizes, is_tied=True), stage, on_gpu=on_gpu)
     sleeps = on_gpu and stage.config.rollout.sleep
@@ -117,5 +139,8 @@ def _of_stage(
         + critic.optimizer
         + critic.gradients
         + critic.activations,
+        reward_models=weighed.beside_policy,
+        reward_models_elsewhere=weighed.elsewhere,
+        unknown_reward_models=weighed.unknown,
         is_one_step_off=stage.config.rollout.one_step_off,
     )

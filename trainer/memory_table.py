@@ -21,12 +21,35 @@ def main(args: argparse.Namespace) -> int:
     try:
         config = read_config(args.config)
         # what "auto" means where the run would be started
-        found = estimate(config, on_gpu=shutil.which("nvidia-smi") is not None)
+        found = estimate(
+            config,
+            on_gpu=shutil.which("nvidia-smi") is not None,
+            largest_set=_largest_set(config, args.config.parent),
+        )
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_BAD_CONFIG
     sys.stdout.write(table(config, found))
     return 0
+
+
+def _largest_set(config: RunConfig, folder: Path) -> int:
+    """Rows of the largest file that the run is evaluated on; ValueError where none."""
+    names = {
+        n for stage in config.stages for n in stage.config.evaluation.sets.values()
+    }
+    try:
+        return max((_num_lines(folder / name) for name in names), default=0)
+    except OSError as error:
+        raise ValueError(
+            f"evaluation.sets names {error.filename}, which cannot be read: "
+            f"{error.strerror}."
+        ) from None
+
+
+def _num_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for line in file if line.strip())
 
 
 def table(config: RunConfig, found: MemoryEstimate) -> str:
@@ -43,6 +66,7 @@ def table(config: RunConfig, found: MemoryEstimate) -> str:
                 "reference",
                 "engine",
                 "snapshot",
+                "reward_models",
             ),
         ),
         (
@@ -63,6 +87,13 @@ def table(config: RunConfig, found: MemoryEstimate) -> str:
     lines += [
         _line("at the peak", found.total),
         _line("a PPO critic would add", found.ppo_critic),
+    ]
+    if found.reward_models_elsewhere:
+        elsewhere = found.reward_models_elsewhere
+        lines.append(_line("rewards, other device", elsewhere))
+    lines += [
+        f"  not counted, since it is not here: the reward model {path}"
+        for path in found.unknown_reward_models
     ]
     return "\n".join(lines) + "\n"
 

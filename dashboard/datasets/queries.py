@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Literal
 
-from django.db.models import Count, Prefetch, Q, QuerySet
+from django.db.models import Count, F, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team
@@ -27,6 +29,7 @@ def list_datasets(team: Team) -> list[Dataset]:
             num_versions=Count("versions", distinct=True),
             # A relation of a higher rung, named by string only.
             num_runs=Count("versions__runs", distinct=True),
+            num_evaluated=_num_evaluated("dataset"),
         )
         .prefetch_related(Prefetch("versions", newest, to_attr="newest"))
         .order_by("-pk")
@@ -67,9 +70,22 @@ def list_trashed(team: Team) -> QuerySet[Dataset]:
         .annotate(
             num_versions=Count("versions", distinct=True),
             num_runs=Count("versions__runs", distinct=True),
+            num_evaluated=_num_evaluated("dataset"),
         )
         .order_by("-trashed_at")
     )
+
+
+def _num_evaluated(of: Literal["dataset", "pk"]) -> Coalesce:
+    """Runs that are evaluated on the version, or on one of the dataset's.
+
+    A subquery: joined, each of them would stand beside each that is trained on it.
+    """
+    versions = DatasetVersion.objects.filter(**{of: OuterRef("pk")}).order_by()
+    counted = versions.values(of).annotate(
+        count=Count("evaluation_sets__run", distinct=True)
+    )
+    return Coalesce(Subquery(counted.values("count")), 0)
 
 
 def get_upload(team: Team, upload_id: int) -> Upload:
@@ -115,7 +131,10 @@ def get_import_job(team: Team, job_id: int) -> ImportJob:
 def versions_with_use(dataset: Dataset) -> list[DatasetVersion]:
     return list(
         dataset.versions.select_related("created_by")
-        .annotate(num_runs=Count("runs"))
+        .annotate(
+            num_runs=Count("runs"),
+            num_uses=F("num_runs") + _num_evaluated("pk"),
+        )
         .order_by("-number")
     )
 
@@ -135,17 +154,23 @@ class Use:
     run_id: int
     name: str
     state: str
+    is_evaluation: bool  # it is not trained on the version, but evaluated
 
 
 def list_uses(dataset: Dataset) -> dict[int, list[Use]]:
-    """By the version's key, the newest runs of the dataset first; one query."""
+    """By the version's key, the newest runs of the dataset first; two queries."""
     # Runs are of a higher rung, and named by string only.
-    rows = (
-        dataset.versions.filter(runs__isnull=False)
-        .order_by("-runs__pk")
-        .values_list("pk", "runs__pk", "runs__name", "runs__state")
-    )
+    found = [
+        (version_id, Use(run_id=run_id, name=name, state=state, is_evaluation=held_out))
+        for path, held_out in (("runs", False), ("evaluation_sets__run", True))
+        for version_id, run_id, name, state in dataset.versions.filter(
+            **{f"{path}__isnull": False}
+        )
+        .order_by(f"-{path}__pk")
+        .values_list("pk", *(f"{path}__{field}" for field in ("pk", "name", "state")))
+        .distinct()[:MAX_USES]
+    ]
     uses: dict[int, list[Use]] = defaultdict(list)
-    for version_id, run_id, name, state in rows[:MAX_USES]:
-        uses[version_id].append(Use(run_id=run_id, name=name, state=state))
+    for version_id, use in sorted(found, key=lambda pair: -pair[1].run_id)[:MAX_USES]:
+        uses[version_id].append(use)
     return uses

@@ -1,6 +1,7 @@
 """Datasets that were put away: restored, deleted for good, or forgotten in time.
 
-A run keeps what it was trained on, so a dataset that a run used is never deleted.
+A run keeps what it was trained and evaluated on, so a dataset that a run used is never
+deleted.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def forget_old_trash() -> None:
     """What has been in the trash for a month, where no run or probe used it."""
     old = Dataset.objects.filter(trashed_at__lt=timezone.now() - KEPT)
     # Relations of higher rungs, named by string only.
-    unused = old.exclude(versions__runs__isnull=False)
-    for dataset in unused.exclude(versions__probes__isnull=False):
+    for user in ("runs", "evaluation_sets", "probes"):
+        old = old.exclude(**{f"versions__{user}__isnull": False})
+    for dataset in old:
         with suppress(ValueError):  # used in the meantime
             delete_dataset(dataset, None)

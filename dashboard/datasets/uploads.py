@@ -152,6 +152,15 @@ def peek(upload: Upload) -> Peek:
     return Peek(names=list(names), records=shown, refusals=refusals)
 
 
+def try_peek(upload: Upload) -> Peek | None:
+    """None when the file is gone, or when not one row of it can be read."""
+    try:
+        seen = peek(upload)
+    except FileNotFoundError:
+        return None
+    return seen if seen.records else None
+
+
 def map_records(
     upload: Upload, records: list[Record], mapping: Mapping
 ) -> list[Row | Refusal]:

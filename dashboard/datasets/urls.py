@@ -13,6 +13,7 @@ from dashboard.datasets.views.imports import dataset_import
 from dashboard.datasets.views.leaks import dataset_leaks
 from dashboard.datasets.views.list import datasets
 from dashboard.datasets.views.mapping import dataset_map
+from dashboard.datasets.views.mapping_prompt import dataset_map_prompt
 from dashboard.datasets.views.prompt import dataset_prompt
 from dashboard.datasets.views.save import dataset_save
 from dashboard.datasets.views.split import dataset_split
@@ -32,6 +33,9 @@ urlpatterns = [
     ),
     path("uploads/<int:upload_id>", dataset_map, name="dataset_map"),
     path("uploads/<int:upload_id>/choice", dataset_choice, name="dataset_choice"),
+    path(
+        "uploads/<int:upload_id>/prompt", dataset_map_prompt, name="dataset_map_prompt"
+    ),
     path("imports/<int:job_id>", dataset_import, name="dataset_import"),
     path("generate", dataset_generate, name="dataset_generate"),
     path("<int:dataset_id>/", dataset, name="dataset"),

@@ -11,7 +11,7 @@ from dashboard.runs.models import Run
 from dashboard.runs.snapshot import write_setting
 from trainer.config import RunConfig
 
-# The frozen copy inside the run's folder: the dataset's row says what is in it.
+# Frozen copies inside the run's folder: the rows of the datasets say what is in them.
 LEFT_OUT = {"data.rows"}
 ABSENT = None
 
@@ -58,6 +58,10 @@ def _grouped(keys: Iterable[str]) -> list[str]:
 def _settings(run: Run) -> Iterator[tuple[str, str]]:
     yield "model", run.model_label
     yield "dataset", str(run.dataset_version)
+    frozen = set()
+    for one in run.evaluation_sets.all():
+        frozen.add(f"evaluation.sets.{one.name}")
+        yield f"eval.{one.name}", f"{one.dataset_version}, {one.num_rows:,} rows"
     yield "recipe", str(run.recipe_version)
     config = _whole_config(run.config)
     recipe = config.get("reward", {}).pop("recipe", {})
@@ -65,7 +69,9 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
         yield f"recipe.{key}", value
     for rule in recipe.get("rules", []):
         yield from _rule_settings(rule)
-    yield from _flatten(config)
+    for key, value in _flatten(config):
+        if key not in frozen:
+            yield key, value
 
 
 def _whole_config(config: dict[str, Any]) -> dict[str, Any]:

@@ -79,6 +79,8 @@ def offer_runs(team: Team, selection: Selection, text: str) -> list[Run]:
 
 
 def _runs(team: Team) -> QuerySet[Run]:
-    return Run.objects.filter(team=team).select_related(
-        "owner", "dataset_version__dataset", "recipe_version__recipe"
+    return (
+        Run.objects.filter(team=team)
+        .select_related("owner", "dataset_version__dataset", "recipe_version__recipe")
+        .prefetch_related("evaluation_sets__dataset_version__dataset")
     )

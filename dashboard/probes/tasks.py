@@ -3,6 +3,7 @@ from __future__ import annotations
 from celery import Task, shared_task
 
 from dashboard.local import shutdown
+from dashboard.probes.cleaning import forget_old_probes
 from dashboard.probes.models import Probe, ProbeState
 from dashboard.probes.services import QUEUE, TASK, reap, ring_workers
 from dashboard.probes.work import claim_next, work_on
@@ -28,3 +29,8 @@ def look(self: Task[..., None]) -> None:
     with self.app.connection_for_write() as broker:
         if broker.default_channel.client.llen(QUEUE) == 0:
             ring_workers()
+
+
+@shared_task(name="probes.clean", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def clean() -> None:
+    forget_old_probes()

@@ -13,11 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from dashboard.datasets.rows import write_content
+from dashboard.probes.cleaning import probes_folder, sweep_folders
 from dashboard.probes.models import HELD, Probe, ProbeGroup, ProbeState
 from dashboard.training.cleaning import clean_json, clean_text
 from dashboard.training.follow import LogFollower
@@ -66,7 +66,7 @@ def claim_next(worker: str) -> Claim | None:
 
 
 def probe_folder(probe_id: int) -> Path:
-    return Path(settings.COHORT_DATA) / "probes" / str(probe_id)
+    return probes_folder() / str(probe_id)
 
 
 def probe_command(probe: Probe, folder: Path) -> list[str]:
@@ -88,6 +88,7 @@ def work_on(
     probe = Probe.objects.select_related("dataset_version__dataset").get(
         pk=claim.probe_id
     )
+    sweep_folders()
     folder = probe_folder(probe.pk)
     try:
         freeze(probe, folder)

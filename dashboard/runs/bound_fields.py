@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dashboard.runs.config_errors import Problems
 from dashboard.runs.config_fields import (
@@ -12,7 +13,7 @@ from dashboard.runs.config_fields import (
     advanced_parts,
     main_fields,
 )
-from dashboard.runs.idle_fields import find_idle
+from dashboard.runs.idle_fields import find_idle, recipe_facts
 from dashboard.runs.starts import Start
 
 
@@ -95,6 +96,7 @@ class Binder:
     start: Start
     problems: Problems
     has_phases: bool  # a phase may give a setting an effect
+    recipe: Mapping[str, Any]  # what is chosen; empty: nothing is
 
     @property
     def main(self) -> list[BoundField]:
@@ -124,7 +126,10 @@ class Binder:
 
     @property
     def _idle(self) -> dict[str, str]:
-        return {} if self.has_phases else find_idle(self.texts)
+        if self.has_phases:
+            return {}
+        facts = recipe_facts(self.recipe) if self.recipe else {}
+        return find_idle(self.texts, facts)
 
     def _bind(self, setting: ConfigField, idle: Mapping[str, str]) -> BoundField:
         return BoundField(

@@ -10,6 +10,11 @@ from django.conf import settings
 ROWS = "rows.jsonl"  # the dataset version as it was at launch
 
 
+def eval_rows(name: str) -> str:
+    """The file of an evaluation set, beside the rows."""
+    return f"eval-{name}.jsonl"
+
+
 @dataclass(frozen=True, slots=True)
 class EpochDirectory:
     """What one life of the trainer leaves behind."""

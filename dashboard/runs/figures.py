@@ -47,6 +47,7 @@ class Shape:
     """What decides which charts a run has."""
 
     rules: tuple[str, ...]
+    scheduled: tuple[str, ...]  # of the rules those whose weight moves
     eval_sets: tuple[str, ...]
     has_reference: bool
     has_dual_clip: bool
@@ -62,9 +63,11 @@ def overview_sections(config: RunConfig) -> list[Section]:
 def shape_of(config: RunConfig) -> Shape:
     """All phases together: a chart is there if one of them fills it."""
     configs = [stage.config for stage in config.stages]
-    rules = [rule.name for one in configs for rule in one.reward.recipe.rules]
+    rules = [rule for one in configs for rule in one.reward.recipe.rules]
+    moving = [rule.name for rule in rules if rule.schedule]
     return Shape(
-        rules=tuple(dict.fromkeys(rules)),
+        rules=tuple(dict.fromkeys(rule.name for rule in rules)),
+        scheduled=tuple(dict.fromkeys(moving)),
         eval_sets=_eval_sets(configs),
         has_reference=any(one.has_reference for one in configs),
         has_dual_clip=any(one.loss.dual_clip is not None for one in configs),
@@ -119,12 +122,30 @@ def _reward(shape: Shape) -> list[Chart]:
         _chart("reward/mean", "± reward/std over all completions", mean, y="reward"),
         _chart("reward/<rule>/mean", "Before weights", by_rule, y="score"),
     ]
+    if shape.scheduled:
+        charts.append(_weights(shape))
     if not shape.eval_sets:
         about = "This run has no held-out evaluation."
         charts.append(Chart(id="eval", title="eval/…", about=about, figure=None))
     elif len(shape.eval_sets) == 1:
         charts.append(_evaluation("eval/…", "[^/]+"))
     return charts
+
+
+def _weights(shape: Shape) -> Chart:
+    """In the colours of their rules. A schedule has no noise to smooth away."""
+    lines = [
+        _line(
+            f"reward/{rule}/weight",
+            name=rule,
+            color=shape.rules.index(rule) + 1,
+            smooth=False,
+        )
+        for rule in shape.scheduled
+    ]
+    # One line has no legend that names it.
+    name = shape.scheduled[0] if len(lines) == 1 else "<rule>"
+    return _chart(f"reward/{name}/weight", "As scheduled", lines, y="weight")
 
 
 def _evaluation(title: str, name: str) -> Chart:

@@ -12,7 +12,14 @@ from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.bound_fields import Binder
 from dashboard.runs.config_errors import Problems, find_problems
 from dashboard.runs.config_fields import read_texts, read_tree
-from dashboard.runs.directory import ROWS
+from dashboard.runs.directory import ROWS, eval_rows
+from dashboard.runs.eval_sets import (
+    ChosenSet,
+    SetDraft,
+    choose_sets,
+    drafts_of,
+    read_drafts,
+)
 from dashboard.runs.launch_checks import check_files, check_rows
 from dashboard.runs.model_choices import StarterModel, check_model, label_model
 from dashboard.runs.models import Run
@@ -61,6 +68,7 @@ class Launch:
     dataset_version: DatasetVersion
     recipe_version: RecipeVersion
     model_label: str
+    evaluation_sets: list[ChosenSet]
 
 
 @dataclass(kw_only=True)
@@ -72,7 +80,8 @@ class LaunchForm:
     dataset: str = ""  # ids of versions
     recipe: str = ""
     step_recipe: str = ""  # an id, AS_START or ""
-    keeps_eval_sets: bool = True
+    eval_sets: list[SetDraft] = field(default_factory=list)
+    keeps_eval_files: bool = True
     start: Start = field(default_factory=default_start)
     texts: dict[str, str] = field(default_factory=dict)
     phases: str = ""
@@ -103,7 +112,8 @@ class LaunchForm:
             dataset=post.get("dataset", ""),
             recipe=post.get("recipe", ""),
             step_recipe=post.get("step_recipe", ""),
-            keeps_eval_sets=post.get("keeps_eval_sets") == "on",
+            eval_sets=read_drafts(post, choices),
+            keeps_eval_files=post.get("keeps_eval_sets") == "on",
             start=start,
             texts=read_texts(post),
             phases=post.get("phases", "").strip(),
@@ -130,6 +140,8 @@ class LaunchForm:
         self.use_model(str(run.config["model"]["path"]))
         self.dataset = str(run.dataset_version_id)
         self.recipe = str(run.recipe_version_id)
+        sets = run.evaluation_sets.order_by("pk")
+        self.eval_sets = drafts_of(sets, self.choices)
 
     def choose_only_ones(self) -> None:
         """Nobody needs to choose from one."""
@@ -153,11 +165,14 @@ class LaunchForm:
     def forget_problems(self) -> None:
         """A form that nobody has sent yet complains about nothing."""
         self.problems = Problems()
+        for draft in self.eval_sets:
+            draft.errors = {}
 
     def check(self) -> Launch | None:
         """What to launch; None when there are problems, which are kept."""
         dataset, recipe = self.dataset_version, self.recipe_version
-        tree = self._tree(recipe)
+        chosen = choose_sets(self.eval_sets, taken=self.eval_files)
+        tree = self._tree(recipe, chosen)
         unreadable = self._put_phases(tree)
         self.problems = find_problems(tree)
         if unreadable:
@@ -175,16 +190,20 @@ class LaunchForm:
             dataset_version=dataset,
             recipe_version=recipe,
             model_label=label_model(self.model_path),
+            evaluation_sets=chosen,
         )
 
-    def _tree(self, recipe: RecipeVersion | None) -> dict[str, Any]:
+    def _tree(
+        self, recipe: RecipeVersion | None, chosen: list[ChosenSet]
+    ) -> dict[str, Any]:
         tree = read_tree(self.texts)
         # What is not chosen yet is said by _check_choices; the rest is still checked.
         tree["model"]["path"] = self.model_path or "not chosen"
         tree["data"]["rows"] = ROWS
         tree["reward"]["recipe"] = recipe.spec if recipe else {}
         tree["reward"]["step_recipe"] = self.step_spec
-        tree["evaluation"]["sets"] = self.eval_sets
+        named = {one.name: eval_rows(one.name) for one in chosen}
+        tree["evaluation"]["sets"] = self.eval_files | named
         return tree
 
     def _put_phases(self, tree: dict[str, Any]) -> str:
@@ -203,8 +222,9 @@ class LaunchForm:
         return chosen.spec if chosen else None
 
     @property
-    def eval_sets(self) -> dict[str, str]:
-        return self.start.eval_sets if self.keeps_eval_sets else {}
+    def eval_files(self) -> dict[str, str]:
+        """Sets that are files of the training worker, kept from the start."""
+        return self.start.eval_files if self.keeps_eval_files else {}
 
     def _check_choices(self) -> None:
         problems = self.problems
@@ -220,6 +240,9 @@ class LaunchForm:
             problems.add("dataset", "Choose a dataset: its prompts are trained on.")
         if self.recipe_version is None:
             problems.beside["recipe"] = ["Choose a reward: it scores the completions."]
+        for draft in self.eval_sets:
+            for part, sentences in draft.errors.items():
+                problems.beside[f"eval-{draft.number}-{part}"] = sentences
 
     def _check_characters(self) -> None:
         """PostgreSQL keeps no NUL, and a name is one line of a file's header too."""
@@ -243,6 +266,7 @@ class LaunchForm:
             start=self.start,
             problems=self.problems,
             has_phases=bool(self.phases),
+            recipe=self.recipe_version.spec if self.recipe_version else {},
         )
 
     @property

@@ -3,6 +3,8 @@
 The launch form marks them "no effect"; launch.js reads the same table, so the marks
 follow what is typed. An effect is one on training, or on the KL to a reference that
 was asked for; a deviation that is only logged counts as none.
+
+Beside the settings stand facts of the chosen reward, `recipe.…`.
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ NO_REFERENCE = {
     "reference.kind": ("auto", "none"),
     "advantage.credit": NOT_PREFERENCE,
 }
+# What a reward's composition decides, as `recipe_facts` tells it.
+COMBINE, IS_ALONE = "recipe.combine", "recipe.is_one_rule"
+FACTS = (COMBINE, IS_ALONE)
+YES = "yes"
 NOT_A_SERVER = ("auto", "none", "frozen", "base")
 
 
@@ -105,6 +111,21 @@ IDLE = (
         _paths("advantage", "baseline", "scale", "combine", "singleton"),
         {"advantage.credit": NOT_COMPARED},
         "this credit does not compare rewards within a group",
+    ),
+    Idle(
+        ("advantage.combine",),
+        {"advantage.credit": ("process",)},
+        "steps are compared by their whole rewards",
+    ),
+    Idle(
+        ("advantage.combine",),
+        {COMBINE: ("normalize_then_sum",)},
+        "the reward compares each of its rules by itself already",
+    ),
+    Idle(
+        ("advantage.combine",),
+        {IS_ALONE: (YES,), "reward.overlong_buffer_tokens": ZERO},
+        "the reward is one rule of weight 1",
     ),
     Idle(
         ("advantage.ddof", "advantage.eps"),
@@ -226,17 +247,37 @@ IDLE = (
 )
 
 
-def find_idle(texts: Mapping[str, str]) -> dict[str, str]:
+def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """What of a recipe's composition makes settings idle."""
+    rules = recipe.get("rules") or [{}]
+    combine = recipe.get("combine", "sum")
+    # Normalised, one rule is the same with or without a sum, but for its weight.
+    is_alone = (
+        len(rules) == 1
+        and combine == "sum"
+        and rules[0].get("weight", 1.0) == 1
+        and not recipe.get("clip")
+        and not rules[0].get("schedule")
+    )
+    return {COMBINE: combine, IS_ALONE: YES if is_alone else ""}
+
+
+def find_idle(
+    texts: Mapping[str, str], facts: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """The settings without effect in a form of these texts, and why."""
+    known = {**dict.fromkeys(FACTS, ""), **(facts or {}), **texts}
     found: dict[str, str] = {}
     for idle in IDLE:
-        if all(_is_one_of(path, texts[path], idle.when[path]) for path in idle.when):
+        if all(_is_one_of(path, known[path], idle.when[path]) for path in idle.when):
             for path in idle.paths:
                 found.setdefault(path, idle.reason)
     return found
 
 
 def _is_one_of(path: str, text: str, values: tuple[str, ...]) -> bool:
+    if path in FACTS:
+        return text in values
     return any(all_fields()[path].is_same(text, value) for value in values)
 
 

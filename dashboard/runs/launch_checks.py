@@ -10,6 +10,7 @@ from django.conf import settings
 
 from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.config_errors import Problems
+from dashboard.runs.snapshot import toml_value
 from trainer.config import RunConfig
 
 
@@ -96,11 +97,12 @@ def check_files(config: RunConfig, problems: Problems) -> None:
                     f"{tokens_folder()}; got “{token_file}”. Put it there.",
                 )
     for control, where, sets in values_of(config, "evaluation.sets"):
-        if sets != config.evaluation.sets:
+        if not sets.items() <= config.evaluation.sets.items():
+            there = toml_value(config.evaluation.sets)
             problems.add(
                 control,
-                f"{where}Further held-out sets are files of the training worker, which "
-                "a form cannot name. Leave evaluation.sets out.",
+                f"{where}Held-out sets are chosen above, not by their files: a phase "
+                f"can leave some out of {there}. Leave evaluation.sets out for all.",
             )
 
 

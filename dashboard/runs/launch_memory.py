@@ -21,6 +21,7 @@ ALWAYS = {
     "reference": "Reference",
     "engine": "vLLM's weights and cache",
     "snapshot": "Copy to sample from meanwhile",
+    "reward_models": "Reward models",
 }
 UPDATING = {
     "gradients": "Gradients",
@@ -68,6 +69,8 @@ class Memory:
         tuple[str, int], ...
     ] = ()  # held at the other moment, not at the peak
     ppo_critic: int = 0
+    reward_models_elsewhere: int = 0  # on the CPU beside a GPU, or the other way
+    unknown_reward_models: tuple[str, ...] = ()
     fits: tuple[Fit, ...] = ()
 
     @property
@@ -76,7 +79,8 @@ class Memory:
         return bool(self.fits) and not any(fit.is_enough for fit in self.fits)
 
 
-def estimate_memory(config: RunConfig) -> Memory:
+def estimate_memory(config: RunConfig, *, largest_set: int = 0) -> Memory:
+    """`largest_set`: rows of the largest set that the run is evaluated on."""
     if not config.model.path.startswith("/"):
         return Memory(
             problem="Memory cannot be estimated before the model is downloaded: only "
@@ -88,10 +92,11 @@ def estimate_memory(config: RunConfig) -> Memory:
             problem="Memory cannot be estimated: this machine cannot read a "
             f"config.json in {config.model.path}."
         )
-    devices = _possible(config, known_devices())
-    on_gpu = any(device.is_gpu for device in devices)
+    known = known_devices()
+    devices = _possible(config, known)
+    on_gpu = any(device.is_gpu for device in known)  # what reward models may take, too
     try:
-        found = estimate(config, model_config, on_gpu=on_gpu)
+        found = estimate(config, model_config, on_gpu=on_gpu, largest_set=largest_set)
     except ValueError as error:
         return Memory(problem=str(error)[:LONGEST_PROBLEM])
     except (TypeError, ArithmeticError):  # whatever a file of that name holds
@@ -136,6 +141,8 @@ def _describe(found: MemoryEstimate, phase: str, devices: Sequence[Device]) -> M
             if getattr(found, name)
         ),
         ppo_critic=found.ppo_critic,
+        reward_models_elsewhere=found.reward_models_elsewhere,
+        unknown_reward_models=found.unknown_reward_models,
         fits=tuple(
             Fit(device=device, percent=100 * found.total / device.memory_bytes)
             for device in devices

@@ -10,6 +10,7 @@ from dashboard.accounts.templatetags.numbers import si, sig4
 from dashboard.datasets.models import DatasetRow
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.config_fields import main_fields, write_texts
+from dashboard.runs.eval_leaks import known_leak
 from dashboard.runs.forms import Launch, LaunchForm
 from dashboard.runs.launch_memory import Memory, estimate_memory
 from dashboard.runs.model_choices import StarterModel
@@ -48,7 +49,9 @@ def summarize(form: LaunchForm) -> Summary:
     summary = Summary()
     if launch is not None:
         summary.amounts = _amounts(launch)
-        summary.memory = estimate_memory(launch.config)
+        sizes = [one.num_rows for one in launch.evaluation_sets]
+        largest = max(sizes, default=0)
+        summary.memory = estimate_memory(launch.config, largest_set=largest)
         summary.warnings = warn(launch)
         summary.hints = _hints(launch)
     _compare_with_starter(form, summary)
@@ -66,7 +69,7 @@ def _amounts(launch: Launch) -> list[Amount]:
             value=sig4(_passes(launch)),
             how=f"{_num_train(launch):,} rows to train on",
         ),
-        _evaluations(config),
+        _evaluations(launch),
         _checkpoints(config),
     ]
 
@@ -130,16 +133,20 @@ def _passes(launch: Launch) -> float:
     return prompts / _num_train(launch)
 
 
-def _evaluations(config: RunConfig) -> Amount:
+def _evaluations(launch: Launch) -> Amount:
+    config, sets = launch.config, launch.evaluation_sets
     every, rows = config.evaluation.every_steps, config.data.num_eval_rows
+    num_sets = len(sets) + bool(rows)
+    rows += sum(one.num_rows for one in sets)
     if not every or not rows:
         return Amount(title="Evaluations", value="none")
     # Before the first step, every so many, and after the last.
     count = math.ceil(config.optim.num_steps / every) + 1
     samples = rows * config.evaluation.samples_per_prompt
-    return Amount(
-        title="Evaluations", value=f"{count:,}", how=f"{samples:,} completions each"
-    )
+    how = f"{samples:,} completions each"
+    if num_sets > 1:
+        how += f", of {num_sets} sets"
+    return Amount(title="Evaluations", value=f"{count:,}", how=how)
 
 
 def _checkpoints(config: RunConfig) -> Amount:
@@ -160,12 +167,17 @@ def _hints(launch: Launch) -> list[str]:
             f"Each prompt is trained on about {_passes(launch):,.0f} times, so the "
             "model may learn the rows by heart. Take fewer steps or more rows."
         )
-    if not config.data.num_eval_rows or not config.evaluation.every_steps:
+    has_rows = config.data.num_eval_rows or config.evaluation.sets
+    if not has_rows or not config.evaluation.every_steps:
         hints.append(
             "Nothing is evaluated, so you will not see whether the model learned the "
             "task or the rows. Hold out some prompts and evaluate every few steps."
         )
-    return hints
+    return hints + [
+        f"{one.name}: {leak.sentence}"
+        for one in launch.evaluation_sets
+        if (leak := known_leak(one.version, launch.dataset_version)) and leak.num_rows
+    ]
 
 
 def warn(launch: Launch) -> tuple[str, ...]:
@@ -174,13 +186,21 @@ def warn(launch: Launch) -> tuple[str, ...]:
     # A sandbox may be busy now and free in a moment: that is no answer to keep.
     is_kept = not needs_sandbox(Recipe.model_validate(version.spec))
     find = rules_without_score if is_kept else rules_without_score.__wrapped__
+    told = []
     with asking_for(f"team {version.recipe.team_id}"):
-        return find(version.pk, launch.dataset_version.pk)
+        for rule, reason in find(version.pk, launch.dataset_version.pk):
+            told.append(f"Rule {rule} cannot score these rows: {reason}")
+        others = {one.version: None for one in launch.evaluation_sets}
+        others.pop(launch.dataset_version, None)
+        for other in others:
+            for rule, reason in find(version.pk, other.pk):
+                told.append(f"Rule {rule} cannot score {other}: {reason}")
+    return tuple(told)
 
 
 @lru_cache(maxsize=256)  # versions never change, so neither does the answer
-def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[str, ...]:
-    """A sentence for each rule that the first rows give nothing to score by."""
+def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[tuple[str, str], ...]:
+    """Each rule that the first rows give nothing to score by, and the reason."""
     spec = RecipeVersion.objects.values_list("spec", flat=True).get(pk=recipe_pk)
     recipe = Recipe.model_validate(spec)
     rows = DatasetRow.objects.filter(version=dataset_pk).order_by("position")
@@ -192,8 +212,8 @@ def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[str, ...]:
         with limited_to(SECONDS_PER_ROW):
             errors = row_errors(recipe, sample)
         for rule, reason in errors.items():
-            found.setdefault(rule, f"Rule {rule} cannot score these rows: {reason}")
-    return tuple(found.values())
+            found.setdefault(rule, reason)
+    return tuple(found.items())
 
 
 def _compare_with_starter(form: LaunchForm, summary: Summary) -> None:

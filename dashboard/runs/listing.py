@@ -14,7 +14,7 @@ from django.db.models.functions import Cast, Coalesce, Lower, Now
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import ENDED, REWARD, Run, RunState
+from dashboard.runs.models import ENDED, REWARD, EvaluationSet, Run, RunState
 
 ACTIVE = "active"  # every state that has not ended
 
@@ -89,7 +89,7 @@ class ListQuery:
         if self.model:
             runs = runs.filter(model_label=self.model)
         if self.dataset:
-            runs = runs.filter(dataset_version__dataset_id=self.dataset)
+            runs = runs.filter(_uses(self.dataset))
         return runs.filter(_mentions(self.text)) if self.text else runs
 
     def order(self) -> tuple[OrderBy, ...]:
@@ -104,6 +104,12 @@ class ListQuery:
 def _positive(text: str) -> int | None:
     # Above this, PostgreSQL has no such number.
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _uses(dataset_id: int) -> Q:
+    """To train on it, or to be evaluated on it."""
+    evaluated = EvaluationSet.objects.filter(dataset_version__dataset=dataset_id)
+    return Q(dataset_version__dataset=dataset_id) | Q(pk__in=evaluated.values("run"))
 
 
 def _mentions(text: str) -> Q:
@@ -139,7 +145,7 @@ class Facets:
 
 
 def read_facets(team: Team) -> Facets:
-    """One query over the distinct combinations."""
+    """One query over the distinct combinations, one over evaluation sets."""
     rows = (
         Run.objects.filter(team=team)
         .order_by()
@@ -158,6 +164,10 @@ def read_facets(team: Team) -> Facets:
             owners[owner_id] = owner
         models.add(model)
         datasets[dataset_id] = dataset
+    evaluated = EvaluationSet.objects.filter(run__team=team).values_list(
+        "dataset_version__dataset_id", "dataset_version__dataset__name"
+    )
+    datasets |= dict(evaluated.distinct())
     return Facets(
         owners=sorted(owners.items(), key=lambda item: item[1]),
         models=sorted(models),

@@ -109,6 +109,36 @@ class Run(models.Model):
         return value
 
 
+class EvaluationSet(models.Model):
+    """A dataset version that a run is evaluated on, under a name of the run's own."""
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="evaluation_sets")
+    name = models.CharField(max_length=40)  # of its charts: eval/<name>/mean
+    dataset_version = models.ForeignKey(
+        DatasetVersion, models.PROTECT, related_name="evaluation_sets"
+    )
+    max_rows = models.PositiveIntegerField(null=True, blank=True)  # null: all
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["run", "name"], name="evaluation_set_name_free"
+            ),
+            models.CheckConstraint(
+                condition=Q(max_rows__isnull=True) | Q(max_rows__gt=0),
+                name="evaluation_set_has_rows",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dataset_version}"
+
+    @property
+    def num_rows(self) -> int:
+        there = self.dataset_version.num_rows
+        return there if self.max_rows is None else min(self.max_rows, there)
+
+
 class Epoch(models.Model):
     """One life of a run's trainer, from claim to end."""
 

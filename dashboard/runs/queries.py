@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import Http404
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import EvaluationSet, Run, RunState
 
 RELATED = ("team", "owner", "cloned_from", "dataset_version__dataset")
 RELATED_RECIPE = "recipe_version__recipe"
@@ -18,6 +18,12 @@ def get_run(team: Team, run_id: int) -> Run:
         return runs.get(team=team, id=run_id)
     except Run.DoesNotExist:
         raise Http404("No such run.") from None
+
+
+def list_evaluation_sets(run: Run) -> list[EvaluationSet]:
+    """In the order in which they were chosen; one query."""
+    sets = run.evaluation_sets.select_related("dataset_version__dataset")
+    return list(sets.order_by("pk"))
 
 
 def count_queued_before(run: Run) -> int:

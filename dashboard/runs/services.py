@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from celery import Celery
 from django.conf import settings
@@ -16,7 +17,9 @@ from dashboard.accounts.services import record
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.trash import hold_untrashed
 from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.directory import eval_rows
+from dashboard.runs.eval_sets import ChosenSet
+from dashboard.runs.models import EvaluationSet, Run, RunState
 from dashboard.runs.state import transition
 from trainer.config import RunConfig
 
@@ -35,16 +38,23 @@ def launch_run(
     dataset_version: DatasetVersion,
     recipe_version: RecipeVersion,
     model_label: str,
+    evaluation_sets: Sequence[ChosenSet] = (),
     cloned_from: Run | None = None,
 ) -> Run:
     """Queue a run. Its directory is written by the worker that first claims it.
 
-    ValueError where its dataset was moved to the trash meanwhile.
+    The configuration names the file of each evaluation set. ValueError where one of the
+    datasets was moved to the trash meanwhile.
     """
     assert dataset_version.dataset.team_id == team.id, "another team's dataset"
     assert recipe_version.recipe.team_id == team.id, "another team's recipe"
     assert cloned_from is None or cloned_from.team_id == team.id, "another team's run"
-    hold_untrashed(dataset_version)
+    for one in evaluation_sets:
+        assert one.version.dataset.team_id == team.id, "another team's dataset"
+        assert config.evaluation.sets[one.name] == eval_rows(one.name)
+    held = [dataset_version, *(one.version for one in evaluation_sets)]
+    for version in sorted(held, key=lambda version: version.dataset_id):
+        hold_untrashed(version)  # in one order, so that two launches never deadlock
     run = Run.objects.create(
         team=team,
         owner=user,
@@ -55,6 +65,15 @@ def launch_run(
         model_label=model_label,
         cloned_from=cloned_from,
         num_steps=config.optim.num_steps,
+    )
+    EvaluationSet.objects.bulk_create(
+        EvaluationSet(
+            run=run,
+            name=one.name,
+            dataset_version=one.version,
+            max_rows=one.max_rows,
+        )
+        for one in evaluation_sets
     )
     record(team=team, actor=user, verb="run.launched", obj=run, name=name)
     transaction.on_commit(ring_workers)

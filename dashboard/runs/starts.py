@@ -38,8 +38,9 @@ class Start:
     texts: dict[str, str] = field(default_factory=dict)
     phases: str = ""
     num_phases: int = 0
-    # What the form has no field for, as RunConfig holds it.
-    eval_sets: dict[str, str] = field(default_factory=dict)
+    # What the form has no field for, as RunConfig holds it. Of evaluation.sets those
+    # that are files of the training worker.
+    eval_files: dict[str, str] = field(default_factory=dict)
     step_recipe: dict[str, Any] | None = None
     recipe: dict[str, Any] | None = None
     run: Run | None = None
@@ -100,12 +101,15 @@ def default_start() -> Start:
 
 
 def start_of_run(run: Run) -> Start:
+    read = _read(run.config)
+    for name in run.evaluation_sets.values_list("name", flat=True):
+        read["eval_files"].pop(name, None)
     return Start(
         key=f"run-{run.pk}",
         title=f"{run.name} #{run.pk}",
         name=f"run #{run.pk}",
         run=run,
-        **_read(run.config),
+        **read,
     )
 
 
@@ -143,7 +147,7 @@ def _read(tree: dict[str, Any]) -> dict[str, Any]:
         "texts": write_texts(tree),
         "phases": write_phases(phases),
         "num_phases": len(phases),
-        "eval_sets": (tree.get("evaluation") or {}).get("sets") or {},
+        "eval_files": (tree.get("evaluation") or {}).get("sets") or {},
         "recipe": reward.get("recipe"),
         "step_recipe": reward.get("step_recipe"),
     }

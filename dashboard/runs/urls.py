@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path, re_path
 
-from dashboard.runs.views import control, detail, launch
+from dashboard.runs.views import control, detail, eval_sets, launch
 from dashboard.runs.views import list as run_list
 
 TABS = "config|checkpoints"  # the others are samples' and training's
@@ -15,6 +15,7 @@ urlpatterns: list[URLPattern] = [
     path("new", launch.run_new, name="run_new"),
     path("new/summary", launch.run_new_summary, name="run_new_summary"),
     path("new/prompt", launch.run_new_prompt, name="run_new_prompt"),
+    path("new/sets", eval_sets.run_new_sets, name="run_new_sets"),
     path("new/recipe", launch.run_new_recipe, name="run_new_recipe"),
     # One run: its page, tabs, stop, stream and curves.
     path("<int:run_id>/", detail.run, name="run"),

@@ -40,6 +40,7 @@ VIEWERS_POST = {
     "dataset_upload_parts": 403,
     "dataset_map": 403,
     "dataset_choice": 403,
+    "dataset_map_prompt": 403,  # starts a process
     "dataset_import": 403,
     "dataset_generate": 403,
     "dataset": 405,
@@ -72,6 +73,7 @@ VIEWERS_POST = {
     "run_new": 403,
     "run_new_summary": 403,
     "run_new_prompt": 403,  # starts a process
+    "run_new_sets": 403,
     "run_new_recipe": 403,
     "run": 405,
     "run_stop": 403,
@@ -100,9 +102,11 @@ VIEWERS_GET = {
 POST_ONLY = {
     "dataset_trash",
     "dataset_uploads",
+    "dataset_map_prompt",
     "run_stop",
     "run_new_prompt",
     "run_new_summary",
+    "run_new_sets",
     "run_new_recipe",
     "reward_check",
     "reward_try",

@@ -345,6 +345,18 @@ def test_a_model_of_unknown_size_is_named(missing: str) -> None:
         of(config)
 
 
+def test_the_largest_evaluation_set_is_sampled_at_once() -> None:
+    evaluation = {"every_steps": 1, "samples_per_prompt": 2}
+    config = config_of(evaluation=evaluation, rollout={"max_batch_rows": 64})
+
+    large = estimate(config, LLAMA, largest_set=30)
+    capped = estimate(config, LLAMA, largest_set=1_000)
+
+    own = max(config.completions_per_step, 2 * config.data.num_eval_rows)
+    assert large.kv_cache * own == estimate(config, LLAMA).kv_cache * 60
+    assert capped.kv_cache * 60 == large.kv_cache * 64
+
+
 def test_it_reads_the_models_folder(model_folder: Path, rows_path: Path) -> None:
     config = RunConfig.model_validate(config_tree(model_folder, rows_path))
     model = AutoModelForCausalLM.from_pretrained(model_folder)

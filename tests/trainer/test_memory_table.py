@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.sizes import config_of
-from tests.trainer.tiny import ROOT, config_tree, run_trainer, write_config
+from tests.trainer.tiny import (
+    ROOT,
+    config_tree,
+    run_trainer,
+    write_config,
+    write_rows,
+)
 from trainer.memory import MemoryEstimate
 from trainer.memory_table import table
 
@@ -30,6 +36,34 @@ def test_the_command_prints_a_table(
     for part in ("weights", "optimizer", "activations", "kv cache", "a PPO critic"):
         assert part in out
     assert "KiB" in out
+
+
+def test_a_large_set_of_its_own_file_is_sampled_too(
+    tmp_path: Path,
+    model_folder: Path,
+    rows_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def told(sets: dict[str, str]) -> str:
+        evaluation = {"every_steps": 1, "samples_per_prompt": 4, "sets": sets}
+        tree = config_tree(model_folder, rows_path, evaluation=evaluation)
+        assert run_trainer("memory", write_config(tmp_path, tree)).returncode == 0
+        return capsys.readouterr().out
+
+    write_rows(tmp_path / "many.jsonl", 100)
+
+    assert told({"many": "many.jsonl"}) != told({})
+
+
+def test_a_set_that_is_not_here_is_told(
+    tmp_path: Path, model_folder: Path, rows_path: Path
+) -> None:
+    tree = config_tree(model_folder, rows_path, evaluation={"sets": {"a": "a.jsonl"}})
+
+    done = run_trainer("memory", write_config(tmp_path, tree))
+
+    assert done.returncode == 2
+    assert "a.jsonl, which cannot be read" in done.stderr
 
 
 def test_the_tables_units_are_right() -> None:

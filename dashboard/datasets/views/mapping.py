@@ -8,16 +8,19 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import get_membership, get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.forms import MappingForm
 from dashboard.datasets.jobs import State, start_job
 from dashboard.datasets.limits import AT_ONCE_BYTES
 from dashboard.datasets.models import ImportJob, Upload
+from dashboard.datasets.prompt_form import PromptForm
 from dashboard.datasets.queries import get_upload, last_job, live_or_done_job
 from dashboard.datasets.refusals import Refusals
-from dashboard.datasets.uploads import Peek, forget_upload, map_records, peek
+from dashboard.datasets.tokenizer_choices import list_models
+from dashboard.datasets.uploads import Peek, forget_upload, map_records, try_peek
 from dashboard.datasets.views.imports import follow, follow_address
+from dashboard.datasets.views.mapping_prompt import preview_place
 from dashboard.datasets.work import begin_work
 
 PREVIEWED = 5  # rows shown as they would be imported
@@ -34,15 +37,17 @@ def dataset_map(request: HttpRequest, team: str, upload_id: int) -> HttpResponse
         return redirect("dataset_import", team_.slug, job.pk)
     if not upload.is_whole:
         return redirect(_arrival_address(upload))
-    seen = _peek(upload)
+    seen = try_peek(upload)
     if seen is None:
         return _gone(request, upload)
-    if job and not job.is_fetch and not request.GET:
+    # An address may hold settings of the preview alone.
+    given = request.GET if "prompt" in request.GET else None
+    if job and not job.is_fetch and given is None:
         form = MappingForm(upload, seen.names, _chosen(job))
         form.is_valid()
         refused = _refusals(job) if job.state == State.REFUSED else None
         return _render(request, upload, seen, form, refused)
-    form = MappingForm(upload, seen.names, request.GET or None)
+    form = MappingForm(upload, seen.names, given)
     form.is_valid()
     if request.htmx:  # type: ignore[attr-defined]  # added by django-htmx
         context = _preview(upload, seen, form)
@@ -62,7 +67,7 @@ def _post(request: HttpRequest, team: Team, upload_id: int) -> HttpResponse:
         return _discard(request, upload)
     if not upload.is_whole:
         return redirect(_arrival_address(upload))
-    seen = _peek(upload)
+    seen = try_peek(upload)
     form = MappingForm(upload, seen.names, request.POST) if seen else None
     is_valid = form is not None and form.is_valid()
     # Its file may have gone, and its name been taken, by the first click's import.
@@ -140,15 +145,6 @@ def _upload_address(upload: Upload) -> str:
     return f"{address}{of_dataset}"
 
 
-def _peek(upload: Upload) -> Peek | None:
-    """None when the file is gone, or when not one row of it can be read."""
-    try:
-        seen = peek(upload)
-    except FileNotFoundError:
-        return None
-    return seen if seen.records else None
-
-
 def _gone(request: HttpRequest, upload: Upload) -> HttpResponse:
     messages.error(
         request, f"The file {upload.filename} is no longer here. Upload it again."
@@ -176,6 +172,8 @@ def _render(
     refusals: Refusals | None = None,
     status: int = 200,
 ) -> HttpResponse:
+    assert isinstance(request.user, User)
+    models = list_models(upload.team)
     context = {
         "team": upload.team,
         "upload": upload,
@@ -183,6 +181,10 @@ def _render(
         "form": form,
         "refusals": refusals or seen.refusals,
         "was_refused": refusals is not None,
+        "prompt_form": PromptForm.prefilled(request.GET, model=next(iter(models), "")),
+        "models": models,
+        "can_write": get_membership(request.user, upload.team.slug).can_write,
+        **preview_place(upload),
         **_preview(upload, seen, form),
     }
     return render(request, "datasets/mapping.html", context, status=status)

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
+from dashboard.probes.cleaning import KEPT, MOST_KEPT
 from dashboard.probes.models import Probe
 from dashboard.probes.queries import get_probe, list_probes, what_it_waits_for
 from dashboard.probes.services import (
@@ -32,7 +33,13 @@ FEWEST_PROMPTS, MOST_PROMPTS, MOST_SAMPLES = 16, 64, 16
 def probes(request: HttpRequest, team: str) -> HttpResponse:
     team_ = get_team(request, team)
     listed = [(probe, _verdict(probe)) for probe in list_probes(team_)]
-    context = {"team": team_, "listed": listed, "num_probes": team_.probes.count()}
+    context = {
+        "team": team_,
+        "listed": listed,
+        "num_probes": team_.probes.count(),
+        "kept_days": KEPT.days,
+        "most_kept": MOST_KEPT,
+    }
     return render(request, "probes/list.html", context)
 
 
@@ -131,6 +138,7 @@ def _context(team: Team, probe: Probe) -> dict[str, Any]:
         "config": first,
         "sentence": recipe_sentence(first.reward.recipe),
         "memory": estimate_memory(config),
+        "kept_until": probe.finished_at and probe.finished_at + KEPT,
         "peak_bytes": probe.metrics.get("peak_bytes"),
     }
 

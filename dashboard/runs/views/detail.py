@@ -12,11 +12,11 @@ from django.views.decorators.http import require_GET
 from dashboard.accounts.access import get_team
 from dashboard.live.messages import parse_position
 from dashboard.runs.curves import MAX_POINTS, POINTS_PER_BUCKET, read_history
-from dashboard.runs.directory import run_directory
+from dashboard.runs.directory import ROWS, eval_rows, run_directory
 from dashboard.runs.figures import overview_sections
 from dashboard.runs.intervals import ENDS, Interval, is_bound
 from dashboard.runs.models import Run
-from dashboard.runs.queries import get_run
+from dashboard.runs.queries import get_run, list_evaluation_sets
 from dashboard.runs.snapshot import compare_with_defaults, write_json, write_toml
 from dashboard.runs.stream import read_frame
 from trainer.config import RunConfig
@@ -66,7 +66,10 @@ def tab(request: HttpRequest, team: str, run_id: str, tab: str) -> HttpResponse:
 
 
 def _config(run: Run) -> dict[str, Any]:
-    return {"parts": compare_with_defaults(RunConfig.model_validate(run.config))}
+    return {
+        "parts": compare_with_defaults(RunConfig.model_validate(run.config)),
+        "evaluation_sets": list_evaluation_sets(run),
+    }
 
 
 def _checkpoints(run: Run) -> dict[str, Any]:
@@ -79,7 +82,28 @@ def _checkpoints(run: Run) -> dict[str, Any]:
 
 
 TABS = {"config": _config, "checkpoints": _checkpoints}
-WRITERS = {"toml": write_toml, "json": write_json}
+
+
+def _write_toml(run: Run, config: RunConfig) -> str:
+    """Before the settings, what is in the files that they name."""
+    files = [(ROWS, run.dataset_version, run.dataset_version.num_rows)]
+    files += [
+        (eval_rows(one.name), one.dataset_version, one.num_rows)
+        for one in list_evaluation_sets(run)
+    ]
+    lines = [
+        f"# {file}: {' '.join(str(version).split())}, {num_rows:,} of "
+        f"{version.num_rows:,} rows, SHA-256 of all {version.content_sha256}\n"
+        for file, version, num_rows in files
+    ]
+    return "".join(lines) + "\n" + write_toml(config)
+
+
+def _write_json(_run: Run, config: RunConfig) -> str:
+    return write_json(config)
+
+
+WRITERS = {"toml": _write_toml, "json": _write_json}
 
 
 @require_GET
@@ -90,7 +114,7 @@ def config_file(
     run_ = get_run(get_team(request, team), run_id)
     if suffix not in WRITERS:
         raise Http404("A config is written as toml or json.")
-    text = WRITERS[suffix](RunConfig.model_validate(run_.config))
+    text = WRITERS[suffix](run_, RunConfig.model_validate(run_.config))
     name = f"{run_.name}-{run_.id}.{suffix}"
     return HttpResponse(
         text,

@@ -22,8 +22,10 @@ from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.sentences import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
 from dashboard.runs.config_fields import read_tree
+from dashboard.runs.eval_section import describe_sets
+from dashboard.runs.eval_sets import read_drafts
 from dashboard.runs.forms import Choices, Launch, LaunchForm
-from dashboard.runs.idle_fields import describe_idle
+from dashboard.runs.idle_fields import describe_idle, recipe_facts
 from dashboard.runs.launch_summary import summarize, warn
 from dashboard.runs.model_choices import check_model, starter_models
 from dashboard.runs.models import Run
@@ -120,7 +122,11 @@ def run_new_recipe(request: HttpRequest, team: str) -> HttpResponse:
     if start.recipe is None:
         raise Http404("This start brings no reward.")
     assert isinstance(request.user, User)
-    kept = {name: request.POST[name] for name in KEPT if request.POST.get(name)}
+    kept = {
+        name: str(text)
+        for name, text in request.POST.items()
+        if text and (name in KEPT or name.startswith("eval-"))
+    }
     try:
         version = save_recipe_version(
             team=team_,
@@ -154,6 +160,7 @@ def _launch(
         dataset_version=launch.dataset_version,
         recipe_version=launch.recipe_version,
         model_label=launch.model_label,
+        evaluation_sets=launch.evaluation_sets,
         cloned_from=cloned_from,
     )
 
@@ -186,8 +193,14 @@ def show_form(
         "kept": _kept(form),
         "wanted_sentence": recipe_sentence(wanted) if wanted else "",
         "idle_table": describe_idle(),
+        "recipe_facts": {
+            str(version.pk): recipe_facts(version.spec)
+            for version in form.choices.recipes
+        },
         "phases_example": EXAMPLE,
         "must_confirm": bool(summary.warnings) and not is_first_look,
+        "section": describe_sets(form),
+        "sets_url": reverse("run_new_sets", args=[team.slug]),
         "summary_url": reverse("run_new_summary", args=[team.slug]),
         "preview_url": reverse("run_new_prompt", args=[team.slug]),
         "preview_form": "#launch-form",
@@ -204,6 +217,8 @@ def _kept(form: LaunchForm) -> dict[str, str]:
         "dataset": form.dataset,
         "recipe": form.recipe,
     }
+    for draft in form.eval_sets:
+        chosen |= draft.controls
     return {name: text for name, text in chosen.items() if text}
 
 
@@ -243,6 +258,7 @@ def _prefilled(
     form.name = form.name or propose_name(team)
     form.dataset = given.get("dataset") or form.dataset
     form.recipe = given.get("recipe") or form.recipe
+    form.eval_sets = read_drafts(given, choices) or form.eval_sets
     for path in PROMPT_PATHS:
         if path in given:
             form.texts[path] = given[path].replace("\x00", "")

@@ -12,7 +12,7 @@ const SHOWN = new Set([
   "data.max_prompt_tokens",
 ]);
 
-export function keepPreview(form) {
+export function keepPreview(form, { rows = null } = {}) {
   const preview = document.getElementById("prompt-preview");
   const fold = preview.closest("details");
 
@@ -24,6 +24,7 @@ export function keepPreview(form) {
   form.addEventListener("input", (event) => {
     if (SHOWN.has(event.target.name)) ask();
   });
+  rows?.addEventListener("input", ask);
   fold?.addEventListener("toggle", ask);
   // Once htmx listens, and a browser that comes back has filled in what was typed.
   window.addEventListener("pageshow", ask);

@@ -32,6 +32,9 @@ function keepChoices(target) {
     field.value = value;
     field.disabled = value === "";
   }
+  for (const old of target.querySelectorAll('input[name^="eval-"]')) old.remove();
+  for (const { name, value } of form.querySelectorAll('[name^="eval-"]'))
+    addHidden(target, name).value = value;
 }
 
 function addHidden(target, name) {
@@ -54,6 +57,7 @@ recipe?.addEventListener("submit", () => keepChoices(recipe));
 // Not form.dataset: that is the field of this name.
 const startName = form.getAttribute("data-start");
 const idleTable = JSON.parse(document.getElementById("idle-table").textContent);
+const recipeFacts = JSON.parse(document.getElementById("recipe-facts").textContent);
 const settings = [...form.querySelectorAll("[data-setting]")];
 
 function textOf(setting) {
@@ -91,7 +95,10 @@ function showMarks() {
 }
 
 function showIdle() {
-  const texts = new Map(settings.map((one) => [one.dataset.setting, textOf(one)]));
+  const texts = new Map([
+    ...Object.entries(recipeFacts[form.elements.recipe.value] ?? {}),
+    ...settings.map((one) => [one.dataset.setting, textOf(one)]),
+  ]);
   // A phase may give a setting its effect.
   const hasPhases = form.elements.phases.value.trim() !== "";
   const idle = hasPhases ? new Map() : findIdle(idleTable, texts);

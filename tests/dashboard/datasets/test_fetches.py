@@ -75,7 +75,7 @@ def test_a_link_becomes_a_version_that_names_it(
     job = fetch(alice_client, f"{address}?X-Signature=hush")
 
     assert job.state == State.DONE, job.problem
-    assert (job.num_bytes_read, job.num_bytes) == (len(body), len(body))
+    assert (job.num_read, job.num_to_read) == (len(body), len(body))
     columns = f"/alpha/datasets/uploads/{job.upload_id}"
     polled = alice_client.get(page_of(job), headers={"hx-request": "true"})
     assert polled["HX-Redirect"] == columns
@@ -220,7 +220,7 @@ def test_the_page_shows_bytes_of_all_and_what_delays(alice_client: Client, site:
     assert f"Asking {site.host.partition(':')[0]}" in text_of(alice_client, job)
 
     ImportJob.objects.filter(pk=job.pk).update(
-        num_bytes_read=3_000_000, num_bytes=0, problem="It broke off."
+        num_read=3_000_000, num_to_read=0, problem="It broke off."
     )
     text = text_of(alice_client, job)
     assert "3 MB here; 127.0.0.1 does not say of how many" in text
@@ -246,7 +246,7 @@ def test_a_stop_keeps_what_is_here_and_another_try_goes_on(
 
     worker = threading.Thread(target=run)
     worker.start()
-    while job.num_bytes_read == 0:
+    while job.num_read == 0:
         job.refresh_from_db()
 
     alice_client.post(page_of(job), {"stop": "1"})

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Page, expect
+from django.core.files.uploadedfile import SimpleUploadedFile
+from playwright.sync_api import Locator, Page, expect
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.rows import Row
 from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.uploads import store_upload
 from tests.dashboard.datasets.chat_model import save_chat_model
 
 pytestmark = pytest.mark.browser
@@ -61,15 +64,55 @@ def test_settings_are_tried_on_the_dataset_and_taken_to_a_run(
     expect(page.get_by_label("Folder or hub id")).to_have_value(model)
 
 
-@pytest.mark.parametrize("place", ["dataset", "launch"])
+@pytest.fixture
+def sent(team: Team, alice: User) -> str:
+    """The address of the columns of a file."""
+    lines = [{"question": f"{i} plus 4 is?", "hint": f"Take {i}."} for i in range(3)]
+    text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    file = SimpleUploadedFile("rows.jsonl", text)
+    upload = store_upload(team=team, user=alice, file=file, dataset=None)
+    return f"/alpha/datasets/uploads/{upload.pk}"
+
+
+def height_of(shown: Locator) -> float:
+    box = shown.bounding_box()
+    assert box
+    return box["height"]
+
+
+def test_before_an_import_the_columns_are_tried(
+    page: Page, sent: str, model: str
+) -> None:
+    page.goto(sent)
+    preview = page.locator("#prompt-preview")
+    page.locator("summary", has_text="As a model sees it").press("Enter")
+    expect(preview).to_contain_text("Choose a model")
+    height = height_of(preview)
+
+    page.get_by_label("Model", exact=True).fill(model)
+    expect(preview).to_contain_text("0 plus 4 is?", timeout=30_000)
+    assert height_of(preview) == height  # what stands below does not jump
+    page.get_by_role("combobox", name="Prompt", exact=True).select_option("hint")
+    expect(preview).to_contain_text("Take 0.")
+    page.get_by_label("Prompt template").fill("Well: {prompt}")
+    expect(preview).to_contain_text("Well: Take 0.")
+    preview.get_by_role("button", name="Row 3").press("Enter")
+    expect(preview).to_contain_text("Well: Take 2.")
+    assert height_of(preview) == height  # what stands below does not jump
+
+
+@pytest.mark.parametrize("place", ["dataset", "launch", "mapping"])
 def test_the_preview_can_be_used_by_all(
-    page: Page, version: DatasetVersion, model: str, place: str
+    page: Page, version: DatasetVersion, sent: str, model: str, place: str
 ) -> None:
     address = {
+        "mapping": f"{sent}?",
         "dataset": f"/alpha/datasets/{version.dataset_id}/prompt?",
         "launch": f"/alpha/runs/new?dataset={version.pk}&",
     }[place]
     page.goto(f"{address}model={model}&data.completion_prefix=%3Cthink%3E")
+    if place == "mapping":
+        page.locator("summary", has_text="As a model sees it").click()
     expect(page.locator("#prompt-preview")).to_contain_text(
         "Completion begins here", timeout=30_000
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -10,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Team, User
 from dashboard.datasets import prompt_preview, warm_tokenizers
-from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.models import DatasetVersion, Upload
 from dashboard.datasets.rows import Row
 from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.uploads import store_upload
 from dashboard.datasets.warm_tokenizers import Busy, WarmTokenizers
 from dashboard.runs.models import Run
 from tests.dashboard.datasets.chat_model import save_chat_model
@@ -314,3 +317,84 @@ def test_the_launch_form_says_what_is_missing(
     text = shown(alice_client.post("/alpha/runs/new/prompt", form).text)
 
     assert sentence in text
+
+
+@pytest.fixture
+def sent(team: Team, alice: User) -> Upload:
+    rows = [
+        {"question": "3 plus 4?", "hint": "Count.", "solution": "7"},
+        {"question": "", "hint": "None.", "solution": "8"},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    file = SimpleUploadedFile("rows.jsonl", lines)
+    return store_upload(team=team, user=alice, file=file, dataset=None)
+
+
+def ask_before(client: Client, upload: Upload, model: str, **form: Any) -> str:
+    form = {name.replace("data_", "data."): text for name, text in form.items()}
+    given = {"model": model, "prompt": "question", "name": "Rows", **form}
+    answer = client.post(f"/alpha/datasets/uploads/{upload.pk}/prompt", given)
+    assert answer.status_code == 200
+    return answer.text
+
+
+@pytest.mark.usefixtures("patient")
+def test_before_the_import_the_chosen_columns_are_rendered(
+    alice_client: Client, sent: Upload, model: str
+) -> None:
+    question = ask_before(alice_client, sent, model)
+    hint = ask_before(
+        alice_client,
+        sent,
+        model,
+        prompt="hint",
+        columns=["question"],
+        data_prompt_template="{prompt} So: {question}",
+    )
+
+    assert "3 plus 4?" in shown(question)
+    assert "<u>" in shown(question)
+    assert question.count("preview-special") == 2
+    assert "Count. So: 3 plus 4?" in shown(hint)
+    assert not DatasetVersion.objects.exists()
+
+
+@pytest.mark.usefixtures("patient")
+def test_before_the_import_a_row_that_would_be_refused_is_told(
+    alice_client: Client, sent: Upload, model: str
+) -> None:
+    page = ask_before(alice_client, sent, model, row="1")
+
+    assert "Line 2" in shown(page)
+    assert "Row 2" in page
+    assert "preview-text" not in page
+
+
+def test_before_the_import_a_model_is_asked_for(
+    alice_client: Client, sent: Upload
+) -> None:
+    assert "Choose a model" in ask_before(alice_client, sent, "")
+
+
+def test_a_file_that_is_gone_is_told(alice_client: Client, sent: Upload) -> None:
+    sent.path.unlink()
+
+    assert "no longer here" in ask_before(alice_client, sent, "org/model")
+
+
+def test_another_teams_file_is_not_rendered(
+    charlie_client: Client, sent: Upload, alice_client: Client
+) -> None:
+    address = f"/datasets/uploads/{sent.pk}/prompt"
+
+    assert charlie_client.post(f"/alpha{address}").status_code == 404
+    assert charlie_client.post(f"/other{address}").status_code == 404
+
+
+def test_the_page_of_columns_offers_the_preview_to_those_who_may_ask(
+    alice_client: Client, bob_client: Client, sent: Upload
+) -> None:
+    address = f"/alpha/datasets/uploads/{sent.pk}"
+
+    assert "As a model sees it" in alice_client.get(address).text
+    assert "As a model sees it" not in bob_client.get(address).text

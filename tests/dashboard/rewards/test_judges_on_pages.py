@@ -90,7 +90,7 @@ def test_before_a_launch_rows_are_looked_at_and_no_judge_is_asked(
         recipe=recipe, number=1, spec={"rules": [rule]}
     )
 
-    (told,) = rules_without_score(recipe_version.pk, version.pk)
+    ((_, reason),) = rules_without_score(recipe_version.pk, version.pk)
 
-    assert "{rubric}" in told
+    assert "{rubric}" in reason
     assert allowed.asked == []

@@ -47,6 +47,39 @@ def test_dual_clip_is_drawn_where_it_is_set() -> None:
     assert "clip/frac_dual" in _names(with_dual)
 
 
+def test_the_weights_that_move_are_drawn_in_the_colours_of_their_rules() -> None:
+    later = {"points": [{"step": 9, "weight": 0.1}]}
+    rules = [
+        {"name": "first", "kind": "numeric_answer"},
+        {"name": "second", "kind": "exact_answer", "schedule": later},
+        {"name": "third", "kind": "exact_answer", "schedule": later},
+    ]
+
+    charts = _charts(reward={"recipe": {"rules": rules}})
+
+    assert not [title for title in _charts() if title.endswith("/weight")]
+    weights = charts["reward/<rule>/weight"]
+    assert _names(weights) == ["second", "third"]
+    assert weights.figure
+    line = weights.figure["data"][0]
+    assert line["meta"]["terms"] == [["reward/second/weight", 1]]
+    assert line["meta"]["smooth"] is False
+    by_rule = charts["reward/<rule>/mean"].figure
+    assert by_rule
+    assert line["line"]["color"] == by_rule["data"][1]["line"]["color"]
+
+
+def test_a_weight_that_moves_in_one_phase_only_is_drawn() -> None:
+    later = {"points": [{"step": 9, "weight": 0.1}]}
+    rule = {"name": "then", "kind": "exact_answer", "schedule": later}
+    changes = {"reward": {"recipe": {"rules": [rule]}}}
+    phases = [PHASES[0], {**PHASES[1], "changes": changes}]
+
+    weights = _charts(phases=phases)["reward/then/weight"]
+
+    assert _names(weights) == ["then"]
+
+
 def test_one_held_out_set_has_one_chart_and_several_have_one_each() -> None:
     several = _charts(evaluation={"sets": {"hard": "a.jsonl", "a_b": "b.jsonl"}})
 

@@ -9,7 +9,12 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from tests.dashboard.runs.launching import COUNTDOWN, make_dataset, make_recipe
+from tests.dashboard.runs.launching import (
+    COUNTDOWN,
+    NUMERIC,
+    make_dataset,
+    make_recipe,
+)
 
 pytestmark = pytest.mark.browser
 AXE = Path(__file__).parents[3] / "node_modules/axe-core/axe.min.js"
@@ -112,6 +117,21 @@ def test_marks_follow_what_is_typed(page: Page, team: Team) -> None:
     expect(page.get_by_text("1 changed")).to_be_visible()
     page.get_by_label("Max new tokens").fill("512")
     expect(length).to_contain_text("from trl, default 256")
+
+
+def test_marks_follow_the_chosen_reward(page: Page, team: Team) -> None:
+    rules = [*NUMERIC["rules"], *COUNTDOWN["rules"]]
+    make_recipe(team, "plain", {"rules": rules})
+    make_recipe(team, "joined", {"rules": rules, "combine": "normalize_then_sum"})
+    page.goto("/alpha/runs/new")
+    combine = page.locator("[data-setting='advantage.combine'] [data-idle]")
+    page.get_by_text("How rewards of a group become advantages").click()
+
+    page.get_by_label("Reward", exact=True).select_option(label="joined v1")
+
+    expect(combine).to_contain_text("compares each of its rules by itself already")
+    page.get_by_label("Reward", exact=True).select_option(label="plain v1")
+    expect(combine).to_be_hidden()
 
 
 def test_marks_fit_what_the_browser_fills_in_again(page: Page, team: Team) -> None:

@@ -14,7 +14,13 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team
 from dashboard.runs.devices import Device, known_devices
-from dashboard.runs.launch_memory import Memory, estimate_memory
+from dashboard.runs.launch_memory import (
+    ALWAYS,
+    SAMPLING,
+    UPDATING,
+    Memory,
+    estimate_memory,
+)
 from dashboard.training.models import Worker
 from tests.dashboard.runs.launching import make_config, make_dataset, make_recipe
 from trainer.config import RunConfig
@@ -113,6 +119,67 @@ PHASES = [
     {"name": "short", "num_steps": 1},
     {"name": "long", "num_steps": 1, "changes": LONG},
 ]
+
+
+def _reward(*folders: object) -> dict[str, Any]:
+    rules = [
+        {"name": f"m{n}", "kind": "reward_model", "params": {"path": str(folder)}}
+        for n, folder in enumerate(folders)
+    ]
+    return {"recipe": {"rules": rules}}
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> Path:
+    """The header of its weights, which is all that is read: 1,000 numbers."""
+    header = json.dumps({"score": {"dtype": "BF16", "shape": [10, 100]}}).encode()
+    folder = tmp_path / "classifier"
+    folder.mkdir()
+    file = folder / "model.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header)
+    return folder
+
+
+def test_reward_models_are_a_part_of_it(
+    db: None, model: Path, classifier: Path
+) -> None:
+    memory = estimate_memory(_config(model, reward=_reward(classifier)))
+
+    sizes = {part.title: part.num_bytes for part in memory.parts}
+    assert sizes["Reward models"] == 4_000
+    assert sum(sizes.values()) == memory.total
+
+
+def test_a_reward_model_on_the_cpu_is_no_part_of_a_gpus_memory(
+    db: None, model: Path, classifier: Path
+) -> None:
+    _worker("big", gpus=(24 * GB,))
+    reward = _reward(classifier)
+    reward["recipe"]["rules"][0]["params"]["device"] = "cpu"
+
+    memory = estimate_memory(_config(model, reward=reward))
+
+    assert memory.reward_models_elsewhere == 4_000
+    assert "Reward models" not in {part.title for part in memory.parts}
+
+
+def test_a_reward_model_that_is_not_here_is_named(
+    alice_client: Client, team: Team, model: Path, classifier: Path
+) -> None:
+    version = make_recipe(team, "models", _reward("org/judge")["recipe"])
+
+    text = _summary(alice_client, team, model, recipe=str(version.pk))
+
+    assert "this machine cannot see its weights: org/judge" in text
+
+
+def test_every_part_has_a_colour() -> None:
+    css = Path(__file__).parents[3] / "static/css/pages/launch.css"
+
+    coloured = re.findall(r"\.memory-fill-(\d+) ", css.read_text())
+
+    most = len(ALWAYS) + len(UPDATING) + len(SAMPLING)
+    assert {int(number) for number in coloured} == set(range(1, most + 1))
 
 
 def test_the_phase_that_holds_most_counts(db: None, model: Path) -> None:

@@ -16,7 +16,7 @@ from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
 
 # Session, user, membership with team, memberships of the menu, the filters' choices,
 # how many runs, one page of them.
-PAGE_QUERIES = 7
+PAGE_QUERIES = 8
 
 
 @pytest.fixture

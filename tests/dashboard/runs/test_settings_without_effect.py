@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from html import unescape
+from typing import Any
 
 import pytest
+import torch
 from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.runs.config_fields import all_fields, write_texts
-from dashboard.runs.idle_fields import IDLE, find_idle
-from tests.dashboard.runs.launching import make_config
-from trainer.config import RunConfig
+from dashboard.runs.idle_fields import FACTS, IDLE, find_idle, recipe_facts
+from tests.dashboard.runs.launching import make_config, make_recipe
+from trainer.advantages import group_advantages, rule_advantages
+from trainer.config import AdvantageConfig, RunConfig
+from trainer.rewards.spec import Recipe
 
 DEFAULTS = write_texts({})
 # Held by a control of its own.
@@ -28,12 +33,13 @@ def test_the_table_names_settings_that_there_are() -> None:
     asked = {path for idle in IDLE for path in idle.when}
 
     assert named <= set(all_fields()) | OTHERS
-    assert asked <= set(all_fields())
+    assert asked <= set(all_fields()) | set(FACTS)
 
 
 def test_the_table_asks_for_values_that_a_setting_can_have() -> None:
     for idle in IDLE:
-        for path, values in idle.when.items():
+        for path in set(idle.when) - set(FACTS):
+            values = idle.when[path]
             field = all_fields()[path]
             possible = {text for text, _ in field.options} if field.choices else None
             for value in values:
@@ -61,6 +67,7 @@ def test_no_setting_silences_itself() -> None:
         ("advantage.eps", {"advantage.scale": "none"}),
         ("advantage.eps", {"advantage.credit": "indicator"}),
         ("advantage.combine", {"advantage.credit": "indicator"}),
+        ("advantage.combine", {"advantage.credit": "process"}),
         ("loss.dual_clip", REINFORCE | {"optim.minibatches": "4"}),
         ("loss.dual_clip", {"loss.surrogate": "cispo", "optim.minibatches": "4"}),
         ("loss.old_logprobs", REINFORCE),
@@ -131,6 +138,65 @@ def test_a_reference_moves_where_there_is_one(
 
     assert config.has_reference == ("reference.reset_every_steps" not in idle)
     assert config.has_reference == ("reference.mix_every_steps" not in idle)
+
+
+ONE = {"name": "a", "kind": "numeric_answer", "weight": 1.0}
+OTHER = {"name": "b", "kind": "length", "params": {"maximum": 9}}
+LATER = {"points": [{"step": 9, "weight": 0.5}]}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "texts", "is_idle"),
+    [
+        ({"rules": [ONE, OTHER], "combine": "normalize_then_sum"}, {}, True),
+        ({"rules": [ONE, OTHER]}, {}, False),
+        ({"rules": [ONE]}, {}, True),
+        # The penalty is normalised like a rule.
+        ({"rules": [ONE]}, {"reward.overlong_buffer_tokens": "8"}, False),
+        ({"rules": [ONE | {"weight": 2.0}]}, {}, False),
+        ({"rules": [ONE | {"schedule": LATER}]}, {}, False),
+        ({"rules": [ONE], "clip": {"low": 0.5}}, {}, False),
+    ],
+)
+def test_a_rewards_composition_decides_whether_rules_are_joined_elsewhere(
+    recipe: dict[str, Any], texts: dict[str, str], is_idle: bool
+) -> None:
+    spec = Recipe.model_validate(recipe).model_dump(mode="json")
+
+    idle = find_idle(DEFAULTS | texts, recipe_facts(spec))
+
+    assert ("advantage.combine" in idle) == is_idle
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0])
+def test_one_rule_of_weight_1_is_credited_the_same_either_way(weight: float) -> None:
+    recipe = {"rules": [ONE | {"weight": weight}]}
+    rewards = torch.tensor([[1.0, 0.0, math.nan, 0.5]]).double()
+    config = AdvantageConfig()
+
+    summed = group_advantages(weight * rewards, config)
+    by_rule = rule_advantages(rewards[:, :, None], [weight], config)
+
+    is_same = torch.allclose(summed, by_rule, rtol=1e-3)
+    assert is_same == ("advantage.combine" in find_idle(DEFAULTS, recipe_facts(recipe)))
+
+
+def test_the_form_tells_what_the_chosen_reward_implies(
+    alice_client: Client, team: Team
+) -> None:
+    spec = {"rules": [ONE, OTHER], "combine": "normalize_then_sum"}
+    joined = make_recipe(team, "joined", spec)
+    make_recipe(team, "plain", {"rules": [ONE, OTHER]})
+
+    page = unescape(alice_client.get(f"/alpha/runs/new?recipe={joined.pk}").text)
+
+    reason = "the reward compares each of its rules by itself already"
+    assert _mark(page, "advantage.combine") == f"no effect: {reason}"
+    found = re.search(r'<script id="recipe-facts"[^>]*>(.*?)</script>', page)
+    assert found
+    facts = json.loads(found[1])
+    assert facts[str(joined.pk)]["recipe.combine"] == "normalize_then_sum"
+    assert len(facts) == 2
 
 
 def _mark(page: str, path: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.rows import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.services import save_recipe_version
+from dashboard.runs.eval_sets import ChosenSet
 from dashboard.runs.models import Run
 from dashboard.runs.services import launch_run
 from trainer.config import RunConfig
@@ -26,7 +29,13 @@ class Launcher:
         self.dataset_version = make_dataset(team, user)
         self.recipe_version = make_recipe(team, user)
 
-    def __call__(self, *, name: str = "first", **parts: object) -> Run:
+    def __call__(
+        self,
+        *,
+        name: str = "first",
+        evaluation_sets: Sequence[ChosenSet] = (),
+        **parts: object,
+    ) -> Run:
         tree = {
             "model": {"path": "/nowhere/model"},
             "data": {"rows": "unused", "num_eval_rows": 0},
@@ -42,6 +51,7 @@ class Launcher:
             dataset_version=self.dataset_version,
             recipe_version=self.recipe_version,
             model_label="tiny",
+            evaluation_sets=evaluation_sets,
         )
 
 

@@ -1,0 +1,175 @@
+"""Dataset versions that a run is evaluated on, as its launch form holds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from django.utils.text import slugify
+from pydantic import ValidationError
+
+from dashboard.datasets.models import DatasetVersion
+from dashboard.runs.directory import eval_rows
+from dashboard.runs.models import EvaluationSet
+from trainer.config import EvaluationConfig
+
+MAX_SETS = 20
+LONGEST_NAME = 40
+PARTS = ("dataset", "name", "max_rows")  # of a control's name: eval-1-dataset
+MOST_ROWS = 2**31 - 1
+
+
+class Finder(Protocol):
+    def find_dataset(self, pk: str) -> DatasetVersion | None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChosenSet:
+    """What a form without problems asks for."""
+
+    name: str
+    version: DatasetVersion
+    max_rows: int | None
+
+    @property
+    def num_rows(self) -> int:
+        there = self.version.num_rows
+        return there if self.max_rows is None else min(self.max_rows, there)
+
+
+@dataclass(kw_only=True, slots=True)
+class SetDraft:
+    """A row of the form: its texts, and what is wrong with them."""
+
+    number: int  # from 1
+    dataset: str = ""  # id of a version
+    name: str = ""
+    max_rows: str = ""
+    version: DatasetVersion | None = None
+    usual_name: str = ""  # where none is given
+    errors: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def said_name(self) -> str:
+        return self.name or self.usual_name
+
+    @property
+    def num_rows(self) -> int | None:
+        """None: nothing is chosen yet, or it cannot be read."""
+        if self.version is None or (self.max_rows and not self._count):
+            return None
+        return min(self._count or self.version.num_rows, self.version.num_rows)
+
+    @property
+    def _count(self) -> int:
+        text = self.max_rows.replace(",", "")
+        is_number = text.isascii() and text.isdigit() and len(text) < 11
+        return min(int(text), MOST_ROWS) if is_number else 0
+
+    @property
+    def controls(self) -> dict[str, str]:
+        return {
+            f"eval-{self.number}-{part}": text
+            for part in PARTS
+            if (text := getattr(self, part))
+        }
+
+    def choose(self) -> ChosenSet | None:
+        """None where something is wrong, which is kept."""
+        self.errors = {}
+        if self.version is None:
+            self.errors["dataset"] = [
+                "This dataset is in the trash or not there any more. Choose another, "
+                "or remove the set."
+                if self.dataset
+                else "Choose a dataset version, or remove the set."
+            ]
+        elif sentence := _refuse_name(self.said_name):
+            self.errors["name"] = [sentence]
+        if self.max_rows and not self._count:
+            self.errors["max_rows"] = [
+                f"Rows at most must be a whole number above 0; got “{self.max_rows}”."
+            ]
+        if self.version is None or self.errors:
+            return None
+        return ChosenSet(
+            name=self.said_name,
+            version=self.version,
+            max_rows=self._count or None,
+        )
+
+
+def _refuse_name(name: str) -> str:
+    try:
+        EvaluationConfig(sets={name: eval_rows(name)})
+    except ValidationError as error:
+        return str(error.errors()[0]["ctx"]["error"])
+    return ""
+
+
+def read_drafts(form: Mapping[str, Any], choices: Finder) -> list[SetDraft]:
+    """The rows that a form or an address holds, numbered anew."""
+    numbers = [n for n in range(1, MAX_SETS + 1) if f"eval-{n}-dataset" in form]
+    texts = (
+        {part: form.get(f"eval-{n}-{part}", "").strip() for part in PARTS}
+        for n in numbers
+    )
+    return number_drafts([SetDraft(number=0, **each) for each in texts], choices)
+
+
+def drafts_of(sets: Iterable[EvaluationSet], choices: Finder) -> list[SetDraft]:
+    """The rows of a run that is cloned."""
+    drafts = [
+        SetDraft(
+            number=0,
+            dataset=str(one.dataset_version_id),
+            name=one.name,
+            max_rows="" if one.max_rows is None else str(one.max_rows),
+        )
+        for one in sets
+    ]
+    return number_drafts(drafts, choices)
+
+
+def number_drafts(drafts: list[SetDraft], choices: Finder) -> list[SetDraft]:
+    taken: set[str] = {draft.name for draft in drafts if draft.name}
+    for number, draft in enumerate(drafts, start=1):
+        draft.number = number
+        draft.version = choices.find_dataset(draft.dataset)
+        if draft.version:
+            draft.usual_name = _free_name(draft.version.dataset.name, number, taken)
+            taken.add(draft.said_name)
+    return drafts
+
+
+def _free_name(dataset: str, number: int, taken: Collection[str]) -> str:
+    """
+    >>> _free_name("Sums, eval", 1, set())
+    'sums_eval'
+    """
+    name = re.sub("_+", "_", slugify(dataset).replace("-", "_")).strip("_")
+    name = name[:LONGEST_NAME]
+    if name and name != "heldout" and name not in taken:
+        return name
+    end = f"_{number}"
+    return (name or "set")[: LONGEST_NAME - len(end)] + end
+
+
+def choose_sets(drafts: list[SetDraft], *, taken: Collection[str]) -> list[ChosenSet]:
+    """Those without a problem; `taken` are names of sets that come from elsewhere."""
+    chosen: list[ChosenSet] = []
+    names = set(taken)
+    for draft in drafts:
+        one = draft.choose()
+        if one is None:
+            continue
+        if one.name in names:
+            draft.errors["name"] = [
+                f"Two evaluation sets are named “{one.name}”. Rename one."
+            ]
+            continue
+        names.add(one.name)
+        chosen.append(one)
+    return chosen

@@ -1,0 +1,447 @@
+"""Dataset versions that a run is evaluated on."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from html import unescape
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.leak_findings import find_leak
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.splits import split_version
+from dashboard.datasets.trash import delete_dataset, trash_dataset
+from dashboard.runs.models import EvaluationSet, Run
+from tests.dashboard.runs.launching import make_recipe
+
+
+def make_rows(first: int, count: int) -> list[Row]:
+    return [
+        Row(prompt=f"What is {n} plus {n} and a half?", answer=str(2 * n))
+        for n in range(first, first + count)
+    ]
+
+
+def make_version(team: Team, name: str, rows: list[Row]) -> DatasetVersion:
+    mapping = {"prompt": "prompt", "answer": "answer", "columns": []}
+    return create_dataset_version(
+        team=team, name=name, rows=rows, mapping=mapping, source={}, user=None
+    )
+
+
+@pytest.fixture
+def train(team: Team) -> DatasetVersion:
+    return make_version(team, "Sums", make_rows(0, 90))
+
+
+@pytest.fixture
+def hard(team: Team) -> DatasetVersion:
+    return make_version(team, "Hard sums", make_rows(1_000, 40))
+
+
+@pytest.fixture
+def filled(team: Team, train: DatasetVersion) -> dict[str, Any]:
+    return {
+        "name": "brave-otter",
+        "model": "",
+        "model_other": "org/model",
+        "dataset": train.pk,
+        "recipe": make_recipe(team).pk,
+    }
+
+
+def one_set(version: DatasetVersion, number: int = 1, **given: Any) -> dict[str, Any]:
+    texts = {"dataset": version.pk, "name": "", "max_rows": "", **given}
+    return {f"eval-{number}-{part}": text for part, text in texts.items()}
+
+
+def post(client: Client, form: dict[str, Any], path: str = "") -> Any:
+    return client.post(f"/alpha/runs/new{path}", form)
+
+
+def launched(client: Client, form: dict[str, Any]) -> Run:
+    response = post(client, form)
+    assert response.status_code == 302, unescape(response.text)
+    return Run.objects.latest("pk")
+
+
+def words(answer: Any) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", answer.text)).split())
+
+
+def errors(answer: Any, number: int = 1) -> list[str]:
+    block = re.search(rf'<div id="eval-error-{number}">(.*?)</div>', answer.text, re.S)
+    assert block
+    return re.findall(r'class="field-error">(.*?)</p>', unescape(block[1]))
+
+
+def test_a_chosen_version_is_frozen_with_the_run(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    run = launched(alice_client, filled | one_set(hard, max_rows="20"))
+
+    held_out = run.evaluation_sets.get()
+    assert held_out.dataset_version == hard
+    assert (held_out.name, held_out.max_rows, held_out.num_rows) == (
+        "hard_sums",
+        20,
+        20,
+    )
+    assert run.config["evaluation"]["sets"] == {"hard_sums": "eval-hard_sums.jsonl"}
+
+
+def test_without_a_limit_all_rows_are_taken(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    run = launched(alice_client, filled | one_set(hard))
+
+    assert run.evaluation_sets.get().num_rows == 40
+
+
+def test_several_sets_have_names_of_their_own(
+    alice_client: Client,
+    filled: dict[str, Any],
+    hard: DatasetVersion,
+    train: DatasetVersion,
+) -> None:
+    sets = one_set(hard) | one_set(hard, 2, max_rows="5") | one_set(train, 4, name="x")
+
+    run = launched(alice_client, filled | sets)
+
+    assert list(run.evaluation_sets.order_by("pk").values_list("name", flat=True)) == [
+        "hard_sums",
+        "hard_sums_2",
+        "x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"name": "Hard sums"}, '"Hard sums" cannot name'),
+        ({"name": "heldout"}, '"heldout" cannot name'),
+        ({"name": "../../x"}, "cannot name a held-out set"),
+        ({"max_rows": "0"}, "whole number above 0; got “0”"),
+        ({"max_rows": "ten"}, "whole number above 0; got “ten”"),
+        ({"dataset": ""}, "Choose a dataset version, or remove the set."),
+        ({"dataset": "999999"}, "in the trash or not there any more"),
+    ],
+)
+def test_what_is_wrong_is_told_in_its_row(
+    alice_client: Client,
+    filled: dict[str, Any],
+    hard: DatasetVersion,
+    given: dict[str, str],
+    sentence: str,
+) -> None:
+    answer = post(alice_client, filled | one_set(hard, **given))
+
+    assert answer.status_code == 422
+    (told,) = errors(answer)
+    assert sentence in told
+    assert not Run.objects.exists()
+
+
+def test_a_name_is_given_once(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    sets = one_set(hard, name="x") | one_set(hard, 2, name="x")
+
+    answer = post(alice_client, filled | sets)
+
+    assert errors(answer, 2) == ["Two evaluation sets are named “x”. Rename one."]
+
+
+def test_another_teams_version_is_refused(
+    alice_client: Client, filled: dict[str, Any], charlie: User
+) -> None:
+    foreign = make_version(Team.objects.get(slug="other"), "Secret", make_rows(0, 10))
+
+    answer = post(alice_client, filled | one_set(foreign))
+
+    assert answer.status_code == 422
+    assert "not there any more" in errors(answer)[0]
+    said = post(alice_client, filled | one_set(foreign), "/sets")
+    assert "Secret" not in said.text
+    assert not EvaluationSet.objects.exists()
+
+
+def test_a_version_in_the_trash_is_refused(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    trash_dataset(hard.dataset, None)
+
+    answer = post(alice_client, filled | one_set(hard))
+
+    assert "in the trash" in errors(answer)[0]
+
+
+def test_a_clone_keeps_the_sets(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    parent = launched(alice_client, filled | one_set(hard, name="x", max_rows="7"))
+
+    page = alice_client.get(f"/alpha/runs/new?clone={parent.pk}").text
+
+    row = page[page.index('<ol class="eval-sets">') :]
+    assert f'<option value="{hard.pk}" selected>' in row
+    assert re.search(r'name="eval-1-name" value="x"', row)
+    assert re.search(r'name="eval-1-max_rows" value="7"', row)
+    assert "Evaluate on the files of" not in page
+    form = (
+        filled | one_set(hard, name="x", max_rows="7") | {"preset": f"run-{parent.pk}"}
+    )
+    clone = launched(alice_client, form)
+    assert clone.config["evaluation"] == parent.config["evaluation"]
+    assert clone.evaluation_sets.get().max_rows == 7
+
+
+def test_other_settings_are_loaded_and_the_sets_stay(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    page = alice_client.get(
+        "/alpha/runs/new", {"preset": "trl", **one_set(hard, name="x")}
+    ).text
+
+    assert re.search(r'name="eval-1-name" value="x" maxlength', page)
+    assert 'type="hidden" name="eval-1-name" value="x"' in page
+
+
+def test_a_phase_may_leave_a_set_out_and_name_no_file(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    phase = '[[phases]]\nname = "a"\nnum_steps = 100\nchanges.evaluation.sets = '
+    sets = one_set(hard, name="x") | one_set(hard, 2, name="y")
+
+    refused = post(alice_client, filled | sets | {"phases": phase + '{ x = "/etc/x" }'})
+    run = launched(
+        alice_client, filled | sets | {"phases": phase + '{ x = "eval-x.jsonl" }'}
+    )
+
+    assert refused.status_code == 422
+    assert "not by their files" in words(refused)
+    assert run.evaluation_sets.count() == 2
+
+
+def test_the_downloaded_toml_names_files_and_versions(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    run = launched(alice_client, filled | one_set(hard, name="x", max_rows="7"))
+
+    text = alice_client.get(f"/alpha/runs/{run.pk}/config.toml").text
+
+    assert tomllib.loads(text)["evaluation"]["sets"] == {"x": "eval-x.jsonl"}
+    assert "# eval-x.jsonl: Hard sums v1, 7 of 40 rows" in text
+    assert hard.content_sha256 in text
+
+
+def test_the_config_page_names_the_version(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    run = launched(alice_client, filled | one_set(hard, name="x", max_rows="7"))
+
+    page = alice_client.get(f"/alpha/runs/{run.pk}/config/")
+
+    assert "Evaluated on Hard sums v1 as eval/x , 7 of 40 rows" in words(page)
+
+
+def test_the_charts_of_each_set_are_on_the_runs_page(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    run = launched(alice_client, filled | one_set(hard, name="x"))
+
+    page = alice_client.get(f"/alpha/runs/{run.pk}/")
+
+    assert "eval/x/…" in page.text
+    assert "eval/heldout/…" in page.text
+
+
+def test_the_dataset_says_which_runs_it_evaluates(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    run = launched(alice_client, filled | one_set(hard))
+
+    page = alice_client.get(f"/alpha/datasets/{hard.dataset_id}/")
+
+    assert "evaluates brave-otter queued" in words(page)
+    assert f'href="/alpha/runs/{run.pk}/"' in page.text
+    assert "1 evaluate" in words(alice_client.get("/alpha/datasets/"))
+    listed = alice_client.get(f"/alpha/runs/?dataset={hard.dataset_id}")
+    assert "brave-otter" in listed.text
+    assert f'<option value="{hard.dataset_id}" selected>' in listed.text
+
+
+def test_what_evaluates_a_run_is_not_deleted(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    launched(alice_client, filled | one_set(hard))
+    trash_dataset(hard.dataset, None)
+
+    with pytest.raises(ValueError, match="was used by a run"):
+        delete_dataset(hard.dataset, None)
+
+    page = alice_client.get(f"/alpha/datasets/{hard.dataset_id}/")
+    assert "1 run is evaluated on it, so it is kept" in words(page)
+    assert "Delete for good" not in page.text
+    with pytest.raises(ProtectedError), transaction.atomic():
+        hard.delete()
+
+
+def test_compared_runs_tell_versions_apart(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion, team: Team
+) -> None:
+    other = make_version(team, "Harder", make_rows(5_000, 9))
+    runs = [
+        launched(alice_client, filled | one_set(version, name="x"))
+        for version in (hard, other)
+    ]
+
+    page = alice_client.get(f"/alpha/compare?runs={runs[0].pk},{runs[1].pk}")
+
+    assert "Hard sums v1, 40 rows" in words(page)
+    assert "Harder v1, 9 rows" in words(page)
+
+
+def test_the_summary_counts_the_completions_of_every_set(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    form = filled | one_set(hard, max_rows="10") | {"data.num_eval_rows": "5"}
+
+    told = words(post(alice_client, form, "/summary"))
+
+    assert "15 completions each, of 2 sets" in told
+    alone = words(post(alice_client, form | {"data.num_eval_rows": "0"}, "/summary"))
+    assert "10 completions each" in alone
+    assert "Nothing is evaluated" not in alone
+
+
+def test_a_rule_that_cannot_score_a_set_is_told_before(
+    alice_client: Client, filled: dict[str, Any], team: Team
+) -> None:
+    bare = make_version(team, "Bare", [Row(prompt="1+1=")])
+
+    told = words(post(alice_client, filled | one_set(bare), "/summary"))
+
+    assert "Rule answer cannot score Bare v1:" in told
+
+
+@pytest.fixture
+def halves(train: DatasetVersion, alice: User) -> tuple[DatasetVersion, DatasetVersion]:
+    split = split_version(
+        train,
+        rule={"by": "share", "share": 30.0, "seed": 0},
+        train_name="Sums train",
+        eval_name="Sums eval",
+        user=alice,
+    )
+    assert split.train
+    assert split.eval
+    return split.train, split.eval
+
+
+def test_the_other_half_of_a_split_comes_first(
+    alice_client: Client,
+    filled: dict[str, Any],
+    halves: tuple[DatasetVersion, DatasetVersion],
+) -> None:
+    train, held_out = halves
+    form = filled | {"dataset": train.pk}
+
+    offered = words(post(alice_client, form, "/sets"))
+    added = post(alice_client, form | {"eval_action": "add"}, "/sets").text
+
+    assert (
+        "Sums eval v1 is the held-out half of the split that Sums train v1" in offered
+    )
+    assert f'<option value="{held_out.pk}" selected>' in added
+    assert "Evaluate on it" not in added
+    assert "autofocus" in added
+    assert f"No row of {held_out} is in {train}." in words(
+        post(alice_client, form | one_set(held_out), "/sets")
+    )
+
+
+def test_a_row_that_is_trained_on_too_is_warned_of(
+    alice_client: Client, filled: dict[str, Any], team: Team, train: DatasetVersion
+) -> None:
+    mixed = make_version(team, "Mixed", [*make_rows(85, 5), *make_rows(9_000, 5)])
+
+    said = post(alice_client, filled | one_set(mixed), "/sets")
+
+    assert "of the 10 rows of Mixed v1 are trained on in Sums v1: 5 with" in words(said)
+    url = reverse("dataset_leaks", args=["alpha", mixed.dataset_id])
+    assert f"{url}?version=1&amp;against={train.pk}" in said.text
+    summary = words(post(alice_client, filled | one_set(mixed), "/summary"))
+    assert "mixed: " in summary
+    assert "are trained on in Sums v1" in summary
+
+
+def test_what_is_trained_on_itself_is_warned_of(
+    alice_client: Client, filled: dict[str, Any], train: DatasetVersion
+) -> None:
+    said = words(post(alice_client, filled | one_set(train), "/sets"))
+
+    assert "Sums v1 is what is trained on, all 90 rows of it." in said
+
+
+def test_a_comparison_in_the_background_is_asked_for_again(
+    alice_client: Client,
+    filled: dict[str, Any],
+    hard: DatasetVersion,
+    train: DatasetVersion,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dashboard.datasets.leak_findings.MAX_AT_ONCE", 10)
+
+    said = post(alice_client, filled | one_set(hard), "/sets")
+
+    assert "being compared" in said.text
+    assert 'hx-trigger="load delay:2s"' in said.text
+    assert not find_leak(hard, train).is_done
+
+
+def test_rows_are_added_and_removed_and_texts_stay(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    sets = one_set(hard, name="a") | one_set(hard, 2, name="b", max_rows="x")
+
+    page = post(alice_client, filled | sets | {"eval_action": "remove:1"}, "/sets").text
+
+    assert re.findall(r'name="(eval-\d+-name)" value="(\w*)"', page) == [
+        ("eval-1-name", "b")
+    ]
+    assert re.search(r'name="eval-1-max_rows" value="x"', page)
+
+
+def test_twenty_sets_are_the_most(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    sets = {}
+    for number in range(1, 21):
+        sets |= one_set(hard, number)
+
+    page = post(alice_client, filled | sets | {"eval_action": "add"}, "/sets").text
+
+    assert page.count("<fieldset") == 20
+    assert "20 evaluation sets at most" in page
+
+
+def test_the_database_refuses_a_name_twice_and_no_rows(
+    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
+) -> None:
+    run = launched(alice_client, filled)
+    given = {"run": run, "dataset_version": hard}
+    EvaluationSet.objects.create(**given, name="x")
+
+    for wrong in ({"name": "x"}, {"name": "y", "max_rows": 0}):
+        with pytest.raises(IntegrityError), transaction.atomic():
+            EvaluationSet.objects.create(**given, **wrong)

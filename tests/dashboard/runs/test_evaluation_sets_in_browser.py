@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.splits import split_version
+from dashboard.runs.models import Run
+from tests.dashboard.runs.launching import make_recipe
+from tests.dashboard.runs.test_evaluation_sets import make_rows, make_version
+from tests.dashboard.runs.test_launch_in_browser import assert_accessible
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def form(page: Page, team: Team, alice: User) -> Page:
+    """With a split dataset chosen, and another that holds some of its rows."""
+    make_version(team, "Mixed", [*make_rows(0, 30), *make_rows(9_000, 5)])
+    split = split_version(
+        make_version(team, "Sums", make_rows(0, 300)),
+        rule={"by": "share", "share": 30.0, "seed": 0},
+        train_name="Sums train",
+        eval_name="Sums eval",
+        user=alice,
+    )
+    make_recipe(team)
+    assert split.train
+    page.goto(f"/alpha/runs/new?dataset={split.train.pk}&model=org/model")
+    return page
+
+
+def test_the_half_that_was_split_off_is_one_key_away(form: Page) -> None:
+    form.get_by_role("button", name="Evaluate on it").press("Enter")
+
+    chosen = form.get_by_label("Dataset version")
+    expect(chosen).to_be_focused()
+    expect(chosen.locator("option:checked")).to_contain_text("Sums eval v1")
+    expect(form.locator("#eval-said-1")).to_contain_text("eval/sums_eval/…")
+    expect(form.locator("#eval-said-1")).to_contain_text("No row of Sums eval v1")
+    expect(form.get_by_role("button", name="Evaluate on it")).to_have_count(0)
+    expect(form.locator("#launch-summary")).to_contain_text("of 2 sets")
+
+
+def test_what_is_said_follows_while_typing_goes_on(form: Page) -> None:
+    form.get_by_role("button", name="Add an evaluation set").click()
+    form.get_by_label("Dataset version").select_option(label="Mixed v1, 35 rows")
+    expect(form.locator("#eval-said-1")).to_contain_text("are trained on in Sums train")
+
+    form.get_by_label("Rows at most").fill("7")
+    form.get_by_label("Name in charts").press_sequentially("held_back", delay=20)
+
+    expect(form.locator("#eval-said-1")).to_contain_text("over 7 of 35 rows")
+    expect(form.get_by_label("Name in charts")).to_have_value("held_back")
+    expect(form.get_by_label("Name in charts")).to_be_focused()
+    form.get_by_role("button", name="Launch").click()
+    expect(form).to_have_url(re.compile(r"/alpha/runs/\d+/$"))
+    assert Run.objects.get().evaluation_sets.get().name == "held_back"
+
+
+def test_a_removed_set_hands_the_focus_on(form: Page) -> None:
+    form.get_by_role("button", name="Evaluate on it").click()
+
+    form.get_by_role("button", name="Remove evaluation set 1").press("Enter")
+
+    expect(form.get_by_role("button", name="Add an evaluation set")).to_be_focused()
+    expect(form.get_by_role("button", name="Evaluate on it")).to_be_visible()
+
+
+def test_another_start_keeps_the_sets(form: Page) -> None:
+    form.get_by_role("button", name="Evaluate on it").click()
+    form.get_by_label("Name in charts").fill("sums")
+
+    form.get_by_role("combobox", name="Settings").select_option("trl")
+    form.get_by_role("button", name="Load these settings").click()
+
+    expect(form).to_have_url(re.compile(r"[?&]preset=trl"))
+    expect(form.get_by_label("Name in charts")).to_have_value("sums")
+    expect(form.locator("#eval-said-1")).to_contain_text("eval/sums/…")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_sets_are_accessible_on_any_screen(
+    form: Page, theme: Literal["light", "dark"]
+) -> None:
+    form.emulate_media(color_scheme=theme)
+    form.get_by_role("button", name="Evaluate on it").click()
+    expect(form.locator("#eval-said-1")).to_contain_text("No row")
+    form.get_by_role("button", name="Add an evaluation set").click()
+    form.get_by_label("Dataset version").nth(1).select_option(label="Mixed v1, 35 rows")
+    expect(form.locator("#eval-said-2")).to_contain_text("are trained on")
+
+    assert_accessible(form)

@@ -1,0 +1,121 @@
+"""What a run is evaluated on, as files for its trainer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from dashboard.datasets.freeze import draw_rows
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.runs.directory import eval_rows
+from dashboard.runs.eval_sets import ChosenSet
+from dashboard.runs.models import Run
+from dashboard.training.follow import LogFollower
+from dashboard.training.freeze import freeze
+from dashboard.training.ingest import ingest
+from dashboard.training.lease import claim_run
+from dashboard.training.reading import read_events
+from tests.dashboard.training.factories import Launcher
+from tests.trainer.tiny import run_trainer, write_model
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def held_out(launch: Launcher) -> DatasetVersion:
+    rows = [Row(prompt=f"{n}+{n}=", answer=str(2 * n)) for n in range(12)]
+    return create_dataset_version(
+        team=launch.team, name="held", rows=rows, mapping={}, source={}, user=None
+    )
+
+
+def evaluated_on(
+    launch: Launcher, version: DatasetVersion, *, max_rows: int | None, **parts: object
+) -> Run:
+    chosen = ChosenSet(name="x", version=version, max_rows=max_rows)
+    evaluation = {"every_steps": 1, "sets": {"x": eval_rows("x")}}
+    return launch(evaluation_sets=[chosen], evaluation=evaluation, **parts)
+
+
+def test_a_whole_set_is_the_file_of_its_hash(
+    launch: Launcher, held_out: DatasetVersion
+) -> None:
+    directory = freeze(evaluated_on(launch, held_out, max_rows=None))
+
+    text = (directory.path / "eval-x.jsonl").read_bytes()
+    assert hashlib.sha256(text).hexdigest() == held_out.content_sha256
+    config = json.loads(directory.config.read_text())
+    assert config["evaluation"]["sets"] == {"x": "eval-x.jsonl"}
+
+
+def test_of_a_limited_set_the_rows_are_the_same_in_every_run(
+    launch: Launcher, held_out: DatasetVersion
+) -> None:
+    texts = [
+        (freeze(run).path / "eval-x.jsonl").read_text()
+        for run in (
+            evaluated_on(launch, held_out, max_rows=5, seed=seed) for seed in (0, 7)
+        )
+    ]
+
+    assert texts[0] == texts[1]
+    prompts = [json.loads(line)["prompt"] for line in texts[0].splitlines()]
+    assert prompts == [f"{n}+{n}=" for n in draw_rows(held_out, 5)]
+    assert len(set(prompts)) == 5
+
+
+def test_the_rows_stay_for_every_life_of_the_run(
+    launch: Launcher, held_out: DatasetVersion
+) -> None:
+    run = evaluated_on(launch, held_out, max_rows=None)
+    path = freeze(run).path / "eval-x.jsonl"
+    before = path.stat().st_mtime_ns
+
+    freeze(run)
+
+    assert path.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("max_rows", [None, 11])
+def test_rows_that_are_gone_are_no_set(
+    launch: Launcher, held_out: DatasetVersion, max_rows: int | None
+) -> None:
+    run = evaluated_on(launch, held_out, max_rows=max_rows)
+    held_out.rows.filter(position__lt=3).delete()
+
+    with pytest.raises(ValueError, match="Import it again"):
+        freeze(run)
+
+
+def test_a_run_is_evaluated_on_what_was_chosen(
+    launch: Launcher, held_out: DatasetVersion, tmp_path: Path
+) -> None:
+    run = evaluated_on(
+        launch,
+        held_out,
+        max_rows=5,
+        model={"path": str(write_model(tmp_path / "model"))},
+        rollout={"prompts_per_step": 2, "group_size": 2, "max_new_tokens": 4},
+        optim={"num_steps": 1},
+        distributed={"num_threads": 1},
+    )
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+    directory = freeze(run)
+
+    done = run_trainer("run", directory.config, "--out", directory.epoch(1).path)
+
+    assert done.returncode == 0, done.stderr
+    lines = LogFollower(directory.epoch(1).events).read()
+    ingest(claim, read_events(lines, epoch=1))
+    found = run.evaluations.order_by("step")
+    assert [(one.step, one.name) for one in found] == [(0, "x"), (1, "x")]
+    assert {"eval/x/mean", "eval/x/pass@1"} <= set(found[0].metrics)
+    told = run.events.filter(type="evaluated").first()
+    assert told is not None
+    assert told.body["num_prompts"] == 5
