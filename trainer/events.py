@@ -125,6 +125,31 @@ class RunStopped(Event):
     checkpoint: str | None
 
 
+class ScoreFault(BaseModel):
+    """Of a step's failed scores those of one rule that failed alike."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rule: str
+    error: str
+    count: int
+
+
+class RunPaused(Event):
+    """Too many scores of step `step` + 1 failed, so it was not trained on.
+
+    The checkpoint is of the state behind `step`; null: there was none yet. Whoever goes
+    on from it samples and scores the step anew.
+    """
+
+    type: Literal["run_paused"] = "run_paused"
+    reason: str  # a sentence for the user
+    share: float  # of the step's scores
+    limit: float  # reward.max_error_share
+    faults: list[ScoreFault]  # the commonest first; the commonest 5 at most
+    checkpoint: str | None
+
+
 class RunFailed(Event):
     type: Literal["run_failed"] = "run_failed"
     error: str  # a sentence for the user
@@ -142,6 +167,7 @@ AnyEvent = Annotated[
     | Warned
     | RunFinished
     | RunStopped
+    | RunPaused
     | RunFailed,
     Field(discriminator="type"),
 ]

@@ -105,7 +105,7 @@ def test_a_judge_that_is_away_is_warned_of_once_and_scores_nothing(
     assert told == ["The judge m gave no score: 127.0.0.1 gave status 503."]
 
 
-def test_a_judge_that_stays_away_ends_the_run_with_its_reason(
+def test_a_judge_that_stays_away_pauses_the_run_with_its_reason(
     write: Callable[..., Path], keyed: Judging, tmp_path: Path
 ) -> None:
     config, out = write({"max_tries": 1}), tmp_path / "run"
@@ -113,7 +113,7 @@ def test_a_judge_that_stays_away_ends_the_run_with_its_reason(
 
     done = run_trainer("run", config, "--out", out)
 
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert "gave status 503" in done.stderr
 
 
