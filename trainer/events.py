@@ -73,7 +73,8 @@ class ScoredCompletion(BaseModel):
     rules: dict[str, float | None]  # each rule's score, before its weight
     advantage: float
     mean_logprob: float  # nats per token, under the policy that sampled it
-    logs: dict[str, str] = {}  # what rules printed
+    logs: dict[str, str] = {}  # what rules printed, by rule; see num_notes
+    errors: dict[str, str] = {}  # why rules failed to give a score
 
 
 class GroupScored(Event):
@@ -85,6 +86,7 @@ class GroupScored(Event):
     reward_std: float | None  # within the group, ddof as configured
     signal: Signal
     is_trained: bool = True  # false: dynamic sampling left it out of the batch
+    num_notes: int = Field(0, ge=0)  # logs and errors, those left out for room too
     completions: list[ScoredCompletion]
 
 

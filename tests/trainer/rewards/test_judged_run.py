@@ -100,6 +100,10 @@ def test_a_judge_that_is_away_is_warned_of_once_and_scores_nothing(
     assert run_trainer("run", config, "--out", out).returncode == 0
 
     assert set(rewards(out)) == {None}
+    for group in only(read_events(out / "events.jsonl"), "group_scored"):
+        assert group["num_notes"] == len(group["completions"]) == 3
+        for each in group["completions"]:
+            assert each["errors"]["judge"].endswith("127.0.0.1 gave status 503.")
     warned = only(read_events(out / "events.jsonl"), "warned")
     told = [each["message"] for each in warned if each["code"] == "judge"]
     assert told == ["The judge m gave no score: 127.0.0.1 gave status 503."]
