@@ -7,9 +7,11 @@ from django.urls import path
 from dashboard.samples.views.completions import completions
 from dashboard.samples.views.group import group
 from dashboard.samples.views.groups import groups
+from dashboard.samples.views.reward_log import reward_log
 
 urlpatterns = [
     path("<int:run_id>/groups/", groups, name="groups"),
     path("<int:run_id>/groups/<int:step>/<int:prompt>/", group, name="group"),
     path("<int:run_id>/completions/", completions, name="completions"),
+    path("<int:run_id>/reward-log/", reward_log, name="reward_log"),
 ]
