@@ -100,7 +100,7 @@ def resume_run(*, run: Run, user: User, max_error_share: float | None = None) ->
     change: it decides when a run pauses, and nothing of what it learns from a step
     that it trains on.
     """
-    changed = {}
+    changed: dict[str, Any] = {}
     if max_error_share not in (None, run.config["reward"].get("max_error_share")):
         changed["config"] = _allowing(run.config, max_error_share)
     is_queued = transition(

@@ -132,7 +132,7 @@ class RewardLogForm(FilterForm):
         required=False, max_length=40, label="Rule", widget=forms.Select
     )
     kind = forms.ChoiceField(
-        required=False, label="What", choices=[("", "errors and prints"), *NOTE_KINDS]
+        required=False, label="What", choices=[("", "everything"), *NOTE_KINDS]
     )
     first_step = forms.IntegerField(required=False, min_value=0, label="From step")
     last_step = forms.IntegerField(required=False, min_value=0, label="To step")

@@ -13,5 +13,5 @@ urlpatterns = [
     path("<int:run_id>/groups/", groups, name="groups"),
     path("<int:run_id>/groups/<int:step>/<int:prompt>/", group, name="group"),
     path("<int:run_id>/completions/", completions, name="completions"),
-    path("<int:run_id>/reward-log/", reward_log, name="reward_log"),
+    path("<int:run_id>/reward-log/", reward_log, name="run_reward_log"),
 ]

@@ -81,7 +81,7 @@ VIEWERS_POST = {
     "groups": 405,
     "group": 405,
     "completions": 405,
-    "reward_log": 405,
+    "run_reward_log": 405,
     "run_logs": 405,
     "run_log_download": 405,
     "workers": 405,

@@ -51,7 +51,7 @@ def run(team: Team) -> Run:
 
 
 def get(client: Client, run: Run, query: str = "") -> str:
-    response = client.get(reverse("reward_log", args=["alpha", run.pk]) + query)
+    response = client.get(reverse("run_reward_log", args=["alpha", run.pk]) + query)
     assert response.status_code == 200
     return response.content.decode()
 
@@ -75,6 +75,15 @@ def test_filters_narrow_it(
     alice_client: Client, run: Run, query: str, expected: list[str]
 ) -> None:
     assert TEXT.findall(get(alice_client, run, query)) == expected
+
+
+def test_it_is_a_page_of_the_runs(alice_client: Client, run: Run) -> None:
+    html = get(alice_client, run)
+
+    assert re.findall(r'aria-current="page">([\w ]+)</a>', html) == [
+        "Runs",
+        "Reward log",
+    ]
 
 
 def test_an_entry_says_where_it_is_from_and_leads_there(
