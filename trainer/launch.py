@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run to the end, to a stop or to a failure; the exit code says which."""
+    """Run to the end, a stop, a pause or a failure; the exit code says which."""
     try:
         config = read_config(args.config)
         if is_alone(config, os.environ):

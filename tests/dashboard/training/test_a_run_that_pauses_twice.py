@@ -1,10 +1,11 @@
-"""A judge goes away in the middle of a run; when it is back the run is resumed."""
+"""A run pauses as its judge is away, then as somebody asks, and ends as any other."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,17 @@ import pytest
 from dashboard.accounts.models import User
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.services import resume_run
+from dashboard.runs.services import request_pause, resume_run
 from dashboard.training.lease import claim_run
-from dashboard.training.supervise import supervise
+from dashboard.training.supervise import Timing, supervise
 from tests.dashboard.training.factories import ROWS, Launcher
+from tests.dashboard.training.test_supervising_a_run import after_steps
 from tests.faults.tiny import ROOT, config_tree, read_log, save_model, series, untimed
 from tests.trainer.rewards.judge_server import Judging, judge_server
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 NUM_ASKED = 20  # by the second or third step
+NUM_STEPS = 40
 
 
 @pytest.fixture
@@ -40,10 +43,10 @@ def tree_of(model: Path, judge: Judging) -> dict[str, Any]:
     params = {"base_url": judge.url, "model": "m", "max_tries": 1}
     rule = {"name": "judge", "kind": "llm_judge", "weight": 1.0, "params": params}
     return {
-        **config_tree(model, num_steps=6),
+        **config_tree(model, num_steps=NUM_STEPS),
         "reward": {"recipe": {"rules": [rule]}, "max_error_share": 0},
         "evaluation": {"every_steps": 0},
-        "checkpoint": {"every_steps": 4},
+        "checkpoint": {"every_steps": 15},
     }
 
 
@@ -56,14 +59,14 @@ def undisturbed(folder: Path, tree: dict[str, Any]) -> Path:
     return folder / "out"
 
 
-def live(run: Run) -> Run:
+def live(run: Run, look: Callable[[], bool] = lambda: False) -> Run:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
-    supervise(claim, is_shutting_down=lambda: False)
+    supervise(claim, is_shutting_down=look, timing=Timing(look_seconds=0.05))
     return Run.objects.get(id=run.id)
 
 
-def test_the_run_ends_as_if_the_judge_had_never_been_away(
+def test_the_run_ends_as_if_it_had_never_paused(
     launch: Launcher, alice: User, judge: Judging, tmp_path: Path
 ) -> None:
     save_model(tmp_path / "model")
@@ -82,12 +85,22 @@ def test_the_run_ends_as_if_the_judge_had_never_been_away(
     paused = live(run)
 
     assert paused.state == RunState.PAUSED, paused.fail_reason
-    assert 0 < paused.last_step < 4
+    assert 0 < paused.last_step < 15
     assert 'rule "judge"' in paused.pause_reason
     assert run.checkpoints.get().step == paused.last_step
 
     judge.reply = by_length
     assert resume_run(run=paused, user=alice)
+    look = after_steps(
+        paused.last_step + 2, run, lambda: request_pause(run=run, user=alice)
+    )
+    asked = live(run, look)
+
+    assert asked.state == RunState.PAUSED, asked.fail_reason
+    assert paused.last_step < asked.last_step < NUM_STEPS
+    assert run.checkpoints.filter(step=asked.last_step, epoch=2).exists()
+
+    assert resume_run(run=asked, user=alice)
     ended = live(run)
 
     assert ended.state == RunState.FINISHED, ended.fail_reason
@@ -97,7 +110,7 @@ def test_the_run_ends_as_if_the_judge_had_never_been_away(
         for row in rows
     }
     assert stored == series(read_log(expected / "events.jsonl"))
-    saved = run_directory(run.id).checkpoints / "step-000006-epoch-2"
-    same = expected / "checkpoints" / "step-000006-epoch-1"
+    saved = run_directory(run.id).checkpoints / f"step-{NUM_STEPS:06d}-epoch-3"
+    same = expected / "checkpoints" / f"step-{NUM_STEPS:06d}-epoch-1"
     for name in ("model/model.safetensors", "optimizer.safetensors"):
         assert (saved / name).read_bytes() == (same / name).read_bytes()
