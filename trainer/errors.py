@@ -5,11 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from trainer.events import ScoreFault
 from trainer.groups import Group
+
+MAX_FAULTS = 5  # different ones that are told
+MAX_ERROR_CHARS = 1_000
 
 
 class ScoresMissing(Exception):
-    """Too many scores failed; the text is for the user."""
+    """Too many scores of a step failed; the text is for the user."""
+
+    def __init__(
+        self, *, step: int, share: float, limit: float, faults: Sequence[ScoreFault]
+    ) -> None:
+        self.step = step
+        self.share = share
+        self.limit = limit
+        self.faults = list(faults)  # the commonest first
+        super().__init__(
+            f"{share:.0%} of the scores of step {step:,} failed; "
+            f"reward.max_error_share allows {limit:.0%}. So the step was not trained "
+            "on, and the run pauses."
+        )
 
 
 def error_share(groups: Sequence[Group]) -> float:
@@ -28,18 +45,21 @@ def error_share(groups: Sequence[Group]) -> float:
 def check_scores(groups: Sequence[Group], *, limit: float, step: int) -> None:
     """Raise ScoresMissing when more than this share of a step's scores failed."""
     share = error_share(groups)
-    if share <= limit:
-        return
+    if share > limit:
+        raise ScoresMissing(
+            step=step, share=share, limit=limit, faults=common_faults(groups)
+        )
+
+
+def common_faults(groups: Sequence[Group]) -> list[ScoreFault]:
+    """What rules failed of, the commonest first; at most 5 different ones."""
     told = Counter(
-        f'rule "{rule}": {score.errors[rule]}'
+        (rule, score.errors[rule])
         for group in groups
         for score in group.scores
         for rule in score.failed
     )
-    (most, count), *_ = told.most_common(1)
-    raise ScoresMissing(
-        f"{share:.0%} of the scores of step {step} failed; reward.max_error_share "
-        f"allows {limit:.0%}. So the step was not trained on. Most often ({count:,} "
-        f"times) {most} Mend what failed and resume from the last checkpoint, or raise "
-        "reward.max_error_share."
-    )
+    return [
+        ScoreFault(rule=rule, error=error[:MAX_ERROR_CHARS], count=count)
+        for (rule, error), count in told.most_common(MAX_FAULTS)
+    ]

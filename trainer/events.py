@@ -73,7 +73,8 @@ class ScoredCompletion(BaseModel):
     rules: dict[str, float | None]  # each rule's score, before its weight
     advantage: float
     mean_logprob: float  # nats per token, under the policy that sampled it
-    logs: dict[str, str] = {}  # what rules printed
+    logs: dict[str, str] = {}  # what rules printed, by rule; see num_notes
+    errors: dict[str, str] = {}  # why rules failed to give a score
 
 
 class GroupScored(Event):
@@ -85,6 +86,7 @@ class GroupScored(Event):
     reward_std: float | None  # within the group, ddof as configured
     signal: Signal
     is_trained: bool = True  # false: dynamic sampling left it out of the batch
+    num_notes: int = Field(0, ge=0)  # logs and errors, those left out for room too
     completions: list[ScoredCompletion]
 
 
@@ -125,6 +127,31 @@ class RunStopped(Event):
     checkpoint: str | None
 
 
+class ScoreFault(BaseModel):
+    """Of a step's failed scores those of one rule that failed alike."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rule: str
+    error: str
+    count: int
+
+
+class RunPaused(Event):
+    """Too many scores of step `step` + 1 failed, so it was not trained on.
+
+    The checkpoint is of the state behind `step`; null: there was none yet. Whoever goes
+    on from it samples and scores the step anew.
+    """
+
+    type: Literal["run_paused"] = "run_paused"
+    reason: str  # a sentence for the user
+    share: float  # of the step's scores
+    limit: float  # reward.max_error_share
+    faults: list[ScoreFault]  # the commonest first; the commonest 5 at most
+    checkpoint: str | None
+
+
 class RunFailed(Event):
     type: Literal["run_failed"] = "run_failed"
     error: str  # a sentence for the user
@@ -142,6 +169,7 @@ AnyEvent = Annotated[
     | Warned
     | RunFinished
     | RunStopped
+    | RunPaused
     | RunFailed,
     Field(discriminator="type"),
 ]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer.errors import ScoresMissing
 from trainer.rewards.workers import ScoringFailed
 from trainer.tokenizers import first_line
 
@@ -48,7 +47,7 @@ def explain(error: BaseException) -> str:
             f"No space is left on the disk of {place}. Free some and resume from the "
             "last checkpoint."
         )
-    if isinstance(error, ValueError | Diverged | ScoresMissing | ScoringFailed):
+    if isinstance(error, ValueError | Diverged | ScoringFailed):
         return str(error)
     return f"{type(error).__name__}: {first_line(error)}"
 

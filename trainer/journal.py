@@ -11,7 +11,8 @@ from trainer.groups import Group, reward_std, signal_of
 from trainer.log import EventLog
 from trainer.metrics import Stopwatch, step_metrics
 from trainer.outcome import StepOutcome
-from trainer.rewards.logs import cut_logs
+from trainer.rewards.logs import Notes, cut_notes
+from trainer.rewards.scoring import Score
 from trainer.rewards.spec import recipe_bounds
 
 
@@ -71,23 +72,26 @@ class Journal:
 
     def _record_groups(self, outcome: StepOutcome, config: RunConfig) -> None:
         gathered = outcome.gathered
+        num_groups = len(gathered.groups) + len(gathered.dropped)
         for group, row in zip(
             gathered.groups, outcome.advantages.tolist(), strict=True
         ):
-            self._record_group(group, row, config, is_trained=True)
+            self._record_group(group, row, config, num_groups, is_trained=True)
         for group in gathered.dropped:
             nothing = [0.0] * len(group.completions)
-            self._record_group(group, nothing, config, is_trained=False)
+            self._record_group(group, nothing, config, num_groups, is_trained=False)
 
     def _record_group(
         self,
         group: Group,
         advantages: Sequence[float],
         config: RunConfig,
+        num_groups: int,
         *,
         is_trained: bool,
     ) -> None:
         rewards = group.scored_rewards
+        said = [notes_of(score) for score in group.scores]
         self._log.add(
             GroupScored,
             step=self.step,
@@ -100,6 +104,7 @@ class Journal:
                 group, bounds=recipe_bounds(config.reward.recipe, step=self.step)
             ),
             is_trained=is_trained,
+            num_notes=sum(len(part) for notes in said for part in notes),
             completions=[
                 ScoredCompletion(
                     text=completion.text,
@@ -109,17 +114,23 @@ class Journal:
                     rules=score.rules,
                     advantage=advantage,
                     mean_logprob=completion.mean_logprob,
-                    logs=logs,
+                    logs=notes.logs,
+                    errors=notes.errors,
                 )
-                for completion, score, advantage, logs in zip(
+                for completion, score, advantage, notes in zip(
                     group.completions,
                     group.scores,
                     advantages,
-                    cut_logs([score.logs for score in group.scores]),
+                    cut_notes(said, num_groups=num_groups),
                     strict=True,
                 )
             ],
         )
+
+
+def notes_of(score: Score) -> Notes:
+    """What rules said of a completion; that one does not apply to its row is none."""
+    return Notes(score.logs, {name: score.errors[name] for name in score.failed})
 
 
 def _meaningless(config: RunConfig) -> set[str]:

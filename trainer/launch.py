@@ -22,7 +22,7 @@ from trainer.config import RunConfig, read_config
 from trainer.host import num_cores
 from trainer.parent import PIPE, watch_parent
 
-EXIT_FINISHED, EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_STOPPED = 0, 1, 2, 3
+EXIT_FINISHED, EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_STOPPED, EXIT_PAUSED = range(5)
 # What the others have, once one has ended, to say their last word.
 GRACE_SECONDS = 20.0
 _POLL_SECONDS = 0.05
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run to the end, to a stop or to a failure; the exit code says which."""
+    """Run to the end, a stop, a pause or a failure; the exit code says which."""
     try:
         config = read_config(args.config)
         if is_alone(config, os.environ):

@@ -14,7 +14,7 @@ from trainer.checkpoint import (
     saved_step,
 )
 from trainer.config.run import Stage
-from trainer.errors import ScoresMissing
+from trainer.errors import ScoresMissing, error_share
 from trainer.evaluation import evaluate
 from trainer.events import CheckpointSaved, Evaluated, PhaseStarted
 from trainer.metrics import Stopwatch
@@ -33,6 +33,9 @@ def train(
     metrics, then its evaluation. A resumed run owes nothing to the past.
 
     All processes ask `should_stop` at the same places and must get the same answer.
+
+    Raises:
+        ScoresMissing: a step cannot be trained on; what was before it is saved.
     """
     state = None if resume_from is None else saved_controllers(resume_from)
     if state is not None:
@@ -53,11 +56,16 @@ def train(
 
 
 def _batch_ahead(training: Training, checkpoint: Path) -> SampledBatch | None:
-    """What a checkpoint holds for the next step, where the phase samples ahead."""
-    folder = saved_ahead(checkpoint)
-    if folder is None or not training.stage.config.rollout.one_step_off:
+    """What a checkpoint holds for the next step, where the phase samples ahead.
+
+    A batch that a run would pause at is sampled and scored anew.
+    """
+    folder, config = saved_ahead(checkpoint), training.stage.config
+    if folder is None or not config.rollout.one_step_off:
         return None
-    return load_batch(folder, training.train_prompts)
+    batch = load_batch(folder, training.train_prompts)
+    share = error_share(batch.groups)
+    return batch if share <= config.reward.max_error_share else None
 
 
 def begin_phase(training: Training, stage: Stage) -> None:

@@ -16,12 +16,14 @@ from types import FrameType
 from trainer.checkpoint import newest_checkpoint, verify_checkpoint
 from trainer.config import RunConfig
 from trainer.distributed import ALONE, World, join_world
-from trainer.events import RunFailed, RunFinished, RunStopped
+from trainer.errors import ScoresMissing
+from trainer.events import RunFailed, RunFinished, RunPaused, RunStopped
 from trainer.failures import Failure
 from trainer.launch import (
     EXIT_BAD_CONFIG,
     EXIT_FAILED,
     EXIT_FINISHED,
+    EXIT_PAUSED,
     EXIT_STOPPED,
 )
 from trainer.log import EventLog, UnwrittenLog, archive_log, newest_epoch
@@ -32,6 +34,7 @@ from trainer.rewards.sandbox.probe import found_here
 from trainer.rewards.session import open_session
 from trainer.rewards.spec import needs_sandbox
 from trainer.scorer import Scorer
+from trainer.training import Training
 
 
 class StopSwitch:
@@ -48,7 +51,7 @@ class StopSwitch:
 
 
 def main(args: argparse.Namespace, config: RunConfig) -> int:
-    """Run to the end, to a stop or to a failure; the exit code says which."""
+    """Run to the end, a stop, a pause or a failure; the exit code says which."""
     stop, world = StopSwitch(), ALONE
     try:
         watch_parent()
@@ -141,11 +144,15 @@ def _run(
     try:
         training = prepare(config, place, log, world=world, scorer=scorer)
         with closing(training):
-            train(
-                training,
-                resume_from=place.resume_from,
-                should_stop=lambda: world.agree(wants=stop.is_set),
-            )
+            try:
+                train(
+                    training,
+                    resume_from=place.resume_from,
+                    should_stop=lambda: world.agree(wants=stop.is_set),
+                )
+            except ScoresMissing as missing:
+                # all processes have the same groups, so all are here
+                return _pause(log, training, missing)
     except Exception as error:  # noqa: BLE001 - whatever it is, the log must say it
         failure = world.explain(error)
         traceback.print_exc()
@@ -153,17 +160,39 @@ def _run(
         return EXIT_FAILED
     step = training.done_steps
     if step < config.optim.num_steps:
-        checkpoint = training.newest_checkpoint
-        log.add(
-            RunStopped,
-            step=step,
-            checkpoint=None if checkpoint is None else checkpoint.name,
-        )
+        log.add(RunStopped, step=step, checkpoint=_checkpoint_name(training))
         say(f"stopped after step {step}")
         return EXIT_STOPPED
     log.add(RunFinished, step=step)
     say("finished")
     return EXIT_FINISHED
+
+
+def _pause(log: EventLog, training: Training, missing: ScoresMissing) -> int:
+    log.add(
+        RunPaused,
+        step=training.done_steps,
+        reason=str(missing),
+        share=missing.share,
+        limit=missing.limit,
+        faults=missing.faults,
+        checkpoint=_checkpoint_name(training),
+    )
+    say(f"paused after step {training.done_steps}")
+    told = "".join(
+        f'\n{fault.count:,} times: rule "{fault.rule}": {fault.error}'
+        for fault in missing.faults
+    )
+    sys.stderr.write(
+        f"{missing}{told}\nMend what failed and run the same command with --resume: "
+        "the step is sampled and scored again. Or raise reward.max_error_share.\n"
+    )
+    return EXIT_PAUSED
+
+
+def _checkpoint_name(training: Training) -> str | None:
+    newest = training.newest_checkpoint
+    return None if newest is None else newest.name
 
 
 def _tell(log: EventLog, failure: Failure) -> None:

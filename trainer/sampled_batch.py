@@ -31,12 +31,17 @@ class SampledBatch:
     num_updates: int  # of the phase, that the weights had seen
     gathered: Gathered
 
+    @property
+    def groups(self) -> list[Group]:
+        """Those that are trained on, and those that are not."""
+        return [*self.gathered.groups, *self.gathered.dropped]
+
 
 def save_batch(folder: Path, batch: SampledBatch) -> None:
     """Write a batch into a new folder: tokens and log-probs, and all else as JSON."""
     folder.mkdir(parents=True)
     gathered = batch.gathered
-    groups = [*gathered.groups, *gathered.dropped]
+    groups = batch.groups
     completions = [each for group in groups for each in group.completions]
     ids = chain.from_iterable(each.token_ids for each in completions)
     logprobs = chain.from_iterable(each.logprobs for each in completions)

@@ -35,10 +35,17 @@ def train_step(training: Training, *, step: int, watch: Stopwatch) -> StepOutcom
 
     One step off, the groups were gathered during the step before, by the weights which
     that one began with; and the next step's are gathered while these are trained on.
+
+    Raises:
+        ScoresMissing: too many of the step's scores failed; nothing has changed yet.
     """
     batch = training.ahead.take(step)
     if batch is None:
         batch = sample_batch(training, step, watch=watch, world=training.world)
+    # before the next step is sampled, and while nothing has changed yet
+    check_scores(
+        batch.groups, limit=training.stage.config.reward.max_error_share, step=step
+    )
     if not training.stage.samples_ahead(step):
         training.engine.rest()
         return train_on(training, batch, watch=watch)
@@ -79,17 +86,8 @@ def sample_batch(
 def train_on(
     training: Training, batch: SampledBatch, *, watch: Stopwatch
 ) -> StepOutcome:
-    """Credit a batch's completions and update the policy.
-
-    Raises:
-        ScoresMissing: too many of its scores failed; nothing has changed yet.
-    """
+    """Credit a batch's completions and update the policy."""
     stage, config, gathered = training.stage, training.stage.config, batch.gathered
-    check_scores(
-        [*gathered.groups, *gathered.dropped],
-        limit=config.reward.max_error_share,
-        step=batch.step,
-    )
     age = stage.num_updates - batch.num_updates
     minibatches = cut_batch(training, gathered)
     with watch.phase("logprobs"):

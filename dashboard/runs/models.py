@@ -62,6 +62,7 @@ class Run(models.Model):
     attempt = models.PositiveSmallIntegerField(default=0)  # lives lost so far
     not_before = models.DateTimeField(null=True, blank=True)  # back-off
     fail_reason = models.TextField(blank=True)
+    pause_reason = models.TextField(blank=True, db_default="")  # why it is paused
 
     # How far it is.
     seq = models.BigIntegerField(default=0)  # last stream number given out

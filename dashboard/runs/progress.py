@@ -28,6 +28,7 @@ class Progress:
     seconds_left: float | None
     notice: str
     fail_reason: str
+    pause_reason: str
     created_at: str
     started_at: str | None
     finished_at: str | None
@@ -49,6 +50,7 @@ def describe_progress(run: Run) -> Progress:
         seconds_left=_seconds_left(run),
         notice=_notice(run),
         fail_reason=run.fail_reason,
+        pause_reason=run.pause_reason if run.state == RunState.PAUSED else "",
         created_at=run.created_at.isoformat(),
         started_at=_isoformat(run.started_at),
         finished_at=_isoformat(run.finished_at),
@@ -106,6 +108,10 @@ def _running(run: Run) -> str:
     )
 
 
+def _pausing(run: Run) -> str:
+    return "The trainer finishes its step, saves a checkpoint and leaves its worker."
+
+
 def _stopping(run: Run) -> str:
     return "The trainer finishes its step and saves a checkpoint."
 
@@ -121,6 +127,7 @@ NOTICES = {
     RunState.QUEUED: _queued,
     RunState.STARTING: _starting,
     RunState.RUNNING: _running,
+    RunState.PAUSING: _pausing,
     RunState.STOPPING: _stopping,
     RunState.LOST: _lost,
 }

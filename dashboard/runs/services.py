@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from celery import Celery
 from django.conf import settings
@@ -100,6 +102,56 @@ def request_stop(*, run: Run, user: User | None) -> bool:
         actor=user,
         verb="run.stop_requested",
     )
+
+
+def request_pause(*, run: Run, user: User) -> bool:
+    """Ask a run that has a worker to save and let go of it; False when it has none."""
+    return transition(
+        run.id,
+        sources=[RunState.STARTING, RunState.RUNNING],
+        target=RunState.PAUSING,
+        actor=user,
+        verb="run.pause_requested",
+        pause_reason=f"{user.username} asked for it.",
+    )
+
+
+@transaction.atomic
+def resume_run(*, run: Run, user: User, max_error_share: float | None = None) -> bool:
+    """Queue a paused run again; False when it is not paused.
+
+    It goes on from its last checkpoint. `max_error_share` is the one setting that may
+    change: it decides when a run pauses, and nothing of what it learns from a step
+    that it trains on.
+    """
+    changed: dict[str, Any] = {}
+    if max_error_share not in (None, run.config["reward"].get("max_error_share")):
+        changed["config"] = _allowing(run.config, max_error_share)
+    is_queued = transition(
+        run.id,
+        sources=[RunState.PAUSED],
+        target=RunState.QUEUED,
+        actor=user,
+        verb="run.resume_requested",
+        detail={"max_error_share": max_error_share} if changed else None,
+        pause_reason="",
+        attempt=0,
+        not_before=None,
+        **changed,
+    )
+    if is_queued:
+        transaction.on_commit(ring_workers)
+    return is_queued
+
+
+def _allowing(config: dict[str, Any], share: float | None) -> dict[str, Any]:
+    """The configuration with this share of errors allowed, in every phase."""
+    tree = copy.deepcopy(config)
+    parts = [tree, *(phase["changes"] for phase in tree["phases"])]
+    for part in parts:
+        if part is tree or "max_error_share" in part.get("reward", {}):
+            part["reward"]["max_error_share"] = share
+    return RunConfig.model_validate(tree).model_dump(mode="json")
 
 
 def ring_workers() -> None:

@@ -19,10 +19,19 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     {
         _S.QUEUED: frozenset({_S.STARTING, _S.STOPPED, _S.FAILED}),
         _S.STARTING: frozenset(
-            {_S.RUNNING, _S.STOPPING, _S.QUEUED, _S.LOST, _S.FAILED}
+            {_S.RUNNING, _S.PAUSING, _S.STOPPING, _S.QUEUED, _S.LOST, _S.FAILED}
         ),
+        # A run whose scores fail pauses itself, without being asked to.
         _S.RUNNING: frozenset(
-            {_S.PAUSING, _S.STOPPING, _S.QUEUED, _S.LOST, _S.FINISHED, _S.FAILED}
+            {
+                _S.PAUSING,
+                _S.PAUSED,
+                _S.STOPPING,
+                _S.QUEUED,
+                _S.LOST,
+                _S.FINISHED,
+                _S.FAILED,
+            }
         ),
         _S.PAUSING: frozenset(
             {_S.PAUSED, _S.STOPPING, _S.LOST, _S.FINISHED, _S.FAILED}
@@ -30,7 +39,7 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
         _S.PAUSED: frozenset({_S.QUEUED, _S.STOPPED}),
         # A stop that comes during the last step finds the run finished.
         _S.STOPPING: frozenset({_S.STOPPED, _S.FINISHED, _S.LOST, _S.FAILED}),
-        _S.LOST: frozenset({_S.QUEUED, _S.STOPPED, _S.FAILED}),
+        _S.LOST: frozenset({_S.QUEUED, _S.PAUSED, _S.STOPPED, _S.FAILED}),
         _S.FINISHED: frozenset(),
         _S.STOPPED: frozenset(),
         _S.FAILED: frozenset(),

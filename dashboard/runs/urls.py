@@ -17,9 +17,11 @@ urlpatterns: list[URLPattern] = [
     path("new/prompt", launch.run_new_prompt, name="run_new_prompt"),
     path("new/sets", eval_sets.run_new_sets, name="run_new_sets"),
     path("new/recipe", launch.run_new_recipe, name="run_new_recipe"),
-    # One run: its page, tabs, stop, stream and curves.
+    # One run: its page, tabs, what is asked of it, stream and curves.
     path("<int:run_id>/", detail.run, name="run"),
     path("<int:run_id>/stop", control.run_stop, name="run_stop"),
+    path("<int:run_id>/pause", control.run_pause, name="run_pause"),
+    path("<int:run_id>/resume", control.run_resume, name="run_resume"),
     path("<int:run_id>/stream.json", detail.stream, name="run_stream"),
     path("<int:run_id>/curves.json", detail.curves, name="run_curves"),
     path("<int:run_id>/config.<suffix>", detail.config_file, name="run_config_file"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Self, get_args
 from urllib.parse import urlencode
 
@@ -27,6 +28,7 @@ COMPLETION_SORTS = [
     ("-length", "longest first"),
     ("length", "shortest first"),
 ]
+NOTE_KINDS = [("error", "errors only"), ("print", "prints only")]
 END_REASONS = [("stop", "ended by itself"), ("length", "cut at the length limit")]
 
 
@@ -59,7 +61,7 @@ class FilterForm(forms.Form):
             if name not in self.defaults
         )
 
-    def _refuse_empty_range(self, low: str, high: str, noun: str) -> None:
+    def refuse_empty_range(self, low: str, high: str, noun: str) -> None:
         first, last = self.cleaned_data.get(low), self.cleaned_data.get(high)
         if first is not None and last is not None and first > last:
             self.add_error(
@@ -119,8 +121,8 @@ class CompletionFilterForm(FilterForm):
     page = forms.IntegerField(required=False, min_value=1)
 
     def clean(self) -> dict[str, Any] | None:
-        self._refuse_empty_range("first_step", "last_step", "step")
-        self._refuse_empty_range("min_reward", "max_reward", "reward")
+        self.refuse_empty_range("first_step", "last_step", "step")
+        self.refuse_empty_range("min_reward", "max_reward", "reward")
         return super().clean()
 
 
@@ -181,7 +183,7 @@ class PromptFilterForm(FilterForm):
     page = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
 
     def clean(self) -> dict[str, Any] | None:
-        self._refuse_empty_range("first_step", "last_step", "step")
+        self.refuse_empty_range("first_step", "last_step", "step")
         low, high = (self.value(name) for name in ("low", "high"))
         if "high" not in self.errors and low > high:
             self.add_error(
@@ -228,3 +230,33 @@ class PromptFilterForm(FilterForm):
                 "last_step": span.last,
             }
         )
+
+
+class RewardLogForm(FilterForm):
+    defaults: ClassVar[dict[str, Any]] = {"page": 1}
+
+    text = forms.CharField(required=False, max_length=200, label="Text contains")
+    rule = forms.CharField(
+        required=False, max_length=40, label="Rule", widget=forms.Select
+    )
+    kind = forms.ChoiceField(
+        required=False, label="What", choices=[("", "everything"), *NOTE_KINDS]
+    )
+    first_step = forms.IntegerField(required=False, min_value=0, label="From step")
+    last_step = forms.IntegerField(required=False, min_value=0, label="To step")
+    prompt = forms.IntegerField(required=False, min_value=0, label="Prompt number")
+    page = forms.IntegerField(required=False, min_value=1)
+
+    @classmethod
+    def of_rules(cls, query: QueryDict, rules: Iterable[str]) -> Self:
+        """Offers these rules, and the one in the address, whatever it is."""
+        form = cls.read(query)
+        names = dict.fromkeys([*rules, *filter(None, [form.value("rule")])])
+        widget = form.fields["rule"].widget
+        assert isinstance(widget, forms.Select)
+        widget.choices = [("", "every rule"), *((name, name) for name in names)]
+        return form
+
+    def clean(self) -> dict[str, Any] | None:
+        self.refuse_empty_range("first_step", "last_step", "step")
+        return super().clean()

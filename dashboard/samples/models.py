@@ -4,7 +4,7 @@ from typing import ClassVar, Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q, Value
+from django.db.models import Q
 
 from dashboard.runs.models import Run
 
@@ -32,6 +32,8 @@ class Group(models.Model):
     rule_names = ArrayField(models.CharField(max_length=40), default=list)
     # False: dynamic sampling left it out of the batch.
     is_trained = models.BooleanField(default=True, db_default=True)
+    # What rules printed or failed with; RuleNote has those that the event had room for.
+    num_notes = models.PositiveIntegerField(default=0, db_default=0)
     superseded_by = models.PositiveIntegerField(null=True, blank=True)
 
     objects = GroupQuerySet.as_manager()
@@ -65,10 +67,6 @@ class Completion(models.Model):
     rule_scores = ArrayField(models.FloatField(null=True))  # as group.rule_names
     advantage = models.FloatField()
     mean_logprob = models.FloatField(null=True)
-    # By rule, what it printed while it judged this.
-    logs: models.JSONField[dict[str, str]] = models.JSONField(
-        default=dict, db_default=Value({}, models.JSONField())
-    )
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -83,3 +81,32 @@ class Completion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.group} completion {self.position}"
+
+
+class RuleNote(models.Model):
+    """What a rule printed about a completion, or why it gave it no score.
+
+    It lives as long as its group: most completions have none, so the reward log of a
+    run is read without looking at them.
+    """
+
+    run = models.ForeignKey(
+        Run, models.CASCADE, related_name="rule_notes", db_index=False
+    )
+    group = models.ForeignKey(
+        Group, models.CASCADE, related_name="notes", db_index=False
+    )
+    step = models.PositiveIntegerField()
+    position = models.PositiveSmallIntegerField()  # the completion's in its group
+    rule = models.CharField(max_length=40)
+    is_error = models.BooleanField()
+    text = models.TextField()
+
+    class Meta:
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["run", "-step", "id"], name="note_newest_first"),
+            models.Index(fields=["group", "position"], name="note_of_group"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rule} on {self.group_id} completion {self.position}"

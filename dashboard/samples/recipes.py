@@ -22,6 +22,15 @@ def recipe_spec(run: Run, step: int) -> dict[str, Any]:
     return spec
 
 
+def rule_names(run: Run) -> list[str]:
+    """Of all phases, in their recipes' order."""
+    phases = run.config.get("phases") or ()
+    rewards = [run.config["reward"]]
+    rewards += [phase.get("changes", {}).get("reward", {}) for phase in phases]
+    recipes = [reward["recipe"] for reward in rewards if reward.get("recipe")]
+    return list(dict.fromkeys(r["name"] for spec in recipes for r in spec["rules"]))
+
+
 def step_recipe(run: Run, step: int) -> Recipe | None:
     """None when a rule is no longer known."""
     try:

@@ -26,6 +26,7 @@ GROUP_COLUMNS = (
     "signal",
     "rule_names",
     "is_trained",
+    "num_notes",
 )
 COMPLETION_COLUMNS = (
     "group_id",
@@ -37,8 +38,8 @@ COMPLETION_COLUMNS = (
     "rule_scores",
     "advantage",
     "mean_logprob",
-    "logs",
 )
+NOTE_COLUMNS = ("run_id", "group_id", "step", "position", "rule", "is_error", "text")
 
 
 def copy_rows(

@@ -14,21 +14,21 @@ from dashboard.runs.state import transition
 from dashboard.training.cleaning import clean_text
 from dashboard.training.lease import HOLDING, Claim, Fenced, close_epoch
 from dashboard.training.lives import fail, lose_life
-from trainer.events import RunFailed, RunFinished
+from trainer.events import RunFailed, RunFinished, RunPaused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainer.events import Event
 
-FINISHED, FAILED, BAD_CONFIG, STOPPED = 0, 1, 2, 3
+FINISHED, FAILED, BAD_CONFIG, STOPPED, PAUSED = range(5)
 SHOWN_LINES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     status: int  # exit status; negative: the signal that killed it
-    last_word: Event | None  # RunFinished, RunFailed or RunStopped
+    last_word: Event | None  # RunFinished, RunFailed, RunStopped or RunPaused
     step: int  # the last one its log speaks of
     log_lines: Sequence[str]  # the end of what it printed
     was_released: bool  # the worker shut down and asked it to stop
@@ -45,7 +45,7 @@ class Ending:
     @property
     def is_a_crash(self) -> bool:
         """The program's own doing; SIGKILL comes from a person or from the kernel."""
-        return self.status not in (FINISHED, STOPPED, -signal.SIGKILL)
+        return self.status not in (FINISHED, STOPPED, PAUSED, -signal.SIGKILL)
 
 
 _STATUS_NAMES = {
@@ -53,6 +53,7 @@ _STATUS_NAMES = {
     FAILED: "failed",
     BAD_CONFIG: "refused its configuration",
     STOPPED: "stopped",
+    PAUSED: "paused, as too many scores failed",
     75: "left alone by its supervisor",
 }
 
@@ -75,13 +76,17 @@ def conclude(claim: Claim, ending: Ending) -> None:
     close_epoch(run.id, claim.epoch, ending.outcome)
     if isinstance(ending.last_word, RunFinished) and ending.status == FINISHED:
         _end(run, RunState.FINISHED)
+    elif isinstance(ending.last_word, RunPaused) and run.state != RunState.STOPPING:
+        _pause(run, reason=_pause_reason(ending.last_word))
     elif ending.status in (FINISHED, FAILED, BAD_CONFIG):
         fail(run.id, _fail_reason(ending))
     elif run.state == RunState.STOPPING:
         _end(run, RunState.STOPPED)
-    elif ending.was_released:
+    elif run.state == RunState.PAUSING and ending.status == STOPPED:
+        _pause(run, reason=run.pause_reason)
+    elif ending.was_released and run.state != RunState.PAUSING:
         _release(run, ending)
-    elif _is_poison(claim, ending):
+    elif run.state != RunState.PAUSING and _is_poison(claim, ending):
         fail(run.id, _poison_reason(ending))
     else:
         lose_life(run, outcome=ending.outcome)
@@ -94,6 +99,30 @@ def _end(run: Run, target: RunState) -> None:
         target=target,
         finished_at=END_TIME,
     )
+
+
+def _pause(run: Run, *, reason: str) -> None:
+    transition(
+        run.id,
+        sources=[RunState(run.state)],
+        target=RunState.PAUSED,
+        detail={"reason": reason[:2_000]},
+        pause_reason=reason,
+    )
+
+
+def _pause_reason(paused: RunPaused) -> str:
+    """What failed, and what to do, in lines."""
+    faults = [
+        f'{fault.count:,} times, rule "{fault.rule}": {fault.error}'
+        for fault in paused.faults
+    ]
+    remedy = (
+        f"Mend what failed, then resume: step {paused.step + 1:,} is sampled and "
+        "scored again. To go on although scores fail, allow more errors when you "
+        "resume."
+    )
+    return clean_text("\n".join([paused.reason, *faults, remedy]))
 
 
 def _release(run: Run, ending: Ending) -> None:

@@ -12,17 +12,22 @@ from dashboard.runs.models import Run
 
 
 def freeze(run: Run) -> RunDirectory:
-    """Write all rows and run.json, once; run.json comes last and means complete."""
+    """Write all rows and run.json; run.json comes last and means complete.
+
+    The rows are written once, run.json again where a resume has changed it.
+    """
     directory = run_directory(run.id)
-    if directory.config.exists():
-        return directory
-    directory.checkpoints.mkdir(parents=True, exist_ok=True)
-    write_rows(run.dataset_version, directory.rows)
-    for one in run.evaluation_sets.select_related("dataset_version__dataset"):
-        path = directory.path / eval_rows(one.name)
-        write_some_rows(one.dataset_version, path, max_rows=one.num_rows)
     config = {**run.config, "data": {**run.config["data"], "rows": directory.rows.name}}
-    _write_durably(directory.config, json.dumps(config, indent=2, allow_nan=False))
+    text = json.dumps(config, indent=2, allow_nan=False)
+    if not directory.config.exists():
+        directory.checkpoints.mkdir(parents=True, exist_ok=True)
+        write_rows(run.dataset_version, directory.rows)
+        for one in run.evaluation_sets.select_related("dataset_version__dataset"):
+            path = directory.path / eval_rows(one.name)
+            write_some_rows(one.dataset_version, path, max_rows=one.num_rows)
+    elif directory.config.read_text(encoding="utf-8") == text:
+        return directory
+    _write_durably(directory.config, text)
     return directory
 
 

@@ -20,6 +20,7 @@ from dashboard.training.copying import (
     COMPLETION_COLUMNS,
     EVENT_COLUMNS,
     GROUP_COLUMNS,
+    NOTE_COLUMNS,
     STEP_COLUMNS,
     copy_rows,
     float_array,
@@ -179,6 +180,13 @@ def _copy_groups(run_id: int, placed: Iterable[Placed]) -> None:
             for row in _completion_rows(group_id, event)
         ),
     )
+    notes = [
+        row
+        for group_id, (_, event) in zip(ids, groups, strict=True)
+        for row in _note_rows(group_id, run_id, event)
+    ]
+    if notes:
+        copy_rows("samples_rulenote", NOTE_COLUMNS, notes)
 
 
 def _rule_names(event: GroupScored) -> list[str]:
@@ -203,6 +211,7 @@ def _group_row(
         event.signal,
         text_array(name[:40] for name in _rule_names(event)),
         event.is_trained,
+        event.num_notes,
     )
 
 
@@ -219,8 +228,18 @@ def _completion_rows(group_id: int, event: GroupScored) -> Iterable[tuple[object
             float_array(completion.rules.get(name) for name in names),
             completion.advantage,
             completion.mean_logprob,
-            json.dumps(clean_json(completion.logs)),
         )
+
+
+def _note_rows(
+    group_id: int, run_id: int, event: GroupScored
+) -> Iterable[tuple[object, ...]]:
+    for position, completion in enumerate(event.completions):
+        for is_error, texts in ((True, completion.errors), (False, completion.logs)):
+            for rule, text in texts.items():
+                name = clean_text(rule[:40])
+                place = (run_id, group_id, event.step, position)
+                yield (*place, name, is_error, clean_text(text))
 
 
 def _add_evaluations(run_id: int, placed: Iterable[Placed]) -> None:

@@ -25,8 +25,9 @@ def back_off(attempt: int) -> timedelta:
 def lose_life(run: Run, *, outcome: str) -> bool:
     """Requeue a held run after a rest; at the fourth loss in a row it has failed.
 
-    One whose stop was asked for is stopped instead. False when another process got
-    there first. `run` may be stale: its epoch is the guard.
+    One whose stop was asked for is stopped instead, and one that was to pause is
+    paused, at the checkpoint that it has. False when another process got there first.
+    `run` may be stale: its epoch is the guard.
     """
     claim = Claim(run_id=run.id, epoch=run.epoch)
     lost = transition(
@@ -41,6 +42,8 @@ def lose_life(run: Run, *, outcome: str) -> bool:
     close_epoch(run.id, run.epoch, outcome)
     if run.state == RunState.STOPPING:
         return _stop(run.id)
+    if run.state == RunState.PAUSING:
+        return transition(run.id, sources=[RunState.LOST], target=RunState.PAUSED)
     if run.attempt >= MAX_ATTEMPTS:
         return fail(
             run.id,

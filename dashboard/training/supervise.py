@@ -24,7 +24,7 @@ from dashboard.training.process import TrainerProcess, trainer_command
 from dashboard.training.reading import read_events
 from dashboard.training.tail import read_tail
 from dashboard.training.takeover import CannotResume, take_over
-from trainer.events import Event, RunFailed, RunFinished, RunStopped
+from trainer.events import Event, RunFailed, RunFinished, RunPaused, RunStopped
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -35,13 +35,18 @@ if TYPE_CHECKING:
         ) -> list[str]: ...
 
 
-LAST_WORDS = (RunFinished, RunFailed, RunStopped)
+LAST_WORDS = (RunFinished, RunFailed, RunStopped, RunPaused)
+
+WISHES = {
+    RunState.STOPPING: "a stop was requested",
+    RunState.PAUSING: "a pause was requested",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     poll_seconds: float = 0.05  # the larger part of a point's way to the screen
-    look_seconds: float = 1.0  # for a request to stop
+    look_seconds: float = 1.0  # for a request to stop or pause
     renew_seconds: float = RENEW_SECONDS
     grace_seconds: float = 120.0  # to finish a step and save
     release_patience_seconds: float = 30.0  # for a database that is gone at shutdown
@@ -210,7 +215,7 @@ class Life:
         self._last_word = words[-1] if words else self._last_word
 
     def _heed(self) -> None:
-        """Requests to stop, the lease, the grace period."""
+        """Requests to stop or pause, the lease, the grace period."""
         self._look()
         self._renew()
         if self._is_shutting_down():
@@ -228,8 +233,9 @@ class Life:
         self._patience.attempt(self._read_wish)
 
     def _read_wish(self) -> None:
-        if read_state(self._claim) == RunState.STOPPING:
-            self._ask_to_stop("a stop was requested")
+        wish = read_state(self._claim)
+        if wish in WISHES:
+            self._ask_to_stop(WISHES[wish])
 
     def _renew_lease(self) -> None:
         self._patience.attempt(lambda: _renew(self._claim))

@@ -98,6 +98,7 @@ def addresses(page: Page, run: str) -> dict[str, str]:
         "groups": f"{run}groups/?step={ENOUGH_STEPS - 10}",
         "group": group if group.startswith("http") else team.rsplit("/", 1)[0] + group,
         "completions": f"{run}completions/",
+        "reward-log": f"{run}reward-log/",
         "config": f"{run}config/",
         "checkpoints": f"{run}checkpoints/",
         "logs": f"{run}logs/",

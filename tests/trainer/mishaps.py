@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 
 from trainer import flat, launch, preparation, updates
 from trainer.config import RunConfig
+from trainer.rewards.rules import RULES
+from trainer.rewards.sample import Sample, Unscorable
 from trainer.rollout import transformers_engine
 from trainer.sources import EngineSource
 
@@ -140,3 +143,22 @@ def losses_become_infinite(rank: int) -> None:
 
     if rank == 1:
         updates.objective = infinite
+
+
+def scores_fail_from_step_three(rank: int) -> None:
+    """The length rule's, in one process: half of the step's."""
+    length, complete, steps = RULES["length"], EngineSource.complete, [0]
+
+    def counted(self: EngineSource, prompts: Any, step: int, **named: Any) -> Any:
+        steps.append(step)
+        return complete(self, prompts, step, **named)
+
+    def score(sample: Sample, params: Any) -> float:
+        if steps[-1] >= 3:
+            raise Unscorable("The grader was lost.")
+        assert length.score is not None
+        return length.score(sample, params)
+
+    if rank == 1:
+        EngineSource.complete = counted  # type: ignore[method-assign,assignment]
+        RULES["length"] = replace(length, score=score)

@@ -41,3 +41,5 @@ def test_its_rewards_and_what_it_printed_are_in_the_log(
             assert completion.logs == {
                 "mine": f"{group.prompt!r} became {completion.text!r}\n"
             }
+            assert completion.errors == {}
+        assert group.num_notes == len(group.completions)

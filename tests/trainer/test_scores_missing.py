@@ -1,4 +1,4 @@
-"""A step of which too many scores failed is not trained on, and the run ends."""
+"""A step of which too many scores failed is not trained on, and the run pauses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 import trainer.step
+from tests.trainer import mishaps
 from tests.trainer.scored import make_group
+from tests.trainer.several import run_several
+from tests.trainer.test_resume import story
 from tests.trainer.tiny import (
     config_tree,
     only,
@@ -18,7 +21,13 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
-from trainer.errors import ScoresMissing, check_scores, error_share
+from trainer.errors import (
+    MAX_ERROR_CHARS,
+    ScoresMissing,
+    check_scores,
+    common_faults,
+    error_share,
+)
 from trainer.groups import Group
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import NotApplicable, Sample, Unscorable
@@ -58,7 +67,21 @@ def test_more_than_the_limit_is_told_with_its_most_frequent_reason():
     text = str(told.value)
     assert "38% of the scores of step 7 failed" in text
     assert "allows 37%" in text
-    assert '(3 times) rule "b": The grader was lost.' in text
+    (fault,) = told.value.faults
+    assert (fault.rule, fault.error, fault.count) == ("b", "The grader was lost.", 3)
+
+
+def test_the_commonest_errors_are_told_first_and_cut():
+    scores = [
+        Score(None, {"a": None}, {"a": f"{n} " + "x" * 2_000})
+        for n in range(9)
+        for _ in range(n + 1)
+    ]
+
+    faults = common_faults([group(*scores)])
+
+    assert [fault.count for fault in faults] == [9, 8, 7, 6, 5]
+    assert {len(fault.error) for fault in faults} == {MAX_ERROR_CHARS}
 
 
 @pytest.fixture
@@ -86,33 +109,66 @@ def fail_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, type], None]:
     return fail
 
 
-def config(folder: Path, model: Path, rows: Path, **reward: Any) -> Path:
+def config(
+    folder: Path,
+    model: Path,
+    rows: Path,
+    *,
+    one_step_off: bool = False,
+    **reward: Any,
+) -> Path:
     length = {"name": "size", "kind": "length", "params": {"soft_edge": 99}}
     tree = config_tree(
         model,
         rows,
         reward={"recipe": {"rules": [length]}, **reward},
+        rollout={"one_step_off": one_step_off},
+        loss={"importance_correction": "token_truncate" if one_step_off else None},
         optim={"num_steps": 5, "micro_batch_tokens": 100_000},
         checkpoint={"every_steps": 2, "keep_last": 10},
     )
     return write_config(folder, tree)
 
 
-def test_the_run_ends_with_a_checkpoint_and_can_be_resumed(
-    model_folder, rows_path, tmp_path, fail_from, monkeypatch
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, model_folder, rows_path) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    out = folder / "out"
+    done = run_trainer("run", config(folder, model_folder, rows_path), "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def assert_same_end(out: Path, undisturbed: Path) -> None:
+    """Bit for bit: weights, moments, groups and metrics."""
+    (mine,) = (out / "checkpoints").glob("step-000005-epoch-*")
+    theirs = undisturbed / "checkpoints" / "step-000005-epoch-1"
+    for name in ("model/model.safetensors", "optimizer.safetensors"):
+        assert (mine / name).read_bytes() == (theirs / name).read_bytes()
+    logs = [*sorted(out.glob("events-*.jsonl")), out / "events.jsonl"]
+    assert story(*logs) == story(undisturbed / "events.jsonl")
+
+
+def test_the_run_pauses_with_a_checkpoint_and_resumes_exactly(
+    model_folder, rows_path, tmp_path, fail_from, monkeypatch, undisturbed
 ):
     written = config(tmp_path, model_folder, rows_path)
     fail_from(4, Unscorable)
 
     done = run_trainer("run", written, "--out", tmp_path / "out")
 
-    assert done.returncode == 1
+    assert done.returncode == 4
+    assert 'rule "size": The grader was lost.' in done.stderr
     events = read_events(tmp_path / "out" / "events.jsonl")
     assert [e["step"] for e in only(events, "step_finished")] == [1, 2, 3]
     assert [e["step"] for e in only(events, "checkpoint_saved")] == [2, 3]
-    (failed,) = only(events, "run_failed")
-    assert failed["error"].startswith("100% of the scores of step 4 failed")
-    assert "The grader was lost." in failed["error"]
+    paused = events[-1]
+    assert (paused["type"], paused["step"]) == ("run_paused", 3)
+    assert paused["reason"].startswith("100% of the scores of step 4 failed")
+    assert (paused["share"], paused["limit"]) == (1.0, 0.2)
+    assert paused["checkpoint"] == "step-000003-epoch-1"
+    (fault,) = paused["faults"]
+    assert (fault["rule"], fault["error"]) == ("size", "The grader was lost.")
 
     monkeypatch.setitem(RULES, "length", LENGTH)
     again = run_trainer("run", written, "--out", tmp_path / "out", "--resume")
@@ -120,6 +176,64 @@ def test_the_run_ends_with_a_checkpoint_and_can_be_resumed(
     assert again.returncode == 0
     events = read_events(tmp_path / "out" / "events.jsonl")
     assert [e["step"] for e in only(events, "step_finished")] == [4, 5]
+    assert_same_end(tmp_path / "out", undisturbed)
+
+
+def test_a_run_that_pauses_at_its_first_step_begins_again(
+    model_folder, rows_path, tmp_path, fail_from, monkeypatch, undisturbed
+):
+    written = config(tmp_path, model_folder, rows_path)
+    fail_from(1, Unscorable)
+
+    done = run_trainer("run", written, "--out", tmp_path / "out")
+
+    assert done.returncode == 4
+    paused = read_events(tmp_path / "out" / "events.jsonl")[-1]
+    assert (paused["step"], paused["checkpoint"]) == (0, None)
+
+    monkeypatch.setitem(RULES, "length", LENGTH)
+    again = run_trainer("run", written, "--out", tmp_path / "out", "--resume")
+
+    assert again.returncode == 0
+    assert_same_end(tmp_path / "out", undisturbed)
+
+
+def test_what_was_scored_ahead_is_not_what_it_pauses_at_again(
+    model_folder, rows_path, tmp_path, fail_from, monkeypatch
+):
+    written = config(tmp_path, model_folder, rows_path, one_step_off=True)
+    fail_from(3, Unscorable)  # sampled beside step 2, whose checkpoint holds it
+
+    done = run_trainer("run", written, "--out", tmp_path / "out")
+
+    assert done.returncode == 4
+    (saved,) = (tmp_path / "out" / "checkpoints").glob("step-000002*")
+    assert (saved / "ahead").is_dir()
+
+    monkeypatch.setitem(RULES, "length", LENGTH)
+    again = run_trainer("run", written, "--out", tmp_path / "out", "--resume")
+
+    assert again.returncode == 0
+    events = read_events(tmp_path / "out" / "events.jsonl")
+    assert [e["step"] for e in only(events, "step_finished")] == [3, 4, 5]
+
+
+def test_several_processes_pause_as_one(model_folder, rows_path, tmp_path):
+    written = config(tmp_path, model_folder, rows_path)
+
+    codes, output = run_several(
+        2,
+        *("run", written, "--out", tmp_path / "out"),
+        output=tmp_path / "log",
+        before=mishaps.scores_fail_from_step_three,
+    )
+
+    assert codes == [4, 4], output
+    events = read_events(tmp_path / "out" / "events.jsonl")
+    assert [e["step"] for e in only(events, "step_finished")] == [1, 2]
+    (paused,) = only(events, "run_paused")
+    assert paused["checkpoint"] == "step-000002-epoch-1"
+    assert sum(fault["count"] for fault in paused["faults"]) == 8
 
 
 @pytest.mark.parametrize(("error", "limit"), [(NotApplicable, 0.2), (Unscorable, 1.0)])

@@ -307,7 +307,7 @@ class RewardConfig(Part):
         le=1,
         title="Errors allowed",
         description="When more than this share of a step's scores fail, such as by a "
-        "grader that cannot be reached, the step is not trained on and the run ends "
+        "grader that cannot be reached, the step is not trained on and the run pauses "
         "with a checkpoint. Rows that a rule has nothing to judge by do not count.",
         json_schema_extra=unit("share"),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import NamedTuple
 
-# A step of a hundred groups is then some megabytes at most, however much is printed.
-MAX_GROUP_CHARS = 65_536
+# However much is printed, a run of 10,000 steps then has some gigabytes at most.
+MAX_STEP_CHARS = 262_144
+MAX_COMPLETION_CHARS = 8_192
 
 _kept: ContextVar[list[str] | None] = ContextVar("kept", default=None)
 
@@ -30,23 +32,42 @@ def tell(text: str) -> None:
         texts.append(text)
 
 
-def cut_logs(logs: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Of a group's logs what one event carries: the first 64 KiB of them in all.
+class Notes(NamedTuple):
+    """What rules said of one completion, as far as an event carries it, by rule."""
 
-    >>> cut_logs([{"f": "abc"}])
-    [{"f": "abc"}]
+    logs: dict[str, str]  # what they printed
+    errors: dict[str, str]  # why they gave no score
+
+
+def cut_notes(said: Sequence[Notes], *, num_groups: int) -> list[Notes]:
+    """Of what rules said of a group's completions, what its event carries.
+
+    A step's events carry 262,144 characters of it, the same for each of its groups,
+    and of one completion 8,192. Errors come before what was printed, and a text for
+    which nothing is left is left out.
+
+    >>> cut_notes([Notes({"f": "abc"}, {})], num_groups=1)
+    [Notes(logs={"f": "abc"}, errors={})]
     """
-    left = MAX_GROUP_CHARS
-    kept: list[dict[str, str]] = []
-    for each in logs:
-        texts = {}
-        for name, text in each.items():
-            texts[name] = text[:left]
-            if left < len(text):
-                texts[name] += f"\n… {left:,} of {len(text):,} characters\n"
-            left -= min(left, len(text))
-        kept.append(texts)
+    of_group = MAX_STEP_CHARS // max(num_groups, 1)
+    left = [MAX_COMPLETION_CHARS] * len(said)
+    kept = [Notes({}, {}) for _ in said]
+    for part in ("errors", "logs"):
+        for place, notes in enumerate(said):
+            for name, text in getattr(notes, part).items():
+                room = min(left[place], of_group)
+                if room == 0:
+                    continue
+                getattr(kept[place], part)[name] = _cut(text, room)
+                left[place] -= min(room, len(text))
+                of_group -= min(room, len(text))
     return kept
+
+
+def _cut(text: str, room: int) -> str:
+    if len(text) <= room:
+        return text
+    return f"{text[:room]}\n… {room:,} of {len(text):,} characters\n"
 
 
 def shown(data: bytes, num_bytes: int) -> str:

@@ -9,6 +9,7 @@ from dashboard.runs.queries import get_run
 from dashboard.samples.breakdown import rank_completions, sort_standings
 from dashboard.samples.forms import GroupViewForm
 from dashboard.samples.recipes import rule_weights, step_recipe
+from dashboard.samples.reward_log import notes_of
 from dashboard.samples.visits import get_group, neighbours_in_step, read_visits
 
 
@@ -25,6 +26,8 @@ def group(
     weights = rule_weights(run, step)
     standings = rank_completions(found, completions, weights, recipe)
     before, after = neighbours_in_step(found)
+    notes = notes_of(found)
+    ordered = sort_standings(standings, form.value("sort"))
     context = {
         "team": team_,
         "run": run,
@@ -33,7 +36,8 @@ def group(
         "form": form,
         "sort": form.value("sort"),
         "recipe": recipe,
-        "standings": sort_standings(standings, form.value("sort")),
+        "standings": [(s, notes.get(s.completion.position, [])) for s in ordered],
+        "num_notes_kept": sum(len(each) for each in notes.values()),
         "num_truncated": sum(c.end_reason == "length" for c in completions),
         "num_distinct": len({c.text for c in completions}),
         "visits": read_visits(found),

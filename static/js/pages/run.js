@@ -35,8 +35,18 @@ function showRun(run) {
   setText(find("notice"), run.notice);
   find("failure").hidden = run.state !== "failed";
   setText(find("reason"), run.fail_reason);
-  const stop = find("stop");
-  if (stop) stop.hidden = run.has_ended || run.state === "stopping";
+  find("paused").hidden = run.state !== "paused";
+  setText(find("paused-at"), run.last_step.toLocaleString("en-US"));
+  setText(find("pause-reason"), run.pause_reason);
+  show("stop", !run.has_ended && run.state !== "stopping");
+  show("pause", ["starting", "running"].includes(run.state));
+  show("resume", run.state === "paused");
+}
+
+// A viewer has no such buttons.
+function show(button, isOffered) {
+  const element = find(button);
+  if (element) element.hidden = !isOffered;
 }
 
 const LINKS = {

@@ -11,7 +11,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.runs.models import Run, Step
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.models import Completion, Group, RuleNote
 from trainer.config import RunConfig
 
 RULES = [
@@ -124,6 +124,13 @@ def make_group(
         )
     )
     return group
+
+
+def make_note(group: Group, text: str, **fields: Any) -> RuleNote:
+    given = {"step": group.step, "position": 0, "rule": "answer", "is_error": False}
+    return RuleNote.objects.create(
+        run_id=group.run_id, group=group, text=text, **{**given, **fields}
+    )
 
 
 def _std(rewards: list[float]) -> float:

@@ -13,7 +13,7 @@ from dashboard.runs.models import Run
 from dashboard.samples.breakdown import rank_completions
 from dashboard.samples.models import Group
 from dashboard.samples.recipes import rule_weights, step_recipe
-from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.samples.factories import make_group, make_note, make_run
 
 
 @pytest.fixture
@@ -64,12 +64,27 @@ def test_what_a_rule_printed_stands_beside_its_completion(
     alice_client: Client, run: Run
 ) -> None:
     group = make_group(run, rewards=(1.0, 0.0))
-    group.completions.filter(position=0).update(logs={"answer": "<i>4</i> words"})
+    make_note(group, "<i>4</i> words")
 
     page = get(alice_client, group)
 
     assert page.count("What answer printed") == 1
-    assert "&lt;i&gt;4&lt;/i&gt; words" in page
+    assert "<bdi>&lt;i&gt;4&lt;/i&gt; words</bdi>" in page
+
+
+def test_why_a_rule_gave_no_score_stands_open_before_what_it_printed(
+    alice_client: Client, run: Run
+) -> None:
+    group = make_group(run, rewards=(1.0, None), num_notes=5)
+    make_note(group, "half way", position=1)
+    make_note(group, "The grader was lost.", position=1, is_error=True)
+
+    page = get(alice_client, group)
+
+    assert page.index("Why answer gave no score") < page.index("What answer printed")
+    assert '<details class="reward-log" open>' in page
+    assert "<bdi>The grader was lost.</bdi>" in page
+    assert "2 of 5 kept" in page
 
 
 def test_advantages_carry_their_sign(alice_client: Client, run: Run) -> None:
@@ -196,7 +211,7 @@ def test_a_group_costs_the_same_queries_whatever_its_size(
     big = make_group(run, step=2, prompt_index=1, rewards=tuple([0.0, 1.2] * 16))
 
     for group in (small, big):
-        with django_assert_num_queries(11):
+        with django_assert_num_queries(12):
             get(alice_client, group)
 
 

@@ -8,7 +8,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.samples.factories import make_group, make_run
 
-PAGES = [("groups", []), ("group", [1, 0]), ("completions", [])]
+PAGES = [("groups", []), ("group", [1, 0]), ("completions", []), ("run_reward_log", [])]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from tests.dashboard.training.logs import LogBuilder
-from trainer.events import RunFailed, RunStopped
+from trainer.events import RunFailed, RunPaused, RunStopped, ScoreFault
 
 
 class Script:
@@ -80,6 +80,26 @@ class Script:
         self.log.saved(step).add(RunStopped, step=step, checkpoint="x")
         self.flush()
         return 3
+
+    def pause_itself(self) -> int:
+        self.log.started()
+        self.steps(1, 2)
+        self.log.saved(2).add(
+            RunPaused,
+            step=2,
+            reason="100% of the scores of step 3 failed.",
+            share=1.0,
+            limit=0.2,
+            faults=[ScoreFault(rule="judge", error="It is\0away.", count=16)],
+            checkpoint="step-000002-epoch-1",
+        )
+        self.flush()
+        return 4
+
+    def be_killed_while_it_pauses(self) -> int:
+        self.pause_itself()
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 4
 
     def ignore_requests(self) -> int:
         self.log.started()

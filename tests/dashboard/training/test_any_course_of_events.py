@@ -17,9 +17,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from dashboard.accounts.models import User
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import ENDED, HELD, Run, RunState
-from dashboard.runs.services import request_stop
+from dashboard.runs.services import request_pause, request_stop, resume_run
 from dashboard.training.ending import Ending, conclude
 from dashboard.training.follow import LogFollower
 from dashboard.training.ingest import ingest
@@ -31,9 +32,16 @@ from dashboard.training.takeover import take_over
 from tests.dashboard.training.checkpoints import save
 from tests.dashboard.training.factories import Launcher
 from tests.dashboard.training.logs import LogBuilder
-from trainer.events import RunFinished
+from trainer.events import Event, RunFinished, RunPaused
 
 pytestmark = pytest.mark.django_db
+PAUSE = {
+    "reason": "All failed.",
+    "share": 1.0,
+    "limit": 0.2,
+    "faults": [],
+    "checkpoint": None,
+}
 
 
 @dataclass
@@ -56,6 +64,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
     class CourseOfEvents(RuleBasedStateMachine):
         def __init__(self) -> None:
             super().__init__()
+            self.user: User = launch.user
             self.launch()
 
         def launch(self) -> None:
@@ -148,10 +157,21 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             if is_meant:  # seldom, as little can happen afterwards
                 request_stop(run=self.run, user=None)
 
+        @precondition(lambda self: self.run.state in HELD)
+        @rule()
+        def pause(self) -> None:
+            request_pause(run=self.run, user=self.user)
+
+        @precondition(lambda self: self.run.state == RunState.PAUSED)
+        @rule()
+        def resume(self) -> None:
+            assert self.run.lease_until is None
+            assert resume_run(run=self.run, user=self.user)
+
         @precondition(lambda self: self.lives)
         @rule(
             data=st.data(),
-            status=st.sampled_from([-9, 3, -11, 75, 1, 0]),
+            status=st.sampled_from([-9, 3, 4, -11, 75, 1, 0]),
             was_released=st.booleans(),
         )
         def trainer_ends(
@@ -162,10 +182,14 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             owned = self.owns(life)
             if self.run.state == RunState.STARTING:
                 return  # it ends before its first word: its lease runs out
-            word = RunFinished(line=1, epoch=1, time=0.0, step=life.step)
+            place = {"line": 1, "epoch": 1, "time": 0.0, "step": life.step}
+            words: dict[int, Event] = {
+                0: RunFinished.model_validate(place),
+                4: RunPaused.model_validate({**place, **PAUSE}),
+            }
             ending = Ending(
                 status=status,
-                last_word=word if status == 0 else None,
+                last_word=words.get(status),
                 step=life.step,
                 log_lines=[],
                 was_released=was_released,

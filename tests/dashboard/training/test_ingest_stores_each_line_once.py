@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from dashboard.runs.models import Checkpoint, Run, RunEvent, RunState, Step
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.models import Completion, Group, RuleNote
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import Claim, Fenced, claim_run
 from tests.dashboard.training.logs import START, LogBuilder, group, metrics_of
@@ -53,17 +53,30 @@ def test_a_step_becomes_rows(claim: Claim) -> None:
     )
 
 
-def test_what_rules_printed_is_kept(claim: Claim) -> None:
+def test_what_rules_printed_and_failed_with_is_kept_with_its_group(
+    claim: Claim,
+) -> None:
     fields = group(0)
     first, second = fields["completions"]
-    printed = first.model_copy(update={"logs": {"answer": "a\tb\\n\n\0 é"}})
+    said = {"logs": {"answer": "a\tb\\n\n\0 é"}, "errors": {"x" * 50: "It is\0away."}}
+    told = first.model_copy(update=said)
     log = LogBuilder().started()
-    log.add(GroupScored, step=1, **fields | {"completions": [printed, second]})
+    log.add(
+        GroupScored, step=3, **fields | {"completions": [second, told]}, num_notes=7
+    )
 
     ingest(claim, log.events)
 
-    logs = Completion.objects.order_by("position").values_list("logs", flat=True)
-    assert list(logs) == [{"answer": "a\tb\\n\n␀ é"}, {}]
+    found = RuleNote.objects.filter(run=claim.run_id).order_by("id")
+    names = ("step", "position", "rule", "is_error", "text")
+    assert list(found.values_list(*names)) == [
+        (3, 1, "x" * 40, True, "It is␀away."),
+        (3, 1, "answer", False, "a\tb\\n\n␀ é"),
+    ]
+    kept = Group.objects.get(step=3)
+    assert (kept.num_notes, kept.notes.count()) == (7, 2)
+    kept.delete()
+    assert not RuleNote.objects.exists()
 
 
 def test_the_first_word_of_the_trainer_makes_the_run_running(claim: Claim) -> None:

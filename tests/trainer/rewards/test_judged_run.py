@@ -100,12 +100,16 @@ def test_a_judge_that_is_away_is_warned_of_once_and_scores_nothing(
     assert run_trainer("run", config, "--out", out).returncode == 0
 
     assert set(rewards(out)) == {None}
+    for group in only(read_events(out / "events.jsonl"), "group_scored"):
+        assert group["num_notes"] == len(group["completions"]) == 3
+        for each in group["completions"]:
+            assert each["errors"]["judge"].endswith("127.0.0.1 gave status 503.")
     warned = only(read_events(out / "events.jsonl"), "warned")
     told = [each["message"] for each in warned if each["code"] == "judge"]
     assert told == ["The judge m gave no score: 127.0.0.1 gave status 503."]
 
 
-def test_a_judge_that_stays_away_ends_the_run_with_its_reason(
+def test_a_judge_that_stays_away_pauses_the_run_with_its_reason(
     write: Callable[..., Path], keyed: Judging, tmp_path: Path
 ) -> None:
     config, out = write({"max_tries": 1}), tmp_path / "run"
@@ -113,7 +117,7 @@ def test_a_judge_that_stays_away_ends_the_run_with_its_reason(
 
     done = run_trainer("run", config, "--out", out)
 
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert "gave status 503" in done.stderr
 
 

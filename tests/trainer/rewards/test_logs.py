@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
-from trainer.rewards.logs import MAX_GROUP_CHARS, cut_logs, keeping, shown, tell
+from trainer.rewards.logs import (
+    MAX_COMPLETION_CHARS,
+    MAX_STEP_CHARS,
+    Notes,
+    cut_notes,
+    keeping,
+    shown,
+    tell,
+)
 
 
-def test_a_groups_logs_share_what_an_event_carries():
-    half = "x" * (MAX_GROUP_CHARS // 2)
+def test_a_completions_notes_share_what_an_event_carries_errors_first():
+    most = "x" * MAX_COMPLETION_CHARS
 
-    kept = cut_logs([{"a": half}, {}, {"a": half + "yz"}, {"b": "late"}])
+    (kept,) = cut_notes([Notes({"a": most, "b": "late"}, {"c": "why"})], num_groups=1)
 
-    assert kept[0] == {"a": half}
-    assert kept[1] == {}
-    assert kept[2] == {
-        "a": f"{half}\n… {len(half):,} of {len(half) + 2:,} characters\n"
+    assert kept.errors == {"c": "why"}
+    room = MAX_COMPLETION_CHARS - 3
+    assert kept.logs == {
+        "a": f"{most[:room]}\n… {room:,} of {len(most):,} characters\n"
     }
-    assert kept[3] == {"b": "\n… 0 of 4 characters\n"}
+
+
+def test_a_steps_notes_stay_small_however_much_is_said():
+    said = [Notes({"a": "x" * 50_000}, {"b": "y" * 700}) for _ in range(16)]
+
+    groups = [cut_notes(said, num_groups=64) for _ in range(64)]
+
+    texts = [
+        text for group in groups for each in group for part in each
+        for text in part.values()
+    ]  # fmt: skip
+    assert MAX_STEP_CHARS / 2 < sum(map(len, texts)) < MAX_STEP_CHARS + 64 * 100
+    assert [len(each.errors) for each in groups[0][:7]] == [1, 1, 1, 1, 1, 1, 0]
+
+
+def test_a_groups_share_of_a_step_goes_to_errors_first():
+    share = MAX_STEP_CHARS // 1_024
+    said = [Notes({"a": "x" * share}, {}), Notes({}, {"a": "y" * share})]
+
+    kept = cut_notes(said, num_groups=1_024)
+
+    assert kept == [Notes({}, {}), Notes({}, {"a": "y" * share})]
 
 
 def test_half_a_character_and_nul_can_be_stored():

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from dashboard.accounts.access import get_team
+from dashboard.runs.queries import get_run
+from dashboard.samples.forms import RewardLogForm
+from dashboard.samples.recipes import rule_names
+from dashboard.samples.reward_log import read_log
+
+
+@require_safe
+def reward_log(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    form = RewardLogForm.of_rules(request.GET, rule_names(run))
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "reward-log",
+        "form": form,
+        "filters": [field for field in form if field.name != "page"],
+        "page": read_log(run, form),
+    }
+    return render(request, "samples/reward_log.html", context)

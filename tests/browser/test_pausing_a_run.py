@@ -1,0 +1,124 @@
+"""A run is paused and resumed, and its reward log read, in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.state import transition
+from tests.browser.waiting import wait_until
+from tests.dashboard.runs.stories import Story, queue_run
+from tests.dashboard.samples.factories import make_group, make_note, make_run
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
+REASON = (
+    "100% of the scores of step 6 failed; reward.max_error_share allows 20%. So the "
+    "step was not trained on, and the run pauses.\n"
+    '16 times, rule "judge": The judge m gave no score: 127.0.0.1 gave status 503.\n'
+    "Mend what failed, then resume: step 6 is sampled and scored again. To go on "
+    "although scores fail, allow more errors when you resume."
+)
+
+
+def findings(page: Page) -> list[str]:
+    page.evaluate(AXE.read_text())
+    found: list[str] = page.evaluate("axe.run().then(r => r.violations.map(v => v.id))")
+    return found
+
+
+def test_a_run_that_pauses_says_why_at_once_and_is_resumed(
+    page: Page, team: Team
+) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(5)
+    run = story.run
+    page.goto(f"/alpha/runs/{run.id}/")
+    expect(page.locator("[data-run-link]")).to_have_text("live", timeout=15_000)
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    expect(page.get_by_role("button", name="Resume")).to_be_hidden()
+
+    transition(
+        run.id,
+        sources=[RunState.RUNNING],
+        target=RunState.PAUSED,
+        pause_reason=REASON,
+    )
+
+    expect(page.locator("[data-run-state]")).to_have_text("paused")
+    expect(page.locator("[data-run-paused]")).to_contain_text("after step 5")
+    expect(page.locator("[data-run-pause-reason]")).to_contain_text("16 times")
+    expect(page.get_by_role("button", name="Pause")).to_be_hidden()
+    assert findings(page) == []
+
+    page.get_by_role("button", name="Resume").press("Enter")
+    dialog = page.get_by_role("dialog", name="Resume this run?")
+    expect(dialog.get_by_label("Errors allowed")).to_have_value("0.2")
+    assert findings(page) == []
+    dialog.get_by_label("Errors allowed").fill("0.35")
+    dialog.get_by_role("button", name="Resume the run").click()
+
+    expect(page.locator("[data-run-state]")).to_have_text("queued")
+    expect(page.locator("[data-run-paused]")).to_be_hidden()
+    run.refresh_from_db()
+    assert run.config["reward"]["max_error_share"] == 0.35
+
+
+def test_the_pause_button_asks_for_a_pause(page: Page, team: Team) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    page.goto(f"/alpha/runs/{story.run.id}/")
+
+    page.get_by_role("button", name="Pause").click()
+
+    expect(page.locator("[data-run-state]")).to_have_text("pausing")
+    assert Run.objects.get().state == RunState.PAUSING
+
+
+@pytest.fixture
+def noted(team: Team) -> Run:
+    run = make_run(team, num_steps=9, last_step=9)
+    for step in (8, 9):
+        group = make_group(run, step=step, prompt_index=4, num_notes=12)
+        make_note(group, "checking 4 * 3\nfound 12\n" * 9, rule="format")
+        make_note(group, "127.0.0.1 gave status 503.", position=1, is_error=True)
+        make_note(group, "\u202e<script>alert(1)</script> שלום", position=2)
+    return run
+
+
+def test_the_reward_log_is_filtered_and_leads_to_the_completion(
+    page: Page, noted: Run
+) -> None:
+    page.goto(f"/alpha/runs/{noted.pk}/reward-log/")
+    assert findings(page) == []
+    expect(page.get_by_role("listitem").filter(has_text="Step 9")).to_have_count(3)
+
+    page.get_by_label("What", exact=True).select_option("error")
+    page.get_by_role("button", name="Show").click()
+
+    page.wait_for_url("**kind=error**")
+    links = page.get_by_role("link", name="completion 2")
+    expect(links).to_have_count(2)
+    links.first.click()
+    wait_until(page, "location.hash === '#completion-1'")
+    expect(page.locator("#completion-1")).to_contain_text("Why answer gave no score")
+    assert findings(page) == []
+
+
+def test_the_reward_log_offers_what_is_newer(page: Page, team: Team) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(2)
+    page.goto(f"/alpha/runs/{story.run.id}/reward-log/")
+    expect(page.locator("[data-run-link]")).to_have_text("live", timeout=15_000)
+    offer = page.locator("[data-newer]")
+    expect(offer).to_be_hidden()
+
+    story.take_steps(1)
+
+    expect(offer).to_contain_text("Step 3 has been scored since.")

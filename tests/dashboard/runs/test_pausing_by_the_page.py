@@ -1,0 +1,128 @@
+"""A paused run's page: why it waits, what to do, and the buttons that do it."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run, RunState
+from tests.dashboard.runs.stories import Story, queue_run
+from tests.dashboard.samples.factories import make_run
+
+REASON = '100% of the scores failed.\n16 times, rule "judge": <b>away</b>'
+
+
+@pytest.fixture
+def paused(team: Team) -> Run:
+    return make_run(team, state="paused", finished_at=None, pause_reason=REASON)
+
+
+def page(client: Client, run: Run) -> str:
+    response = client.get(f"/alpha/runs/{run.id}/")
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def is_offered(html: str, mark: str) -> bool:
+    tag = html[html.index(mark) : html.index(">", html.index(mark))]
+    return "hidden" not in tag
+
+
+def test_a_paused_run_says_why_and_offers_to_resume_and_to_stop(
+    alice_client: Client, paused: Run
+) -> None:
+    html = page(alice_client, paused)
+
+    assert is_offered(html, "data-run-paused")
+    assert "16 times, rule &quot;judge&quot;: &lt;b&gt;away&lt;/b&gt;" in html
+    assert is_offered(html, "data-run-resume")
+    assert is_offered(html, "data-run-stop")
+    assert 'name="max_error_share"' in html
+
+
+def test_a_running_run_offers_to_pause(alice_client: Client, team: Team) -> None:
+    run = queue_run(team)
+    Story(run).start()
+
+    html = page(alice_client, run)
+    response = alice_client.post(f"/alpha/runs/{run.id}/pause")
+
+    run.refresh_from_db()
+    assert is_offered(html, "data-run-pause>")
+    assert not is_offered(html, "data-run-resume")
+    assert response.status_code == 302
+    assert run.state == RunState.PAUSING
+    assert run.pause_reason == "alice asked for it."
+
+
+def test_resuming_queues_it_with_the_errors_that_are_allowed(
+    alice_client: Client, paused: Run
+) -> None:
+    address = f"/alpha/runs/{paused.id}/resume"
+
+    alice_client.post(address, {"max_error_share": "0.5"})
+
+    paused.refresh_from_db()
+    assert paused.state == RunState.QUEUED
+    assert paused.config["reward"]["max_error_share"] == 0.5
+    again = alice_client.post(address, follow=True).content.decode()
+    assert "Nothing to resume: the run is queued." in again
+
+
+@pytest.mark.parametrize("given", ["1.5", "-0.1", "nan", "half"])
+def test_a_share_that_is_none_is_answered(
+    alice_client: Client, paused: Run, given: str
+) -> None:
+    address = f"/alpha/runs/{paused.id}/resume"
+
+    html = alice_client.post(address, {"max_error_share": given}, follow=True)
+
+    paused.refresh_from_db()
+    assert "must be a share from 0 to 1" in html.content.decode()
+    assert paused.state == RunState.PAUSED
+
+
+def test_a_queued_run_has_nothing_to_pause(alice_client: Client, team: Team) -> None:
+    run = queue_run(team)
+
+    html = alice_client.post(f"/alpha/runs/{run.id}/pause", follow=True)
+
+    assert "Nothing to pause: the run is queued." in html.content.decode()
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_a_viewer_and_a_stranger_may_neither(
+    bob_client: Client, charlie_client: Client, paused: Run, verb: str
+) -> None:
+    html = page(bob_client, paused)
+
+    assert "16 times" in html
+    assert "data-run-resume" not in html
+    assert bob_client.post(f"/alpha/runs/{paused.id}/{verb}").status_code == 403
+    assert charlie_client.post(f"/alpha/runs/{paused.id}/{verb}").status_code == 404
+    assert charlie_client.post(f"/other/runs/{paused.id}/{verb}").status_code == 404
+    paused.refresh_from_db()
+    assert paused.state == RunState.PAUSED
+
+
+def test_the_stream_tells_the_reason_while_it_is_paused(
+    alice_client: Client, paused: Run
+) -> None:
+    address = f"/alpha/runs/{paused.id}/stream.json?after=0"
+
+    run = alice_client.get(address).json()["run"]
+
+    assert (run["state"], run["pause_reason"]) == ("paused", REASON)
+    assert run["seconds_left"] is None
+
+
+def test_the_list_finds_paused_runs_among_those_at_work(
+    alice_client: Client, paused: Run, team: Team
+) -> None:
+    make_run(team, "done")
+
+    for state in ("paused", "active"):
+        html = alice_client.get(f"/alpha/runs/?state={state}").content.decode()
+        assert paused.name in html
+        assert ">done<" not in html

@@ -1,0 +1,208 @@
+"""A run pauses, by itself or because somebody asks, and goes on when it is resumed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db.models.functions import Now
+
+from dashboard.accounts.models import AuditEntry, User
+from dashboard.runs.directory import run_directory
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.services import request_pause, request_stop, resume_run
+from dashboard.training.freeze import freeze
+from dashboard.training.ingest import ingest
+from dashboard.training.lease import claim_next, claim_run
+from dashboard.training.lives import lose_life
+from dashboard.training.reaper import reap
+from tests.dashboard.training.factories import Launcher
+from tests.dashboard.training.logs import LogBuilder
+from tests.dashboard.training.test_supervising_a_run import after_steps, live
+from trainer.config import read_config
+from trainer.events import RunPaused
+
+pytestmark = pytest.mark.django_db
+SHARE = {"max_error_share": 0.1}
+PAUSE = {
+    "reason": "All failed.",
+    "share": 1.0,
+    "limit": 0.2,
+    "faults": [],
+    "checkpoint": "step-000001-epoch-1",
+}
+
+
+def anywhere(run: Run) -> bool:
+    return True
+
+
+def test_a_run_whose_scores_fail_pauses_and_says_why(run: Run) -> None:
+    paused = live(run, "pause_itself")
+
+    assert (paused.state, paused.lease_until) == (RunState.PAUSED, None)
+    assert (paused.finished_at, paused.attempt, paused.last_step) == (None, 0, 2)
+    assert paused.pause_reason.split("\n") == [
+        "100% of the scores of step 3 failed.",
+        '16 times, rule "judge": It is␀away.',
+        "Mend what failed, then resume: step 3 is sampled and scored again. To go on "
+        "although scores fail, allow more errors when you resume.",
+    ]
+    entry = AuditEntry.objects.get(verb="run.paused")
+    assert entry.detail["reason"] == paused.pause_reason
+    assert "paused" in run.epochs.get().outcome
+    assert run.events.get(type="run_paused").body["faults"][0]["count"] == 16
+
+
+def test_a_trainer_killed_behind_its_word_has_paused(run: Run) -> None:
+    assert live(run, "be_killed_while_it_pauses").state == RunState.PAUSED
+
+
+def test_a_supervisor_killed_behind_that_word_costs_a_life_only(run: Run) -> None:
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+    log = LogBuilder().started().stepped(1).saved(1)
+    log.add(RunPaused, step=1, **PAUSE)
+    ingest(claim, log.events)
+    Run.objects.filter(id=run.id).update(lease_until=Now() - timedelta(seconds=1))
+
+    assert reap(grace=timedelta(0)) == [run.id]
+
+    run.refresh_from_db()
+    assert run.state == RunState.QUEUED  # where it will pause again
+
+
+def test_a_paused_run_is_left_alone_and_lets_others_by(
+    run: Run, launch: Launcher
+) -> None:
+    live(run, "pause_itself")
+    other = launch(name="second")
+
+    claim = claim_next("worker-1", may_take=anywhere)
+
+    assert claim is not None
+    assert claim.run_id == other.id
+    assert reap(grace=timedelta(0)) == []
+    run.refresh_from_db()
+    assert run.state == RunState.PAUSED
+
+
+def test_it_pauses_when_asked_with_a_checkpoint(run: Run, alice: User) -> None:
+    look = after_steps(2, run, lambda: request_pause(run=run, user=alice))
+
+    paused = live(run, "train_until_told", look)
+
+    assert (paused.state, paused.lease_until) == (RunState.PAUSED, None)
+    assert run.checkpoints.get().step == paused.last_step
+    assert paused.pause_reason == "alice asked for it."
+    assert AuditEntry.objects.get(verb="run.pause_requested").actor == alice
+
+
+def test_a_trainer_deaf_to_a_pause_is_killed_and_the_run_paused(
+    run: Run, alice: User
+) -> None:
+    look = after_steps(1, run, lambda: request_pause(run=run, user=alice))
+
+    assert live(run, "ignore_requests", look).state == RunState.PAUSED
+
+
+def test_a_worker_that_shuts_down_meanwhile_leaves_it_paused(
+    run: Run, alice: User
+) -> None:
+    look = after_steps(1, run, lambda: request_pause(run=run, user=alice))
+
+    paused = live(run, "train_until_told", lambda: look() or run.steps.count() >= 1)
+
+    assert paused.state == RunState.PAUSED
+
+
+def test_a_run_lost_while_it_was_to_pause_is_paused(run: Run, alice: User) -> None:
+    claim_run(run.id, "worker-1")
+    request_pause(run=run, user=alice)
+    run.refresh_from_db()
+
+    assert lose_life(run, outcome="its worker was not heard of")
+
+    run.refresh_from_db()
+    assert run.state == RunState.PAUSED
+
+
+def test_a_stop_is_stronger_than_a_pause(run: Run, alice: User) -> None:
+    def ask() -> None:
+        request_pause(run=run, user=alice)
+        request_stop(run=run, user=alice)
+
+    ended = live(run, "train_until_told", after_steps(1, run, ask))
+
+    assert ended.state == RunState.STOPPED
+
+
+def test_only_a_run_with_a_worker_pauses(run: Run, alice: User) -> None:
+    assert not request_pause(run=run, user=alice)
+
+
+def test_a_resumed_run_is_queued_afresh(run: Run, alice: User) -> None:
+    live(run, "pause_itself")
+    Run.objects.filter(id=run.id).update(attempt=2)
+    run.refresh_from_db()
+
+    assert resume_run(run=run, user=alice)
+    assert not resume_run(run=run, user=alice)
+
+    run.refresh_from_db()
+    assert (run.state, run.attempt, run.pause_reason) == (RunState.QUEUED, 0, "")
+    assert AuditEntry.objects.get(verb="run.resume_requested").actor == alice
+    claim = claim_run(run.id, "worker-2")
+    assert claim is not None
+    assert claim.epoch == 2
+
+
+def test_a_paused_run_can_be_stopped(run: Run, alice: User) -> None:
+    live(run, "pause_itself")
+
+    assert request_stop(run=run, user=alice)
+
+    run.refresh_from_db()
+    assert run.state == RunState.STOPPED
+    assert run.checkpoints.exists()
+
+
+def test_a_resume_may_allow_more_errors_in_every_phase(
+    launch: Launcher, alice: User
+) -> None:
+    run = launch(
+        phases=[
+            {"name": "a", "num_steps": 4, "changes": {}},
+            {"name": "b", "num_steps": 6, "changes": {"reward": SHARE}},
+        ]
+    )
+    live(run, "pause_itself")
+    run.refresh_from_db()
+
+    resume_run(run=run, user=alice, max_error_share=0.9)
+
+    run.refresh_from_db()
+    freeze(run)
+    read = read_config(run_directory(run.id).config)
+    shares = [stage.config.reward.max_error_share for stage in read.stages]
+    assert shares == [0.9, 0.9]
+    entry = AuditEntry.objects.get(verb="run.resume_requested")
+    assert entry.detail == {"max_error_share": 0.9}
+
+
+def test_files_of_a_run_that_is_resumed_as_it_was_stay(run: Run, alice: User) -> None:
+    live(run, "pause_itself")
+    run.refresh_from_db()
+    path = run_directory(run.id).config
+    before = _stamps(path)
+
+    resume_run(run=run, user=alice, max_error_share=0.2)
+
+    run.refresh_from_db()
+    freeze(run)
+    assert _stamps(path) == before
+
+
+def _stamps(path: Path) -> list[int]:
+    return [p.stat().st_ino for p in (path, path.with_name("rows.jsonl"))]
