@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import random
 import shutil
 import sys
 import sysconfig
@@ -17,14 +16,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from trainer.rewards.sandbox.inside import kernel, seccomp
+from trainer.rewards.sandbox.uids import NOBODY
 
 Level = Literal["A", "B"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 _FOLDER = Path(__file__).parent
-# A number that no user has, per sandbox, since the kernel counts processes per user.
-# Below are those of people, systems and containers.
-_FIRST_UID, _NUM_UIDS = 1_879_048_192, 2**20
-_NOBODY = 65_534
 _LIBRARIES = ("/lib", "/lib64", "/lib32", "/usr/lib", "/usr/lib64", "/usr/local/lib")
 _DATA = ("/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero")
 
@@ -61,14 +57,14 @@ def environment() -> dict[str, str]:
     return {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
 
 
-def options(level: Level) -> dict[str, Any]:
-    is_root = os.geteuid() == 0
+def options(level: Level, *, uid: int | None) -> dict[str, Any]:
+    """`uid`: whom it becomes; None where only root could become another."""
     return {
         "needs_landlock": level == "B",
         # A user of bubblewrap's making is counted for itself.
-        "shares_uid": level == "B" and not is_root,
+        "shares_uid": level == "B" and uid is None,
         "readable": [*_readable(), *_DATA],
-        "uid": _uid() if is_root else None,
+        "uid": uid,
     }
 
 
@@ -83,7 +79,7 @@ def _walls() -> list[str]:
     if os.geteuid() == 0:
         walls += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
-        walls += ["--unshare-user", "--uid", str(_NOBODY), "--gid", str(_NOBODY)]
+        walls += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     python = _python()
     for folder in _folders_above([*_readable(), python]):
         # By itself bubblewrap makes them as closed as a home outside is.
@@ -118,21 +114,6 @@ def _python() -> str:
     """The interpreter itself, not a virtual environment's link to it."""
     base = getattr(sys, "_base_executable", sys.executable)
     return os.path.realpath(base)
-
-
-def _uid() -> int:
-    uid = random.SystemRandom().randrange(_FIRST_UID, _FIRST_UID + _NUM_UIDS)
-    return uid if _is_mapped(uid) else _NOBODY
-
-
-def _is_mapped(uid: int) -> bool:
-    """Whether this machine, perhaps a container, has a user of this number."""
-    try:
-        lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return False
-    ranges = [tuple(map(int, line.split())) for line in lines]
-    return any(first <= uid < first + count for first, _, count in ranges)
 
 
 # It makes modules of the sources that it is sent, and asks the last one to begin.

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.rewards.sandbox import uids
 from trainer.rewards.sandbox.inside.frames import HEAD, MAX_BYTES, frame, length_of
 from trainer.rewards.sandbox.levels import (
     Level,
@@ -68,6 +69,7 @@ class Slot:
         """
         self.level = level
         self.num_calls = 0
+        self._uid = uids.reserve() if os.geteuid() == 0 else None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as it runs
         self._process = subprocess.Popen(
             command(level),
@@ -85,7 +87,8 @@ class Slot:
         os.set_blocking(self._to.fileno(), False)
         deadline = time.monotonic() + timeout_seconds
         try:
-            self._send([_json(sources()), _json(options(level))], deadline)
+            uid = self._uid.number if self._uid else None
+            self._send([_json(sources()), _json(options(level, uid=uid))], deadline)
             self._greeting = json.loads(self._receive(deadline, _MAX_HEADER_BYTES))
         except BaseException:
             self.end()
@@ -118,6 +121,8 @@ class Slot:
         self._process.kill()
         self._process.wait()
         self._errors.close()
+        if self._uid is not None:
+            self._uid.release()
 
     def _ask(self, kind: str, questions: Sequence[Any], limits: Limits) -> Answer:
         call = secrets.token_hex(16)
