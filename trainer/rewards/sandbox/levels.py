@@ -20,6 +20,7 @@ from trainer.rewards.sandbox.uids import NOBODY
 
 Level = Literal["A", "B"]
 LEVELS: tuple[Level, ...] = get_args(Level)
+NAMES: dict[Level, str] = {"A": "bubblewrap", "B": "Landlock and seccomp"}
 _FOLDER = Path(__file__).parent
 _LIBRARIES = ("/lib", "/lib64", "/lib32", "/usr/lib", "/usr/lib64", "/usr/local/lib")
 _DATA = ("/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero")
@@ -42,14 +43,17 @@ def bubblewrap() -> str | None:
     return shutil.which("bwrap", path=f"{os.defpath}:/usr/bin:/usr/local/bin")
 
 
-def command(level: Level) -> list[str]:
-    """What is run: Python without site-packages, that reads its program from a pipe."""
+def command(level: Level, *, door: str = "") -> list[str]:
+    """What is run: Python without site-packages, that reads its program from a pipe.
+
+    `door`: that of the control group which it moves into.
+    """
     python = [_python(), "-P", "-s", "-S", "-B", "-c", _BOOT]
     if level == "A":
         program = bubblewrap()
         assert program is not None
         python = [program, *_walls(), "--", *python]
-    return [sys.executable, "-I", str(_FOLDER / "launch.py"), *python]
+    return [sys.executable, "-I", str(_FOLDER / "launch.py"), door, *python]
 
 
 def environment() -> dict[str, str]:
