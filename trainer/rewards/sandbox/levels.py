@@ -142,7 +142,7 @@ module.main()
 _INSIDE = (
     "kernel", "frames", "seccomp", "landlock", "confinement", "plain", "talking",
     "attempts", "functions", "plans", "programs", "calls", "child",
-    "zygote",
+    "warmth", "zygote",
 )  # fmt: skip
 
 
