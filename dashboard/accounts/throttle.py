@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import redis
 from django.conf import settings
@@ -43,11 +44,13 @@ def count_try(*, username: str, address: str) -> None:
     """
     with _redis() as client:
         for key, most in _limits(username, address).items():
-            count = int(client.incr(key))
-            if count == 1 or int(client.ttl(key)) < 0:
-                client.expire(key, WINDOW_SECONDS)
+            count: Any = client.incr(key)
+            seconds: Any = client.ttl(key)
+            if seconds < 0:
+                seconds = WINDOW_SECONDS
+                client.expire(key, seconds)
             if count > most:
-                raise TooManyTries(max(1, int(client.ttl(key))))
+                raise TooManyTries(max(1, seconds))
 
 
 def forgive(*, username: str, address: str) -> None:

@@ -48,9 +48,8 @@ def confinements_of(run: Run) -> list[Confinement]:
 
 
 def _read(told: Iterable[tuple[int, str | None]]) -> Iterator[Confinement]:
-    names: dict[str, str] = dict(NAMES)
     for step, words in told:
         if words:
             level = words.removeprefix("level ")
-            name = names.get(level, "")
+            name = next((name for known, name in NAMES.items() if known == level), "")
             yield Confinement(level=level, name=name, first_step=step + 1)

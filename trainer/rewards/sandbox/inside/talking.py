@@ -38,8 +38,9 @@ def open_outputs(*, at_once: bool) -> None:
     At once, it is there also when the time is up. Half a character's pair is spelled
     out.
     """
-    sys.stdout, sys.stderr = _ready or _streams(1) if at_once else _streams(-1)
-    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
+    stdout, stderr = (_ready or _streams(1)) if at_once else _streams(-1)
+    sys.stdout, sys.stderr = stdout, stderr
+    sys.__stdout__, sys.__stderr__ = stdout, stderr  # type: ignore[misc,assignment]
 
 
 def prepare_outputs() -> None:

@@ -44,9 +44,9 @@ AHEAD = """
 """
 # Where another user cannot read the library, these and those above are what there is.
 REST = """
-    asyncio base64 bz2 codecs encodings.idna graphlib hashlib html ipaddress keyword
-    locale queue secrets timeit tokenize unittest urllib.parse uuid
-    xml.etree.ElementTree zlib zoneinfo
+    asyncio base64 bz2 codecs concurrent.futures.thread encodings.idna graphlib hashlib
+    html ipaddress keyword locale queue secrets timeit tokenize unittest urllib.parse
+    uuid xml.etree.ElementTree zlib zoneinfo
 """
 _PART = 65_536
 _RECOUNT_SECONDS = 1.0
