@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login, logout, update_session_auth_hash
@@ -29,6 +31,7 @@ from dashboard.accounts.access import get_team
 from dashboard.accounts.forms import ProfileForm
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
+from dashboard.accounts.throttle import TooManyTries, count_try, forgive
 
 
 @require_safe
@@ -55,11 +58,24 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
         return HttpResponseRedirect(next_url)
     form = AuthenticationForm(request, data=request.POST or None)
-    if request.method == "POST" and form.is_valid():
-        login(request, form.get_user())
-        return HttpResponseRedirect(next_url)
+    who = {
+        "username": request.POST.get("username", ""),
+        "address": request.META.get("REMOTE_ADDR", ""),
+    }
+    context: dict[str, Any] = {"form": form, "next": next_url}
+    if form.is_bound:
+        try:
+            count_try(**who)
+        except TooManyTries as refusal:
+            context |= {"form": AuthenticationForm(request), "refusal": refusal}
+            page = render(request, "accounts/sign_in.html", context, status=429)
+            page.headers["Retry-After"] = str(refusal.seconds)
+            return page
+        if form.is_valid():
+            forgive(**who)
+            login(request, form.get_user())
+            return HttpResponseRedirect(next_url)
     status = 422 if form.is_bound else 200
-    context = {"form": form, "next": next_url}
     return render(request, "accounts/sign_in.html", context, status=status)
 
 

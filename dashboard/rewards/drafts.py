@@ -25,6 +25,7 @@ from dashboard.rewards.params import (
     as_value,
     param_fields,
 )
+from dashboard.rewards.sandboxes import sandbox_here
 from trainer.rewards.rule import Rule
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import MAX_RULES, Recipe, RuleSpec
@@ -130,6 +131,11 @@ class RuleDraft:
     @property
     def rule_errors(self) -> list[str]:
         return self.errors.get("", [])
+
+    @property
+    def sandbox_problem(self) -> str:
+        """Why this machine cannot try it; "" where it can, or needs no sandbox."""
+        return sandbox_here().problem if self.rule.needs_sandbox else ""
 
     def validate(self) -> None:
         """Fill `spec`, or `errors` under the field that each belongs to."""

@@ -14,7 +14,8 @@ class Worker(models.Model):
     host = models.CharField(max_length=120)
     pid = models.PositiveIntegerField()
     num_slots = models.PositiveSmallIntegerField(default=1)
-    # {"cpu": …, "num_cores": …, "memory_bytes": …, "gpus": [{"name", "memory_bytes"}]}
+    # {"cpu": …, "num_cores": …, "memory_bytes": …, "gpus": [{"name", "memory_bytes"}],
+    # "sandbox": dashboard.rewards.sandboxes.Sandbox, once it is known}
     hardware = models.JSONField[dict[str, Any]](default=dict)
     notice = models.TextField(blank=True)  # why it leaves a queued run alone
     started_at = models.DateTimeField()

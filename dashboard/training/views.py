@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
+from dashboard.rewards.sandboxes import sandbox_here
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -28,6 +29,7 @@ def workers(request: HttpRequest, team: str) -> HttpResponse:
         "team": team_,
         "workers": describe_workers(recent, team=team_),
         "gone_after_seconds": int(GONE_AFTER.total_seconds()),
+        "sandbox": sandbox_here(),
         "num_queued": Run.objects.filter(team=team_, state="queued").count(),
     }
     return render(request, "training/workers.html", context)

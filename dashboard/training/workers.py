@@ -18,10 +18,12 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
+from dashboard.rewards.sandboxes import Sandbox, sandbox_here
 from dashboard.runs.devices import Device
 from dashboard.runs.models import HELD, Run
 from dashboard.training.lives import lose_life
 from dashboard.training.models import Worker
+from trainer.rewards.sandbox.slot import START_SECONDS
 
 logger = logging.getLogger(__name__)
 BEAT_SECONDS = 10.0
@@ -105,9 +107,11 @@ class WorkerBeat:
 
     def _beat(self) -> None:
         is_registered = False
+        sandbox = None
         try:
             while True:
                 is_registered = self._say(is_registered)
+                sandbox = self._say_sandbox(sandbox)
                 if self._end.wait(BEAT_SECONDS):
                     break
             self._farewell()
@@ -125,6 +129,19 @@ class WorkerBeat:
             connection.close()
             return is_registered
         return True
+
+    def _say_sandbox(self, told: Sandbox | None) -> Sandbox | None:
+        """After the first word, since a busy machine takes long to find it out."""
+        found = sandbox_here(timeout_seconds=START_SECONDS)
+        if found == told:
+            return told
+        try:
+            tell_sandbox(self.name, found)
+        except DatabaseError as error:
+            logger.warning("The worker could not report its sandbox: %s", error)
+            connection.close()
+            return told
+        return found
 
     def _farewell(self) -> None:
         try:
@@ -163,6 +180,13 @@ def register(name: str, *, num_slots: int) -> None:
             "stopped_at": None,
         },
     )
+
+
+def tell_sandbox(name: str, sandbox: Sandbox) -> None:
+    worker = Worker.objects.filter(name=name).first()
+    if worker is not None:
+        worker.hardware |= {"sandbox": sandbox.as_json()}
+        worker.save(update_fields=["hardware"])
 
 
 def read_hardware() -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
+import torch
 
 from trainer.config import ModelConfig
 from trainer.fingerprint import model_fingerprint
@@ -53,5 +55,27 @@ def test_a_models_code_is_not_run_for_its_fingerprint(trace):
 def test_a_tokenizers_own_code_is_not_run(trace):
     with pytest.raises(ValueError, match="cannot be loaded"):
         load_tokenizer(str(trace.parent))
+
+    assert not trace.exists()
+
+
+class Planted:
+    def __init__(self, trace: str) -> None:
+        self.trace = trace
+
+    def __reduce__(self):
+        return (open, (self.trace, "w"))
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "training_args.bin"])
+def test_pickled_weights_are_not_opened(name, model_folder, tmp_path):
+    """A model whose weights are a pickle, which is a program, is refused."""
+    trace = tmp_path / "was-run"
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": Planted(str(trace))}, folder / name)
+
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load_model(str(folder), ModelConfig(path=str(folder)), revision=None)
 
     assert not trace.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.sessions.models import Session
 
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.live import consumer
@@ -99,6 +100,19 @@ async def test_a_new_password_ends_the_sockets_of_old_sessions(
         await viewer.next_frame()
         alice.set_password("another long secret")
         await in_thread(alice.save)()
+
+        assert await viewer.until_closed() == 4403
+
+
+async def test_signing_out_ends_the_socket(
+    alice: User, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr(consumer, "POLL_SECONDS", 0.1)
+
+    async with watch(run.id, alice) as viewer:
+        await viewer.next_frame()
+        await in_thread(Session.objects.all().delete)()
 
         assert await viewer.until_closed() == 4403
 

@@ -11,9 +11,11 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.datasets.rows import Row
 from dashboard.datasets.services import create_dataset_version
+from dashboard.rewards import sandboxes
 from dashboard.rewards.management.commands import check_sandbox
 from tests.dashboard.rewards.editor import fields
 from trainer.rewards.sandbox import pool
+from trainer.rewards.sandbox.probe import Found
 
 SOURCE = (
     "def reward(completion):\n    print('<b>seen</b>')\n    return len(completion) / 9"
@@ -60,3 +62,21 @@ def test_the_command_fails_where_nothing_works(monkeypatch: pytest.MonkeyPatch):
 
     with pytest.raises(CommandError, match="cannot run on this machine"):
         call_command("check_sandbox", stdout=StringIO())
+
+
+def test_the_editor_says_that_code_cannot_run_and_what_to_do(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    nothing = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+    monkeypatch.setattr(sandboxes, "found_here", lambda **_: nothing)
+    added = fields(action="add", add_kind="code_tests")
+
+    page = alice_client.post("/alpha/rewards/new", added).content.decode()
+
+    assert page.count("Reward code cannot run on this machine") == 1
+    assert "Install bubblewrap" in page
+    assert "/alpha/workers" in page
+    without = alice_client.post(
+        "/alpha/rewards/new", fields(action="add", add_kind="length")
+    )
+    assert "cannot run" not in without.content.decode()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -10,11 +11,14 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from dashboard.accounts.models import User
+from dashboard.rewards import sandboxes
+from dashboard.rewards.sandboxes import describe
 from dashboard.runs.models import Run
 from dashboard.training.lease import claim_run
 from dashboard.training.models import Worker
-from dashboard.training.workers import WorkerBeat, register
+from dashboard.training.workers import WorkerBeat, register, tell_sandbox
 from tests.dashboard.training.factories import Launcher
+from trainer.rewards.sandbox.probe import Found
 
 pytestmark = pytest.mark.django_db
 
@@ -96,3 +100,51 @@ def test_strangers_do_not_see_a_teams_page(charlie_client: Client) -> None:
     response = charlie_client.get(reverse("workers", args=["alpha"]))
 
     assert response.status_code == 404
+
+
+NONE = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+
+
+def test_a_worker_says_which_sandbox_it_has(alice_client: Client) -> None:
+    register("training@gpu-1", num_slots=1)
+    assert "not known yet" in page(alice_client)
+
+    tell_sandbox("training@gpu-1", describe(Found(level="B", reasons={})))
+
+    assert "Sandbox level B" in page(alice_client)
+    assert "Landlock and seccomp" in page(alice_client)
+
+
+def test_a_worker_without_one_says_why_and_what_to_do(alice_client: Client) -> None:
+    register("training@gpu-1", num_slots=1)
+
+    tell_sandbox("training@gpu-1", describe(NONE))
+
+    html = page(alice_client)
+    assert "<strong>Off.</strong>" in html
+    assert "A: no bwrap; B: no Landlock" in html
+    assert "Install bubblewrap" in html
+
+
+def test_the_servers_own_sandbox_is_told(
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grouped = Found(level="A", reasons={}, has_group=True)
+    monkeypatch.setattr(sandboxes, "found_here", lambda **_: grouped)
+    assert "bubblewrap, in a control group" in page(alice_client)
+
+    monkeypatch.setattr(sandboxes, "found_here", lambda **_: NONE)
+    assert "Install bubblewrap" in page(alice_client)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_beating_worker_tells_its_sandbox() -> None:
+    beat = WorkerBeat("training@gpu-1", num_slots=2)
+    beat.start()
+    deadline = time.monotonic() + 60
+    while not Worker.objects.filter(hardware__has_key="sandbox").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    beat.stop()
+
+    assert Worker.objects.get().hardware["sandbox"]["level"] in ("A", "B")

@@ -1,15 +1,18 @@
-"""Starts a program that the kernel ends first when memory runs out.
+"""Starts a program that the kernel ends first when memory runs out, in a group.
 
-By itself, without a package: `python -I launch.py PROGRAM ARGUMENTS`.
+By itself, without a package: `python -I launch.py DOOR PROGRAM ARGUMENTS`. DOOR is the
+group's cgroup.procs, or "" where there is none.
 """
 
 import os
 import sys
 
 if __name__ == "__main__":
-    try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
-            score.write("1000")
-    except OSError:
-        pass  # a machine that does not let it say so; the limits hold all the same
-    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 - no shell, our own command
+    door, *command = sys.argv[1:]
+    for path, text in (("/proc/self/oom_score_adj", "1000"), (door, "0")):
+        try:
+            with open(path, "w", encoding="ascii") as file:
+                file.write(text)
+        except OSError:
+            continue  # a machine that does not let it; the other limits hold
+    os.execv(command[0], command)  # noqa: S606 - no shell, our own command

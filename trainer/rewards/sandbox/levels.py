@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import random
 import shutil
 import sys
 import sysconfig
@@ -17,14 +16,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from trainer.rewards.sandbox.inside import kernel, seccomp
+from trainer.rewards.sandbox.uids import NOBODY
 
 Level = Literal["A", "B"]
 LEVELS: tuple[Level, ...] = get_args(Level)
+NAMES: dict[Level, str] = {"A": "bubblewrap", "B": "Landlock and seccomp"}
 _FOLDER = Path(__file__).parent
-# A number that no user has, per sandbox, since the kernel counts processes per user.
-# Below are those of people, systems and containers.
-_FIRST_UID, _NUM_UIDS = 1_879_048_192, 2**20
-_NOBODY = 65_534
 _LIBRARIES = ("/lib", "/lib64", "/lib32", "/usr/lib", "/usr/lib64", "/usr/local/lib")
 _DATA = ("/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/urandom", "/dev/zero")
 
@@ -46,14 +43,17 @@ def bubblewrap() -> str | None:
     return shutil.which("bwrap", path=f"{os.defpath}:/usr/bin:/usr/local/bin")
 
 
-def command(level: Level) -> list[str]:
-    """What is run: Python without site-packages, that reads its program from a pipe."""
+def command(level: Level, *, door: str = "") -> list[str]:
+    """What is run: Python without site-packages, that reads its program from a pipe.
+
+    `door`: that of the control group which it moves into.
+    """
     python = [_python(), "-P", "-s", "-S", "-B", "-c", _BOOT]
     if level == "A":
         program = bubblewrap()
         assert program is not None
         python = [program, *_walls(), "--", *python]
-    return [sys.executable, "-I", str(_FOLDER / "launch.py"), *python]
+    return [sys.executable, "-I", str(_FOLDER / "launch.py"), door, *python]
 
 
 def environment() -> dict[str, str]:
@@ -61,14 +61,14 @@ def environment() -> dict[str, str]:
     return {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
 
 
-def options(level: Level) -> dict[str, Any]:
-    is_root = os.geteuid() == 0
+def options(level: Level, *, uid: int | None) -> dict[str, Any]:
+    """`uid`: whom it becomes; None where only root could become another."""
     return {
         "needs_landlock": level == "B",
         # A user of bubblewrap's making is counted for itself.
-        "shares_uid": level == "B" and not is_root,
+        "shares_uid": level == "B" and uid is None,
         "readable": [*_readable(), *_DATA],
-        "uid": _uid() if is_root else None,
+        "uid": uid,
     }
 
 
@@ -83,7 +83,7 @@ def _walls() -> list[str]:
     if os.geteuid() == 0:
         walls += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
-        walls += ["--unshare-user", "--uid", str(_NOBODY), "--gid", str(_NOBODY)]
+        walls += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     python = _python()
     for folder in _folders_above([*_readable(), python]):
         # By itself bubblewrap makes them as closed as a home outside is.
@@ -120,21 +120,6 @@ def _python() -> str:
     return os.path.realpath(base)
 
 
-def _uid() -> int:
-    uid = random.SystemRandom().randrange(_FIRST_UID, _FIRST_UID + _NUM_UIDS)
-    return uid if _is_mapped(uid) else _NOBODY
-
-
-def _is_mapped(uid: int) -> bool:
-    """Whether this machine, perhaps a container, has a user of this number."""
-    try:
-        lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return False
-    ranges = [tuple(map(int, line.split())) for line in lines]
-    return any(first <= uid < first + count for first, _, count in ranges)
-
-
 # It makes modules of the sources that it is sent, and asks the last one to begin.
 _BOOT = """\
 import json, os, sys
@@ -157,7 +142,7 @@ module.main()
 _INSIDE = (
     "kernel", "frames", "seccomp", "landlock", "confinement", "plain", "talking",
     "attempts", "functions", "plans", "programs", "calls", "child",
-    "zygote",
+    "warmth", "zygote",
 )  # fmt: skip
 
 

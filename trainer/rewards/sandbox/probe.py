@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.rewards.sandbox.levels import LEVELS, Level, obstacle
+from trainer.rewards.sandbox.levels import LEVELS, NAMES, Level, obstacle
 from trainer.rewards.sandbox.limits import Limits
 from trainer.rewards.sandbox.slot import START_SECONDS, Slot, SlotLost
 
@@ -19,15 +19,20 @@ _FORGET_SECONDS = 60.0  # after which a machine without a sandbox is tried once 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """The strongest level, and why the others cannot be had, as predicates."""
+    """The strongest level, and why the others cannot be had, as predicates.
+
+    has_group: whether a control group holds its memory and processes together.
+    """
 
     level: Level | None
     reasons: dict[Level, str]
+    has_group: bool = False
 
     @property
     def sentence(self) -> str:
         if self.level is not None:
-            return f"Reward code runs in a sandbox of level {self.level}."
+            name = NAMES[self.level]
+            return f"Reward code runs in a sandbox of level {self.level} ({name})."
         reasons = "; ".join(f"{level}: {why}" for level, why in self.reasons.items())
         return (
             f"Reward code cannot run on this machine, since no sandbox can ({reasons})."
@@ -41,28 +46,42 @@ def try_levels(*, timeout_seconds: float = 4 * START_SECONDS) -> Found:
     deadline = time.monotonic() + timeout_seconds
     reasons: dict[Level, str] = {}
     for level in LEVELS:
-        reason = obstacle(level) or fault(level, deadline - time.monotonic())
+        reason = obstacle(level)
         if reason is None:
-            return Found(level=level, reasons=reasons)
+            trial = try_level(level, deadline - time.monotonic())
+            if trial.fault is None:
+                return Found(level=level, reasons=reasons, has_group=trial.has_group)
+            reason = trial.fault
         reasons[level] = reason
     return Found(level=None, reasons=reasons)
 
 
-def fault(level: Level, timeout_seconds: float = START_SECONDS) -> str | None:
-    """Why this level cannot be had; None: it starts, and nothing gets through."""
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Why a level cannot be had; None: it starts, and nothing gets through."""
+
+    fault: str | None
+    has_group: bool = False
+
+
+def try_level(level: Level, timeout_seconds: float = START_SECONDS) -> Trial:
     try:
         slot = Slot(level, timeout_seconds=min(START_SECONDS, timeout_seconds))
     except (SlotLost, OSError) as error:
-        return f"it does not start: {error}"
+        return Trial(fault=f"it does not start: {error}")
+    has_group = slot.group is not None
     try:
         answer = slot.ask("attempts", [{"paths": _PATHS}], Limits())
     except SlotLost as error:
-        return str(error)
+        return Trial(fault=str(error))
     slot.end()
     if answer.end != "ended" or answer.code != 0 or len(answer.replies) != 1:
-        return f"its check ended with {answer.code} ({answer.stderr[-200:]!r})"
+        said = answer.stderr[-200:]
+        return Trial(fault=f"its check ended with {answer.code} ({said!r})")
     happened = json.loads(answer.replies[0])
-    return f"it does not keep code from: {', '.join(happened)}" if happened else None
+    if happened:
+        return Trial(fault=f"it does not keep code from: {', '.join(happened)}")
+    return Trial(fault=None, has_group=has_group)
 
 
 _lock = threading.Lock()

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.rewards.sandbox import cgroup, uids
 from trainer.rewards.sandbox.inside.frames import HEAD, MAX_BYTES, frame, length_of
 from trainer.rewards.sandbox.levels import (
     Level,
@@ -68,9 +69,33 @@ class Slot:
         """
         self.level = level
         self.num_calls = 0
+        self._uid = uids.reserve() if os.geteuid() == 0 else None
+        self.group = _group()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as it runs
-        self._process = subprocess.Popen(
-            command(level),
+        try:
+            self._process = self._start()
+        except BaseException:
+            self._release()
+            raise
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to, self._from = self._process.stdin, self._process.stdout
+        os.set_blocking(self._to.fileno(), False)
+        deadline = time.monotonic() + timeout_seconds
+        try:
+            uid = self._uid.number if self._uid else None
+            self._send([_json(sources()), _json(options(level, uid=uid))], deadline)
+            self._greeting = json.loads(self._receive(deadline, _MAX_HEADER_BYTES))
+        except BaseException:
+            self.end()
+            raise
+        if self.group is not None and not self.group.is_lived_in():
+            self.group.remove()  # it was not let in
+            self.group = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command(self.level, door=self.group.door if self.group else ""),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -79,17 +104,6 @@ class Slot:
             start_new_session=True,
             bufsize=0,
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._to, self._from = self._process.stdin, self._process.stdout
-        os.set_blocking(self._to.fileno(), False)
-        deadline = time.monotonic() + timeout_seconds
-        try:
-            self._send([_json(sources()), _json(options(level))], deadline)
-            self._greeting = json.loads(self._receive(deadline, _MAX_HEADER_BYTES))
-        except BaseException:
-            self.end()
-            raise
 
     @property
     def pid(self) -> int:
@@ -117,7 +131,14 @@ class Slot:
             pipe.close()
         self._process.kill()
         self._process.wait()
+        self._release()
+
+    def _release(self) -> None:
         self._errors.close()
+        if self.group is not None:
+            self.group.remove()
+        if self._uid is not None:
+            self._uid.release()
 
     def _ask(self, kind: str, questions: Sequence[Any], limits: Limits) -> Answer:
         call = secrets.token_hex(16)
@@ -190,6 +211,13 @@ class Slot:
             return f"it was ended by {signal.Signals(-code).name}"
         self._errors.seek(0)
         return f"it ended with exit code {code}: {_last_line(self._errors.read())}"
+
+
+def _group() -> cgroup.Group | None:
+    try:
+        return cgroup.make_group()
+    except cgroup.NoGroup:
+        return None
 
 
 def _was_killed_by_the_system(answer: Answer, limits: Limits) -> bool:

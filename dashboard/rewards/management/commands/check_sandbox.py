@@ -4,8 +4,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from trainer.rewards.sandbox.levels import LEVELS, obstacle
-from trainer.rewards.sandbox.probe import fault
+from trainer.rewards.sandbox import cgroup
+from trainer.rewards.sandbox.levels import LEVELS, NAMES, obstacle
+from trainer.rewards.sandbox.probe import Trial, try_level
 
 
 class Command(BaseCommand):
@@ -16,13 +17,32 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        reasons = {level: obstacle(level) or fault(level) for level in LEVELS}
-        for level, reason in reasons.items():
-            self.stdout.write(f"Level {level}: {reason or 'works'}.")
-        working = [level for level, reason in reasons.items() if reason is None]
+        trials = {
+            level: Trial(fault=reason)
+            if (reason := obstacle(level))
+            else try_level(level)
+            for level in LEVELS
+        }
+        for level, trial in trials.items():
+            said = trial.fault or "works"
+            self.stdout.write(f"Level {level} ({NAMES[level]}): {said}.")
+        working = [level for level, trial in trials.items() if trial.fault is None]
         if not working:
             raise CommandError(
                 "Reward code cannot run on this machine. Install bubblewrap, or use "
                 "Linux 5.13 or newer; rules without code work as they are."
             )
+        self.stdout.write(f"Control group: {_group(trials[working[0]])}.")
         self.stdout.write(f"Reward code runs at level {working[0]}.")
+
+
+def _group(trial: Trial) -> str:
+    if trial.has_group:
+        return "holds a sandbox's memory and processes together"
+    try:
+        parent = cgroup.parent_here()
+    except cgroup.NoGroup as reason:
+        why = str(reason)
+    else:
+        why = f"{parent} lets no process in"
+    return f"none, so each process has limits of its own ({why})"

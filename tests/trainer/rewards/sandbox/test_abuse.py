@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
+import socket
+import tempfile
 import time
 from pathlib import Path
 
@@ -386,3 +389,107 @@ def test_replies_that_nobody_asked_for_end_the_call(asker: Asker) -> None:
 
     assert answer.end == "flood"
     assert answer.wall_seconds < 5
+
+
+def test_sixteen_threads_have_one_memory_together(asker: Asker) -> None:
+    body = """
+    import threading, time
+    threading.stack_size(65536)
+    kept = []
+    def fill():
+        try:
+            while True:
+                kept.append(bytearray(2**22))
+        except MemoryError:
+            pass
+    threads = [threading.Thread(target=fill) for _ in range(15)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(kept) * 4
+    """
+
+    reply = asker.reply(body, memory_mb=256, wall_seconds=20)
+
+    assert reply is not None
+    assert 64 < reply["value"] <= 256
+
+
+def test_files_that_everybody_may_read_are_out_of_reach(asker: Asker) -> None:
+    """Settings, keys and tokens often lie about like this."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        for name in (".env", "secret-key", "token"):
+            path = Path(folder, name)
+            path.write_text("hf_secret")
+            path.chmod(0o644)
+
+            assert asker.error(f"open({str(path)!r}).read()").startswith(REFUSED)
+        assert asker.error(f"import os; os.listdir({folder!r})").startswith(REFUSED)
+
+
+def test_a_local_socket_is_not_connected_to(asker: Asker) -> None:
+    """A database's, a broker's, a container engine's."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        path = str(Path(folder, "socket"))
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            server.listen()
+            Path(path).chmod(0o777)
+            body = f"""
+            import socket
+            a, b = socket.socketpair()
+            for one in (lambda: a.connect({path!r}),
+                        lambda: socket.socket(socket.AF_UNIX).connect({path!r})):
+                try:
+                    one()
+                except OSError:
+                    continue
+                return 1
+            return 0
+            """
+
+            assert asker.reply(body) == {"value": 0.0}
+
+
+@pytest.mark.parametrize("descriptor", [1, 2])
+def test_a_gigabyte_is_taken_in_by_nobody(asker: Asker, descriptor: int) -> None:
+    body = f"import os\nfor _ in range(1024): os.write({descriptor}, b'x' * 2**20)"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    answer = asker.call(body, wall_seconds=2)
+
+    assert len(answer.stdout) + len(answer.stderr) == 65_536
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8_192
+    assert asker.reply("return 1") == {"value": 1.0}
+
+
+def test_an_object_that_is_a_gigabyte_of_text_gives_no_score(asker: Asker) -> None:
+    assert "MemoryError" in asker.error("return 'x' * 2**30")
+    assert "a str, which is no number" in asker.error("return 'x' * 2**27")
+
+
+def test_modules_are_those_of_python_alone(
+    asker: Asker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of the folder that it is started in, nor of ours, nor of packages."""
+    (tmp_path / "csv.py").write_text("raise RuntimeError('planted')")
+    (tmp_path / "planted.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    other = Asker(asker.level)
+    try:
+        assert other.reply("import csv; return float(csv.__file__ is not None)") == {
+            "value": 1.0
+        }
+        for name in ("planted", "django", "numpy", "tests", "trainer.config"):
+            assert other.error(f"import {name}").startswith("ModuleNotFoundError")
+        path = other.call("import sys; print(sys.path)").stdout.decode()
+    finally:
+        other.slot.end()
+
+    assert str(tmp_path) not in path
+    assert "site-packages" not in path
+    assert str(Path(__file__).parents[4]) not in path

@@ -16,7 +16,8 @@ from trainer.rewards.sandbox.inside.confinement import (
 from trainer.rewards.sandbox.inside.frames import send
 
 READY = b"ready"
-_RULES = 5  # the descriptor of Landlock's rules, until they hold
+NOTHING = 5  # a descriptor that the zygote holds open, for standard input
+_RULES = 6  # that of Landlock's rules, until they hold
 
 
 def run_child(
@@ -53,17 +54,23 @@ def _exit_code(wanted: object) -> int:
     return wanted if isinstance(wanted, int) and 0 <= wanted < 256 else 1
 
 
+def hold_places() -> None:
+    """In the zygote: no pipe of a call gets a number that a child needs for its own."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number in (QUESTIONS, REPLIES, NOTHING, _RULES):
+        os.dup2(nothing, number)
+    if nothing not in (QUESTIONS, REPLIES, NOTHING, _RULES):
+        os.close(nothing)
+
+
 def _arrange(pipes: tuple[int, int, int, int], rules: int | None) -> None:
-    """Its pipes as 1 to 4, the rules as 5, nothing as 0, and none of the others."""
-    high = [os.dup2(each, 100 + number) for number, each in enumerate(pipes)]
-    nothing = os.dup2(os.open(os.devnull, os.O_RDONLY), 110)
-    kept = None if rules is None else os.dup2(rules, 111)
-    os.dup2(nothing, 0)
-    for target, source in enumerate(high, start=1):
+    """Its pipes as 1 to 4, the rules as 6, nothing as 0, and none of the others."""
+    for target, source in enumerate((NOTHING, *pipes)):
         os.dup2(source, target)
-    if kept is not None:
-        os.dup2(kept, _RULES)
-    os.closerange(_RULES + (kept is not None), 256)
+    if rules is not None:
+        os.dup2(rules, _RULES)
+    os.close(NOTHING)
+    os.closerange(_RULES + (rules is not None), 256)
     assert (QUESTIONS, REPLIES) == (3, 4)
 
 

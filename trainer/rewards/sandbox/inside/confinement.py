@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes  # noqa: F401 - loaded before the files are out of reach
 import os
-import random
 import resource
 import signal
 from collections.abc import Mapping
@@ -18,6 +17,16 @@ MAX_FILE_BYTES = 8 * 1024**2
 QUESTIONS, REPLIES = 3, 4  # the child's descriptors beside the usual three
 # Of another user's processes that begin while a call runs, where the uid is not ours.
 _HEADROOM = 64
+_FOR_ALL = {
+    resource.RLIMIT_CORE: 0,
+    resource.RLIMIT_FSIZE: MAX_FILE_BYTES,
+    resource.RLIMIT_MEMLOCK: 0,
+    resource.RLIMIT_MSGQUEUE: 0,
+}
+# What the machine allows of each, asked once: a call would spend a tenth of it on that.
+_HARD = dict.fromkeys(
+    (*_FOR_ALL, resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_NPROC), 0
+)
 
 
 class Walls(NamedTuple):
@@ -34,11 +43,7 @@ def confine(
     kernel.end_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)  # it ended before that was set
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
     _limit(resource.RLIMIT_NOFILE, MAX_DESCRIPTORS)
-    _limit(resource.RLIMIT_MEMLOCK, 0)
-    _limit(resource.RLIMIT_MSGQUEUE, 0)
     _limit(resource.RLIMIT_AS, limits["memory_bytes"])
     # The first signal may be ignored, the second one a second later may not.
     seconds = limits["cpu_seconds"]
@@ -48,12 +53,19 @@ def confine(
         kernel.landlock_apply(walls.files)
         os.close(walls.files)
     kernel.filter_calls(seccomp.own_filter(walls.calls, pid=os.getpid()))
-    random.seed(0)  # so that a resumed run scores as it did
+
+
+def confine_zygote() -> None:
+    """Those of the limits that it can have as well as each of its children."""
+    for kind in _HARD:
+        _HARD[kind] = resource.getrlimit(kind)[1]
+    for kind, value in _FOR_ALL.items():
+        _limit(kind, value)
 
 
 def _limit(kind: int, value: int) -> None:
     """Never more than the machine allows already."""
-    hard = resource.getrlimit(kind)[1]
+    hard = _HARD[kind]
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
     resource.setrlimit(kind, (value, value))

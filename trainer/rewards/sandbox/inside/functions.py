@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from types import FunctionType
 from typing import Any
 
 from trainer.rewards.sandbox.inside.talking import (
@@ -17,6 +18,7 @@ from trainer.rewards.sandbox.inside.talking import (
 
 SOURCE = "<reward>"
 NAME = "reward"
+_STARRED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def perform() -> None:
@@ -24,8 +26,8 @@ def perform() -> None:
     open_outputs(at_once=True)
     question = hear()
     try:
-        value = _judge(question["source"], question["arguments"])
-        found: dict[str, Any] = {"value": _number(value)}
+        value = judge(question["source"], question["arguments"])
+        found: dict[str, Any] = {"value": number(value)}
     except MemoryError:
         found = {"error": "MemoryError: it needs more memory than it may have"}
     except _Refused as refusal:
@@ -36,11 +38,21 @@ def perform() -> None:
     reply(found)
 
 
+def _plain_parameters(function: object) -> tuple[str, ...] | None:
+    """Of a function without * and **. To ask `inspect` takes a tenth of a call."""
+    if type(function) is not FunctionType or function.__dict__:
+        return None
+    code = function.__code__
+    if code.co_posonlyargcount or code.co_flags & _STARRED:
+        return None
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
 class _Refused(Exception):
     """The function is none, or gave what is no score; the text is a predicate."""
 
 
-def _judge(source: str, arguments: dict[str, Any]) -> object:
+def judge(source: str, arguments: dict[str, Any]) -> object:
     names: dict[str, Any] = {
         "__name__": "reward_function",
         "__builtins__": __builtins__,
@@ -54,6 +66,9 @@ def _judge(source: str, arguments: dict[str, Any]) -> object:
 
 def _wanted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """Those of the arguments that it has parameters for."""
+    named = _plain_parameters(function)
+    if named is not None and all(name in arguments for name in named):
+        return {name: arguments[name] for name in named}
     parameters = inspect.signature(function).parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return arguments
@@ -71,12 +86,12 @@ def _wanted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _number(value: object) -> float | None:
+def number(value: object) -> float | None:
     if value is None:
         return None
     if not isinstance(value, int | float):
         raise _Refused(f"it gave a {type(value).__name__}, which is no number")
-    number = float(value)
-    if not math.isfinite(number):
-        raise _Refused(f"it gave {number}, which is no score")
-    return number
+    found = float(value)
+    if not math.isfinite(found):
+        raise _Refused(f"it gave {found}, which is no score")
+    return found

@@ -31,7 +31,7 @@ def perform_program() -> None:
     question = hear()
     _give_input(question["stdin"].encode("utf-8", "replace"))
     open_outputs(at_once=False)
-    run(question["source"], SOURCE, _main_names())
+    run(question["source"], SOURCE, main_names())
 
 
 def _give_input(text: bytes) -> None:
@@ -58,14 +58,14 @@ def perform_steps() -> None:
     Replies {} or {"value": as JSON} to each; {"error": one line} where it raised.
     """
     open_outputs(at_once=True)
-    names = _main_names()
+    names = main_names()
     question = hear()
-    reply(_attempt(question["source"], SOURCE, names, is_value=False))
+    reply(attempt(question["source"], SOURCE, names, is_value=False))
     for step in questions():
-        reply(_attempt(step["code"], _STEP, names, is_value=step["is_value"]))
+        reply(attempt(step["code"], _STEP, names, is_value=step["is_value"]))
 
 
-def _attempt(
+def attempt(
     code: str, name: str, names: dict[str, Any], *, is_value: bool
 ) -> dict[str, Any]:
     try:
@@ -78,6 +78,6 @@ def _attempt(
         return {"error": describe(error, name)}
 
 
-def _main_names() -> dict[str, Any]:
+def main_names() -> dict[str, Any]:
     # As a program's own: `if __name__ == "__main__"` is what starts many of them.
     return {"__name__": "__main__", "__builtins__": __builtins__}

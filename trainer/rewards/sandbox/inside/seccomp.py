@@ -93,13 +93,38 @@ def make_template() -> bytes:
         (_LOAD, 0, 0, _NUMBER),
         (_JUMP_FROM, 0, 1, _X32),
         (_RETURN, 0, 0, _KILL),
+        *_search(_leaves(numbers, _special(_ANY_PID))),
     ]
-    special = _special(_ANY_PID)
-    for name, number in numbers.items():
-        block = special.get(name, [(_RETURN, 0, 0, _ALLOW)])
-        lines += [(_JUMP_EQUAL, 0, len(block), number), *block]
-    lines.append(_refuse(errno.EPERM))
     return b"".join(struct.pack("=HBBI", *line) for line in lines)
+
+
+def _leaves(
+    numbers: dict[str, int], special: dict[str, list[_Line]]
+) -> list[tuple[int, list[_Line]]]:
+    """What is done from each number on, up to the next one's, in order."""
+    allow: list[_Line] = [(_RETURN, 0, 0, _ALLOW)]
+    refuse = [_refuse(errno.EPERM)]
+    done = {number: special.get(name, allow) for name, number in numbers.items()}
+    leaves = [(0, done.get(0, refuse))]
+    for number in range(1, max(done) + 2):
+        block = done.get(number, refuse)
+        if block != leaves[-1][1]:
+            leaves.append((number, block))
+    return leaves
+
+
+def _search(leaves: list[tuple[int, list[_Line]]]) -> list[_Line]:
+    """The leaf that a number belongs to, found by halves.
+
+    The kernel runs the program for every number there is, each time that it takes it
+    over: one number after the other, that is an eighth of a call.
+    """
+    if len(leaves) == 1:
+        return leaves[0][1]
+    middle = len(leaves) // 2
+    below, above = _search(leaves[:middle]), _search(leaves[middle:])
+    assert len(below) < 256, "a jump is that far at most"
+    return [(_JUMP_FROM, len(below), 0, leaves[middle][0]), *below, *above]
 
 
 def _special(pid: int) -> dict[str, list[_Line]]:

@@ -7,12 +7,13 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from trainer.rewards.sandbox.inside.confinement import QUESTIONS, REPLIES
 from trainer.rewards.sandbox.inside.frames import HungUp, receive, send
 
 _MAX_TEXT = 300
+_ready: tuple[TextIO, TextIO] | None = None
 
 
 def hear() -> Any:
@@ -37,18 +38,38 @@ def open_outputs(*, at_once: bool) -> None:
     At once, it is there also when the time is up. Half a character's pair is spelled
     out.
     """
-    sys.stdout, sys.stderr = (
+    stdout, stderr = (_ready or _streams(1)) if at_once else _streams(-1)
+    sys.stdout, sys.stderr = stdout, stderr
+    sys.__stdout__, sys.__stderr__ = stdout, stderr  # type: ignore[misc,assignment]
+
+
+def prepare_outputs() -> None:
+    """Have the streams ready, over pipes as they will be: a tenth of a call's time."""
+    global _ready
+    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    reader, writer = os.pipe()
+    for descriptor in (1, 2):
+        os.dup2(writer, descriptor)
+    _ready = _streams(1)
+    for descriptor, before in zip((1, 2), kept, strict=True):
+        os.dup2(before, descriptor)
+    for descriptor in (*kept, reader, writer):
+        os.close(descriptor)
+
+
+def _streams(buffering: int) -> tuple[TextIO, TextIO]:
+    stdout, stderr = (
         open(  # noqa: SIM115 - for as long as the process runs
             descriptor,
             "w",
             encoding="utf-8",
             errors="backslashreplace",
-            buffering=1 if at_once else -1,
+            buffering=buffering,
             closefd=False,
         )
         for descriptor in (1, 2)
     )
-    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
+    return stdout, stderr
 
 
 def run(source: str, name: str, names: dict[str, Any]) -> None:

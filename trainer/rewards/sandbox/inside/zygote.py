@@ -13,29 +13,40 @@ import importlib
 import json
 import math
 import os
+import random
 import select
 import signal
+import stat
 import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from trainer.rewards.sandbox.inside import kernel, landlock, seccomp
-from trainer.rewards.sandbox.inside.child import READY, run_child
-from trainer.rewards.sandbox.inside.confinement import Walls, count_others
+from trainer.rewards.sandbox.inside.child import READY, hold_places, run_child
+from trainer.rewards.sandbox.inside.confinement import (
+    Walls,
+    confine_zygote,
+    count_others,
+)
 from trainer.rewards.sandbox.inside.frames import HEAD, HungUp, frame, length_of
 from trainer.rewards.sandbox.inside.frames import receive as receive_message
 from trainer.rewards.sandbox.inside.frames import send as send_message
+from trainer.rewards.sandbox.inside.warmth import warm_up
 
-# Loaded once, so that a call need not; and where the library cannot be read by another
-# user, these are what there is.
+# Loaded once, so that a call need not. Each costs every call a little, since what is
+# loaded is copied for it: OpenSSL alone, which hashlib brings, a tenth of its time.
 AHEAD = """
-    array ast asyncio base64 bisect bz2 calendar cmath codecs collections copy csv
-    dataclasses datetime decimal difflib encodings.idna enum fractions functools
-    graphlib hashlib heapq html inspect io ipaddress itertools json keyword linecache
-    locale math numbers operator pprint queue random re secrets statistics string
-    struct textwrap threading time timeit tokenize traceback types typing unicodedata
-    unittest urllib.parse uuid warnings weakref xml.etree.ElementTree zlib zoneinfo
+    array ast bisect calendar cmath collections copy csv dataclasses datetime decimal
+    difflib enum fractions functools heapq inspect io itertools json linecache math
+    numbers operator pprint random re statistics string struct textwrap threading time
+    traceback types typing unicodedata warnings weakref
+"""
+# Where another user cannot read the library, these and those above are what there is.
+REST = """
+    asyncio base64 bz2 codecs concurrent.futures.thread encodings.idna graphlib hashlib
+    html ipaddress keyword locale queue secrets timeit tokenize unittest urllib.parse
+    uuid xml.etree.ElementTree zlib zoneinfo
 """
 _PART = 65_536
 _RECOUNT_SECONDS = 1.0
@@ -57,6 +68,7 @@ class _Kept:
 def main() -> None:
     """Answer calls from standard input until it is hung up."""
     options = json.loads(receive_message(0))
+    hold_places()
     walls = _prepare(options)
     send_message(
         1,
@@ -72,7 +84,8 @@ def main() -> None:
 
 def _prepare(options: dict[str, Any]) -> Walls:
     """What no child needs to do again; OSError where this level cannot be had."""
-    for name in AHEAD.split():
+    is_open = options["uid"] is None or _may_be_read_by_all(os.__file__)
+    for name in (AHEAD if is_open else AHEAD + REST).split():
         try:
             importlib.import_module(name)
         except ImportError:  # a build without it
@@ -95,10 +108,24 @@ def _prepare(options: dict[str, Any]) -> Walls:
     os.environ.clear()
     sys.orig_argv[:] = sys.argv[:] = [""]
     os.chdir("/")
+    template = seccomp.make_template()
+    warm_up(template)
+    random.seed(0)  # so that a resumed run scores as it did
+    confine_zygote()
     # A child's garbage collector would otherwise copy every page that it looks through.
     gc.collect()
     gc.freeze()
-    return Walls(files=rules, calls=seccomp.make_template())
+    return Walls(files=rules, calls=template)
+
+
+def _may_be_read_by_all(path: str) -> bool:
+    if not os.stat(path).st_mode & stat.S_IROTH:
+        return False
+    while path != "/":
+        path = os.path.dirname(path)
+        if not os.stat(path).st_mode & stat.S_IXOTH:
+            return False
+    return True
 
 
 def _forget_the_machine() -> None:
@@ -156,7 +183,7 @@ class _Child:
         self._out, out = os.pipe()
         self._err, err = os.pipe()
         parent = os.getpid()
-        self.pid = os.fork()
+        self.pid = kernel.fork()
         if self.pid == 0:
             run_child(
                 call,

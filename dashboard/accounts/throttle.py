@@ -1,0 +1,85 @@
+"""How often somebody may try to sign in.
+
+Counted in Redis, by username and by address, before a password is looked at, so that
+many guesses at the same time are as many guesses. Without Redis nothing is counted: a
+server that lost it must still let its people in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+logger = logging.getLogger(__name__)
+WINDOW_SECONDS = 15 * 60
+MAX_OF_USERNAME = 10
+MAX_OF_ADDRESS = 50  # an office of many people may share one
+
+
+class TooManyTries(Exception):
+    """The text is for whoever tries."""
+
+    def __init__(self, seconds: int) -> None:
+        self.seconds = seconds
+        minutes = math.ceil(seconds / 60)
+        super().__init__(
+            "Too many wrong passwords were given within 15 minutes. Wait "
+            f"{minutes} minute{'s' * (minutes != 1)}, or sign in by a link, see below."
+        )
+
+
+def count_try(*, username: str, address: str) -> None:
+    """
+    Raises:
+        TooManyTries: this one is over the limit, and is not to be looked at.
+    """
+    with _redis() as client:
+        for key, most in _limits(username, address).items():
+            count: Any = client.incr(key)
+            seconds: Any = client.ttl(key)
+            if seconds < 0:
+                seconds = WINDOW_SECONDS
+                client.expire(key, seconds)
+            if count > most:
+                raise TooManyTries(max(1, seconds))
+
+
+def forgive(*, username: str, address: str) -> None:
+    """The try was right: it counts no more, nor do those of this username before."""
+    of_username, of_address = _limits(username, address)
+    with _redis() as client:
+        client.delete(of_username)
+        client.decr(of_address)
+
+
+def _limits(username: str, address: str) -> dict[str, int]:
+    # Hashed, since either may be of any length, and is nobody's business.
+    name, place = (
+        hashlib.sha256(text.casefold().encode("utf-8", "replace")).hexdigest()
+        for text in (username, address)
+    )
+    return {
+        f"cohort:sign-in:name:{name}": MAX_OF_USERNAME,
+        f"cohort:sign-in:address:{place}": MAX_OF_ADDRESS,
+    }
+
+
+@contextmanager
+def _redis() -> Iterator[redis.Redis]:
+    at_once = Retry(NoBackoff(), 0)
+    try:
+        with redis.Redis.from_url(
+            settings.REDIS_URL, socket_timeout=2, retry=at_once
+        ) as client:
+            yield client
+    except redis.RedisError as error:
+        logger.warning("Tries to sign in are not counted: %s", error)

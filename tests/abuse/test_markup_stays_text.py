@@ -1,0 +1,94 @@
+"""Whatever has a name may be called by markup, and no page takes it for any."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.db.models import Value
+from django.db.models.functions import Concat
+from django.test import Client
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.models import Dataset, DatasetRow
+from dashboard.rewards.models import RewardRecipe
+from dashboard.runs.models import Run
+from dashboard.samples.models import Completion, Group
+from dashboard.training.workers import register
+from tests.dashboard.samples.factories import make_steps
+from tests.dashboard.test_every_route_is_guarded import POST_ONLY, VIEWERS_POST
+from tests.dashboard.test_every_route_is_guarded import addresses as addresses
+
+pytestmark = pytest.mark.django_db
+
+# Without one that starts a library for seconds, and shows only its own texts.
+PAGES = sorted(VIEWERS_POST.keys() - POST_ONLY - {"dataset_generate"})
+EVIL = (
+    "<script>evil()</script><img src=x onerror=evil()><svg onload=evil()>"
+    "</script></textarea></title>[evil](javascript:evil())'\"{{7*7}}"
+)
+# As it may stand where data is JSON inside of a script element, or in an attribute.
+RAW = re.compile(r"<script>evil|<img src=x|<svg onload|href=.?javascript:|\b49\b")
+
+
+@pytest.fixture
+def everything_is_evil(addresses: dict[str, str], team: Team, alice: User) -> None:
+    run = Run.objects.get()
+    make_steps(run, {EVIL: [0.5], "reward/mean": [0.5]})
+    Run.objects.update(
+        name=EVIL[:80],
+        model_label=EVIL[:150],
+        fail_reason=EVIL,
+        summary={"last": {EVIL: 1}},
+    )
+    for model in (Dataset, RewardRecipe):
+        # A name is taken once in a team.
+        model._default_manager.update(name=Concat(Value(EVIL[:60]), "id"))
+    RewardRecipe.objects.update(description=EVIL)
+    Group.objects.update(prompt=EVIL, answer=EVIL)
+    Completion.objects.update(text=EVIL, logs={"answer": EVIL})
+    DatasetRow.objects.update(answer=EVIL)
+    Team.objects.update(name=EVIL[:80])
+    User.objects.filter(pk=alice.pk).update(display_name=EVIL[:80])
+    register(EVIL[:100], num_slots=1)
+
+
+@pytest.mark.usefixtures("everything_is_evil")
+def test_no_page_holds_markup_that_somebody_typed(
+    addresses: dict[str, str], alice_client: Client
+) -> None:
+    num_seen = 0
+    for name in PAGES:
+        page = alice_client.get(addresses[name])
+        if page.headers["Content-Type"].startswith("text/html"):
+            html = page.content.decode()
+            found = RAW.search(html)
+
+            assert page.status_code in (200, 404), name
+            assert found is None, (name, html[max(0, found.start() - 80) :][:200])
+            num_seen += "evil()" in html
+
+    assert num_seen > 20
+
+
+@pytest.mark.usefixtures("everything_is_evil")
+def test_what_is_no_page_is_never_taken_for_one(
+    addresses: dict[str, str], alice_client: Client
+) -> None:
+    for name in PAGES:
+        answer = alice_client.get(addresses[name])
+        kind = answer.headers["Content-Type"]
+
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert kind.startswith(("text/html", "application/json", "text/plain")), name
+
+
+@pytest.mark.usefixtures("everything_is_evil")
+def test_a_chart_shows_a_metrics_name_as_text(
+    addresses: dict[str, str], alice_client: Client
+) -> None:
+    run = Run.objects.get()
+    page = alice_client.get(f"/alpha/compare?runs={run.pk}", {"metric": EVIL})
+
+    assert page.status_code == 200
+    assert RAW.search(page.content.decode()) is None

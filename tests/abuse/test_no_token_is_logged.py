@@ -1,0 +1,36 @@
+"""What lets somebody in stands in no log."""
+
+from __future__ import annotations
+
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from dashboard.accounts.models import User
+from dashboard.accounts.services import create_sign_in_link
+from dashboard.local.processes import web
+
+ROOT = Path(__file__).parent.parent.parent
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_link_that_signs_in_is_in_no_log(
+    live_app: str, alice: User, tmp_path: Path
+) -> None:
+    token = create_sign_in_link(alice)
+
+    with urllib.request.urlopen(f"{live_app}/sign-in/{token}/") as page:  # noqa: S310 - loopback
+        assert page.status == 200
+
+    log = (tmp_path / "web.log").read_text()
+    assert token not in log
+
+
+def test_web_processes_are_started_without_a_log_of_addresses(tmp_path: Path) -> None:
+    image = (ROOT / "docker/web.Dockerfile").read_text()
+
+    assert "--no-access-log" in web(data=tmp_path, port=1).arguments
+    assert '"uvicorn"' in image
+    assert "--no-access-log" in image

@@ -1,0 +1,56 @@
+"""Patterns that keep a backtracking engine busy for years are judged or refused."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from trainer.rewards.rules import RULES
+from trainer.rewards.sample import Sample
+
+A = "a" * 30_000
+PATTERNS = [
+    (r"(a+)+$", A + "!"),
+    (r"(a|a)*$", A + "!"),
+    (r"(a|aa)+$", A + "!"),
+    (r"(a*)*$", A + "!"),
+    (r"(.*a){20}", A + "!"),
+    (r"^(a?){100}a{100}$", A),
+    (r"(x+x+)+y", "x" * 30_000),
+    (r"([a-zA-Z]+)*$", A + "1"),
+    (r"^(([a-z])+.)+[A-Z]([a-z])+$", A),
+    (r"^([a-zA-Z0-9])(([\-.]|[_]+)?([a-zA-Z0-9]+))*(@){1}[a-z0-9]+$", A + "!"),
+    (r"(\w+\s?)+$", A + "!"),
+    (r"^(\d+)*\.$", "1" * 30_000),
+    (r"(.+)+\1", A),
+    (r"(?=(a+))a*b\1", A),
+    (r"((a+)?)+b", A),
+    (r"^\s+|\s+$", " " * 30_000 + "x"),
+    (r"<.*>.*</.*>.*<", "<" * 30_000),
+    (r"(0|1|2|3|4|5|6|7|8|9)+(0|1)+x", "1" * 30_000),
+    (r"(?:[^\"\\]|\\.)*\"$", "\\" * 30_000),
+    (r"a{0,1000}a{0,1000}b", A),
+]
+
+
+def test_there_are_twenty_of_them() -> None:
+    assert len({pattern for pattern, _ in PATTERNS}) == 20
+
+
+@pytest.mark.parametrize(("pattern", "text"), PATTERNS)
+def test_a_pattern_is_judged_or_refused_within_a_quarter_second(
+    pattern: str, text: str
+) -> None:
+    rule = RULES["regex"]
+    assert rule.score is not None
+    begin = time.thread_time()
+    try:
+        params = rule.params_model.model_validate({"pattern": pattern})
+    except ValueError:
+        score = None
+    else:
+        score = rule.score(Sample("?", text, None), params)
+
+    assert score in (None, 0.0, 1.0)
+    assert time.thread_time() - begin < 0.25

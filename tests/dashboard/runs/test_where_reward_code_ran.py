@@ -1,0 +1,74 @@
+"""A run whose rules run code says in which sandbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run, RunEvent
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = pytest.mark.django_db
+CODE: list[dict[str, Any]] = [
+    {"name": "mine", "kind": "python_function", "weight": 1.0, "params": {}}
+]
+
+
+def tell(run: Run, kind: str, *, step: int, level: str, seq: int) -> None:
+    RunEvent.objects.create(
+        run=run,
+        seq=seq,
+        epoch=seq,
+        line=1,
+        type=kind,
+        step=step,
+        time=timezone.now(),
+        body={"versions": {"sandbox": f"level {level}"}},
+    )
+
+
+def pages(client: Client, run: Run) -> list[str]:
+    return [
+        " ".join(client.get(f"/alpha/runs/{run.pk}/{tab}").text.split())
+        for tab in ("", "config/")
+    ]
+
+
+def test_the_level_is_on_its_pages(team: Team, alice_client: Client) -> None:
+    run = make_run(team, rules=CODE)
+    tell(run, "run_started", step=0, level="A", seq=1)
+    tell(run, "run_resumed", step=7, level="A", seq=2)
+
+    for html in pages(alice_client, run):
+        assert "level A (bubblewrap)" in html
+        assert "from step" not in html
+
+
+def test_a_run_that_was_resumed_elsewhere_tells_each(
+    team: Team, alice_client: Client
+) -> None:
+    run = make_run(team, rules=CODE)
+    tell(run, "run_started", step=0, level="A", seq=1)
+    tell(run, "run_resumed", step=20, level="B", seq=2)
+
+    for html in pages(alice_client, run):
+        assert (
+            "level A (bubblewrap) from step 1 on, "
+            "level B (Landlock and seccomp) from step 21 on" in html
+        )
+
+
+def test_before_it_begins_it_is_not_known(team: Team, alice_client: Client) -> None:
+    overview, config = pages(alice_client, make_run(team, rules=CODE))
+
+    assert "Reward code" not in overview
+    assert "is told when the trainer begins" in config
+
+
+def test_a_run_without_code_says_nothing(team: Team, alice_client: Client) -> None:
+    for html in pages(alice_client, make_run(team)):
+        assert "Reward code" not in html

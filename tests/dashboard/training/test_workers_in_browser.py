@@ -1,0 +1,26 @@
+"""The workers page as a reader with any screen, theme or aid finds it."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page
+
+from dashboard.accounts.models import Team
+from dashboard.rewards.sandboxes import describe
+from dashboard.training.workers import register, tell_sandbox
+from tests.dashboard.probes.test_in_browser import look
+from trainer.rewards.sandbox.probe import Found
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def test_it_is_accessible_and_does_not_scroll_sideways(page: Page, team: Team) -> None:
+    lacking = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
+    register("training@gpu-1", num_slots=1)
+    tell_sandbox("training@gpu-1", describe(lacking))
+    page.goto("/alpha/workers")
+
+    found = look(page)
+
+    assert page.get_by_text("A: no bwrap").is_visible()
+    assert not found
