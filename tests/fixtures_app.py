@@ -72,6 +72,7 @@ class WebProcesses:
         self._web: subprocess.Popen[bytes] | None = None
         self._env: dict[str, str] = {}
         self._address = ""
+        self.log = folder / "web.log"  # the present one's
 
     def serve(self, env: dict[str, str]) -> str:
         """Its address."""
@@ -95,16 +96,16 @@ class WebProcesses:
 
     def _start(self, env: dict[str, str]) -> None:
         port = free_port()
-        log = self._folder / f"web-{port}.log"
+        self.log = self._folder / f"web-{port}.log"
         command = [sys.executable, "-m", "uvicorn", "dashboard.asgi:application"]
         command += ["--host", "127.0.0.1", "--port", str(port), "--no-access-log"]
-        with log.open("wb") as output:
+        with self.log.open("wb") as output:
             self._web = subprocess.Popen(
                 command, cwd=ROOT, env=env, stdout=output, stderr=output
             )
         self._env = env
         self._address = f"http://127.0.0.1:{port}"
-        _wait_until_served(f"{self._address}/healthz", self._web, log)
+        _wait_until_served(f"{self._address}/healthz", self._web, self.log)
 
 
 @pytest.fixture(scope="session")
@@ -172,7 +173,10 @@ def open_browser(
 
     def open_as(user: User | None) -> BrowserContext:
         context = browser.new_context(
-            base_url=live_app, viewport={"width": 1440, "height": 900}
+            base_url=live_app,
+            viewport={"width": 1440, "height": 900},
+            # Else axe may meet a colour on its way from one theme to the other.
+            reduced_motion="reduce",
         )
         if user is not None:
             context.add_cookies(

@@ -15,7 +15,7 @@ from dashboard.rewards.models import RewardRecipe
 from dashboard.runs.models import Run
 from dashboard.samples.models import Completion, Group
 from dashboard.training.workers import register
-from tests.dashboard.samples.factories import make_steps
+from tests.dashboard.samples.factories import make_note, make_steps
 from tests.dashboard.test_every_route_is_guarded import POST_ONLY, VIEWERS_POST
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
 
@@ -46,7 +46,9 @@ def everything_is_evil(addresses: dict[str, str], team: Team, alice: User) -> No
         model._default_manager.update(name=Concat(Value(EVIL[:60]), "id"))
     RewardRecipe.objects.update(description=EVIL)
     Group.objects.update(prompt=EVIL, answer=EVIL)
-    Completion.objects.update(text=EVIL, logs={"answer": EVIL})
+    Completion.objects.update(text=EVIL)
+    for group in Group.objects.all():
+        make_note(group, EVIL, is_error=True)
     DatasetRow.objects.update(answer=EVIL)
     Team.objects.update(name=EVIL[:80])
     User.objects.filter(pk=alice.pk).update(display_name=EVIL[:80])
@@ -80,7 +82,10 @@ def test_what_is_no_page_is_never_taken_for_one(
         kind = answer.headers["Content-Type"]
 
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        assert kind.startswith(("text/html", "application/json", "text/plain")), name
+        how = answer.headers.get("Content-Disposition", "")
+        is_saved = how.startswith("attachment")
+        is_inert = kind.startswith(("text/html", "application/json", "text/plain"))
+        assert is_saved or is_inert, name
 
 
 @pytest.mark.usefixtures("everything_is_evil")

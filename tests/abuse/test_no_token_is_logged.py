@@ -10,6 +10,7 @@ import pytest
 from dashboard.accounts.models import User
 from dashboard.accounts.services import create_sign_in_link
 from dashboard.local.processes import web
+from tests.fixtures_app import WebProcesses
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -17,14 +18,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_a_link_that_signs_in_is_in_no_log(
-    live_app: str, alice: User, tmp_path: Path
+    live_app: str, alice: User, web_processes: WebProcesses
 ) -> None:
     token = create_sign_in_link(alice)
 
     with urllib.request.urlopen(f"{live_app}/sign-in/{token}/") as page:  # noqa: S310 - loopback
         assert page.status == 200
 
-    log = (tmp_path / "web.log").read_text()
+    log = web_processes.log.read_text()
     assert token not in log
 
 

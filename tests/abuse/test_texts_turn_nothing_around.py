@@ -11,6 +11,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetRow
 from dashboard.samples.models import Completion, Group
 from tests.abuse.test_markup_stays_text import PAGES
+from tests.dashboard.samples.factories import make_note
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
 
 pytestmark = pytest.mark.django_db
@@ -47,7 +48,9 @@ def test_every_text_of_a_row_or_a_model_stands_apart(
     addresses: dict[str, str], team: Team, alice_client: Client
 ) -> None:
     Group.objects.update(prompt=ODD, answer=ODD)
-    Completion.objects.update(text=ODD, logs={"answer": ODD})
+    Completion.objects.update(text=ODD)
+    for group in Group.objects.all():
+        make_note(group, ODD)
     DatasetRow.objects.update(prompt=ODD, answer=ODD, columns={"level": ODD})
     num_found = 0
 

@@ -50,7 +50,7 @@ def test_a_click_that_comes_as_the_first_ones_import_ends_is_led_to_it(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch, is_read: bool
 ):
     url = upload(alice_client)
-    peek, others = mapping.peek, ["the first click"]
+    peek, others = mapping.try_peek, ["the first click"]
 
     def peek_late(*args: Any) -> Any:
         """The first click's import is whole before, or just after, the file is read."""
@@ -60,7 +60,7 @@ def test_a_click_that_comes_as_the_first_ones_import_ends_is_led_to_it(
             assert alice_client.post(url, MAPPING).status_code == 302
         return seen or peek(*args)
 
-    monkeypatch.setattr(mapping, "peek", peek_late)
+    monkeypatch.setattr(mapping, "try_peek", peek_late)
 
     answer = alice_client.post(url, MAPPING)
 
