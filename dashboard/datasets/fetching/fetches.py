@@ -77,9 +77,12 @@ def fetch_again(upload: Upload, user: User) -> ImportJob:
 
 def host_of(upload: Upload) -> str:
     link = from_json(upload.origin)
-    if isinstance(link, HubLink):
+    if isinstance(link, Link):
+        return urlsplit(link.url).hostname or ""  # once whole, its query is left out
+    try:
         return hub_home().host
-    return urlsplit(link.url).hostname or ""  # once whole, its query is left out
+    except ValueError:  # which the worker tells of
+        return "the hub"
 
 
 def choices_of(upload: Upload) -> list[Choice]:
