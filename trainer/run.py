@@ -171,6 +171,8 @@ def _pause(log: EventLog, training: Training, missing: ScoresMissing) -> int:
         checkpoint=_checkpoint_name(training),
     )
     say(f"paused after step {training.done_steps}")
+    if not training.world.is_main:
+        return EXIT_PAUSED
     told = "".join(
         f'\n{fault.count:,} times: rule "{fault.rule}": {fault.error}'
         for fault in missing.faults
