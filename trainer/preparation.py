@@ -22,7 +22,7 @@ from trainer.policy import Policy
 from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.reference import reference_server
 from trainer.rewards.sandbox.probe import found_here
-from trainer.rewards.spec import check_rules, needs_sandbox
+from trainer.rewards.spec import check_rules
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.engines import make_engine
 from trainer.rollout.server_engine import rollout_servers
@@ -191,11 +191,7 @@ def _announce(training: Training, place: Place) -> None:
 
 def _sandbox(config: RunConfig) -> dict[str, str]:
     """The level that reward code runs at, where a rule runs code."""
-    reward = config.reward
-    recipes = [reward.recipe, *([reward.step_recipe] if reward.step_recipe else [])]
-    if not any(map(needs_sandbox, recipes)):
-        return {}
-    return {"sandbox": f"level {found_here().level}"}
+    return {"sandbox": f"level {found_here().level}"} if config.runs_code else {}
 
 
 def _device_name(device: torch.device, world: World) -> str:

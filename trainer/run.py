@@ -32,7 +32,6 @@ from trainer.parent import watch_parent
 from trainer.preparation import Place, prepare
 from trainer.rewards.sandbox.probe import found_here
 from trainer.rewards.session import open_session
-from trainer.rewards.spec import needs_sandbox
 from trainer.scorer import Scorer
 from trainer.training import Training
 
@@ -89,14 +88,7 @@ def _output(place: Place, world: World) -> Iterator[EventLog]:
 
 def _require_sandbox(config: RunConfig) -> None:
     """ValueError now, rather than a run in which a rule gives no score."""
-    rewards = [stage.config.reward for stage in config.stages]
-    recipes = [
-        recipe
-        for reward in rewards
-        for recipe in (reward.recipe, reward.step_recipe)
-        if recipe is not None
-    ]
-    if any(map(needs_sandbox, recipes)):
+    if config.runs_code:
         found = found_here()
         if found.level is None:
             raise ValueError(found.sentence)
@@ -179,6 +171,8 @@ def _pause(log: EventLog, training: Training, missing: ScoresMissing) -> int:
         checkpoint=_checkpoint_name(training),
     )
     say(f"paused after step {training.done_steps}")
+    if not training.world.is_main:
+        return EXIT_PAUSED
     told = "".join(
         f'\n{fault.count:,} times: rule "{fault.rule}": {fault.error}'
         for fault in missing.faults

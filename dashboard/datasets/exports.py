@@ -18,11 +18,31 @@ _BEGINNINGS = "\\t\\r\\n=+@\uff1d\uff0b\uff0d\uff20\ufe62\ufe63\ufe66\ufe6b\u221
 _FORMULA = re.compile(f"[{_SKIPPED}]*[{_BEGINNINGS}]")
 
 
+class RowsMissing(ValueError):
+    """Nobody is given a file that looks whole and is not; the text is for the user."""
+
+
+def check_rows(version: DatasetVersion) -> None:
+    """RowsMissing, before anything is sent."""
+    num_missing = version.num_rows - version.rows.count()
+    if num_missing:
+        raise RowsMissing(
+            f"{version} lacks {num_missing:,} of {version.num_rows:,} rows in the "
+            "database. Import it again as a new version."
+        )
+
+
 def read_rows(version: DatasetVersion) -> Iterator[Row]:
-    """In their order; memory holds a few hundred of them."""
+    """In their order; memory holds a few hundred of them.
+
+    RowsMissing where they go meanwhile, which breaks off the sending.
+    """
     rows = version.rows.order_by("position")
     for start in range(0, version.num_rows, ROWS_AT_ONCE):
-        part = rows.filter(position__gte=start, position__lt=start + ROWS_AT_ONCE)
+        end = min(start + ROWS_AT_ONCE, version.num_rows)
+        part = list(rows.filter(position__gte=start, position__lt=end))
+        if len(part) < end - start:
+            raise RowsMissing(f"{version} was deleted while it was sent.")
         for row in part:
             yield row.as_row()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
@@ -17,7 +16,9 @@ from django.utils import timezone
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
-from dashboard.datasets.models import Dataset, DatasetVersion
+from dashboard.datasets.jobs import request_stop
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
+from dashboard.datasets.uploads import remove_files
 
 KEPT = timedelta(days=30)
 
@@ -72,10 +73,12 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
                 pk=dataset.pk, trashed_at__isnull=False
             )
             for found in held.select_related("team"):
-                paths = [upload.path for upload in found.uploads.all()]
+                uploads = list(found.uploads.all())
+                for job in ImportJob.objects.filter(upload__in=uploads):
+                    request_stop(job)
                 record(found.team, user, "dataset.deleted", found, dataset=found.name)
                 found.delete()
-                transaction.on_commit(partial(_remove, paths))
+                transaction.on_commit(partial(_remove, uploads))
     except ProtectedError as error:
         raise ValueError(
             f"{dataset} was used by a run or a probe, which keeps what it was made of. "
@@ -83,10 +86,10 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
         ) from error
 
 
-def _remove(paths: list[Path]) -> None:
+def _remove(uploads: list[Upload]) -> None:
     """Files that waited to become its next version."""
-    for path in paths:
-        path.unlink(missing_ok=True)
+    for upload in uploads:
+        remove_files(upload)
 
 
 def forget_old_trash() -> None:

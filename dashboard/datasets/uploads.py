@@ -118,9 +118,13 @@ def forget_what_is_old() -> None:
 
 
 def forget_upload(upload: Upload) -> None:
+    remove_files(upload)
+    upload.delete()
+
+
+def remove_files(upload: Upload) -> None:
     for file in upload.files:
         file.unlink(missing_ok=True)
-    upload.delete()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,14 +21,14 @@ from dashboard.datasets.jobs import (
     ring_importers,
 )
 from dashboard.datasets.mapping import Mapping
-from dashboard.datasets.models import DatasetVersion, ImportJob
+from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
 from dashboard.datasets.pulse import Halted, Pulse
 from dashboard.datasets.queries import find_upload
 from dashboard.datasets.refusals import ImportRefused
 from dashboard.datasets.room import check_room_to_import
 from dashboard.datasets.selections import make_selection
 from dashboard.datasets.services import Report
-from dashboard.datasets.uploads import import_upload
+from dashboard.datasets.uploads import import_upload, remove_files
 
 
 def begin_work(job: ImportJob, *, at_once: bool) -> None:
@@ -92,7 +92,12 @@ def _fetch(claim: Claim, job: ImportJob, on_fetched: ReportFetched) -> None:
     upload = find_upload(job)
     if upload is None:
         raise FileNotFoundError(job.filename)
-    fetch_upload(upload, on_fetched)
+    try:
+        fetch_upload(upload, on_fetched)
+    finally:
+        # Deleted with its dataset meanwhile; files that came since are nobody's.
+        if not Upload.objects.filter(pk=upload.pk).exists():
+            remove_files(upload)
     num_bytes = upload.num_bytes
     claim.end(State.DONE, problem="", num_read=num_bytes, num_to_read=num_bytes)
 

@@ -78,7 +78,6 @@ def beat(*, data: Path) -> Process:
 def all_processes(*, data: Path, port: int) -> list[Process]:
     return [
         web(data=data, port=port),
-        # One for imports, which take a minute, one for runs that wait to be dispatched.
         # An import and a download may take minutes; what dispatches runs must not wait.
         worker("default", data=data, num_slots=3),
         beat(data=data),

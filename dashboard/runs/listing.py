@@ -130,7 +130,7 @@ def list_runs(team: Team, query: ListQuery) -> QuerySet[Run]:
     return (
         query.filter(runs)
         .select_related("owner", "dataset_version__dataset", "recipe_version__recipe")
-        .defer("config", "metric_names", "notes", "fail_reason")
+        .defer("config", "metric_names", "notes", "fail_reason", "pause_reason")
         .order_by(*query.order())
     )
 

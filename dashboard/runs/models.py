@@ -41,7 +41,7 @@ class Run(models.Model):
     notes = models.TextField(blank=True)
     state = models.CharField(max_length=10, choices=RunState, default=RunState.QUEUED)
 
-    # What was asked for, frozen at launch.
+    # What was asked for, frozen at launch but for what error_shares.py changes.
     config = models.JSONField[dict[str, Any]]()  # trainer.config.RunConfig
     model_label = models.CharField(max_length=200)
     dataset_version = models.ForeignKey(

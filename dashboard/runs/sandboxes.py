@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from dashboard.runs.models import Run
-from trainer.config import RunConfig
 from trainer.rewards.sandbox.levels import NAMES
-from trainer.rewards.spec import needs_sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,16 +20,6 @@ class Confinement:
     level: str
     name: str
     first_step: int
-
-
-def runs_code(config: RunConfig) -> bool:
-    recipes = [
-        recipe
-        for stage in config.stages
-        for recipe in (stage.config.reward.recipe, stage.config.reward.step_recipe)
-        if recipe is not None
-    ]
-    return any(map(needs_sandbox, recipes))
 
 
 def confinements_of(run: Run) -> list[Confinement]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.trash import hold_untrashed
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.directory import eval_rows
+from dashboard.runs.error_shares import allow_share, common_share
 from dashboard.runs.eval_sets import ChosenSet
 from dashboard.runs.models import EvaluationSet, Run, RunState
 from dashboard.runs.state import transition
@@ -125,8 +125,8 @@ def resume_run(*, run: Run, user: User, max_error_share: float | None = None) ->
     that it trains on.
     """
     changed: dict[str, Any] = {}
-    if max_error_share not in (None, run.config["reward"].get("max_error_share")):
-        changed["config"] = _allowing(run.config, max_error_share)
+    if max_error_share not in (None, common_share(run.config)):
+        changed["config"] = allow_share(run.config, max_error_share)
     is_queued = transition(
         run.id,
         sources=[RunState.PAUSED],
@@ -142,16 +142,6 @@ def resume_run(*, run: Run, user: User, max_error_share: float | None = None) ->
     if is_queued:
         transaction.on_commit(ring_workers)
     return is_queued
-
-
-def _allowing(config: dict[str, Any], share: float | None) -> dict[str, Any]:
-    """The configuration with this share of errors allowed, in every phase."""
-    tree = copy.deepcopy(config)
-    parts = [tree, *(phase["changes"] for phase in tree["phases"])]
-    for part in parts:
-        if part is tree or "max_error_share" in part.get("reward", {}):
-            part["reward"]["max_error_share"] = share
-    return RunConfig.model_validate(tree).model_dump(mode="json")
 
 
 def ring_workers() -> None:

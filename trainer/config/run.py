@@ -22,6 +22,7 @@ from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfi
 from trainer.config.part import Part
 from trainer.config.phases import Phase
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
+from trainer.rewards.spec import needs_sandbox
 
 # What is started once, before the first phase.
 _OF_THE_RUN = {
@@ -128,6 +129,15 @@ class RunConfig(Part):
             stages.append(Stage(name=phase.name, first_step=first, config=config))
             first += phase.num_steps
         return tuple(stages)
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether a rule of any phase runs code, which takes a sandbox."""
+        return any(
+            needs_sandbox(recipe)
+            for stage in self.stages
+            for recipe in stage.config.reward.recipes
+        )
 
     @property
     def has_snapshot(self) -> bool:

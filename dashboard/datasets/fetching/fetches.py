@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.db import transaction
 from django.db.models import Sum
@@ -76,7 +77,12 @@ def fetch_again(upload: Upload, user: User) -> ImportJob:
 
 def host_of(upload: Upload) -> str:
     link = from_json(upload.origin)
-    return (read_link(link.url) if isinstance(link, Link) else hub_home()).host
+    if isinstance(link, Link):
+        return urlsplit(link.url).hostname or ""  # once whole, its query is left out
+    try:
+        return hub_home().host
+    except ValueError:  # which the worker tells of
+        return "the hub"
 
 
 def choices_of(upload: Upload) -> list[Choice]:

@@ -14,7 +14,7 @@ from dashboard.datasets.fetching.hub import HubFile
 from dashboard.datasets.fetching.joining import join
 from dashboard.datasets.fetching.request import NotFetched
 from dashboard.datasets.models import Upload
-from dashboard.datasets.uploads import peek, recognise
+from dashboard.datasets.uploads import peek, recognise, remove_files
 
 HASHED_BYTES = 2**20
 
@@ -35,8 +35,7 @@ def finish(
         recognise(upload)
         _refuse_unreadable(upload)
     except ValueError:
-        for file in upload.files:
-            file.unlink(missing_ok=True)
+        remove_files(upload)
         raise
     upload.num_bytes = upload.path.stat().st_size
     upload.is_whole = True
@@ -45,7 +44,18 @@ def finish(
         "fetched_at": timezone.now().isoformat(timespec="seconds"),
         "sha256": _digest(upload.path, hashlib.sha256(), on_wait),
     }
-    upload.save()
+    _keep(upload)
+
+
+def _keep(upload: Upload) -> None:
+    """Never insert it anew: it goes with a dataset that is deleted."""
+    names = ("format", "packing", "remark", "num_bytes", "is_whole", "origin")
+    known = {name: getattr(upload, name) for name in names}
+    if not Upload.objects.filter(pk=upload.pk).update(**known):
+        raise NotFetched(
+            "The dataset that it was fetched for was deleted meanwhile. Fetch it again "
+            "for another one."
+        )
 
 
 def _refuse_page(path: Path) -> None:

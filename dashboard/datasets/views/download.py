@@ -3,12 +3,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from asgiref.sync import sync_to_async
+from django.contrib import messages
 from django.http import Http404, HttpRequest, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
-from dashboard.datasets.exports import TYPES, WRITERS, filename, joined
+from dashboard.datasets.exports import (
+    TYPES,
+    WRITERS,
+    RowsMissing,
+    check_rows,
+    filename,
+    joined,
+)
 from dashboard.datasets.queries import get_any_dataset, versions_with_use
 from dashboard.datasets.views.detail import chosen
 
@@ -27,7 +37,9 @@ def _next(pieces: Iterator[bytes]) -> bytes | None:
 
 
 @require_GET
-def dataset_download(request: HttpRequest, team: str, dataset_id: int) -> Streamed:
+def dataset_download(
+    request: HttpRequest, team: str, dataset_id: int
+) -> HttpResponseBase:
     """One of the trash too: whoever deletes it may want to keep a copy."""
     dataset = get_any_dataset(get_team(request, team), dataset_id)
     version = chosen(versions_with_use(dataset), request.GET.get("version"))
@@ -35,6 +47,11 @@ def dataset_download(request: HttpRequest, team: str, dataset_id: int) -> Stream
     suffix = request.GET.get("format") or "jsonl"
     if suffix not in WRITERS:
         raise Http404("No such format.")
+    try:
+        check_rows(version)
+    except RowsMissing as error:
+        messages.error(request, str(error))
+        return redirect("dataset", team, dataset.pk)
     pieces = joined(WRITERS[suffix](version))
     name = content_disposition_header(True, filename(version, suffix))
     return Streamed(

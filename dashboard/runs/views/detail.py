@@ -17,7 +17,7 @@ from dashboard.runs.figures import overview_sections
 from dashboard.runs.intervals import ENDS, Interval, is_bound
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run, list_evaluation_sets
-from dashboard.runs.sandboxes import confinements_of, runs_code
+from dashboard.runs.sandboxes import confinements_of
 from dashboard.runs.snapshot import compare_with_defaults, write_json, write_toml
 from dashboard.runs.stream import read_frame
 from trainer.config import RunConfig
@@ -39,7 +39,7 @@ def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         "figures": {c.id: c.figure for s in sections for c in s.charts if c.figure},
         "last_values": list(_last_values(run_)),
         "phases": config.stages if config.phases else (),
-        "confinements": confinements_of(run_) if runs_code(config) else (),
+        "confinements": confinements_of(run_) if config.runs_code else (),
     }
     return render(request, "runs/overview.html", context)
 
@@ -72,8 +72,8 @@ def _config(run: Run) -> dict[str, Any]:
     return {
         "parts": compare_with_defaults(config),
         "evaluation_sets": list_evaluation_sets(run),
-        "runs_code": runs_code(config),
-        "confinements": confinements_of(run) if runs_code(config) else (),
+        "runs_code": config.runs_code,
+        "confinements": confinements_of(run) if config.runs_code else (),
     }
 
 

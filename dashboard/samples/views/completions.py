@@ -6,7 +6,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
 from dashboard.runs.queries import get_run
-from dashboard.samples.completions import MAX_FOUND, read_page
+from dashboard.samples.completions import read_page
 from dashboard.samples.forms import CompletionFilterForm
 
 
@@ -22,6 +22,5 @@ def completions(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         "form": form,
         "filters": [field for field in form if field.name != "page"],
         "page": read_page(run, form),
-        "max_found": MAX_FOUND,
     }
     return render(request, "samples/completions.html", context)

@@ -18,9 +18,12 @@ from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.fetching import download, fetches
-from dashboard.datasets.jobs import State, claim_next, reap
-from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
+from dashboard.datasets.jobs import State, claim_next, reap, request_stop
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 from dashboard.datasets.pulse import Halted
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.datasets.uploads import forget_what_is_old
 from dashboard.datasets.work import work, work_with_pulse
 from tests.dashboard.datasets.site import Site, drip, file, page, status, web_site
@@ -99,6 +102,16 @@ def test_a_link_becomes_a_version_that_names_it(
     detail = alice_client.get(f"/alpha/datasets/{version.dataset_id}/")
     assert version.origin in detail.content.decode()
     assert Upload.objects.count() == 0
+
+
+def test_the_page_of_a_download_that_is_done_leads_on(alice_client: Client, site: Site):
+    site.pages["/rows.jsonl"] = file(ROWS)
+    job = fetch(alice_client, site.url("/rows.jsonl?X-Signature=hush"))
+
+    text = text_of(alice_client, job)
+
+    assert f'href="/alpha/datasets/uploads/{job.upload_id}">Go on' in text
+    assert "hush" not in text
 
 
 def test_bad_rows_of_a_link_may_be_left_out(alice_client: Client, site: Site):
@@ -226,7 +239,7 @@ def test_the_page_shows_bytes_of_all_and_what_delays(alice_client: Client, site:
     assert "3 MB here; 127.0.0.1 does not say of how many" in text
     assert "It broke off." in text
 
-    ImportJob.objects.filter(pk=job.pk).update(num_bytes=9_000_000)
+    ImportJob.objects.filter(pk=job.pk).update(num_to_read=9_000_000)
     assert "3 MB of 9 MB here" in text_of(alice_client, job)
 
 
@@ -347,6 +360,51 @@ def test_a_discarded_download_leaves_nothing(alice_client: Client, site: Site):
 
     assert Upload.objects.count() == 0
     assert not any(each.exists() for each in files)
+
+
+def test_a_dataset_deleted_for_good_takes_its_downloads_along(
+    alice_client: Client,
+    team: Team,
+    alice: User,
+    site: Site,
+    django_capture_on_commit_callbacks: Any,
+):
+    dataset = create_dataset_version(
+        team=team,
+        name="Sums",
+        rows=[Row(prompt="1+1=")],
+        mapping={},
+        source={},
+        user=None,
+    ).dataset
+    for path in ("/one.jsonl", "/two.jsonl", "/three.jsonl"):
+        site.pages[path] = file(ROWS)
+        give(alice_client, site.url(path), query=f"?dataset={dataset.pk}")
+    stopped, working, waiting = ImportJob.objects.order_by("pk")
+    begun = Upload.objects.get(jobs=stopped)
+    begun.path.parent.mkdir(parents=True, exist_ok=True)
+    before = set(begun.path.parent.iterdir())
+    part = begun.path.with_name(f"{begun.stored_name}.part0")
+    part.write_bytes(ROWS[:10])
+    request_stop(stopped)
+    claim = take_up()
+    trash_dataset(dataset, alice)
+
+    def delete(num_bytes: int, *_: Any) -> None:
+        if num_bytes and Dataset.objects.exists():
+            with django_capture_on_commit_callbacks(execute=True):
+                delete_dataset(dataset, alice)
+
+    work(claim, on_fetched=delete)
+
+    assert not Upload.objects.exists()
+    assert set(part.parent.iterdir()) == before
+    ended = {job.pk: job.state for job in ImportJob.objects.all()}
+    assert ended == {
+        stopped.pk: State.CANCELLED,
+        working.pk: State.FAILED,
+        waiting.pk: State.CANCELLED,
+    }
 
 
 def test_the_teams_share_bounds_a_download(

@@ -46,6 +46,17 @@ def site(settings: Settings) -> Iterator[Site]:
         yield site
 
 
+def test_an_endpoint_that_is_no_url_is_told_on_the_page(
+    alice_client: Client, settings: Settings
+):
+    settings.HUB_ENDPOINT = "hub.example"
+
+    job = give(alice_client, NAME)
+    work(take_up())
+
+    assert "HF_ENDPOINT cannot be read" in text_of(alice_client, job)
+
+
 def place_of(job: ImportJob) -> str:
     return f"/alpha/datasets/uploads/{job.upload_id}"
 

@@ -203,7 +203,7 @@ def test_stopping_what_has_ended_says_so(alice_client: Client, job: ImportJob):
 
     page = alice_client.post(page_of(job), {"stop": "1"}, follow=True)
 
-    assert "had ended already" in page.content.decode()
+    assert "had ended already: Import of" in page.content.decode()
     assert DatasetVersion.objects.count() == 1
 
 

@@ -200,6 +200,22 @@ def test_memory_holds_a_part_of_the_rows(
         assert len(list(rows)) == len(ROWS) - 4
 
 
+def test_a_version_that_lacks_rows_is_not_sent_short(
+    alice_client: Client, version: DatasetVersion
+):
+    rows = exports.read_rows(version)
+    version.rows.filter(position=3).delete()
+
+    answer = fetch(alice_client, version, "jsonl")
+
+    address = f"/alpha/datasets/{version.dataset_id}/"
+    assert (answer.status_code, answer["Location"]) == (302, address)
+    said = alice_client.get(address).content.decode()
+    assert f"lacks 1 of {len(ROWS)} rows in the database" in said
+    with pytest.raises(exports.RowsMissing, match="while it was sent"):
+        list(rows)
+
+
 def test_another_format_or_version_is_not_there(
     alice_client: Client, version: DatasetVersion
 ):

@@ -10,6 +10,7 @@ from dashboard.runs.models import Run, RunState
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.samples.factories import make_run
 
+SHARE = {"max_error_share": 0.1}
 REASON = '100% of the scores failed.\n16 times, rule "judge": <b>away</b>'
 
 
@@ -68,6 +69,19 @@ def test_resuming_queues_it_with_the_errors_that_are_allowed(
     assert paused.config["reward"]["max_error_share"] == 0.5
     again = alice_client.post(address, follow=True).content.decode()
     assert "Nothing to resume: the run is queued." in again
+
+
+def test_a_resume_offers_the_share_that_is_allowed(
+    alice_client: Client, paused: Run
+) -> None:
+    assert 'value="0.2" aria-describedby="resume-errors' in page(alice_client, paused)
+
+    phase = {"name": "a", "num_steps": 100, "changes": {"reward": SHARE}}
+    paused.config["phases"] = [phase]
+    paused.save(update_fields=["config"])
+
+    # Else a resume that changes nothing would change the phase's own.
+    assert 'value="" aria-describedby="resume-errors' in page(alice_client, paused)
 
 
 @pytest.mark.parametrize("given", ["1.5", "-0.1", "nan", "half"])

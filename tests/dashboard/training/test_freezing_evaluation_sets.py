@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.accounts.models import User
 from dashboard.datasets.freeze import draw_rows
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.rows import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.directory import eval_rows
 from dashboard.runs.eval_sets import ChosenSet
-from dashboard.runs.models import Run
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.services import resume_run
 from dashboard.training.follow import LogFollower
 from dashboard.training.freeze import freeze
 from dashboard.training.ingest import ingest
@@ -22,6 +24,7 @@ from dashboard.training.lease import claim_run
 from dashboard.training.reading import read_events
 from tests.dashboard.training.factories import Launcher
 from tests.trainer.tiny import run_trainer, write_model
+from trainer.config import read_config
 
 pytestmark = pytest.mark.django_db
 
@@ -79,6 +82,25 @@ def test_the_rows_stay_for_every_life_of_the_run(
     freeze(run)
 
     assert path.stat().st_mtime_ns == before
+
+
+def test_a_resume_that_allows_more_errors_leaves_them_as_they_are(
+    launch: Launcher, held_out: DatasetVersion, alice: User
+) -> None:
+    run = evaluated_on(launch, held_out, max_rows=5)
+    directory = freeze(run)
+    before = (directory.path / "eval-x.jsonl").read_text()
+    Run.objects.filter(pk=run.pk).update(state=RunState.PAUSED)
+    held_out.rows.all().delete()
+
+    assert resume_run(run=run, user=alice, max_error_share=0.9)
+
+    run.refresh_from_db()
+    freeze(run)
+    assert (directory.path / "eval-x.jsonl").read_text() == before
+    config = read_config(directory.config)
+    assert config.evaluation.sets == {"x": "eval-x.jsonl"}
+    assert config.reward.max_error_share == 0.9
 
 
 @pytest.mark.parametrize("max_rows", [None, 11])

@@ -17,10 +17,10 @@ from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_next, claim_run
 from dashboard.training.lives import lose_life
 from dashboard.training.reaper import reap
-from tests.dashboard.training.factories import Launcher
+from tests.dashboard.training.factories import RECIPE, Launcher
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.test_supervising_a_run import after_steps, live
-from trainer.config import read_config
+from trainer.config import RunConfig, read_config
 from trainer.events import RunPaused
 
 pytestmark = pytest.mark.django_db
@@ -189,6 +189,23 @@ def test_a_resume_may_allow_more_errors_in_every_phase(
     assert shares == [0.9, 0.9]
     entry = AuditEntry.objects.get(verb="run.resume_requested")
     assert entry.detail == {"max_error_share": 0.9}
+
+
+def test_a_resume_may_allow_all_phases_what_the_run_allows(
+    launch: Launcher, alice: User
+) -> None:
+    run = launch(
+        reward={"recipe": RECIPE, "max_error_share": 0.3},
+        phases=[{"name": "a", "num_steps": 10, "changes": {"reward": SHARE}}],
+    )
+    live(run, "pause_itself")
+    run.refresh_from_db()
+
+    resume_run(run=run, user=alice, max_error_share=0.3)
+
+    run.refresh_from_db()
+    (stage,) = RunConfig.model_validate(run.config).stages
+    assert stage.config.reward.max_error_share == 0.3
 
 
 def test_files_of_a_run_that_is_resumed_as_it_was_stay(run: Run, alice: User) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from trainer.config import RunConfig
+from trainer.preparation import _sandbox
 from trainer.rewards.sandbox import levels, probe
 from trainer.rewards.sandbox.probe import Found, found_here, try_levels
 from trainer.rewards.sandbox.slot import Slot, SlotLost
@@ -97,12 +98,13 @@ def test_a_sandbox_that_cannot_start_says_how_it_ended(
         Slot("B")
 
 
-def config_with(kind: str) -> RunConfig:
+def config_with(kind: str, **parts: object) -> RunConfig:
     return RunConfig.model_validate(
         {
             "model": {"path": "m"},
             "data": {"rows": "rows.jsonl"},
             "reward": {"recipe": {"rules": [{"name": "it", "kind": kind}]}},
+            **parts,
         }
     )
 
@@ -116,6 +118,16 @@ def test_a_run_with_reward_code_does_not_start_without_a_sandbox(
     _require_sandbox(config_with("length"))
     with pytest.raises(ValueError, match="no sandbox can"):
         _require_sandbox(config_with("python_function"))
+
+
+def test_a_run_whose_later_phase_runs_code_tells_of_its_sandbox() -> None:
+    changes = {"reward": {"recipe": config_with("python_function").reward.recipe}}
+    first = {"name": "first", "num_steps": 1, "changes": {}}
+    later = {"name": "later", "num_steps": 1, "changes": changes}
+    phases = config_with("length", optim={"num_steps": 2}, phases=[first, later])
+
+    assert _sandbox(phases)["sandbox"].startswith("level ")
+    assert _sandbox(config_with("length")) == {}
 
 
 def test_what_runs_inside_imports_the_standard_library_alone() -> None:
