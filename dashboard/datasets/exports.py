@@ -7,10 +7,23 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from django.db.models import (
+    BigIntegerField,
+    F,
+    Func,
+    RowRange,
+    Sum,
+    TextField,
+    Value,
+    Window,
+)
+from django.db.models.functions import Cast, Coalesce
+
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.rows import Row, as_json
 
-ROWS_AT_ONCE = 500
+# Whichever comes first: one row alone may hold 8 MiB, and many may be downloading.
+ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 2 * 2**20
 # What spreadsheets begin a formula with, also in full width; they skip blanks, quotes
 # and what cannot be seen before it.
 _SKIPPED = "\\s\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb\uff02\uff07\ufeff\u200b"
@@ -19,12 +32,31 @@ _FORMULA = re.compile(f"[{_SKIPPED}]*[{_BEGINNINGS}]")
 
 
 def read_rows(version: DatasetVersion) -> Iterator[Row]:
-    """In their order; memory holds a few hundred of them."""
+    """In their order; memory holds a few hundred of them, or one that is large."""
     rows = version.rows.order_by("position")
-    for start in range(0, version.num_rows, ROWS_AT_ONCE):
-        part = rows.filter(position__gte=start, position__lt=start + ROWS_AT_ONCE)
-        for row in part:
+    start = 0
+    while start < version.num_rows:
+        after = min(start + ROWS_AT_ONCE, version.num_rows)
+        part = rows.filter(position__gte=start, position__lt=after)
+        start = after  # were none there, by whoever reached into the database
+        for row in part.annotate(before=_bytes_before()).filter(
+            before__lte=BYTES_AT_ONCE
+        ):
+            start = row.position + 1
             yield row.as_row()
+
+
+def _bytes_before() -> Coalesce:
+    """Of the rows of a window that stand before one, which the database adds up."""
+    columns = Cast("columns", TextField())
+    texts = (F("prompt"), Coalesce(F("answer"), Value("")), columns)
+    prompt, answer, rest = (Func(text, function="octet_length") for text in texts)
+    before = Window(
+        Sum(prompt + answer + rest, output_field=BigIntegerField()),
+        order_by="position",
+        frame=RowRange(end=-1),
+    )
+    return Coalesce(before, 0)
 
 
 def write_jsonl(version: DatasetVersion) -> Iterator[str]:

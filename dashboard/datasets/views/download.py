@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from asgiref.sync import sync_to_async
+from django.db import close_old_connections
 from django.http import Http404, HttpRequest, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET
@@ -23,7 +24,11 @@ class Streamed(StreamingHttpResponse):
 
 
 def _next(pieces: Iterator[bytes]) -> bytes | None:
-    return next(pieces, None)
+    try:
+        return next(pieces, None)
+    finally:
+        # Whoever reads slowly, or not at all, would keep one of the few that there are.
+        close_old_connections()
 
 
 @require_GET

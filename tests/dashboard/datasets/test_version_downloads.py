@@ -200,6 +200,20 @@ def test_memory_holds_a_part_of_the_rows(
         assert len(list(rows)) == len(ROWS) - 4
 
 
+def test_memory_holds_one_of_rows_that_are_large(
+    version: DatasetVersion,
+    monkeypatch: pytest.MonkeyPatch,
+    django_assert_num_queries: Any,
+):
+    monkeypatch.setattr(exports, "BYTES_AT_ONCE", 0)
+    rows = exports.read_rows(version)
+
+    for _ in ROWS:
+        with django_assert_num_queries(1):
+            next(rows)
+    assert not list(rows)
+
+
 def test_another_format_or_version_is_not_there(
     alice_client: Client, version: DatasetVersion
 ):
