@@ -7,23 +7,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from django.db.models import (
-    BigIntegerField,
-    F,
-    Func,
-    RowRange,
-    Sum,
-    TextField,
-    Value,
-    Window,
-)
-from django.db.models.functions import Cast, Coalesce
-
 from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.reading import read_rows_at
 from dashboard.datasets.rows import Row, as_json
 
-# Whichever comes first: one row alone may hold 8 MiB, and many may be downloading.
-ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 2 * 2**20
 # What spreadsheets begin a formula with, also in full width; they skip blanks, quotes
 # and what cannot be seen before it.
 _SKIPPED = "\\s\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb\uff02\uff07\ufeff\u200b"
@@ -32,31 +19,9 @@ _FORMULA = re.compile(f"[{_SKIPPED}]*[{_BEGINNINGS}]")
 
 
 def read_rows(version: DatasetVersion) -> Iterator[Row]:
-    """In their order; memory holds a few hundred of them, or one that is large."""
-    rows = version.rows.order_by("position")
-    start = 0
-    while start < version.num_rows:
-        after = min(start + ROWS_AT_ONCE, version.num_rows)
-        part = rows.filter(position__gte=start, position__lt=after)
-        start = after  # were none there, by whoever reached into the database
-        for row in part.annotate(before=_bytes_before()).filter(
-            before__lte=BYTES_AT_ONCE
-        ):
-            start = row.position + 1
-            yield row.as_row()
-
-
-def _bytes_before() -> Coalesce:
-    """Of the rows of a window that stand before one, which the database adds up."""
-    columns = Cast("columns", TextField())
-    texts = (F("prompt"), Coalesce(F("answer"), Value("")), columns)
-    prompt, answer, rest = (Func(text, function="octet_length") for text in texts)
-    before = Window(
-        Sum(prompt + answer + rest, output_field=BigIntegerField()),
-        order_by="position",
-        frame=RowRange(end=-1),
-    )
-    return Coalesce(before, 0)
+    """In their order; memory holds few of them, as many may be downloading."""
+    for row in read_rows_at(version.rows.all(), range(version.num_rows)):
+        yield row.as_row()
 
 
 def write_jsonl(version: DatasetVersion) -> Iterator[str]:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team
-from dashboard.datasets import exports
+from dashboard.datasets import exports, reading
 from dashboard.datasets.exports import defused
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import DatasetVersion
@@ -191,7 +191,7 @@ def test_memory_holds_a_part_of_the_rows(
     monkeypatch: pytest.MonkeyPatch,
     django_assert_num_queries: Any,
 ):
-    monkeypatch.setattr(exports, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(reading, "ROWS_AT_ONCE", 4)
     rows = exports.read_rows(version)
 
     with django_assert_num_queries(1):
@@ -205,7 +205,7 @@ def test_memory_holds_one_of_rows_that_are_large(
     monkeypatch: pytest.MonkeyPatch,
     django_assert_num_queries: Any,
 ):
-    monkeypatch.setattr(exports, "BYTES_AT_ONCE", 0)
+    monkeypatch.setattr(reading, "BYTES_AT_ONCE", 0)
     rows = exports.read_rows(version)
 
     for _ in ROWS:
