@@ -25,10 +25,11 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.config import DataConfig
 from trainer.prompts import PromptRenderer, Row
-from trainer.tokenizers import decode_text, first_line, load_tokenizer
+from trainer.tokenizers import bound_memory, decode_text, first_line, load_tokenizer
 
 # Of a long prompt, whose middle is left out: its end is where the completion begins.
 SHOWN_FIRST, SHOWN_LAST = 1_500, 500
+SHOWN_CHARS = 200_000  # of either end; one token of a tokenizer may be of any length
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
+    bound_memory()
     try:
         tokenizer = load_tokenizer(options.model, revision=options.revision)
     except ValueError as error:
@@ -93,10 +95,18 @@ def cut_up(
         if token.special
     }
     pieces: list[tuple[str, bool]] = []
+    room = SHOWN_CHARS
     for is_special, grouped in itertools.groupby(token_ids, special.__contains__):
         together = list(grouped)
         runs = [[one] for one in together] if is_special else [together]
-        pieces += [(decode_text(tokenizer, run), is_special) for run in runs]
+        for run in runs:
+            text = decode_text(tokenizer, run)
+            pieces.append(
+                (text if len(text) <= room else f"{text[:room]}…", is_special)
+            )
+            room -= min(room, len(text))
+            if not room:
+                return pieces
     return pieces
 
 

@@ -8,7 +8,7 @@ import sys
 
 from trainer.config import DataConfig
 from trainer.prompts import PromptRenderer, Row
-from trainer.tokenizers import load_tokenizer
+from trainer.tokenizers import bound_memory, load_tokenizer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
+    bound_memory()
     try:
         tokenizer = load_tokenizer(options.model, revision=options.revision)
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,15 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
+
+# Of what a process writes to; a large tokenizer and a long prompt take 1 GB.
+MAX_BYTES = 4 * 2**30
+
+
+def bound_memory() -> None:
+    """For a process that renders with any model's chat template, which is its author's
+    program: a few words of it can ask for all memory that the machine has."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_BYTES, MAX_BYTES))
 
 
 def load_tokenizer(

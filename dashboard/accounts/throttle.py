@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any
 
 import redis
@@ -19,10 +20,13 @@ from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from dashboard.accounts.models import User
+
 logger = logging.getLogger(__name__)
 WINDOW_SECONDS = 15 * 60
 MAX_OF_USERNAME = 10
 MAX_OF_ADDRESS = 50  # an office of many people may share one
+LONGEST_NAME = 200  # whatever follows, it is nobody's
 
 
 class TooManyTries(Exception):
@@ -62,15 +66,37 @@ def forgive(*, username: str, address: str) -> None:
 
 
 def _limits(username: str, address: str) -> dict[str, int]:
-    # Hashed, since either may be of any length, and is nobody's business.
+    # Hashed, since either is nobody's business.
     name, place = (
-        hashlib.sha256(text.casefold().encode("utf-8", "replace")).hexdigest()
-        for text in (username, address)
+        hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        for text in (_one_name(username), _network(address))
     )
     return {
         f"cohort:sign-in:name:{name}": MAX_OF_USERNAME,
         f"cohort:sign-in:address:{place}": MAX_OF_ADDRESS,
     }
+
+
+def _one_name(username: str) -> str:
+    """The same for all spellings that the form takes for one."""
+    name = username.strip()[:LONGEST_NAME]
+    return str(User.normalize_username(name)).casefold()
+
+
+def _network(address: str) -> str:
+    """What one household has: of IPv6 that is 2^64 addresses.
+
+    >>> _network("2001:db8:0:7::1")
+    "2001:db8:0:7::/64"
+    """
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(ip, IPv6Address):
+        return str(ip)
+    network = IPv6Network((int(ip), 64), strict=False)
+    return str(ip.ipv4_mapped or network)
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.reading import read_rows_at
 from dashboard.datasets.rows import Row, as_json
 
-ROWS_AT_ONCE = 500
 # What spreadsheets begin a formula with, also in full width; they skip blanks, quotes
 # and what cannot be seen before it.
 _SKIPPED = "\\s\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb\uff02\uff07\ufeff\u200b"
@@ -33,18 +33,16 @@ def check_rows(version: DatasetVersion) -> None:
 
 
 def read_rows(version: DatasetVersion) -> Iterator[Row]:
-    """In their order; memory holds a few hundred of them.
+    """In their order; memory holds few of them, as many may be downloading.
 
     RowsMissing where they go meanwhile, which breaks off the sending.
     """
-    rows = version.rows.order_by("position")
-    for start in range(0, version.num_rows, ROWS_AT_ONCE):
-        end = min(start + ROWS_AT_ONCE, version.num_rows)
-        part = list(rows.filter(position__gte=start, position__lt=end))
-        if len(part) < end - start:
-            raise RowsMissing(f"{version} was deleted while it was sent.")
-        for row in part:
-            yield row.as_row()
+    num_read = 0
+    for row in read_rows_at(version.rows.all(), range(version.num_rows)):
+        yield row.as_row()
+        num_read += 1
+    if num_read < version.num_rows:
+        raise RowsMissing(f"{version} was deleted while it was sent.")
 
 
 def write_jsonl(version: DatasetVersion) -> Iterator[str]:

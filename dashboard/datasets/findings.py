@@ -25,15 +25,13 @@ from dashboard.datasets.models import (
     VersionStatistics,
 )
 from dashboard.datasets.position_lists import as_bytes
+from dashboard.datasets.reading import are_few, read_rows_at
 from dashboard.datasets.rows import Row
 from dashboard.datasets.token_counting import Uncountable, count_tokens
 
-# Fewer rows are looked through while the page is made, in a fifth of a second.
-MAX_AT_ONCE = 1_000
 MAX_TOKENIZED = 50_000
 PATIENCE = timedelta(minutes=2)
 REPORT_SECONDS = 1.0
-ROWS_AT_ONCE = 2_000
 POSITIONS = ("removed", "added", "changed")  # of VersionDifference
 
 
@@ -43,7 +41,7 @@ def find_statistics(version: DatasetVersion) -> VersionStatistics:
         version=version,
         defaults={"num_wanted": version.num_rows, "moved_at": timezone.now()},
     )
-    if is_new and version.num_rows <= MAX_AT_ONCE:
+    if is_new and are_few(version):
         make_statistics(found.pk)
         found.refresh_from_db()
     else:
@@ -73,7 +71,7 @@ def find_difference(old: DatasetVersion, new: DatasetVersion) -> VersionDifferen
             "moved_at": timezone.now(),
         },
     )
-    if is_new and found.num_wanted <= MAX_AT_ONCE:
+    if is_new and are_few(old, new):
         make_difference(found.pk)
         found.refresh_from_db(fields=["result", "num_looked"])
     else:
@@ -173,10 +171,9 @@ def _reported(found: VersionStatistics | TokenLengths, wanted: range) -> Iterato
 def read_all(found: Finding, version: DatasetVersion, wanted: range) -> Iterator[Row]:
     """The wanted rows; how many were given out is written down each second."""
     noted = time.monotonic()
-    for start in range(0, len(wanted), ROWS_AT_ONCE):
-        for row in _read(version, wanted[start : start + ROWS_AT_ONCE]):
-            found.num_looked += 1
-            yield row
+    for row in read_rows_at(version.rows.all(), wanted):
+        found.num_looked += 1
+        yield row.as_row()
         if time.monotonic() - noted > REPORT_SECONDS:
             note(found)
             noted = time.monotonic()
@@ -185,11 +182,3 @@ def read_all(found: Finding, version: DatasetVersion, wanted: range) -> Iterator
 def note(found: Finding) -> None:
     found.moved_at = timezone.now()
     found.save(update_fields=["num_looked", "num_wanted", "moved_at"])
-
-
-def _read(version: DatasetVersion, positions: range) -> list[Row]:
-    rows = version.rows.order_by("position")
-    if positions.step == 1:
-        between = {"position__gte": positions[0], "position__lte": positions[-1]}
-        return [row.as_row() for row in rows.filter(**between)]
-    return [row.as_row() for row in rows.filter(position__in=list(positions))]

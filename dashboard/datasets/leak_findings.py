@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from dashboard.datasets.findings import MAX_AT_ONCE, ask, note, read_all
+from dashboard.datasets.findings import ask, note, read_all
 from dashboard.datasets.gathering import said
 from dashboard.datasets.leaks import Prints, find_leaks
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionLeak
 from dashboard.datasets.near_duplicates import signature, similarity
 from dashboard.datasets.position_lists import as_bytes, read_positions
+from dashboard.datasets.reading import are_few
 
 ROWS_PER_PAGE = 20
 KINDS = {
@@ -31,7 +32,7 @@ def find_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> VersionLe
             "moved_at": timezone.now(),
         },
     )
-    if is_new and found.num_wanted <= MAX_AT_ONCE:
+    if is_new and are_few(held_out, trained_on):
         make_leak(found.pk)
         found.refresh_from_db(fields=["result", "num_looked"])
     else:

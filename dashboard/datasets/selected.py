@@ -19,6 +19,7 @@ from dashboard.datasets.rows import Row
 
 ROWS_AT_ONCE = 2_000
 COPIED_AT_ONCE = 10_000
+READ_AT_ONCE = 100  # of which each may hold 8 MiB
 _COPY = """
 INSERT INTO datasets_datasetrow
        (version_id, position, prompt, is_chat, answer, columns)
@@ -89,6 +90,11 @@ def _gone(parent: DatasetVersion) -> str:
 
 
 def _read(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
+    for start in range(0, len(positions), READ_AT_ONCE):
+        yield from _read_some(parent, positions[start : start + READ_AT_ONCE])
+
+
+def _read_some(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT position, prompt, is_chat, answer, columns::text"

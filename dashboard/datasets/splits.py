@@ -15,15 +15,10 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from dashboard.accounts.models import User
-from dashboard.datasets.findings import (
-    MAX_AT_ONCE,
-    REPORT_SECONDS,
-    ROWS_AT_ONCE,
-    ask,
-    note,
-)
+from dashboard.datasets.findings import REPORT_SECONDS, ask, note
 from dashboard.datasets.gathering import hash_of, plain, said
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionSplit
+from dashboard.datasets.reading import are_few, read_rows_at
 from dashboard.datasets.rows import Prompt
 from dashboard.datasets.services import open_draft, store_version
 from dashboard.datasets.staged import Stage, StagedRows
@@ -56,7 +51,7 @@ def split_version(
         num_wanted=version.num_rows,
         moved_at=timezone.now(),
     )
-    if version.num_rows <= MAX_AT_ONCE:
+    if are_few(version):
         make_split(split.pk)
         split.refresh_from_db()
     else:
@@ -133,11 +128,9 @@ def _dealt(split: VersionSplit) -> Iterator[tuple[DatasetRow, bool]]:
             return is_held_out(row.prompt_value, share=share, seed=seed)
 
     noted = time.monotonic()
-    for start in range(0, split.version.num_rows, ROWS_AT_ONCE):
-        end = start + ROWS_AT_ONCE
-        for row in rows.filter(position__gte=start, position__lt=end):
-            split.num_looked += 1
-            yield row, is_eval(row)
+    for row in read_rows_at(rows, range(split.version.num_rows)):
+        split.num_looked += 1
+        yield row, is_eval(row)
         if time.monotonic() - noted > REPORT_SECONDS:
             note(split)
             noted = time.monotonic()

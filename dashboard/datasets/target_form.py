@@ -9,10 +9,10 @@ from uuid import UUID, uuid4
 from django import forms
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.findings import MAX_AT_ONCE
 from dashboard.datasets.forms import NameField, free_name
 from dashboard.datasets.jobs import State
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
+from dashboard.datasets.reading import are_few
 from dashboard.datasets.selections import find_job, key_of, start_again, start_selection
 from dashboard.datasets.work import begin_work
 
@@ -80,7 +80,7 @@ class TargetForm(forms.Form):
         while not is_new and job.state in (State.FAILED, State.CANCELLED):
             job, is_new = start_again(job, user)  # sent anew after it came to nothing
         if is_new:
-            begin_work(job, at_once=job.num_to_read <= MAX_AT_ONCE)
+            begin_work(job, at_once=are_few(parent, positions=positions))
         if job.state == State.FAILED:
             self.add_error(None, job.problem)
             return None

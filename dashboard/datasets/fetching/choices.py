@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -10,10 +11,14 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from dashboard.datasets.fetching.hub import Commit, HubFile
+from dashboard.datasets.fetching.request import NotFetched
 from dashboard.datasets.parsing.detection import PACKED_SUFFIXES, SUFFIXES
 
 MAX_CHOICES = 500
 MAX_PARTS = 500  # files of one split
+MAX_NAME_CHARS = 200
+# Of a README, whose author may mean harm; 1,000 patterns among 5,000 files take 15 s.
+MATCH_SECONDS = 30.0
 _CONVERTED = re.compile(r"([^/]+)/([^/]+)/\d+\.parquet")
 
 
@@ -44,7 +49,9 @@ class Choice:
 
 
 def splits_of_card(commit: Commit, revision: str) -> list[Choice]:
-    """Those that the dataset's README tells of, by its own files."""
+    """Those that the dataset's README tells of, by its own files. NotFetched where
+    that takes too long."""
+    until = time.monotonic() + MATCH_SECONDS
     return [
         Choice(
             name=name,
@@ -54,7 +61,7 @@ def splits_of_card(commit: Commit, revision: str) -> list[Choice]:
             files=tuple(files),
         )
         for name, patterns in _card_splits(commit.card)
-        if (files := _matching(commit.files, patterns)) and can_join(files)
+        if (files := _matching(commit, patterns, until)) and can_join(files)
     ]
 
 
@@ -133,6 +140,13 @@ def _is_about_it(file: HubFile) -> bool:
 
 
 def _card_splits(card: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    for name, patterns in _named_patterns(card):
+        # What no page can show, no column can hold either.
+        if patterns and name.isprintable() and len(name) <= MAX_NAME_CHARS:
+            yield name, patterns
+
+
+def _named_patterns(card: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     configs = card.get("configs")
     for config in configs if isinstance(configs, list) else []:
         if not isinstance(config, dict):
@@ -140,10 +154,13 @@ def _card_splits(card: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         name, files = config.get("config_name") or "default", config.get("data_files")
         if isinstance(files, list) and any(isinstance(one, dict) for one in files):
             for one in files:
-                if isinstance(one, dict) and (patterns := _texts(one.get("path"))):
-                    yield f"{name}/{one.get('split') or 'train'}", patterns
-        elif patterns := _texts(files):
-            yield f"{name}/train", patterns
+                if isinstance(one, dict):
+                    yield (
+                        f"{name}/{one.get('split') or 'train'}",
+                        _texts(one.get("path")),
+                    )
+        else:
+            yield f"{name}/train", _texts(files)
 
 
 def _texts(value: Any) -> list[str]:
@@ -152,13 +169,20 @@ def _texts(value: Any) -> list[str]:
     return [one for one in texts if len(one) <= 300 and one.count("**") <= 2]
 
 
-def _matching(files: list[HubFile], patterns: list[str]) -> list[HubFile]:
-    found = {
-        file.path: file
-        for pattern in patterns
-        for file in files
-        if _matches(tuple(file.path.split("/")), tuple(pattern.split("/")))
-    }
+def _matching(commit: Commit, patterns: list[str], until: float) -> list[HubFile]:
+    found: dict[str, HubFile] = {}
+    for pattern in patterns:
+        wanted = tuple(pattern.split("/"))
+        for file in commit.files:
+            if time.monotonic() > until:
+                raise NotFetched(
+                    f"The README of {commit.dataset} says by patterns which files are "
+                    f"which split, and after {MATCH_SECONDS:g} s they are not yet "
+                    f"matched with its {len(commit.files):,} files. Give the path of a "
+                    "file beside the link."
+                )
+            if _matches(tuple(file.path.split("/")), wanted):
+                found[file.path] = file
     return [found[path] for path in sorted(found)]
 
 

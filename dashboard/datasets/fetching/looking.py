@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from dashboard.datasets.fetching.choices import (
@@ -18,6 +19,7 @@ from dashboard.datasets.fetching.links import HubLink
 from dashboard.datasets.fetching.request import NotFetched
 
 MAIN = "main"
+MAX_LISTED_FILES = 10_000  # of all choices together, each with its path and hashes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,10 +44,12 @@ def look(hub: Hub, link: HubLink) -> Found:
     """NotFetched where there is nothing that could be read."""
     revision = link.revision or MAIN
     commit = hub.find(link.dataset, revision)
-    splits = splits_of_card(commit, revision)
-    if not splits and not link.revision:
+    files = single_files(commit, revision)
+    named = next((one for one in files if one.name == link.part.strip("/")), None)
+    splits = [] if named else splits_of_card(commit, revision)
+    if not (splits or named or link.revision):
         splits = _converted(hub, commit.dataset)
-    choices = [*splits, *single_files(commit, revision)]
+    choices = [*splits, *files]
     if not choices:
         raise NotFetched(
             f"{commit.dataset} at {revision} has {len(commit.files):,} files, and none "
@@ -56,13 +60,20 @@ def look(hub: Hub, link: HubLink) -> Found:
     missed = link.part and picked is None
     return Found(
         dataset=commit.dataset,
-        choices=[] if picked else choices[:MAX_CHOICES],
+        choices=[] if picked else _listed(choices),
         num_choices=len(choices),
         remark=f"There is no split or file “{link.part}”, or more than one."
         if missed
         else "",
         picked=picked,
     )
+
+
+def _listed(choices: list[Choice]) -> list[Choice]:
+    """As many as a page should hold, and the database for as long as it is waited."""
+    num_files = accumulate(len(one.files) for one in choices)
+    fitting = sum(1 for so_far in num_files if so_far <= MAX_LISTED_FILES)
+    return choices[: min(fitting, MAX_CHOICES)]
 
 
 def _converted(hub: Hub, dataset: str) -> list[Choice]:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from asgiref.sync import sync_to_async
 from django.contrib import messages
+from django.db import close_old_connections
 from django.http import Http404, HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
@@ -33,7 +34,11 @@ class Streamed(StreamingHttpResponse):
 
 
 def _next(pieces: Iterator[bytes]) -> bytes | None:
-    return next(pieces, None)
+    try:
+        return next(pieces, None)
+    finally:
+        # Whoever reads slowly, or not at all, would keep one of the few that there are.
+        close_old_connections()
 
 
 @require_GET

@@ -162,7 +162,8 @@ def _render(
     }
     if request.htmx:  # type: ignore[attr-defined]  # added by django-htmx
         return render(request, "rewards/editor_swapped.html", context)
-    context |= workbench_context(request, team, draft)
+    # A viewer comes here by GET alone, with no completion that a model could judge.
+    context |= workbench_context(request, team, draft, may_ask=True)
     return render(request, "rewards/editor.html", context, status=status)
 
 

@@ -6,8 +6,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
-from dashboard.accounts.access import get_team
-from dashboard.accounts.models import Team
+from dashboard.accounts.access import get_membership
+from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetRow
 from dashboard.rewards.drafts import RecipeDraft
 from dashboard.rewards.forms import TryForm
@@ -18,28 +18,37 @@ from dashboard.rewards.workbench import (
     try_recipe,
     warn_unscorable,
 )
+from trainer.rewards.rules import RULES
 from trainer.rewards.sandbox.pool import asking_for
+from trainer.rewards.spec import Recipe
 
 
 @require_POST
 def reward_try(request: HttpRequest, team: str) -> HttpResponse:
     """Scores with what stands in the form; nothing is stored."""
-    team_ = get_team(request, team)
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, team)
     draft = RecipeDraft.posted(request.POST)
     draft.validate()
-    context = {"team": team_, "draft": draft}
-    context |= workbench_context(request, team_, draft)
+    context = {"team": membership.team, "draft": draft}
+    context |= workbench_context(
+        request, membership.team, draft, may_ask=membership.can_write
+    )
     return render(request, "rewards/workbench.html", context)
 
 
 def workbench_context(
-    request: HttpRequest, team: Team, draft: RecipeDraft
+    request: HttpRequest, team: Team, draft: RecipeDraft, *, may_ask: bool
 ) -> dict[str, Any]:
+    """`may_ask`: whether models may be asked, which costs the server's owner money."""
     posted = request.POST if "try-offset" in request.POST else None
     form = TryForm(team, posted)
     rows = _rows(form)
     texts = {row.position: _typed(request, row) for row in rows}
     recipe = draft.recipe
+    is_refused = recipe is not None and not may_ask and _asks_models(recipe)
+    if is_refused:
+        recipe = None
     with asking_for(f"team {team.pk}"):
         benches = (
             try_recipe(recipe, rows, texts)
@@ -52,8 +61,13 @@ def workbench_context(
         "try_rule_names": [rule.name for rule in recipe.rules] if recipe else [],
         "benches": benches,
         "try_warnings": warnings,
+        "try_is_refused": is_refused,
         "max_seconds": MAX_SECONDS,
     }
+
+
+def _asks_models(recipe: Recipe) -> bool:
+    return any(RULES[rule.kind].batching is not None for rule in recipe.rules)
 
 
 def _rows(form: TryForm) -> list[DatasetRow]:

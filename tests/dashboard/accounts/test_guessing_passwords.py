@@ -53,6 +53,26 @@ def test_after_several_wrong_passwords_even_the_right_one_waits(with_password: U
     assert sign_in("ALICE", PASSWORD) == 429
 
 
+@pytest.mark.parametrize("spelling", [" alice", "alice\n", "\uff41lice", "A\uff2cice"])
+def test_another_spelling_of_a_username_is_no_new_try(
+    with_password: User, spelling: str
+):
+    """The form takes some for the same, so whoever varies them had no limit."""
+    for n in range(3):
+        sign_in("alice", "wrong", f"192.0.2.{n}")
+
+    assert sign_in(spelling, PASSWORD) == 429
+
+
+def test_addresses_of_one_network_count_as_one(with_password: User):
+    """A household has 2^64 of IPv6, and may take another for each try."""
+    for n in range(throttle.MAX_OF_ADDRESS):
+        assert sign_in(f"name {n}", "wrong", f"2001:db8:0:7::{n:x}") == 422
+
+    assert sign_in("alice", PASSWORD, "2001:db8:0:7:ffff::1") == 429
+    assert sign_in("alice", PASSWORD, "2001:db8:0:8::1") == 302
+
+
 def test_whoever_must_wait_is_told_how_long_and_what_to_do_instead(db: None):
     for _ in range(throttle.MAX_OF_USERNAME):
         sign_in("nobody", "wrong")

@@ -12,7 +12,7 @@ CHAT = (
 )
 
 
-def save_chat_model(folder: Path) -> None:
+def save_chat_model(folder: Path, template: str = CHAT) -> None:
     """Its tokens are bytes, and two special ones."""
     # Loaded with the test that needs it: it takes seconds.
     from tokenizers import Tokenizer, decoders
@@ -26,5 +26,5 @@ def save_chat_model(folder: Path) -> None:
     tokenizer.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     fast.add_special_tokens({"additional_special_tokens": ["<u>", "<a>"]})
-    fast.chat_template = CHAT
+    fast.chat_template = template
     fast.save_pretrained(str(folder))

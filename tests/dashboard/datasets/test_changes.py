@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.datasets import findings
+from dashboard.datasets import findings, reading
 from dashboard.datasets.findings import make_difference
 from dashboard.datasets.models import DatasetVersion, VersionDifference
 from dashboard.datasets.rows import Row
@@ -112,7 +112,7 @@ def test_large_versions_are_left_to_a_worker(
     monkeypatch: pytest.MonkeyPatch,
 ):
     asked: list[tuple[str, int]] = []
-    monkeypatch.setattr(findings, "MAX_AT_ONCE", 3)
+    monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
     monkeypatch.setattr(findings, "send_task", lambda *args: asked.append(args))
     monkeypatch.setattr(
         "django.db.transaction.on_commit", lambda call, using=None: call()

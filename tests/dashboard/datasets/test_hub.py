@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from dashboard.datasets.fetching import choices, download, hub
+from dashboard.datasets.fetching import choices, download, hub, looking
 from dashboard.datasets.jobs import State
 from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
 from dashboard.datasets.work import work
@@ -339,6 +339,51 @@ def test_a_cut_list_says_so(
 
     text = alice_client.get(f"{place_of(job)}/choice").content.decode()
     assert "2 of 5 are listed" in text
+
+
+def test_files_that_many_splits_share_are_not_all_listed(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    """A short README could otherwise make a page of hundreds of megabytes."""
+    monkeypatch.setattr(looking, "MAX_LISTED_FILES", 7)
+    splits = {f"part{i}": "*.jsonl" for i in range(3)}
+    files = {f"{i}.jsonl": ROWS for i in range(3)}
+    add_dataset(site, NAME, files, card=configs(**splits))
+
+    job = fetch(alice_client, NAME)
+
+    shown = alice_client.get(f"{place_of(job)}/choice")
+    assert "2 of 6 are listed" in shown.content.decode()
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "a\ud800b", "\u202eb", "a" * 2**20])
+def test_a_split_whose_name_cannot_be_kept_is_left_out(
+    name: str, alice_client: Client, site: Site
+):
+    files = {"a.jsonl": ROWS, "b.jsonl": ROWS}
+    card = configs(**{name: "*.jsonl", "train": "a.jsonl", "test": "b.jsonl"})
+    add_dataset(site, NAME, files, card=card)
+
+    job = fetch(alice_client, NAME)
+
+    shown = alice_client.get(f"{place_of(job)}/choice")
+    listed = [one.name for _, members in shown.context["groups"] for one in members]
+    assert listed == ["main/train", "main/test", "a.jsonl", "b.jsonl"]
+
+
+def test_patterns_that_take_too_long_keep_no_worker(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(choices, "MATCH_SECONDS", 0.0)
+    files = {"a.jsonl": ROWS, "b.jsonl": ROWS}
+    add_dataset(site, NAME, files, card=configs(train="**/*"))
+
+    job = fetch(alice_client, NAME)
+
+    assert job.state == State.FAILED
+    assert "Give the path of a file beside the link." in job.problem
+    job = fetch(alice_client, NAME, part="b.jsonl")
+    assert imported(alice_client, job).source["part"] == "b.jsonl"
 
 
 @pytest.mark.parametrize(

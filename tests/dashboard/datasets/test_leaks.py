@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets import findings, leak_findings, leaks
+from dashboard.datasets import findings, leaks, reading
 from dashboard.datasets.leak_findings import make_leak
 from dashboard.datasets.leaks import Prints, find_leaks, find_near
 from dashboard.datasets.models import DatasetVersion, VersionLeak
@@ -175,7 +175,7 @@ def test_large_versions_are_left_to_a_worker(
     monkeypatch: pytest.MonkeyPatch,
 ):
     asked: list[tuple[str, int]] = []
-    monkeypatch.setattr(leak_findings, "MAX_AT_ONCE", 3)
+    monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
     monkeypatch.setattr(findings, "send_task", lambda *args: asked.append(args))
     monkeypatch.setattr(
         "django.db.transaction.on_commit", lambda call, using=None: call()

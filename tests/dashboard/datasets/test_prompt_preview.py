@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -184,6 +185,36 @@ def test_a_view_says_that_it_is_under_way_and_is_asked_again(
 
     # Asking again does not start it again: its answer is remembered.
     assert f"The model folder {tmp_path} has no tokenizer" in shown(page)
+
+
+@pytest.mark.slow  # a process of its own
+def test_a_template_does_not_get_all_memory(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    save_chat_model(folder, template="{{ 'a' * 9000000000 }}")
+    turns = [{"role": "user", "content": "x"}]
+    row = {"prompt": turns, "answer": None, "columns": {}}
+    pool = WarmTokenizers()
+
+    question = {"index": 0, "row": row, "data": {}}
+    asked = pool.ask(team_id=1, model=str(folder), question=question)
+
+    assert "too much memory" in asked.result(60)["problem"]
+    pool.close()
+
+
+def test_pieces_are_cut_however_long_a_token_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Loaded with the test that needs it: it takes seconds.
+    from trainer import prompt_previews
+
+    monkeypatch.setattr(prompt_previews, "decode_text", lambda _, ids: "a" * len(ids))
+    monkeypatch.setattr(prompt_previews, "SHOWN_CHARS", 5)
+    tokenizer = SimpleNamespace(all_special_ids=[9], added_tokens_decoder={})
+
+    pieces = prompt_previews.cut_up(tokenizer, [1, 1, 9, 1, 1, 1, 1, 9])  # type: ignore[arg-type]
+
+    assert pieces == [("aa", False), ("a", True), ("aa…", False)]
 
 
 @pytest.mark.slow  # a process of its own

@@ -44,7 +44,7 @@ def version(team: Team) -> DatasetVersion:
 
 @pytest.fixture
 def left_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dashboard.datasets.target_form.MAX_AT_ONCE", 0)
+    monkeypatch.setattr("dashboard.datasets.reading.MAX_ROWS_OF_PAGE", 0)
     monkeypatch.setattr(selections, "ROWS_AT_ONCE", 7)
     monkeypatch.setattr(selected, "COPIED_AT_ONCE", 5)
 

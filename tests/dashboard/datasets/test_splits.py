@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets import findings, splits
+from dashboard.datasets import findings, reading
 from dashboard.datasets.freeze import write_rows
 from dashboard.datasets.gathering import plain, said
 from dashboard.datasets.models import Dataset, DatasetVersion, VersionSplit
@@ -205,8 +205,8 @@ def test_a_large_version_is_left_to_a_worker_and_made_once(
     monkeypatch: pytest.MonkeyPatch,
 ):
     asked: list[tuple[str, int]] = []
-    monkeypatch.setattr(splits, "MAX_AT_ONCE", 3)
-    monkeypatch.setattr(splits, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
+    monkeypatch.setattr(reading, "ROWS_AT_ONCE", 7)
     monkeypatch.setattr(findings, "send_task", lambda *args: asked.append(args))
     monkeypatch.setattr(
         "django.db.transaction.on_commit", lambda call, using=None: call()

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.datasets import findings
+from dashboard.datasets import findings, reading
 from dashboard.datasets.findings import make_statistics, make_token_lengths
 from dashboard.datasets.models import DatasetVersion, TokenLengths, VersionStatistics
 from dashboard.datasets.rows import Row
@@ -88,7 +88,7 @@ def test_a_large_version_is_left_to_a_worker(
     asked: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(findings, "MAX_AT_ONCE", 3)
+    monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
 
     page = alice_client.get(url(version))
     alice_client.get(url(version))
@@ -105,11 +105,26 @@ def test_a_large_version_is_left_to_a_worker(
     assert "hx-trigger" not in page.content.decode()
 
 
+def test_rows_that_are_large_are_left_to_a_worker_as_well(
+    alice_client: Client,
+    version: DatasetVersion,
+    asked: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A thousand of 4 MB would otherwise all be in the web process at once."""
+    monkeypatch.setattr(reading, "MAX_BYTES_OF_PAGE", 50, raising=False)
+
+    page = alice_client.get(url(version))
+
+    assert "0 of 14 so far" in words(page)
+    assert len(asked) == 1
+
+
 def test_how_far_it_is_is_written_down(
     version: DatasetVersion, monkeypatch: pytest.MonkeyPatch, asked: list[Any]
 ):
-    monkeypatch.setattr(findings, "MAX_AT_ONCE", 3)
-    monkeypatch.setattr(findings, "ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
+    monkeypatch.setattr(reading, "ROWS_AT_ONCE", 5)
     monkeypatch.setattr(findings, "REPORT_SECONDS", 0)
     found = findings.find_statistics(version)
     seen: list[int] = []
@@ -123,7 +138,7 @@ def test_how_far_it_is_is_written_down(
 
     make_statistics(found.pk)
 
-    assert seen == [0, 5, 10, 14]
+    assert seen == list(range(15))
 
 
 def test_a_task_that_was_lost_is_asked_for_again(
@@ -132,7 +147,7 @@ def test_a_task_that_was_lost_is_asked_for_again(
     asked: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(findings, "MAX_AT_ONCE", 3)
+    monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
     alice_client.get(url(version))
     long_ago = timezone.now() - findings.PATIENCE - timedelta(seconds=1)
     VersionStatistics.objects.update(moved_at=long_ago)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team
-from dashboard.datasets import exports
+from dashboard.datasets import exports, reading
 from dashboard.datasets.exports import defused
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import DatasetVersion
@@ -191,7 +191,7 @@ def test_memory_holds_a_part_of_the_rows(
     monkeypatch: pytest.MonkeyPatch,
     django_assert_num_queries: Any,
 ):
-    monkeypatch.setattr(exports, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(reading, "ROWS_AT_ONCE", 4)
     rows = exports.read_rows(version)
 
     with django_assert_num_queries(1):
@@ -214,6 +214,20 @@ def test_a_version_that_lacks_rows_is_not_sent_short(
     assert f"lacks 1 of {len(ROWS)} rows in the database" in said
     with pytest.raises(exports.RowsMissing, match="while it was sent"):
         list(rows)
+
+
+def test_memory_holds_one_of_rows_that_are_large(
+    version: DatasetVersion,
+    monkeypatch: pytest.MonkeyPatch,
+    django_assert_num_queries: Any,
+):
+    monkeypatch.setattr(reading, "BYTES_AT_ONCE", 0)
+    rows = exports.read_rows(version)
+
+    for _ in ROWS:
+        with django_assert_num_queries(1):
+            next(rows)
+    assert not list(rows)
 
 
 def test_another_format_or_version_is_not_there(

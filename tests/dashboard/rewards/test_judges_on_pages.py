@@ -59,6 +59,16 @@ def test_a_judge_is_asked_when_it_is_tried(
     assert "1+1?" in asked["messages"][1]["content"]
 
 
+def test_a_viewer_has_no_judge_asked(
+    bob_client: Client, version: DatasetVersion, allowed: Judging
+):
+    """It costs whoever owns the key, and a rubric may be any question at all."""
+    page = tried(bob_client, version, "llm_judge", base_url=allowed.url, model="m")
+
+    assert "your role in Alpha is viewer" in page
+    assert allowed.asked == []
+
+
 def test_a_judge_that_may_not_be_asked_says_why(
     alice_client: Client, version: DatasetVersion, judging: Judging
 ):

@@ -400,7 +400,7 @@ def test_a_comparison_in_the_background_is_asked_for_again(
     train: DatasetVersion,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dashboard.datasets.leak_findings.MAX_AT_ONCE", 10)
+    monkeypatch.setattr("dashboard.datasets.reading.MAX_ROWS_OF_PAGE", 10)
 
     said = post(alice_client, filled | one_set(hard), "/sets")
 

@@ -1,0 +1,44 @@
+"""Downloads that nobody reads on keep the database from nobody else."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.rows import Row
+from dashboard.datasets.services import create_dataset_version
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NUM_READERS = 24  # more than the web process has connections to its database
+
+
+def test_downloads_that_nobody_reads_on_hold_up_no_page(
+    live_app: str, alice_client: Client, team: Team
+) -> None:
+    rows = (Row(prompt=f"{i} " + "x" * 20_000, answer="1") for i in range(1_200))
+    version = create_dataset_version(
+        team=team, name="large", rows=rows, mapping={}, source={}, user=None
+    )
+    at = urlsplit(live_app)
+    cookie = alice_client.cookies[settings.SESSION_COOKIE_NAME].value
+    head = (
+        f"GET /{team.slug}/datasets/{version.dataset_id}/download HTTP/1.1\r\n"
+        f"Host: {at.netloc}\r\nCookie: {settings.SESSION_COOKIE_NAME}={cookie}\r\n\r\n"
+    )
+    with ExitStack() as stack:
+        for _ in range(NUM_READERS):
+            reader = stack.enter_context(
+                socket.create_connection((at.hostname or "", at.port or 0), 10)
+            )
+            reader.sendall(head.encode())
+            assert b"200 OK" in reader.recv(200)
+
+        with urllib.request.urlopen(f"{live_app}/readyz", timeout=20) as page:  # noqa: S310 - loopback
+            assert page.status == 200
