@@ -88,10 +88,9 @@ def guess_mapping(names: Sequence[str], before: Mapping | None = None) -> Mappin
     else:
         prompt = _first_named(names, PROMPT_NAMES) or names[0]
     others = [name for name in names if name != prompt]
+    answer = _first_named(others, ANSWER_NAMES)
     if before and before.answer in others:
         answer = before.answer
-    else:
-        answer = _first_named(others, ANSWER_NAMES)
     columns = tuple(name for name in others if name != answer)
     return Mapping(prompt=prompt, answer=answer, columns=columns)
 
