@@ -80,8 +80,18 @@ def answer(
             tokenizer, token_ids[max(SHOWN_FIRST, len(token_ids) - SHOWN_LAST) :]
         ),
         "num_tokens": len(token_ids),
+        "num_unknown": _num_unknown(tokenizer, token_ids),
         "num_left_out": max(0, len(token_ids) - SHOWN_FIRST - SHOWN_LAST),
     }
+
+
+def _num_unknown(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> int:
+    """Tokens that stand for what the vocabulary lacks."""
+    unknown = tokenizer.unk_token_id
+    # As in GPT-2's, the same token may begin and end texts, and nothing is lacking.
+    if unknown in (None, tokenizer.bos_token_id, tokenizer.eos_token_id):
+        return 0
+    return sum(token_id == unknown for token_id in token_ids)
 
 
 def cut_up(

@@ -18,6 +18,7 @@ SECTIONS = {
     "completions": "runs",
     "dataset": "datasets",
     "datasets": "datasets",
+    "prompts": "datasets",
     "reward": "rewards",
     "workbench": "rewards",
     "probe": "rewards",

@@ -137,7 +137,7 @@ class MappingForm(forms.Form):
 
     def __init__(self, upload: Upload, names: list[str], data: Any = None) -> None:
         self.upload = upload
-        guess = guess_mapping(names)
+        guess = guess_mapping(names, _mapping_before(upload))
         initial = {**guess.as_json(), "name": PurePath(upload.filename).stem[:80]}
         super().__init__(data, initial=initial)
         choices = [(name, name) for name in names]
@@ -177,6 +177,14 @@ class MappingForm(forms.Form):
             answer=None if answer == prompt else answer,
             columns=tuple(name for name in columns if name not in (prompt, answer)),
         )
+
+
+def _mapping_before(upload: Upload) -> Mapping | None:
+    """Of the dataset's newest version, where the file becomes another one."""
+    if upload.dataset is None:
+        return None
+    newest = upload.dataset.versions.order_by("number").last()
+    return Mapping.from_json(newest.mapping) if newest and newest.mapping else None
 
 
 class GenerateForm(forms.Form):

@@ -80,11 +80,17 @@ class Mapping:
         return cls(**{**tree, "columns": tuple(tree["columns"])})
 
 
-def guess_mapping(names: Sequence[str]) -> Mapping:
-    """By name; failing that, the first column is the prompt."""
-    prompt = _first_named(names, PROMPT_NAMES) or names[0]
+def guess_mapping(names: Sequence[str], before: Mapping | None = None) -> Mapping:
+    """As the version before has it, then by name; failing that, the first column is
+    the prompt."""
+    if before and before.prompt in names:
+        prompt = before.prompt
+    else:
+        prompt = _first_named(names, PROMPT_NAMES) or names[0]
     others = [name for name in names if name != prompt]
     answer = _first_named(others, ANSWER_NAMES)
+    if before and before.answer in others:
+        answer = before.answer
     columns = tuple(name for name in others if name != answer)
     return Mapping(prompt=prompt, answer=answer, columns=columns)
 

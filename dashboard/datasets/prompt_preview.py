@@ -42,6 +42,7 @@ class Preview:
     is_under_way: bool = False
     pieces: tuple[Piece, ...] = ()
     num_tokens: int = 0
+    num_unknown: int = 0
     limit: int = 0
     prefix: str = ""
 
@@ -97,6 +98,7 @@ def preview_row(
     return Preview(
         pieces=_pieces(answer),
         num_tokens=answer["num_tokens"],
+        num_unknown=answer["num_unknown"],
         # Settings that were refused have no answer.
         limit=int(data["max_prompt_tokens"]),
         prefix=data["completion_prefix"],

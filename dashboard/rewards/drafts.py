@@ -52,7 +52,8 @@ class DraftField:
 
     @property
     def is_changed(self) -> bool:
-        return self.text != self.field.default
+        # Browsers send line ends as CR LF whatever was typed.
+        return self.text.replace("\r\n", "\n") != self.field.default
 
 
 @dataclass(slots=True)
@@ -287,6 +288,11 @@ class RecipeDraft:
         return [rule.name for rule in self.rules]
 
     @property
+    def wrong_names(self) -> list[str]:
+        """Of the rules in which something is wrong, once they are validated."""
+        return [rule.name or rule.rule.title for rule in self.rules if rule.errors]
+
+    @property
     def is_full(self) -> bool:
         return len(self.rules) >= MAX_RULES
 
@@ -381,6 +387,8 @@ def describe(problem: Any) -> str:
     message = str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return message
+    if problem["type"] == "string_too_short" and not problem["input"]:
+        return "This is empty. Fill it in."
     if problem["type"] == "string_pattern_mismatch":
         message = f"Must match {problem['ctx']['pattern']}"
     seen = repr(problem["input"])

@@ -56,8 +56,8 @@ class ParamField:
 
     @property
     def shown_default(self) -> str:
-        """In a line of help; a text of several lines stands in the input alone."""
-        return "" if self.is_program else self.default
+        """In a line of help; a longer text stands in the input alone."""
+        return "" if self.is_tall else self.default
 
     @property
     def bounds(self) -> str:

@@ -72,7 +72,7 @@ def upload_prompts(page: Page) -> None:
     text = "".join(json.dumps(row) + "\n" for row in rows)
     page.get_by_role("link", name="Datasets").click()
     page.goto("/alpha/datasets/upload")
-    page.get_by_label("File").set_input_files(
+    page.get_by_label("File", exact=True).set_input_files(
         {"name": "sums.jsonl", "mimeType": "text/plain", "buffer": text.encode()}
     )
     page.get_by_role("button", name="Upload and look at the columns").click()

@@ -16,6 +16,12 @@ from dashboard.datasets.refusals import Refusal, quote
 # Python's own limit is 131,072; it holds for the whole process.
 csv.field_size_limit(MAX_LINE_CHARS)
 
+QUOTE = "Put a text that holds the separator or a line break in double quotes."
+FILL_UP = (
+    "Give it a value or an empty field for every column; put a text that holds a "
+    "line break in double quotes."
+)
+
 
 def read_csv(source: Source) -> Iterator[Parsed]:
     yield from _read(source, _delimiter(source))
@@ -120,11 +126,13 @@ def _refuse_header(line: int, header: list[str]) -> Refusal | None:
 def _record(line: int, header: list[str], fields: list[str]) -> Parsed:
     if len(fields) == len(header):
         return Record(line, dict(zip(header, fields, strict=True)))
+    is_short = len(fields) < len(header)
+    plural = "" if len(fields) == 1 else "s"
     return Refusal(
         line=line,
         value=quote(fields),
-        problem=f"The row has {len(fields)} fields, the header {len(header)}.",
-        remedy="Put a text that holds the separator or a line break in double quotes.",
+        problem=f"The row has {len(fields)} field{plural}, the header {len(header)}.",
+        remedy=FILL_UP if is_short else QUOTE,
     )
 
 

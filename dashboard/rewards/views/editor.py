@@ -157,6 +157,7 @@ def _render(
         "team": team,
         "recipe": existing,
         "form": form,
+        "is_refused": status == 422,
         "kinds": sorted(RULES.values(), key=lambda rule: rule.title),
         **derived_context(draft),
     }

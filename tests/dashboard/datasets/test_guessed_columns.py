@@ -76,6 +76,19 @@ def test_a_known_datasets_columns_are_guessed(name: str) -> None:
     assert set(guess.columns) == others
 
 
+def test_a_new_versions_columns_are_those_of_the_version_before() -> None:
+    before = Mapping(prompt="Frage", answer="Lösung", columns=("level",))
+
+    same = guess_mapping(["level", "answer", "Lösung", "Frage"], before)
+    renamed = guess_mapping(["level", "question", "Lösung"], before)
+    without = guess_mapping(["Frage", "level", "answer"], before)
+
+    assert (same.prompt, same.answer) == ("Frage", "Lösung")
+    assert same.columns == ("level", "answer")
+    assert (renamed.prompt, renamed.answer) == ("question", "Lösung")
+    assert (without.prompt, without.answer) == ("Frage", "answer")
+
+
 def _mapped(prompt: Any) -> Row | Refusal:
     record = Record(line=1, row=1, values={"conversations": prompt})
     return map_record(record, Mapping(prompt="conversations"), is_text=False)

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -397,7 +398,7 @@ def test_before_the_import_a_row_that_would_be_refused_is_told(
     page = ask_before(alice_client, sent, model, row="1")
 
     assert "Line 2" in shown(page)
-    assert "Row 2" in page
+    assert "Row 1" in page
     assert "preview-text" not in page
 
 
@@ -429,3 +430,45 @@ def test_the_page_of_columns_offers_the_preview_to_those_who_may_ask(
 
     assert "As a model sees it" in alice_client.get(address).text
     assert "As a model sees it" not in bob_client.get(address).text
+
+
+def test_tokens_that_the_model_does_not_know_are_counted() -> None:
+    # Loaded with the test that needs it: it takes seconds.
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from transformers import PreTrainedTokenizerFast
+
+    from trainer.prompt_previews import answer
+
+    words = Tokenizer(WordLevel({"<unk>": 0, "3": 1, "+": 2}, unk_token="<unk>"))
+    words.pre_tokenizer = Whitespace()
+    row = {"prompt": "3 + 4 apples", "answer": None, "columns": {}}
+    question = {"index": 0, "row": row, "data": {}}
+    knows_less = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
+    ends_so = PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="<unk>", eos_token="<unk>"
+    )
+
+    assert answer(knows_less, question)["num_unknown"] == 2
+    assert answer(ends_so, question)["num_unknown"] == 0
+
+
+def test_a_prompt_that_the_model_cannot_read_is_told(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: Future[dict[str, Any]] = Future()
+    found.set_result(
+        {
+            "pieces": [["3 plus ", False], ["<unk>", True]],
+            "last_pieces": [],
+            "num_tokens": 3,
+            "num_unknown": 1,
+            "num_left_out": 0,
+        }
+    )
+    monkeypatch.setattr(prompt_preview.tokenizers, "ask", lambda **_: found)
+
+    page = ask(alice_client, version, "a/model")
+
+    assert "1 of the 3 tokens are unknown to this model" in shown(page)

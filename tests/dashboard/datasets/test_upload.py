@@ -180,6 +180,20 @@ def test_a_new_version_of_a_dataset(alice_client: Client):
     assert dataset.versions.count() == 2
 
 
+def test_a_new_version_starts_with_the_columns_of_the_version_before(
+    alice_client: Client,
+):
+    told = jsonl([{"answer": "4", "note": "2+2?", "key": "four"}])
+    chosen = {**MAPPING, "prompt": "note", "answer": "key", "columns": []}
+    alice_client.post(upload(alice_client, told), chosen)
+    dataset = Dataset.objects.get()
+
+    url = upload(alice_client, told, query=f"?dataset={dataset.pk}")
+    form = alice_client.get(url).context["form"]
+
+    assert (form["prompt"].value(), form["answer"].value()) == ("note", "key")
+
+
 def test_the_same_file_again_makes_no_version_and_says_so(alice_client: Client):
     alice_client.post(upload(alice_client), MAPPING)
     dataset = Dataset.objects.get()

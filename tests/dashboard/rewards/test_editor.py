@@ -88,7 +88,7 @@ def test_a_rule_that_compares_shows_what_stands_beside(alice_client: Client):
         (("length", {"params-minimum": "5000"}), "The minimum 5000 is above"),
         (("length", {"params-unit": "bytes"}), "Choose one of the list"),
         (("regex", {"params-pattern": "(", "name": "regex"}), "("),
-        (("regex", {}), "at least 1 character"),
+        (("regex", {}), "This is empty. Fill it in."),
         (("reasoning_gym", {}), "Choose one of the list"),
         (("numeric_answer", {"params-tolerance": "1e999"}), "finite"),
     ],
@@ -105,6 +105,31 @@ def test_a_wrong_field_is_answered_beside_it_and_nothing_saved(
     assert said in errors[0]
     assert "field-error" in answer.content.decode()
     assert RewardRecipe.objects.count() == 0
+
+
+def test_a_refused_save_says_so_above_the_rules_and_names_the_wrong_ones(
+    alice_client: Client,
+):
+    rules = (("length", {}), ("regex", {"name": "digits"}))
+
+    page = alice_client.post(NEW, fields(*rules, action="save", name="x")).text
+
+    assert (
+        "Nothing was saved yet.</strong> Correct what is marked below: digits" in page
+    )
+    assert "once every field is right; look at digits." in page
+
+
+def test_a_program_that_a_browser_sends_back_untouched_is_the_default(
+    alice_client: Client,
+):
+    source = as_texts("python_function", {})["source"]
+    assert "\n" in source
+    sent = {"params-source": source.replace("\n", "\r\n")}
+
+    page = alice_client.post(NEW, fields(("python_function", sent), action="show")).text
+
+    assert "differ from the default" not in page
 
 
 def test_rules_of_one_name_are_refused(alice_client: Client):
