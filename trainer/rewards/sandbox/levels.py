@@ -127,7 +127,10 @@ def take():
     size = int.from_bytes(os.read(0, 4), "little")
     data = b""
     while len(data) < size:
-        data += os.read(0, size - len(data))
+        part = os.read(0, size - len(data))
+        if not part:
+            raise SystemExit("Whoever started this sandbox is gone.")
+        data += part
     return data
 for name, source in json.loads(take()):
     module = type(sys)(name)

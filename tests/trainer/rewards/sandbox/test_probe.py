@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,24 @@ def test_a_sandbox_that_cannot_start_says_how_it_ended(
 
     with pytest.raises(SlotLost, match=r"exit code 1: OSError: no room"):
         Slot("B")
+
+
+@pytest.mark.parametrize("level", levels.LEVELS)
+def test_it_ends_when_its_starter_goes_before_all_is_said(level: levels.Level) -> None:
+    if reason := levels.obstacle(level):
+        pytest.skip(reason)
+    half = (1_000).to_bytes(4, "little") + b'[["a'
+
+    done = subprocess.run(
+        levels.command(level),
+        input=half,
+        env=levels.environment(),
+        capture_output=True,
+        timeout=20,
+    )
+
+    assert done.returncode == 1
+    assert b"is gone" in done.stderr
 
 
 def config_with(kind: str, **parts: object) -> RunConfig:
