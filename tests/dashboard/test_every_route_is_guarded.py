@@ -101,6 +101,7 @@ VIEWERS_GET = {
     "run_curves": 400,  # without ?metrics=
     "run_log_download": 404,  # nothing was logged
     "dataset_choice": 302,  # to the file's columns, as nothing is left to choose
+    "dataset_download": 302,  # to the page that says that the rows are not there
 }
 POST_ONLY = {
     "dataset_trash",

@@ -51,7 +51,7 @@ def test_settings_are_tried_on_the_dataset_and_taken_to_a_run(
     expect(preview).to_contain_text("Completion begins here", timeout=30_000)
     page.get_by_label("Prompt template").fill("Work out {prompt}")
     expect(preview).to_contain_text("Work out 0 plus 4 is?")
-    preview.get_by_role("button", name="Row 3").click()
+    preview.get_by_role("button", name="Row 2").click()
     expect(preview).to_contain_text("Work out 2 plus 4 is?")
     # Typing on keeps the row.
     page.get_by_label("Prompt template").fill("Add {what}")
@@ -96,7 +96,7 @@ def test_before_an_import_the_columns_are_tried(
     expect(preview).to_contain_text("Take 0.")
     page.get_by_label("Prompt template").fill("Well: {prompt}")
     expect(preview).to_contain_text("Well: Take 0.")
-    preview.get_by_role("button", name="Row 3").press("Enter")
+    preview.get_by_role("button", name="Row 2").press("Enter")
     expect(preview).to_contain_text("Well: Take 2.")
     assert height_of(preview) == height  # what stands below does not jump
 
