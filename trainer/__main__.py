@@ -15,6 +15,7 @@ COMMANDS = {
     "reference": ("trainer.references.command", "serve a reference model to trainers"),
     "rollout-server": ("trainer.rollout.command", "sample for a run, with vLLM"),
     "probe": ("trainer.probe", "sample from the start, to see what there is to learn"),
+    "chat": ("trainer.chat", "answer prompts by several models, side by side"),
     "memory": ("trainer.memory_table", "estimate the memory that a run needs"),
     "drift": ("trainer.drift", "compare log-probs of sampling and training"),
     "tokens": ("trainer.token_lengths", "count the tokens of prompts"),

@@ -61,6 +61,14 @@ class PhaseStarted(Event):
     last_step: int = Field(ge=1)
 
 
+class SettingsChanged(Event):
+    """Settings that hold from the step behind `step` on were changed meanwhile."""
+
+    type: Literal["settings_changed"] = "settings_changed"
+    number: int = Field(ge=1)  # of the run's changes
+    settings: dict[str, int]  # by path: optim.num_steps
+
+
 class ScoredCompletion(BaseModel):
     """One completion of a group, as sampled and scored."""
 
@@ -162,6 +170,7 @@ AnyEvent = Annotated[
     RunStarted
     | RunResumed
     | PhaseStarted
+    | SettingsChanged
     | GroupScored
     | StepFinished
     | Evaluated

@@ -36,6 +36,11 @@ class Gathered:
     scoring_seconds: float  # of this process's share, added up over its workers
 
     @property
+    def num_completions(self) -> int:
+        """Of all rounds, dropped ones too."""
+        return sum(len(group.completions) for group in [*self.groups, *self.dropped])
+
+    @property
     def metrics(self) -> dict[str, float | None]:
         """What scoring took, and what dynamic sampling cost and left out."""
         return {
@@ -43,6 +48,7 @@ class Gathered:
             "sampling/num_rounds": float(self.num_rounds),
             "sampling/num_dropped": float(len(self.dropped)),
             "sampling/num_tokens": float(self.num_sampled_tokens),
+            "sampling/num_completions": float(self.num_completions),
             "sampling/without_signal": float(not self.has_signal),
         }
 

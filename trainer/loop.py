@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from trainer.checkpoint import (
     prune_checkpoints,
@@ -17,6 +18,7 @@ from trainer.config.run import Stage
 from trainer.errors import ScoresMissing, error_share
 from trainer.evaluation import evaluate
 from trainer.events import CheckpointSaved, Evaluated, PhaseStarted
+from trainer.hearing import hear_changes
 from trainer.metrics import Stopwatch
 from trainer.rollback import go_back
 from trainer.sampled_batch import SampledBatch, load_batch
@@ -40,28 +42,41 @@ def train(
     state = None if resume_from is None else saved_controllers(resume_from)
     if state is not None:
         training.load_state(state)
-    for stage in training.config.stages:
-        if training.done_steps >= stage.last_step or should_stop():
-            continue
+    hear_changes(training)
+    while (stage := _stage_at(training)) is not None and not should_stop():
         is_begun = training.done_steps >= stage.first_step
         training.enter(stage, saved=resume_from if is_begun else None)
         if is_begun and state is not None and resume_from is not None:
             training.stage.load_state(state["phase"])
-            training.ahead.batch = _batch_ahead(training, resume_from)
+            training.ahead.batch = _batch_ahead(training, resume_from, state)
         if not is_begun:
             begin_phase(training, stage)
-        is_stopping = False
-        while training.done_steps < stage.last_step and not is_stopping:
-            is_stopping = run_step(training, should_stop=should_stop)
+        # What it hears may move the phase's end.
+        while training.done_steps < training.stage.stage.last_step:
+            if run_step(training, should_stop=should_stop):
+                return
+            hear_changes(training)
 
 
-def _batch_ahead(training: Training, checkpoint: Path) -> SampledBatch | None:
+def _stage_at(training: Training) -> Stage | None:
+    """The phase that the next step belongs to; None when all are done."""
+    stages = training.config.stages
+    return next((s for s in stages if s.last_step > training.done_steps), None)
+
+
+def _batch_ahead(
+    training: Training, checkpoint: Path, state: Mapping[str, Any]
+) -> SampledBatch | None:
     """What a checkpoint holds for the next step, where the phase samples ahead.
 
-    A batch that a run would pause at is sampled and scored anew.
+    A batch that a run would pause at is sampled and scored anew, and so is a fork's
+    where its prompts, its sampling or its rewards are others.
     """
     folder, config = saved_ahead(checkpoint), training.stage.config
     if folder is None or not config.rollout.one_step_off:
+        return None
+    own = training.task_digest
+    if state.get("task", own) != own:
         return None
     batch = load_batch(folder, training.train_prompts)
     share = error_share(batch.groups)

@@ -20,7 +20,7 @@ import time
 import traceback
 from contextlib import closing
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from trainer.config import read_config
@@ -151,12 +151,7 @@ class _Lines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._file.close()
 
     def add(self, kind: str, **fields: Any) -> None:

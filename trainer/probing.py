@@ -224,6 +224,7 @@ class Probing:
             group/seen                             share of the sampled groups that did
             length/p50 length/max                  completion tokens
             tokens_per_second                      sampled; from the second batch on
+            step/tokens                            tokens that a step of the run samples
             step/generate step/score step/update   seconds of a step of the run: of its
             step/total                             completions at this length and speed
             peak_bytes                             of GPU memory, or of the process
@@ -282,12 +283,14 @@ class Probing:
         wanted = self.config.completions_per_step * self._rounds(found)
         length = found["mean_length"]
         assert isinstance(length, float)
-        generate = wanted * length / rate if rate else None
+        tokens = wanted * length
+        generate = tokens / rate if rate else None
         score = self._score_seconds / num_sampled * wanted
         parts = (generate, score, self._update_seconds)
         known = [part for part in parts if part is not None]
         return {
             "tokens_per_second": rate,
+            "step/tokens": tokens,
             "step/generate": generate,
             "step/score": score,
             "step/update": self._update_seconds,

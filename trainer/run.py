@@ -151,7 +151,7 @@ def _run(
         _tell(log, failure)
         return EXIT_FAILED
     step = training.done_steps
-    if step < config.optim.num_steps:
+    if step < training.config.optim.num_steps:  # which may have changed
         log.add(RunStopped, step=step, checkpoint=_checkpoint_name(training))
         say(f"stopped after step {step}")
         return EXIT_STOPPED

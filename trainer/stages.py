@@ -109,7 +109,8 @@ class StageState:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        if self.kl is not None:
+        # A fork may begin to follow a target in the middle.
+        if self.kl is not None and state["kl"] is not None:
             self.kl.load_state(state["kl"])
         self.num_updates = state["num_updates"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from trainer.batch import MicroBatch, batch_of
-from trainer.config import LossConfig
+from trainer.config import LossConfig, learning_rate
 from trainer.credit import credit_groups
 from trainer.distributed import World
 from trainer.errors import check_scores
@@ -17,7 +17,6 @@ from trainer.groups import reward_matrix
 from trainer.kl import kl_estimate
 from trainer.metrics import Stopwatch
 from trainer.minibatches import Minibatch, completion_sums, in_batch_order
-from trainer.optimization import learning_rate
 from trainer.outcome import StepOutcome
 from trainer.preference import credit_preferences
 from trainer.sampled_batch import SampledBatch

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import torch
@@ -67,10 +66,7 @@ class TensorWriter:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: object, error: BaseException | None, trace: object
     ) -> None:
         self._file.close()
         assert error is not None or not self._missing, self._missing

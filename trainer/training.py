@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -51,6 +54,8 @@ class Training:
     world: World = ALONE
     scorer: Scorer = HERE
     setbacks: Setbacks = field(default_factory=Setbacks)
+    heard_changes: set[int] = field(default_factory=set)  # by number
+    has_unread_changes: bool = False
     _stage: StageState | None = None
     _fewer_rows: tuple[int, str] | None = None  # that fit, and why; not yet told of
 
@@ -95,6 +100,14 @@ class Training:
             on_halved=self._note_rows,
         )
         self.budget.begin_phase(stage.config.optim.micro_batch_tokens)
+
+    def take_settings(self, config: RunConfig) -> None:
+        """Go on with settings of which none went into what is held."""
+        self.config = config
+        if self._stage is None:
+            return
+        first = self._stage.stage.first_step
+        self._stage.stage = next(s for s in config.stages if s.first_step == first)
 
     def sync_weights(self) -> None:
         """Make whatever samples from the policy sample from its present weights."""
@@ -150,6 +163,28 @@ class Training:
         for text in dict.fromkeys(chain.from_iterable(found)):
             self.journal.warn("judge", text)
 
+    @property
+    def task_digest(self) -> str:
+        """SHA-256 of what a batch sampled ahead depends on, beside the weights.
+
+        How many scores may fail and who scores them changes none of them.
+        """
+        config = self.stage.config
+        reward = config.reward.model_dump(
+            mode="json", exclude={"max_error_share", "num_workers"}
+        )
+        rollout = config.rollout.model_dump(mode="json")
+        tree = [config.seed, rollout, reward, self._prompts_digest]
+        return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def _prompts_digest(self) -> str:
+        digest = hashlib.sha256()
+        for prompt in self.train_prompts:
+            told = (prompt.index, prompt.token_ids, prompt.row.answer)
+            digest.update(repr((*told, prompt.row.columns)).encode())
+        return digest.hexdigest()
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds beside weights, optimizer and reference."""
         return {
@@ -157,6 +192,7 @@ class Training:
             "memory": self.budget.state(),
             "setbacks": self.setbacks.state(),
             "phase": self.stage.state(),
+            **({} if self.ahead.batch is None else {"task": self.task_digest}),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ The web half imports this module, so it imports no torch. Every field has a defa
 a quantity, a unit; the launch form is made from exactly these.
 """
 
+from trainer.config.changes import MAY_CHANGE, Change, ChangeList, change_settings
 from trainer.config.course import (
     CheckpointConfig,
     DistributedConfig,
@@ -16,10 +17,14 @@ from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfi
 from trainer.config.part import Part
 from trainer.config.phases import Phase
 from trainer.config.run import RunConfig, Stage, load_config, read_config
+from trainer.config.schedule import learning_rate
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
 
 __all__ = [
+    "MAY_CHANGE",
     "AdvantageConfig",
+    "Change",
+    "ChangeList",
     "CheckpointConfig",
     "DataConfig",
     "DistributedConfig",
@@ -35,6 +40,8 @@ __all__ = [
     "RolloutConfig",
     "RunConfig",
     "Stage",
+    "change_settings",
+    "learning_rate",
     "load_config",
     "read_config",
 ]

@@ -14,15 +14,14 @@ class Part:
     """A rule's part in a reward: `weight` times the `score` that counts.
 
     That is the rule's own score once it is clipped and gated; None: it has none, or
-    does not apply. `is_shut`: its gate is, whatever it scored itself.
+    does not apply.
 
-    >>> Part(weight=0.5, score=1.0, is_shut=False).value
+    >>> Part(weight=0.5, score=1.0).value
     0.5
     """
 
     weight: float
     score: float | None
-    is_shut: bool
 
     @property
     def value(self) -> float | None:
@@ -68,7 +67,7 @@ def _part(spec: RuleSpec, scores: Mapping[str, float | None], step: int) -> Part
         score = None
     elif is_open is False and score is not None:
         score = 0.0
-    return Part(weight=spec.weight_at(step), score=score, is_shut=is_open is False)
+    return Part(weight=spec.weight_at(step), score=score)
 
 
 def _is_open(spec: RuleSpec, scores: Mapping[str, float | None]) -> bool | None:

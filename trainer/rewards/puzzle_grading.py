@@ -8,6 +8,9 @@ from typing import Any
 
 import reasoning_gym
 
+# Their scorers compare a board, which JSON has made lists of, with tuples.
+_BOARD_TASKS = {"arc_agi", "rearc"}
+
 
 def grade_puzzle(question: dict[str, Any]) -> dict[str, Any]:
     """`{"task", "entry", "answer"}` → `{"score"}` or `{"problem"}`.
@@ -16,7 +19,10 @@ def grade_puzzle(question: dict[str, Any]) -> dict[str, Any]:
     a malformed answer: 0. One that fails on both was given a bad entry.
     """
     scorer = _scorer(question["task"])
-    entry = question["entry"]
+    try:
+        entry = _as_made(question["task"], question["entry"])
+    except (KeyError, TypeError) as error:
+        return _problem(error)
     try:
         score = float(scorer(question["answer"], entry))
     except Exception:  # noqa: BLE001 - 96 foreign scorers; each failure is answered
@@ -30,8 +36,21 @@ def _after_failure(scorer: Any, entry: dict[str, Any]) -> dict[str, Any]:
     try:
         scorer(entry["answer"], entry)
     except Exception as error:  # noqa: BLE001 - as above
-        return {"problem": f"{type(error).__name__}: {error}"[:200]}
+        return _problem(error)
     return {"score": 0.0}
+
+
+def _problem(error: Exception) -> dict[str, Any]:
+    return {"problem": f"{type(error).__name__}: {error}"[:200]}
+
+
+def _as_made(task: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """The entry as the task made it, before it was JSON."""
+    if task not in _BOARD_TASKS:
+        return entry
+    metadata = entry["metadata"]
+    board = tuple(tuple(row) for row in metadata["output"])
+    return entry | {"metadata": metadata | {"output": board}}
 
 
 @lru_cache(maxsize=16)

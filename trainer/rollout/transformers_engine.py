@@ -21,7 +21,13 @@ from trainer.rollout.cache import join_caches, make_cache
 from trainer.rollout.collecting import Collected
 from trainer.rollout.decoder import Decoding, make_decoder, uses_graphs
 from trainer.rollout.drawing import draw_tokens
-from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
+from trainer.rollout.engine import (
+    OnGroup,
+    OnTokens,
+    Request,
+    SamplingParams,
+    ignore,
+)
 from trainer.seeding import uniforms
 from trainer.tokenizers import decode_text, first_line
 
@@ -59,6 +65,8 @@ class TransformersEngine:
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
         # told of the rows that fit, where memory ran out, and of the reason
         self.on_halved: Callable[[int, str], None] = lambda _rows, _reason: None
+        # told of tokens as they are drawn; whoever wants none pays nothing
+        self.on_tokens: OnTokens | None = None
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -142,6 +150,11 @@ class TransformersEngine:
             )
             written.add(chosen, logprob)
             ended = ended | self._ends(chosen)
+            if self.on_tokens is not None:
+                going = ~ended
+                owners = [rows.owners[row] for row in live[going].tolist()]
+                tokens = chosen[going].tolist()
+                self.on_tokens(place, dict(zip(owners, tokens, strict=True)))
             num_ended = int(ended.sum())
             if num_ended == len(live) or place + 1 == params.max_new_tokens:
                 break

@@ -31,6 +31,7 @@ from trainer.rewards.rules import (
     repetition,
     reward_model,
     script,
+    soft_overlong,
     tag_count,
     xml_well_formed,
 )
@@ -55,6 +56,7 @@ _ALL: tuple[Rule[Any], ...] = (
     script.RULE,
     language.RULE,
     length.RULE,
+    soft_overlong.RULE,
     cosine_length.RULE,
     length_rank.RULE,
     majority.RULE,

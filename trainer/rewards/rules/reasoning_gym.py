@@ -75,7 +75,9 @@ def _entry(sample: Sample, column: str) -> dict[str, Any]:
     entry = sample.columns.get(column)
     if (
         isinstance(entry, dict)
-        and isinstance(entry.get("answer"), str)
+        and "answer" in entry
+        # None where many answers solve the task, and the scorer tries each.
+        and isinstance(entry["answer"], str | None)
         and isinstance(entry.get("metadata"), dict)
     ):
         return entry

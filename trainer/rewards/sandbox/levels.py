@@ -145,7 +145,7 @@ module.main()
 _INSIDE = (
     "kernel", "frames", "seccomp", "landlock", "confinement", "plain", "talking",
     "attempts", "functions", "plans", "programs", "calls", "child",
-    "warmth", "zygote",
+    "call_process", "warmth", "zygote",
 )  # fmt: skip
 
 

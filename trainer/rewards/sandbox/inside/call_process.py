@@ -1,0 +1,185 @@
+"""The process of one call, seen from outside."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.rewards.sandbox.inside import kernel
+from trainer.rewards.sandbox.inside.child import READY, run_child
+from trainer.rewards.sandbox.inside.confinement import Walls
+from trainer.rewards.sandbox.inside.frames import HEAD, HungUp, frame, length_of
+
+_PART = 65_536
+
+
+@dataclass(kw_only=True)
+class _Kept:
+    """The first bytes of an output, and how many there were."""
+
+    most: int
+    data: bytearray = field(default_factory=bytearray)
+    total: int = 0
+
+    def add(self, part: bytes) -> None:
+        self.data += part[: self.most - len(self.data)]
+        self.total += len(part)
+
+
+class CallProcess:
+    def __init__(self, call: dict[str, Any], walls: Walls, *, num_others: int) -> None:
+        self.stdout = _Kept(most=call["max_output_bytes"])
+        self.stderr = _Kept(most=call["max_output_bytes"])
+        self.replies: list[bytes] = []
+        self._max_reply_bytes: int = call["max_reply_bytes"]
+        self._is_ready = False
+        self._num_asked = 0
+        self._received = bytearray()
+        self._begin = time.monotonic()
+        self._deadline = self._begin + call["wall_seconds"]
+        stdin, self._questions = os.pipe()
+        self._replies, replies = os.pipe()
+        self._out, out = os.pipe()
+        self._err, err = os.pipe()
+        parent = os.getpid()
+        self.pid = kernel.fork()
+        if self.pid == 0:
+            run_child(
+                call,
+                (out, err, stdin, replies),
+                parent=parent,
+                walls=walls,
+                num_others=num_others,
+            )
+        for descriptor in (stdin, replies, out, err):
+            os.close(descriptor)
+        for descriptor in (self._questions, self._replies, self._out, self._err):
+            os.set_blocking(descriptor, False)
+        self._pidfd = os.pidfd_open(self.pid)
+        self._poll = select.poll()
+        self._poll.register(self._pidfd, select.POLLIN)
+        self._poll.register(0, 0)  # the asker's hanging up is told of unasked
+        self._open = {self._replies, self._out, self._err}
+        for descriptor in self._open:
+            self._poll.register(descriptor, select.POLLIN)
+
+    def converse(self, questions: list[bytes]) -> dict[str, Any]:
+        """Until it has ended, or is ended; how it ended."""
+        end = ""
+        waiting = [frame(question) for question in reversed(questions)]
+        sending = memoryview(b"")
+        while not end:
+            if not sending and waiting and self._may_ask():
+                sending = memoryview(waiting.pop())
+                self._num_asked += 1
+            if sending:
+                sending = self._write(sending)
+            if not sending and not waiting:
+                self._ask_no_more()
+            ready = self._wait(to_write=bool(sending))
+            if 0 in ready:
+                end = "hung up"
+            elif time.monotonic() >= self._deadline and self._pidfd not in ready:
+                end = "time"
+            elif not self._read():
+                end = "flood"
+            elif self._pidfd in ready:
+                end = "ended"
+        return self._reap(end)
+
+    def _ask_no_more(self) -> None:
+        """A child that waits for another question learns that there is none."""
+        if self._questions >= 0:
+            os.close(self._questions)
+            self._questions = -1
+
+    def _wait(self, *, to_write: bool) -> set[int]:
+        """The descriptors that something happened at; none when time is up."""
+        if to_write:
+            self._poll.register(self._questions, select.POLLOUT)
+        left = max(0.0, self._deadline - time.monotonic())
+        ready = {descriptor for descriptor, _ in self._poll.poll(left * 1_000)}
+        if to_write:
+            self._poll.unregister(self._questions)
+        return ready
+
+    def _may_ask(self) -> bool:
+        return self._is_ready and len(self.replies) == self._num_asked
+
+    def _write(self, data: memoryview) -> memoryview:
+        try:
+            return data[os.write(self._questions, data) :]
+        except BlockingIOError:
+            return data
+        except BrokenPipeError:
+            return memoryview(b"")  # it closed its end; there is no reply to come
+
+    def _read(self) -> bool:
+        """What there is; False when it is more than was asked for, or is allowed."""
+        for descriptor, kept in ((self._out, self.stdout), (self._err, self.stderr)):
+            kept.add(self._read_some(descriptor))
+        self._received += self._read_some(self._replies)
+        while len(self._received) >= HEAD:
+            length = length_of(bytes(self._received[:HEAD]))
+            if length > self._max_reply_bytes:
+                return False
+            if len(self._received) < HEAD + length:
+                break
+            self._take(bytes(self._received[HEAD : HEAD + length]))
+            del self._received[: HEAD + length]
+        return len(self.replies) <= self._num_asked
+
+    def _read_some(self, descriptor: int) -> bytes:
+        if descriptor not in self._open:
+            return b""
+        try:
+            part = os.read(descriptor, _PART)
+        except BlockingIOError:
+            return b""
+        if not part:
+            # Asked about again, a closed pipe would answer at once, for ever.
+            self._open.remove(descriptor)
+            self._poll.unregister(descriptor)
+        return part
+
+    def _take(self, message: bytes) -> None:
+        if self._is_ready:
+            self._max_reply_bytes -= len(message)
+            self.replies.append(message)
+        else:
+            # Nothing of the call's has run before this.
+            self._is_ready = message == READY
+
+    def _reap(self, end: str) -> dict[str, Any]:
+        if end != "ended":
+            os.kill(self.pid, signal.SIGKILL)
+        _, status, usage = os.wait4(self.pid, 0)
+        # It has no children, so that nobody else can hold these open.
+        while end == "ended" and self._drain():
+            continue
+        self._ask_no_more()
+        for descriptor in (self._replies, self._out, self._err, self._pidfd):
+            os.close(descriptor)
+        if end == "hung up":
+            raise HungUp
+        return {
+            "end": end,
+            "is_ready": self._is_ready,
+            "code": os.waitstatus_to_exitcode(status),
+            "cpu_seconds": usage.ru_utime + usage.ru_stime,
+            "wall_seconds": time.monotonic() - self._begin,
+            "stdout_bytes": self.stdout.total,
+            "stderr_bytes": self.stderr.total,
+            "num_replies": len(self.replies),
+        }
+
+    def _drain(self) -> bool:
+        before = self.stdout.total + self.stderr.total + len(self._received)
+        num_replies = len(self.replies)
+        is_fine = self._read()
+        after = self.stdout.total + self.stderr.total + len(self._received)
+        return is_fine and (after, len(self.replies)) != (before, num_replies)
