@@ -2,8 +2,6 @@
 
 # A million rows of 4 KiB each; imported in some three minutes.
 MAX_UPLOAD_BYTES = 4 * 2**30
-# Sent as one form, by a browser without scripts or for a file of a few parts' size.
-MAX_FORM_BYTES = 32 * 2**20
 MAX_PASTED_CHARS = 2 * 2**20
 # What a part holds: seconds of work lost where a connection breaks.
 PART_BYTES = 8 * 2**20
@@ -11,6 +9,7 @@ PART_BYTES = 8 * 2**20
 MAX_TEAM_BYTES = 4 * MAX_UPLOAD_BYTES
 MAX_TEAM_UPLOADS = 100
 MAX_LINE_CHARS = 8 * 2**20  # also the longest text in a Parquet file
+MAX_ROW_BYTES = 64 * 2**20  # of a Parquet file, unpacked
 MAX_ROWS = 1_000_000
 MAX_COLUMNS = 1_000
 MAX_NAME_CHARS = 200

@@ -17,10 +17,10 @@ from django.http import QueryDict
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.room import check_room_to_copy
-from dashboard.datasets.row_filters import RowFilterForm
-from dashboard.datasets.row_orders import make_at_once
-from dashboard.datasets.row_search import Search
-from dashboard.datasets.selected import ROWS_AT_ONCE, SelectedRows, select_rows
+from dashboard.datasets.rows.filters import RowFilterForm
+from dashboard.datasets.rows.orders import make_at_once
+from dashboard.datasets.rows.search import Search
+from dashboard.datasets.rows.selected import ROWS_AT_ONCE, SelectedRows, select_rows
 from dashboard.datasets.services import Report, store_version
 
 

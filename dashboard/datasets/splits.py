@@ -15,13 +15,13 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from dashboard.accounts.models import User
-from dashboard.datasets.findings import REPORT_SECONDS, ask, note
-from dashboard.datasets.gathering import hash_of, plain, said
+from dashboard.datasets.analysis.gathering import hash_of, plain, said
+from dashboard.datasets.findings.finding import REPORT_SECONDS, ask, note
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionSplit
-from dashboard.datasets.reading import are_few, read_rows_at
-from dashboard.datasets.rows import Prompt
+from dashboard.datasets.row import Prompt
+from dashboard.datasets.rows.reading import are_few, read_rows_at
+from dashboard.datasets.rows.staged import Stage, StagedRows
 from dashboard.datasets.services import open_draft, store_version
-from dashboard.datasets.staged import Stage, StagedRows
 
 TASK = "datasets.make_split"
 ALL_HASHES = 2**64
@@ -55,7 +55,7 @@ def split_version(
         make_split(split.pk)
         split.refresh_from_db()
     else:
-        ask(TASK, split, is_new=True)
+        ask(TASK, split, team_id=version.dataset.team_id, is_new=True)
     return split
 
 
@@ -67,7 +67,7 @@ def list_splits(version: DatasetVersion) -> list[VersionSplit]:
         ).order_by("-pk")
     )
     for split in splits:
-        ask(TASK, split, is_new=False)
+        ask(TASK, split, team_id=version.dataset.team_id, is_new=False)
     return splits
 
 

@@ -4,11 +4,15 @@ from typing import Any
 
 from celery import Task, shared_task
 
-from dashboard.datasets import findings, leak_findings, row_orders, splits
-from dashboard.datasets.jobs import claim_next
-from dashboard.datasets.jobs import tend as tend_jobs
+from dashboard.datasets import splits
+from dashboard.datasets.background import do_what_waits, forget_what_was_done
+from dashboard.datasets.background import tend as tend_looks
+from dashboard.datasets.findings import differences, leaks, statistics, token_lengths
+from dashboard.datasets.imports.jobs import claim_next
+from dashboard.datasets.imports.jobs import tend as tend_jobs
+from dashboard.datasets.imports.uploads import forget_what_is_old
+from dashboard.datasets.rows import orders
 from dashboard.datasets.trash import forget_old_trash
-from dashboard.datasets.uploads import forget_what_is_old
 from dashboard.datasets.work import work_with_pulse
 from dashboard.local import shutdown
 
@@ -24,39 +28,31 @@ def work(self: Task[..., Any]) -> None:
 @shared_task(name="datasets.tend", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def tend() -> None:
     tend_jobs()
+    tend_looks()
 
 
 @shared_task(name="datasets.clean", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def clean() -> None:
     forget_what_is_old()
     forget_old_trash()
+    forget_what_was_done()
 
 
-@shared_task(name="datasets.make_order", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
-def make_order(order_id: int) -> None:
-    row_orders.make_order(order_id)
+MAKERS = {
+    orders.TASK: orders.make_order,
+    statistics.TASK: statistics.make_statistics,
+    token_lengths.TASK: token_lengths.make_token_lengths,
+    differences.TASK: differences.make_difference,
+    leaks.TASK: leaks.make_leak,
+    splits.TASK: splits.make_split,
+}
 
 
-@shared_task(name="datasets.make_statistics", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
-def make_statistics(pk: int) -> None:
-    findings.make_statistics(pk)
-
-
-@shared_task(name="datasets.make_token_lengths", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
-def make_token_lengths(pk: int) -> None:
-    findings.make_token_lengths(pk)
-
-
-@shared_task(name="datasets.make_difference", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
-def make_difference(pk: int) -> None:
-    findings.make_difference(pk)
-
-
-@shared_task(name="datasets.make_leak", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
-def make_leak(pk: int) -> None:
-    leak_findings.make_leak(pk)
-
-
-@shared_task(name="datasets.make_split", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
-def make_split(pk: int) -> None:
-    splits.make_split(pk)
+@shared_task(name="datasets.look", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def look(self: Task[..., Any]) -> None:
+    """Do what pages wait for, one after another."""
+    do_what_waits(
+        MAKERS,
+        worker=self.request.hostname or "worker",
+        is_shutting_down=shutdown.is_announced,
+    )

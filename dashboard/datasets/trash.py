@@ -16,9 +16,9 @@ from django.utils import timezone
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
-from dashboard.datasets.jobs import request_stop
+from dashboard.datasets.imports.jobs import request_stop
+from dashboard.datasets.imports.uploads import remove_files
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
-from dashboard.datasets.uploads import remove_files
 
 KEPT = timedelta(days=30)
 

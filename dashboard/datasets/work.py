@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 from dashboard.datasets.fetching.download import Report as ReportFetched
 from dashboard.datasets.fetching.fetches import fetch_upload
-from dashboard.datasets.jobs import (
+from dashboard.datasets.imports.jobs import (
     MAX_ATTEMPTS,
     Claim,
     State,
@@ -20,15 +20,15 @@ from dashboard.datasets.jobs import (
     put_back,
     ring_importers,
 )
-from dashboard.datasets.mapping import Mapping
+from dashboard.datasets.imports.mapping import Mapping
+from dashboard.datasets.imports.pulse import Halted, Pulse
+from dashboard.datasets.imports.uploads import import_upload, remove_files
 from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
-from dashboard.datasets.pulse import Halted, Pulse
+from dashboard.datasets.parsing.refusals import ImportRefused
 from dashboard.datasets.queries import find_upload
-from dashboard.datasets.refusals import ImportRefused
 from dashboard.datasets.room import check_room_to_import
 from dashboard.datasets.selections import make_selection
 from dashboard.datasets.services import Report
-from dashboard.datasets.uploads import import_upload, remove_files
 
 
 def begin_work(job: ImportJob, *, at_once: bool) -> None:
@@ -150,7 +150,8 @@ def _import_file(
 
 
 def _halt(claim: Claim) -> None:
-    # Ours still, and nobody asked for its end: this worker is shutting down.
+    # Ours still, and nobody asked for its end: this worker is shutting down, or a
+    # download gives way to others.
     if not put_back(claim, is_attempt=False):
         claim.end(State.CANCELLED)
 

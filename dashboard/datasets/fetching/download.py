@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import time
@@ -19,8 +20,9 @@ from trainer.internet.address import Gate, Target
 
 CHUNK_BYTES = 256 * 2**10
 ROOM_BYTES = 64 * 2**20  # how often the disk is looked at
-# A server that keeps sending, but less than this in such a time, counts as silent.
+# Less than this in such a time counts as silence.
 STALL_SECONDS, STALL_BYTES = 60.0, 64 * 2**10
+SLOW_SECONDS, SLOW_BYTES = 300.0, 3 * 10**6  # less in so long: it is given up
 MAX_LOST = 4  # connections in a row that brought nothing new
 MAX_SECONDS = 6 * 3_600.0  # of one attempt
 FIRST_PAUSE_SECONDS = 1.0
@@ -74,11 +76,13 @@ class Download:
         self.remember = remember
         self._num_here = 0
         self._remark = ""
+        self._mark = (math.inf, 0)  # when its speed is looked at, from which byte
 
     def run(self) -> None:
         """NotFetched where it cannot be had; OSError where the disk is at fault."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._open() as file:
+            self._mark = (time.monotonic() + SLOW_SECONDS, os.fstat(file).st_size)
             num_lost = best = 0
             while True:
                 try:
@@ -116,10 +120,9 @@ class Download:
         have = os.fstat(file).st_size
         if not (self.known.is_fixed or self.known.validator):
             have = 0
-        if have and have == self.known.num_bytes:
-            self._num_here = have
-            return
         self._num_here = have
+        if have and have == self.known.num_bytes:
+            return
         answer = ask(
             self.target,
             self.way.gate,
@@ -216,8 +219,23 @@ class Download:
                 f"It took longer than {MAX_SECONDS / 3_600:g} hours. What has arrived "
                 "is kept: try again, and it goes on from there."
             )
+        self._check_speed()
         total = self.num_all or self.known.num_bytes
         self.way.report(self.num_before + self._num_here, total, remark or self._remark)
+
+    def _check_speed(self) -> None:
+        """Over broken connections too, which a server may take its time with."""
+        (until, start), here = self._mark, self._num_here
+        num_sent = here - start if start <= here else here  # it has begun anew
+        if time.monotonic() < until:
+            return
+        if num_sent < SLOW_BYTES:
+            raise NotFetched(
+                f"{self.target.host} sent {num_sent:,} bytes in the last "
+                f"{SLOW_SECONDS / 60:g} minutes; below {SLOW_BYTES:,} Cohort gives up. "
+                "What has arrived is kept: try again later, or upload the file."
+            )
+        self._mark = time.monotonic() + SLOW_SECONDS, here
 
     def _rest(self, error: Broken, num_lost: int) -> None:
         pause = max(FIRST_PAUSE_SECONDS * 2 ** (num_lost - 1), error.wait_seconds)

@@ -31,11 +31,11 @@ from dashboard.datasets.fetching.links import (
 )
 from dashboard.datasets.fetching.looking import look
 from dashboard.datasets.fetching.request import NotFetched
-from dashboard.datasets.jobs import start_fetch
+from dashboard.datasets.imports.jobs import start_fetch
+from dashboard.datasets.imports.transfers import check_share
 from dashboard.datasets.limits import MAX_TEAM_BYTES, MAX_UPLOAD_BYTES
 from dashboard.datasets.models import Dataset, ImportJob, Upload
 from dashboard.datasets.room import check_room
-from dashboard.datasets.transfers import check_share
 from trainer.internet.address import Refused, read_link
 
 

@@ -13,8 +13,8 @@ from dashboard.datasets.fetching.download import Report
 from dashboard.datasets.fetching.hub import HubFile
 from dashboard.datasets.fetching.joining import join
 from dashboard.datasets.fetching.request import NotFetched
+from dashboard.datasets.imports.uploads import peek, recognise, remove_files
 from dashboard.datasets.models import Upload
-from dashboard.datasets.uploads import peek, recognise, remove_files
 
 HASHED_BYTES = 2**20
 

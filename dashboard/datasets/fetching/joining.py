@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from dashboard.apart import BrokeOff, ask
 from dashboard.datasets.fetching.request import NotFetched
-from dashboard.datasets.limits import MAX_ROWS, MAX_UNPACKED_BYTES
+from dashboard.datasets.limits import MAX_UNPACKED_BYTES
 
-# Few are read at once, as one long text in a dictionary can stand in each of them;
-# many make a group, as each group costs its own header.
-BATCH_ROWS = 16
-GROUP_ROWS, GROUP_BYTES = 4_096, 16 * 2**20
+PROCESS = "dashboard.datasets.fetching.joining_process"
 BUFFER_BYTES = 2**20
 
 
@@ -55,61 +50,12 @@ def _join_lines(parts: list[Path], draft: Path, on_wait: Callable[[], None]) -> 
 
 def _join_parquet(parts: list[Path], draft: Path, on_wait: Callable[[], None]) -> None:
     try:
-        schema = _common_schema(parts)
-        with pq.ParquetWriter(draft, schema) as writer:
-            for rows in _groups(parts):
-                on_wait()
-                writer.write_table(rows.select(schema.names).cast(schema))
-    except NotFetched:
-        raise
-    except (pa.ArrowException, ValueError, LookupError):
+        for problem in ask(PROCESS, parts, draft, MAX_UNPACKED_BYTES):
+            if problem:
+                raise NotFetched(problem)
+            on_wait()
+    except BrokeOff as error:
         raise NotFetched(
-            "The files of this split cannot be joined to one Parquet file: one of them "
-            "is damaged, or has other columns. Take its files one by one."
+            f"The files of this split cannot be joined to one Parquet file: {error}. "
+            "One of them is damaged. Take its files one by one."
         ) from None
-
-
-def _common_schema(parts: list[Path]) -> pa.Schema:
-    schema, num_rows, num_bytes = None, 0, 0
-    for part in parts:
-        meta = pq.read_metadata(part)
-        found = meta.schema.to_arrow_schema().remove_metadata()
-        schema = schema or found
-        if set(found.names) != set(schema.names):
-            raise ValueError(found.names)
-        num_rows += meta.num_rows
-        num_bytes += sum(
-            meta.row_group(i).total_byte_size for i in range(meta.num_row_groups)
-        )
-    if num_rows > MAX_ROWS or num_bytes > MAX_UNPACKED_BYTES:
-        raise NotFetched(
-            f"The files of this split hold {num_rows:,} rows and unpack to "
-            f"{num_bytes:,} bytes; {MAX_ROWS:,} rows and {MAX_UNPACKED_BYTES:,} bytes "
-            "are allowed. Take some of its files."
-        )
-    return schema
-
-
-def _groups(parts: list[Path]) -> Iterator[pa.Table]:
-    num_bytes = 0
-    for part in parts:
-        waiting: list[pa.RecordBatch] = []
-        with pq.ParquetFile(part, buffer_size=BUFFER_BYTES) as table:
-            for batch in table.iter_batches(BATCH_ROWS, use_threads=False):
-                waiting.append(batch)
-                num_bytes += batch.nbytes
-                if num_bytes > MAX_UNPACKED_BYTES:
-                    raise NotFetched(
-                        "The files of this split unpack to more than "
-                        f"{MAX_UNPACKED_BYTES:,} bytes. Take some of its files."
-                    )
-                if _is_group(waiting):
-                    yield pa.Table.from_batches(waiting)
-                    waiting = []
-            if waiting:
-                yield pa.Table.from_batches(waiting)
-
-
-def _is_group(waiting: list[pa.RecordBatch]) -> bool:
-    num_bytes = sum(batch.nbytes for batch in waiting)
-    return len(waiting) * BATCH_ROWS >= GROUP_ROWS or num_bytes >= GROUP_BYTES

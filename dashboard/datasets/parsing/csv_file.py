@@ -10,8 +10,8 @@ from dataclasses import replace
 from dashboard.datasets.limits import MAX_LINE_CHARS
 from dashboard.datasets.parsing.lines import read_lines
 from dashboard.datasets.parsing.records import Parsed, Record, refuse_names
+from dashboard.datasets.parsing.refusals import Refusal, quote
 from dashboard.datasets.parsing.source import Source, Unreadable
-from dashboard.datasets.refusals import Refusal, quote
 
 # Python's own limit is 131,072; it holds for the whole process.
 csv.field_size_limit(MAX_LINE_CHARS)

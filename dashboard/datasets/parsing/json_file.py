@@ -14,10 +14,10 @@ from typing import Any, TextIO
 from dashboard.datasets.limits import MAX_COLUMNS, MAX_LINE_CHARS
 from dashboard.datasets.parsing.lines import open_text, refuse_encoding, refuse_text
 from dashboard.datasets.parsing.records import Parsed, Record, refuse_names
+from dashboard.datasets.parsing.refusals import Refusal, quote
 from dashboard.datasets.parsing.source import Source, Unreadable
 from dashboard.datasets.parsing.strict_json import around, decoder, reason, too_deep
 from dashboard.datasets.parsing.values import Unusable
-from dashboard.datasets.refusals import Refusal, quote
 
 PIECE_CHARS = 2**20
 SAVE = "Check that the file was saved whole, by a program that writes JSON."

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from dashboard.datasets.parsing.lines import Line, read_lines
 from dashboard.datasets.parsing.records import Parsed, Record, refuse_names
+from dashboard.datasets.parsing.refusals import Refusal, quote
 from dashboard.datasets.parsing.source import Source
 from dashboard.datasets.parsing.strict_json import read_json
 from dashboard.datasets.parsing.values import Unusable
-from dashboard.datasets.refusals import Refusal, quote
 
 
 def read_jsonl(source: Source) -> Iterator[Parsed]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TextIO
 
 from dashboard.datasets.limits import MAX_LINE_CHARS
+from dashboard.datasets.parsing.refusals import Refusal, quote
 from dashboard.datasets.parsing.source import Source, Unreadable
-from dashboard.datasets.refusals import Refusal, quote
 
 # UTF-32 first: its little-endian mark begins with that of UTF-16.
 MARKS = [

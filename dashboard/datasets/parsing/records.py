@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from dashboard.datasets.limits import MAX_COLUMNS, MAX_NAME_CHARS, MAX_ROWS
+from dashboard.datasets.parsing.refusals import Refusal, quote
 from dashboard.datasets.parsing.values import broken_text
-from dashboard.datasets.refusals import Refusal, quote
 
 
 @dataclass(frozen=True, slots=True)

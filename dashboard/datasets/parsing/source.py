@@ -18,7 +18,7 @@ from dashboard.datasets.limits import (
     MAX_UNPACKED_RATIO,
     UNPACKED_FLOOR_BYTES,
 )
-from dashboard.datasets.refusals import Refusal, quote
+from dashboard.datasets.parsing.refusals import Refusal, quote
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

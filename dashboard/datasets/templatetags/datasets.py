@@ -3,7 +3,7 @@ from __future__ import annotations
 from django import template
 
 from dashboard.datasets.parsing.records import Record
-from dashboard.datasets.refusals import quote
+from dashboard.datasets.parsing.refusals import quote
 
 register = template.Library()
 

@@ -5,11 +5,11 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
-from dashboard.datasets.difference_page import KINDS, read_changes
-from dashboard.datasets.findings import find_difference
+from dashboard.datasets.findings.changes import KINDS, read_changes
+from dashboard.datasets.findings.differences import find_difference
 from dashboard.datasets.models import DatasetVersion, VersionDifference
 from dashboard.datasets.queries import get_dataset, versions_with_use
-from dashboard.datasets.row_page import read_number
+from dashboard.datasets.rows.page import read_number
 from dashboard.datasets.views.detail import chosen
 
 
@@ -24,6 +24,7 @@ def dataset_changes(request: HttpRequest, team: str, dataset_id: int) -> HttpRes
     context = {
         "team": team_,
         "dataset": dataset,
+        "tab": "changes",
         "versions": versions,
         "version": new,
         "old": old,

@@ -4,11 +4,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import get_membership_for
 from dashboard.accounts.models import User
 from dashboard.datasets.fetching.choices import Choice
 from dashboard.datasets.fetching.fetches import choices_of, choose
-from dashboard.datasets.jobs import ring_importers
+from dashboard.datasets.imports.jobs import ring_importers
 from dashboard.datasets.models import Upload
 from dashboard.datasets.queries import get_upload
 
@@ -17,7 +17,7 @@ from dashboard.datasets.queries import get_upload
 def dataset_choice(request: HttpRequest, team: str, upload_id: int) -> HttpResponse:
     """Which split or file of a hub dataset is fetched."""
     is_post = request.method == "POST"
-    team_ = (get_writable_team if is_post else get_team)(request, team)
+    team_ = get_membership_for(request, team).team
     upload = get_upload(team_, upload_id)
     choices = choices_of(upload)
     if not choices:

@@ -14,8 +14,8 @@ from dashboard.datasets.queries import (
     list_uses,
     versions_with_use,
 )
-from dashboard.datasets.row_filters import RowFilterForm
-from dashboard.datasets.row_page import read_page, read_place
+from dashboard.datasets.rows.filters import RowFilterForm
+from dashboard.datasets.rows.page import read_page, read_place
 from dashboard.datasets.views.trash import show_trashed
 
 
@@ -35,6 +35,7 @@ def dataset(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
     context = {
         "team": team_,
         "dataset": dataset_,
+        "tab": "rows",
         "versions": [
             (one, uses.get(one.pk, []), parents.get(one.source.get("parent_id")))
             for one in versions

@@ -12,7 +12,8 @@ from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
-from dashboard.datasets.exports import (
+from dashboard.datasets.queries import get_any_dataset, versions_with_use
+from dashboard.datasets.rows.exports import (
     TYPES,
     WRITERS,
     RowsMissing,
@@ -20,7 +21,6 @@ from dashboard.datasets.exports import (
     filename,
     joined,
 )
-from dashboard.datasets.queries import get_any_dataset, versions_with_use
 from dashboard.datasets.views.detail import chosen
 
 

@@ -7,18 +7,19 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import get_membership_for
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.forms import GenerateForm
-from dashboard.datasets.generators import (
+from dashboard.datasets.forms.generate import GenerateForm
+from dashboard.datasets.generators.reasoning_gym import (
     GeneratorsMissing,
     Option,
     Task,
-    example_prompts,
+    example_rows,
     generate_rows,
     list_tasks,
 )
 from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 
 EXAMPLES = 3
@@ -26,8 +27,7 @@ EXAMPLES = 3
 
 @require_http_methods(["GET", "POST"])
 def dataset_generate(request: HttpRequest, team: str) -> HttpResponse:
-    is_post = request.method == "POST"
-    team_ = (get_writable_team if is_post else get_team)(request, team)
+    team_ = get_membership_for(request, team).team
     try:
         task = _task(request)
     except GeneratorsMissing as missing:
@@ -108,8 +108,8 @@ def _typed(request: HttpRequest, option: Option) -> str:
     return request.POST.get(f"option-{option.name}", option.text)
 
 
-def _examples(task: Task) -> tuple[str, ...]:
+def _examples(task: Task) -> tuple[Row, ...]:
     try:
-        return example_prompts(task.name, EXAMPLES)
+        return example_rows(task.name, EXAMPLES)
     except ValueError:
         return ()

@@ -9,7 +9,7 @@ from django_htmx.http import HttpResponseClientRedirect
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.fetching.fetches import choices_of, fetch_again, host_of
-from dashboard.datasets.jobs import (
+from dashboard.datasets.imports.jobs import (
     State,
     reap,
     request_stop,
@@ -17,7 +17,7 @@ from dashboard.datasets.jobs import (
     start_job,
     waiting_text,
 )
-from dashboard.datasets.mapping import Mapping
+from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.queries import find_upload, get_import_job
 from dashboard.datasets.selections import start_again

@@ -10,15 +10,20 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_membership, get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.forms import MappingForm
-from dashboard.datasets.jobs import State, start_job
+from dashboard.datasets.forms.mapping import MappingForm
+from dashboard.datasets.forms.prompt import PromptForm
+from dashboard.datasets.imports.jobs import State, start_job
+from dashboard.datasets.imports.uploads import (
+    Peek,
+    forget_upload,
+    map_records,
+    try_peek,
+)
 from dashboard.datasets.limits import AT_ONCE_BYTES
 from dashboard.datasets.models import ImportJob, Upload
-from dashboard.datasets.prompt_form import PromptForm
+from dashboard.datasets.parsing.refusals import Refusals
 from dashboard.datasets.queries import get_upload, last_job, live_or_done_job
-from dashboard.datasets.refusals import Refusals
-from dashboard.datasets.tokenizer_choices import list_models
-from dashboard.datasets.uploads import Peek, forget_upload, map_records, try_peek
+from dashboard.datasets.tokens.choices import list_models
 from dashboard.datasets.views.imports import follow, follow_address
 from dashboard.datasets.views.mapping_prompt import preview_place
 from dashboard.datasets.work import begin_work

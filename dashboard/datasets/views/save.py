@@ -4,15 +4,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
-from dashboard.accounts.access import get_membership, get_writable_team
-from dashboard.accounts.models import User
+from dashboard.accounts.access import get_membership_for
+from dashboard.datasets.forms.target import TargetForm
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import get_dataset, versions_with_use
-from dashboard.datasets.row_filters import RowFilterForm
-from dashboard.datasets.row_page import read_number
-from dashboard.datasets.row_search import COUNT_SECONDS, Count, Search, count_matching
+from dashboard.datasets.rows.filters import RowFilterForm
+from dashboard.datasets.rows.page import read_number
+from dashboard.datasets.rows.search import COUNT_SECONDS, Count, Search, count_matching
 from dashboard.datasets.selections import source_of_view
-from dashboard.datasets.target_form import TargetForm
 from dashboard.datasets.views.detail import chosen
 from dashboard.datasets.views.imports import follow
 
@@ -20,11 +19,8 @@ from dashboard.datasets.views.imports import follow
 @require_http_methods(["GET", "HEAD", "POST"])
 def dataset_save(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
     """The rows that a view shows, as a dataset. The address holds the view."""
-    assert isinstance(request.user, User)
     is_post = request.method == "POST"
-    if is_post:
-        get_writable_team(request, team)
-    membership = get_membership(request.user, team)
+    membership = get_membership_for(request, team)
     dataset = get_dataset(membership.team, dataset_id)
     version = chosen(versions_with_use(dataset), request.GET.get("version"))
     version.dataset = dataset  # with its team, which is at hand
@@ -39,7 +35,7 @@ def dataset_save(request: HttpRequest, team: str, dataset_id: int) -> HttpRespon
     )
     if is_post and form.is_valid():
         source = source_of_view(version, view)
-        job = form.start(parent=version, source=source, user=request.user)
+        job = form.start(parent=version, source=source, user=membership.user)
         if job:
             return follow(request, job)
     context = {

@@ -8,9 +8,8 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from dashboard.accounts.access import get_membership, get_writable_team
-from dashboard.accounts.models import User
-from dashboard.datasets.forms import SplitForm
+from dashboard.accounts.access import get_membership_for
+from dashboard.datasets.forms.split import SplitForm
 from dashboard.datasets.queries import get_dataset, versions_with_use
 from dashboard.datasets.splits import list_splits, split_version
 from dashboard.datasets.views.detail import chosen
@@ -18,11 +17,8 @@ from dashboard.datasets.views.detail import chosen
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def dataset_split(request: HttpRequest, team: str, dataset_id: int) -> HttpResponse:
-    assert isinstance(request.user, User)
     is_post = request.method == "POST"
-    if is_post:
-        get_writable_team(request, team)
-    membership = get_membership(request.user, team)
+    membership = get_membership_for(request, team)
     dataset = get_dataset(membership.team, dataset_id)
     versions = versions_with_use(dataset)
     given = request.POST if is_post else request.GET
@@ -35,7 +31,7 @@ def dataset_split(request: HttpRequest, team: str, dataset_id: int) -> HttpRespo
             rule=form.rule,
             train_name=form.cleaned_data["train_name"],
             eval_name=form.cleaned_data["eval_name"],
-            user=request.user,
+            user=membership.user,
         )
         if split.problem:
             split.delete()
@@ -50,6 +46,7 @@ def dataset_split(request: HttpRequest, team: str, dataset_id: int) -> HttpRespo
     context = {
         "team": membership.team,
         "dataset": dataset,
+        "tab": "split",
         "versions": versions,
         "version": version,
         "form": form,

@@ -10,16 +10,15 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import get_membership, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.findings import (
-    ask_again,
-    find_statistics,
-    find_token_lengths,
-)
+from dashboard.datasets.findings.finding import ask_again
+from dashboard.datasets.findings.statistics import find_statistics
+from dashboard.datasets.findings.statistics_figures import histogram
+from dashboard.datasets.findings.statistics_text import list_alike, summarize_tokens
+from dashboard.datasets.findings.token_lengths import find_token_lengths
+from dashboard.datasets.forms.tokens import TokenForm
 from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.queries import get_dataset, versions_with_use
-from dashboard.datasets.statistics_figures import histogram
-from dashboard.datasets.statistics_text import list_alike, summarize_tokens
-from dashboard.datasets.tokenizer_choices import TokenForm, list_models
+from dashboard.datasets.tokens.choices import list_models
 from dashboard.datasets.views.detail import chosen
 
 LIMIT = 512  # a run's own default
@@ -122,7 +121,9 @@ def _results(
     context: dict[str, Any] = {}
     figures: dict[str, Any] = {}
     if result:
-        context |= {"result": result, "alike": list_alike(result)}
+        alike = list_alike(result)
+        num_repeats = sum(one.num_more for one in alike)
+        context |= {"result": result, "alike": alike, "num_repeats": num_repeats}
         figures |= {
             name: _drawn(result[name], unit="characters")
             for name in ("prompt_chars", "answer_chars")

@@ -11,18 +11,18 @@ from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.fetching.fetches import begin_fetch
 from dashboard.datasets.fetching.links import read
-from dashboard.datasets.forms import LinkForm, PasteForm, UploadForm
-from dashboard.datasets.jobs import ring_importers
-from dashboard.datasets.models import Dataset, Upload
-from dashboard.datasets.queries import get_dataset, get_upload, list_waiting
-from dashboard.datasets.refusals import Refusals
-from dashboard.datasets.uploads import (
+from dashboard.datasets.forms.upload import LinkForm, PasteForm, UploadForm
+from dashboard.datasets.imports.jobs import ring_importers
+from dashboard.datasets.imports.uploads import (
     finish_transfer,
     forget_upload,
     forget_what_is_old,
     peek,
     store_upload,
 )
+from dashboard.datasets.models import Dataset, Upload
+from dashboard.datasets.parsing.refusals import Refusals
+from dashboard.datasets.queries import get_dataset, get_upload, list_waiting
 
 
 @require_http_methods(["GET", "POST"])

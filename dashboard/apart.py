@@ -1,0 +1,94 @@
+"""Native code over a stranger's file, in a process of its own.
+
+A library in C++ may end its whole process over one wrong byte of a file. Here that is
+a child, with bounds of memory and time: `serve` runs in it, `ask` is its other end.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from dashboard.environment import ROOT
+
+MAX_BYTES = 4 * 2**30  # of addresses, of which a gigabyte is mapped for nothing
+MAX_SECONDS = 60  # of computing, from one answer to the next
+
+
+class BrokeOff(Exception):
+    """The child ended before it had answered all; says how it ended."""
+
+
+def ask(module: str, *question: Any) -> Iterator[Any]:
+    """What `serve` answers in that module, each as it comes; BrokeOff where it ends.
+
+    The child is gone when the iterator is closed.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=tempfile.gettempdir(),
+        env=bare_environment(),
+    ) as child:
+        assert child.stdin
+        assert child.stdout
+        try:
+            with suppress(BrokenPipeError):
+                child.stdin.write(pickle.dumps(question))
+                child.stdin.close()
+            while True:
+                try:
+                    answer = pickle.load(child.stdout)  # noqa: S301  # from our own code
+                except (EOFError, pickle.UnpicklingError):
+                    break
+                yield answer
+            if code := child.wait():
+                raise BrokeOff(_how(code))
+        finally:
+            child.kill()
+
+
+def serve(answer: Callable[..., Iterator[Any]]) -> None:
+    """Answer what is asked on stdin, an answer at a time on stdout."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+    _allow_time()
+    question = pickle.load(sys.stdin.buffer)  # noqa: S301  # from our own code
+    for item in answer(*question):
+        pickle.dump(item, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        _allow_time()
+
+
+def bare_environment() -> dict[str, str]:
+    """Neither secrets nor addresses of ours."""
+    return {
+        "PATH": os.environ.get("PATH", ""),
+        "PYTHONPATH": str(ROOT),
+        # Not from the working directory, where anyone on this machine may put files.
+        "PYTHONSAFEPATH": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _allow_time() -> None:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = int(used.ru_utime + used.ru_stime) + MAX_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+
+
+def _how(code: int) -> str:
+    if code == -signal.SIGXCPU:
+        return f"it computed for {MAX_SECONDS} s without a result"
+    if code < 0:
+        return f"it ended by {signal.Signals(-code).name}"
+    return f"it ended with code {code}"

@@ -1,0 +1,1 @@
+"""What rows have in common and how they differ: values in, values out."""

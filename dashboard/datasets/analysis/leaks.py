@@ -1,0 +1,133 @@
+"""Which rows of one list are in another, too: as they are, in other letters, nearly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dashboard.datasets.analysis.gathering import (
+    Hashes,
+    hash_of,
+    plain,
+    prompt_key,
+    said,
+)
+from dashboard.datasets.analysis.near_duplicates import (
+    BAND,
+    NUM_HASHES,
+    SIMILARITY,
+    signature,
+)
+from dashboard.datasets.row import Row
+
+Places = NDArray[np.int64]
+MAX_COMPARED = 100_000  # of each list, 256 bytes a row
+# Of a template's thousand prompts all share a band: so many of them are compared.
+MAX_CANDIDATES = 16
+
+
+class Prints:
+    """What is kept of a list's rows to tell which are alike."""
+
+    def __init__(self, num_rows: int) -> None:
+        self.exact = np.zeros(num_rows, np.uint64)
+        self.words = np.zeros(num_rows, np.uint64)
+        # Every so-many-th row, so that they come from the whole list.
+        self.every = -(-num_rows // MAX_COMPARED)
+        self.num_too_short = 0
+        self._num_added = 0
+        size = -(-num_rows // self.every)
+        self._signatures = np.zeros((size, NUM_HASHES), np.uint32)
+        self._compared: list[int] = []
+
+    def add(self, row: Row) -> None:
+        at, text = self._num_added, said(row.prompt)
+        self.exact[at] = hash_of(prompt_key(row.prompt))
+        self.words[at] = hash_of(plain(text))
+        if at % self.every == 0:
+            values = signature(text)
+            if values is None:
+                self.num_too_short += 1
+            else:
+                self._signatures[len(self._compared)] = values
+                self._compared.append(at)
+        self._num_added += 1
+
+    @property
+    def compared(self) -> Places:
+        return np.array(self._compared, np.int64)
+
+    @property
+    def signatures(self) -> NDArray[np.uint32]:
+        return self._signatures[: len(self._compared)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leaks:
+    """[n, 2]: a held-out row, and one that is like it. Each held-out row is in one."""
+
+    exact: Places
+    words: Places
+    near: Places
+
+
+def find_leaks(held_out: Prints, trained_on: Prints) -> Leaks:
+    exact = _equal(held_out.exact, trained_on.exact)
+    words = _equal(held_out.words, trained_on.words)
+    near = find_near(held_out.signatures, trained_on.signatures)
+    near = np.stack(
+        [held_out.compared[near[:, 0]], trained_on.compared[near[:, 1]]], axis=1
+    )
+    # The words of an exact one are the same, and a near one's may be.
+    return Leaks(
+        exact=exact,
+        words=words[~np.isin(words[:, 0], exact[:, 0])],
+        near=near[
+            ~np.isin(near[:, 0], words[:, 0]) & ~np.isin(near[:, 0], exact[:, 0])
+        ],
+    )
+
+
+def _equal(ours: Hashes, theirs: Hashes) -> Places:
+    """Each of ours that is in theirs, with the first such one there."""
+    values, first = np.unique(theirs, return_index=True)
+    at = np.searchsorted(values, ours).clip(max=max(len(values) - 1, 0))
+    found = np.flatnonzero(values[at] == ours) if len(values) else np.zeros(0, int)
+    return np.stack([found, first[at[found]]], axis=1).astype(np.int64)
+
+
+def find_near(ours: NDArray[np.uint32], theirs: NDArray[np.uint32]) -> Places:
+    """Each of ours that is near to one of theirs, with the nearest that was seen.
+
+    Compared are those that agree in a band, up to MAX_CANDIDATES for each band.
+    """
+    best = np.full(len(ours), -1, np.int64)
+    share = np.full(len(ours), SIMILARITY)
+    for start in range(0, NUM_HASHES if len(theirs) else 0, BAND):
+        keys, others = _keys(ours, start), _keys(theirs, start)
+        order = np.argsort(others, kind="stable")
+        others = others[order]
+        first = np.searchsorted(others, keys, "left")
+        last = np.searchsorted(others, keys, "right")
+        for nth in range(MAX_CANDIDATES):
+            at = np.flatnonzero(first + nth < last)
+            if not len(at):
+                break
+            candidate = order[first[at] + nth]
+            alike = (ours[at] == theirs[candidate]).mean(axis=1)
+            nearer = (alike > share[at]) | ((best[at] < 0) & (alike >= share[at]))
+            best[at[nearer]] = candidate[nearer]
+            share[at[nearer]] = alike[nearer]
+    found = np.flatnonzero(best >= 0)
+    return np.stack([found, best[found]], axis=1)
+
+
+def _keys(signatures: NDArray[np.uint32], start: int) -> Hashes:
+    """The band as one value. Its order means nothing, but is one."""
+    band = np.ascontiguousarray(signatures[:, start : start + BAND])
+    halves = band.view(np.uint64)
+    # Two bands may fall on one key, which costs a comparison and nothing else.
+    keys: Hashes = halves[:, 0] * np.uint64(0x9E3779B97F4A7C15) + halves[:, 1]
+    return keys

@@ -1,0 +1,44 @@
+"""A version's statistics: found once, kept."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+
+from dashboard.datasets.analysis.gathering import Gatherer
+from dashboard.datasets.findings.finding import ask, finish, read_anew
+from dashboard.datasets.models import DatasetVersion, VersionStatistics
+from dashboard.datasets.rows.reading import are_few
+
+TASK = "datasets.make_statistics"
+
+
+def find_statistics(version: DatasetVersion) -> VersionStatistics:
+    """The version's; asked for at the first look."""
+    found, is_new = VersionStatistics.objects.get_or_create(
+        version=version,
+        defaults={"num_wanted": version.num_rows, "moved_at": timezone.now()},
+    )
+    if is_new and are_few(version):
+        make_statistics(found.pk)
+        found.refresh_from_db()
+    else:
+        ask(TASK, found, team_id=version.dataset.team_id, is_new=is_new)
+    return found
+
+
+def make_statistics(pk: int) -> None:
+    found = VersionStatistics.objects.select_related("version").get(pk=pk)
+    if found.is_done:
+        return
+    gatherer = Gatherer(found.version.num_rows)
+    for row in read_anew(found, range(found.version.num_rows)):
+        gatherer.add(row)
+    if gatherer.num_added != gatherer.num_rows:
+        # Whoever reached into the database; freezing such a version fails as well.
+        VersionStatistics.objects.filter(pk=pk).update(
+            problem=f"{found.version} has {gatherer.num_added:,} rows in the database, "
+            f"but was imported with {gatherer.num_rows:,}. Import it again as a new "
+            "version."
+        )
+        return
+    finish(found, gatherer.result())

@@ -1,0 +1,31 @@
+"""The name of a dataset, which no other of the team has."""
+
+from __future__ import annotations
+
+from django import forms
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import Dataset
+
+
+def free_name(team: Team, name: str) -> str:
+    """The name, when the team has no dataset of that name."""
+    if Dataset.objects.filter(team=team, name=name, trashed_at=None).exists():
+        raise forms.ValidationError(
+            f'{team} already has a dataset named "{name}". Choose another name, or '
+            "upload this as a new version from that dataset's page."
+        )
+    return name
+
+
+class NameField(forms.CharField):
+    def __init__(self) -> None:
+        super().__init__(
+            label="Name",
+            max_length=80,
+            widget=forms.TextInput(attrs={"class": "form-control"}),
+        )
+
+
+class RestoreForm(forms.Form):
+    name = NameField()

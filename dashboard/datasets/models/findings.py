@@ -1,0 +1,151 @@
+"""What workers have found in versions."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.db import models
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models.versions import DatasetVersion
+
+
+class QueuedTask(models.Model):
+    """What a page has asked for: it waits for a worker, or one has taken it up."""
+
+    name = models.CharField(max_length=40)  # a key of tasks.MAKERS
+    target = models.BigIntegerField()  # the finding, order or split that is made
+    team = models.ForeignKey(Team, models.CASCADE, related_name="+")
+    taken_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["name", "target"], name="queued_task_waits_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.target}"
+
+
+class Finding(models.Model):
+    """What a look through rows has found, or how far it is."""
+
+    num_wanted = models.PositiveIntegerField()
+    num_looked = models.PositiveIntegerField(default=0)
+    # None: it is still being found.
+    result = models.JSONField[dict[str, Any]](null=True)
+    problem = models.TextField(blank=True)  # why nothing will be found
+    moved_at = models.DateTimeField()  # asked for, or got on
+    waiting_text = ""  # of one that was just asked for
+
+    class Meta:
+        abstract = True
+
+    @property
+    def is_done(self) -> bool:
+        return self.result is not None
+
+
+class VersionStatistics(Finding):
+    version = models.OneToOneField(
+        DatasetVersion, models.CASCADE, related_name="statistics"
+    )
+
+    def __str__(self) -> str:
+        return f"statistics of {self.version}"
+
+
+class TokenLengths(Finding):
+    """How many tokens a model's tokenizer makes of the prompts."""
+
+    version = models.ForeignKey(
+        DatasetVersion, models.CASCADE, related_name="token_lengths"
+    )
+    model = models.CharField(max_length=500)  # a folder or a hub id
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["version", "model"], name="token_lengths_found_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"tokens of {self.version} by {self.model}"
+
+
+class VersionDifference(Finding):
+    """How many rows differ between two versions, and which."""
+
+    old = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
+    new = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
+    # Positions, four bytes each; of changed rows first the old one, then the new.
+    removed = models.BinaryField(default=b"")
+    added = models.BinaryField(default=b"")
+    changed = models.BinaryField(default=b"")
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["old", "new"], name="version_difference_found_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.old} and {self.new}"
+
+
+class VersionLeak(Finding):
+    """Which rows of one version are, more or less, in another that is trained on."""
+
+    held_out = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
+    trained_on = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="+")
+    # Pairs of positions, four bytes each: of the held-out row, of the other.
+    exact = models.BinaryField(default=b"")
+    words = models.BinaryField(default=b"")
+    near = models.BinaryField(default=b"")
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["held_out", "trained_on"], name="version_leak_found_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"leaks of {self.held_out} into {self.trained_on}"
+
+
+class VersionSplit(Finding):
+    """A version's rows, dealt to two new datasets: all of them, or none yet."""
+
+    version = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="splits")
+    # {"by": "share", "share": 10.0, "seed": 0} or {"by": "column", "column": …,
+    # "value": …}: what goes to the eval half.
+    rule = models.JSONField[dict[str, Any]]()
+    train_name = models.CharField(max_length=80)
+    eval_name = models.CharField(max_length=80)
+    train = models.ForeignKey(
+        DatasetVersion, models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    eval = models.ForeignKey(
+        DatasetVersion, models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.version} by {self.how}"
+
+    @property
+    def how(self) -> str:
+        """The rule in words."""
+        rule = self.rule
+        if rule["by"] == "share":
+            return f"{rule['share']:g} % by seed {rule['seed']}"
+        return f"{rule['column']} = {rule['value']}"

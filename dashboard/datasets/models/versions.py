@@ -1,0 +1,136 @@
+"""Datasets, their versions and the rows of these."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models.lineage import origin_of
+from dashboard.datasets.row import Prompt, Row
+
+
+class Dataset(models.Model):
+    team = models.ForeignKey(Team, models.CASCADE, related_name="datasets")
+    name = models.CharField(max_length=80)
+    description = models.TextField(blank=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    # In the trash since; such a dataset does not hold its name.
+    trashed_at = models.DateTimeField(null=True, blank=True)
+    trashed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+    )
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["team", "name"],
+                condition=Q(trashed_at__isnull=True),
+                name="dataset_name_free",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class DatasetVersion(models.Model):
+    """Rows that never change again, named by their content's SHA-256."""
+
+    dataset = models.ForeignKey(Dataset, models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    content_sha256 = models.CharField(max_length=64)
+    num_rows = models.PositiveIntegerField()
+    # Refused rows that somebody chose to do without, and the first hundred of them.
+    num_left_out = models.PositiveIntegerField(default=0)
+    left_out = models.JSONField[list[dict[str, Any]]](default=list, blank=True)
+    # {"prompt": "question", "answer": "solution" | null, "columns": ["level", …]}
+    mapping = models.JSONField[dict[str, Any]]()
+    # {"kind": "upload", "filename": …, "num_bytes": …}, {"kind": "generator", …},
+    # {"kind": "split", "part": "train" | "eval", "parent_id": …, "how": …, …},
+    # {"kind": "link", "url": …, "fetched_at": …, "sha256": …, "filename": …, …},
+    # {"kind": "hub", "dataset": …, "part": …, "commit": …, "fetched_at": …, …}, or as
+    # selections.py writes it: {"kind": "view" | "run", "parent_id": …, "how": …, …}
+    source = models.JSONField[dict[str, Any]](default=dict)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["dataset", "number"], name="dataset_version_number_free"
+            ),
+            models.CheckConstraint(
+                condition=Q(num_rows__gt=0), name="dataset_version_has_rows"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.dataset} v{self.number}"
+
+    @property
+    def origin(self) -> str:
+        """Where the rows came from, in words."""
+        return origin_of(self.source, num_rows=self.num_rows)
+
+
+class DatasetRow(models.Model):
+    version = models.ForeignKey(DatasetVersion, models.CASCADE, related_name="rows")
+    position = models.PositiveIntegerField()  # 0, 1, 2 …; a run's prompt_index
+    prompt = models.TextField()  # the text, or chat messages as JSON
+    is_chat = models.BooleanField(default=False)
+    # Null is no answer; an empty text would be an answer.
+    answer = models.TextField(null=True)  # noqa: DJ001
+    columns = models.JSONField[dict[str, Any]](default=dict)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["version", "position"], name="dataset_row_position_free"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.version} row {self.position}"
+
+    @property
+    def prompt_value(self) -> Prompt:
+        return json.loads(self.prompt) if self.is_chat else self.prompt
+
+    def as_row(self) -> Row:
+        return Row(prompt=self.prompt_value, answer=self.answer, columns=self.columns)
+
+
+class RowOrder(models.Model):
+    """The rows of a version, sorted once: they never change."""
+
+    version = models.ForeignKey(
+        DatasetVersion, models.CASCADE, related_name="row_orders"
+    )
+    key = models.CharField(max_length=220)  # of rows.filters.SORTS, or a column's
+    positions = models.BinaryField(default=b"")  # four bytes each, the lowest first
+    is_made = models.BooleanField(default=False)
+    asked_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["version", "key"], name="row_order_made_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.version} by {self.key}"

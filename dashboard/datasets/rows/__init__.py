@@ -1,0 +1,1 @@
+"""The rows of a version: staged, stored, searched, put in order, paged, sent."""

@@ -1,0 +1,1 @@
+"""Prompts as a model's tokenizer sees them."""

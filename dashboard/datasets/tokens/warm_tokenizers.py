@@ -1,0 +1,268 @@
+"""Processes of the engine that keep a tokenizer loaded for a minute.
+
+Each belongs to one team and one model, and is read by a thread of its own, so that no
+view waits for longer than it chose to. There are few, and one that is asked for nothing
+ends. Where all are at work, teams that have none get one in turn: a team that has
+several gives one up at once, another its only one after its time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import threading
+import time
+from collections import Counter, OrderedDict
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from queue import Empty, Queue
+from typing import Any
+
+from dashboard.environment import hub_variables
+from trainer.rewards.child import Child, NoReply
+
+KEPT_SECONDS = 60.0
+LOAD_SECONDS = 120.0  # a hub's tokenizer is fetched first
+RENDER_SECONDS = 10.0
+REMEMBERED_SECONDS = 10.0  # what a process said that has ended; pages ask each second
+MAX_PROCESSES = 3  # each takes 300 MB
+MAX_OF_A_TEAM = 2
+TURN_SECONDS = 150.0  # longer than loading takes, or none would ever be loaded
+FORGOTTEN_SECONDS = 5.0  # whoever waits and does not ask, as a page does each second
+MAX_QUESTIONS = 16  # of one process: waiting and answered ones together
+
+Question = dict[str, Any]
+Answer = dict[str, Any]
+Key = tuple[int, str]  # team and model
+
+ALL_AT_WORK = (
+    "All tokenizers that this server keeps are at work for others. Yours is loaded in "
+    "its turn, which may take some minutes."
+)
+OTHERS_WAIT = (
+    "Other teams wait for a tokenizer, and have none. Yours is loaded after theirs."
+)
+OWN_AT_WORK = (
+    "Your team's tokenizers are at work for other models. This one is loaded when "
+    "one of them is done."
+)
+GAVE_WAY = (
+    "The tokenizer has given way to another team's. It is loaded again in its turn."
+)
+
+
+class Busy(Exception):
+    """Nothing is free at the moment; worth asking again. The text is for who waits."""
+
+
+class WarmTokenizer:
+    """A process with a tokenizer, its thread, and what it was asked lately."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self._asked: OrderedDict[str, Future[Answer]] = OrderedDict()
+        self.started_at = time.monotonic()
+        self._queue: Queue[tuple[Question, Future[Answer]] | None] = Queue()
+        self._lock = threading.Lock()
+        self._child = Child(
+            "trainer", "preview", "--model", model, environment=hub_variables()
+        )
+        self._ended_at: float | None = None
+        self._problem = ""  # why the tokenizer could not be loaded
+        threading.Thread(target=self._work, daemon=True).start()
+
+    @property
+    def is_idle(self) -> bool:
+        with self._lock:
+            return all(future.done() for future in self._asked.values())
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended_at is not None
+
+    def can_answer(self, question: Question) -> bool:
+        """While it runs; for some seconds more, what it has answered already."""
+        with self._lock:
+            if self._ended_at is None:
+                return True
+            is_recent = time.monotonic() - self._ended_at < REMEMBERED_SECONDS
+            return is_recent and (bool(self._problem) or _key(question) in self._asked)
+
+    def ask(self, question: Question) -> Future[Answer]:
+        """The answer to come; the same one to the same question, while it is kept.
+
+        Raises:
+            Busy: too much waits for this process already, or it is about to end.
+        """
+        key = _key(question)
+        with self._lock:
+            if key in self._asked:
+                return self._asked[key]
+            future: Future[Answer] = Future()
+            if self._problem:
+                future.set_result({"problem": self._problem})
+                return future
+            if self.has_ended:
+                raise Busy("The tokenizer has just ended, and is loaded again.")
+            self._forget_oldest()
+            self._asked[key] = future
+            self._queue.put((question, future))
+            return future
+
+    def _forget_oldest(self) -> None:
+        if len(self._asked) < MAX_QUESTIONS:
+            return
+        done = next((key for key, one in self._asked.items() if one.done()), None)
+        if done is None:
+            raise Busy(f"{MAX_QUESTIONS} prompts of your team are rendered before it.")
+        del self._asked[done]
+
+    def _work(self) -> None:
+        problem = ""
+        try:
+            problem = self._load()
+            while not problem:
+                asked = self._queue.get(timeout=KEPT_SECONDS)
+                if asked is None or not self._answer(*asked):
+                    break
+        except Empty:
+            pass  # nobody has asked for a minute
+        finally:
+            self._end(problem)
+
+    def _load(self) -> str:
+        """What is wrong with the tokenizer; "" when it is ready."""
+        try:
+            loaded = self._child.read(timeout_seconds=LOAD_SECONDS)
+        except NoReply as error:
+            return (
+                f"The tokenizer of {self.model} could not be loaded: {error}. The web "
+                "server needs the training engine for this; where it has none, the "
+                "run's own log shows its prompts."
+            )
+        return str(loaded.get("problem", ""))
+
+    def _answer(self, question: Question, future: Future[Answer]) -> bool:
+        """Whether the process can be asked for more."""
+        try:
+            self._child.write(question)
+            _settle(future, self._child.read(timeout_seconds=RENDER_SECONDS))
+        except NoReply as error:
+            sentence = (
+                f"This prompt could not be rendered: {error}. Try a shorter one, or "
+                "leave the chat template out."
+            )
+            _settle(future, {"problem": sentence})
+            return False
+        return True
+
+    def _end(self, problem: str) -> None:
+        with self._lock:
+            self._problem = problem
+            self._ended_at = time.monotonic()
+            left = {key: one for key, one in self._asked.items() if not one.done()}
+            if not problem:
+                # Another process may answer them.
+                for key in left:
+                    del self._asked[key]
+        self._child.end()
+        for future in left.values():
+            _settle(future, {"problem": problem or "The engine was ended. Try again."})
+
+    def close(self) -> None:
+        """End it now, and its thread; what it was asked is worth asking again."""
+        with self._lock:
+            self._ended_at = time.monotonic()
+            for future in self._asked.values():
+                if not future.done():
+                    future.set_exception(Busy(GAVE_WAY))
+            self._asked.clear()
+        self._child.kill()
+        self._queue.put(None)
+
+
+def _settle(future: Future[Answer], answer: Answer) -> None:
+    with suppress(InvalidStateError):  # it was closed meanwhile
+        future.set_result(answer)
+
+
+def _key(question: Question) -> str:
+    return json.dumps(question, sort_keys=True)
+
+
+class WarmTokenizers:
+    """All of this server's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[int, str], WarmTokenizer] = OrderedDict()
+        # Teams that have none, the first in line first, and when each asked last.
+        self._waiting: dict[int, float] = {}
+
+    def ask(self, *, team_id: int, model: str, question: Question) -> Future[Answer]:
+        """
+        Raises:
+            Busy: every process that there may be is at work for others.
+        """
+        with self._lock:
+            key = (team_id, model)
+            kept = self._kept.get(key)
+            if kept is None or not kept.can_answer(question):
+                self._forget_ended()
+                self._make_room(team_id)
+                kept = self._kept[key] = WarmTokenizer(model)
+                self._waiting.pop(team_id, None)
+            self._kept.move_to_end(key)
+            return kept.ask(question)
+
+    def _forget_ended(self) -> None:
+        for key in [key for key, one in self._kept.items() if one.has_ended]:
+            del self._kept[key]
+
+    def _make_room(self, team_id: int) -> None:
+        own = [key for key in self._kept if key[0] == team_id]
+        if len(own) >= MAX_OF_A_TEAM:
+            self._end(self._idle(own), OWN_AT_WORK)
+        elif not self._is_next(team_id):
+            self._end(self._idle(own), OTHERS_WAIT)
+        elif len(self._kept) >= MAX_PROCESSES:
+            idle = self._idle(list(self._kept))
+            self._end(idle or (None if own else self._overdue()), ALL_AT_WORK)
+
+    def _is_next(self, team_id: int) -> bool:
+        """Whether no team without a process waits longer than this one."""
+        now = time.monotonic()
+        for team, asked_at in list(self._waiting.items()):
+            if now - asked_at > FORGOTTEN_SECONDS:
+                del self._waiting[team]
+        if not any(team == team_id for team, _ in self._kept):
+            self._waiting[team_id] = now  # where it was in line, or last
+        return next(iter(self._waiting), team_id) == team_id
+
+    def _idle(self, keys: list[Key]) -> Key | None:
+        """The one that was asked longest ago."""
+        return next((key for key in keys if self._kept[key].is_idle), None)
+
+    def _overdue(self) -> Key | None:
+        """One at work, of a team with several; else the one that was kept longest."""
+        num_of = Counter(team for team, _ in self._kept)
+        several = next((key for key in self._kept if num_of[key[0]] > 1), None)
+        oldest = min(self._kept, key=lambda key: self._kept[key].started_at)
+        age = time.monotonic() - self._kept[oldest].started_at
+        return several or (oldest if age > TURN_SECONDS else None)
+
+    def _end(self, key: Key | None, why_not: str) -> None:
+        if key is None:
+            raise Busy(why_not)
+        self._kept.pop(key).close()
+
+    def close(self) -> None:
+        with self._lock:
+            for one in self._kept.values():
+                one.close()
+            self._kept.clear()
+
+
+tokenizers = WarmTokenizers()
+# A child reads its questions to their end, so it ends with a server that is killed too.
+atexit.register(tokenizers.close)
