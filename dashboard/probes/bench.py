@@ -33,7 +33,7 @@ class Tried:
     trial: Trial | None = None  # None: nothing was scored yet, or it was left out
     advantage: float | None = None
     is_truncated: bool = False
-    cells: list[tuple[float | None, str]] = field(default_factory=list)  # by rule
+    cells: list[float | None] = field(default_factory=list)  # by rule
 
     @property
     def total(self) -> float | None:
@@ -228,10 +228,7 @@ def score_bench(
         for one, trial in zip(tried, found, strict=True):
             one.trial = trial
             if score := trial.score:
-                one.cells = [
-                    (score.rules.get(name), score.errors.get(name, ""))
-                    for name in bench.rule_names
-                ]
+                one.cells = [score.rules.get(name) for name in bench.rule_names]
     try:
         compared = group_advantages(
             [[one.total for one in group.tried] for group in bench.groups], advantage

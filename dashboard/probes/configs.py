@@ -6,8 +6,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dashboard.datasets.models import DatasetVersion
+from dashboard.runs.config.fields import all_fields, put, write_texts
 from dashboard.runs.directory import ROWS
-from dashboard.runs.model_choices import StarterModel
+from dashboard.runs.launch.model_choices import StarterModel
+from dashboard.runs.launch.row_fit import fit_to_rows
 from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe
 
@@ -16,10 +19,13 @@ def config_of_model(
     path: str,
     recipe: Recipe,
     *,
+    version: DatasetVersion,
     starters: list[StarterModel],
     rollout: dict[str, Any],
 ) -> RunConfig:
     """The settings that a starter was made for, or Cohort's, with a few of one's own.
+
+    What depends on the rows is made to fit the version's, as a launch form does.
 
     Raises:
         ValueError: they do not go together; a sentence for each.
@@ -27,6 +33,8 @@ def config_of_model(
     starter = next((each for each in starters if each.path == path), None)
     tree = starter.read_settings() if starter and starter.has_settings else {}
     tree["model"] = {**tree.get("model", {}), "path": path}
+    for setting, text in fit_to_rows(write_texts(tree), version, path).texts.items():
+        put(tree, setting, all_fields()[setting].read(text))
     tree["data"] = {**tree.get("data", {}), "rows": ROWS}
     tree["reward"] = {
         **tree.get("reward", {}),

@@ -12,15 +12,15 @@ from django import forms
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import list_versions
+from dashboard.form_choices import offer
 from dashboard.probes.models import Probe
 from dashboard.rewards.forms import LARGEST
-from dashboard.runs.model_choices import StarterModel
+from dashboard.runs.launch.model_choices import StarterModel
 from dashboard.runs.models import Run
 from trainer.config import AdvantageConfig
 
 MAX_ROWS = 12
 DEFAULT_ROWS = "0-3"
-NUM_RUNS = 100
 PASTED, FROM_RUN, FROM_PROBE = "pasted", "run", "probe"
 RANGES = re.compile(
     r"\s*\d{1,10}(\s*-\s*\d{1,10})?(\s*,\s*\d{1,10}(\s*-\s*\d{1,10})?)*\s*"
@@ -105,9 +105,9 @@ class ChoiceForm(forms.Form):
         given = {name: data[name] for name in self.base_fields if name in data}
         super().__init__({**given, "source": data.get("source") or implied})
         versions, runs = list_versions(team), Run.objects.filter(team=team)
-        self.fields["dataset"].queryset = versions  # type: ignore[attr-defined]  # declared above as a ModelChoiceField
-        self.fields["run"].queryset = runs.order_by("-id")  # type: ignore[attr-defined]  # the same
-        self.fields["probe"].queryset = team.probes.order_by("-id")  # type: ignore[attr-defined]  # the same
+        offer(self, "dataset", versions)
+        offer(self, "run", runs.order_by("-id"))
+        offer(self, "probe", team.probes.order_by("-id"))
         self.newest = versions.first()
 
     def clean_rows(self) -> list[int]:
@@ -245,4 +245,4 @@ class SampleForm(forms.Form):
         titles = [(starter.path, starter.title) for starter in starters]
         choices = [*titles, ("", "A folder or hub id")]
         self.fields["model"].initial = choices[0][0]
-        self.fields["model"].choices = choices  # type: ignore[attr-defined]  # declared above as a ChoiceField
+        offer(self, "model", choices)

@@ -10,6 +10,7 @@ from django.db.models import Q
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.models import Checkpoint
 
 
 class ProbeState(models.TextChoices):
@@ -111,3 +112,63 @@ class ProbeGroup(models.Model):
 
     def __str__(self) -> str:
         return f"{self.probe_id} row {self.position}"
+
+
+class Chat(models.Model):
+    """One prompt answered by a run's checkpoint and by the model it began with.
+
+    The row is the truth of its job, as a probe's is. A worker sees to it beside what it
+    trains (probes.chat.desk).
+    """
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="chats")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    checkpoint = models.ForeignKey(Checkpoint, models.CASCADE, related_name="chats")
+    # Null: the prompt was typed.
+    position = models.PositiveIntegerField(null=True, blank=True)
+    question = models.JSONField[dict[str, Any]]()  # as trainer.chat reads it
+    previous = models.ForeignKey(
+        "self", models.SET_NULL, null=True, blank=True, related_name="following"
+    )
+
+    state = models.CharField(
+        max_length=10, choices=ProbeState, default=ProbeState.QUEUED
+    )
+    worker = models.CharField(max_length=120, blank=True)
+    claim = models.UUIDField(null=True, blank=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    notice = models.TextField(blank=True)  # why a worker leaves it to another
+    # Of the checkpoint and of its base: {"problem", "completions": [{"text",
+    # "num_tokens", "end_reason", "reward", "rules", "errors"} or null, …]}.
+    # `end_reason` null: it is being written, or was when it was stopped.
+    answers = models.JSONField[list[dict[str, Any]]](default=list)
+    error = models.TextField(blank=True)
+    seq = models.BigIntegerField(default=1, db_default=1)  # of its last change
+    created_at = models.DateTimeField(auto_now_add=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(
+                condition=~Q(state__in=[s.value for s in HELD])
+                | Q(lease_until__isnull=False, claim__isnull=False),
+                name="chat_held_has_lease",
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            # Workers look at these twice a second.
+            models.Index(
+                fields=["state", "id"],
+                condition=Q(state__in=[s.value for s in OPEN]),
+                name="chat_open",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"Chat {self.pk}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN

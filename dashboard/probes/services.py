@@ -17,7 +17,8 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.trash import hold_untrashed
 from dashboard.probes.models import HELD, OPEN, Probe, ProbeState
 from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.model_choices import label_model
+from dashboard.runs.launch.model_choices import label_model
+from dashboard.runs.launch.published import hold_published
 from trainer.config import RunConfig
 
 logger = logging.getLogger(__name__)
@@ -49,12 +50,14 @@ def start_probe(
 
     Raises:
         TooMuch: of prompts, completions or open probes.
-        ValueError: the rows' dataset was moved to the trash meanwhile.
+        ValueError: the rows' dataset was moved to the trash meanwhile, or the model is
+            another team's.
     """
     assert dataset_version.dataset.team_id == team.id, "another team's dataset"
     assert recipe_version is None or recipe_version.recipe.team_id == team.id
     _check_size(len(positions), num_samples)
     hold_untrashed(dataset_version)
+    hold_published(team, config.model_dump(mode="json"))
     num_open = Probe.objects.filter(team=team, state__in=OPEN).count()
     if num_open >= MAX_OPEN:
         raise TooMuch(

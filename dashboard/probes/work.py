@@ -16,10 +16,10 @@ from typing import Any
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from dashboard.datasets.rows import write_content
+from dashboard.datasets.row import write_content
 from dashboard.probes.cleaning import probes_folder, sweep_folders
 from dashboard.probes.models import HELD, Probe, ProbeGroup, ProbeState
-from dashboard.training.cleaning import clean_json, clean_text
+from dashboard.samples.cleaning import clean_json, clean_text
 from dashboard.training.follow import LogFollower
 from dashboard.training.process import TrainerProcess
 from dashboard.training.tail import read_tail

@@ -7,6 +7,7 @@ from django import forms
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import list_versions
+from dashboard.form_choices import offer
 from dashboard.rewards.models import RewardRecipe
 from dashboard.rewards.workbench import NUM_ROWS
 
@@ -72,5 +73,5 @@ class TryForm(forms.Form):
     def __init__(self, team: Team, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         versions = list_versions(team)
-        self.fields["version"].queryset = versions  # type: ignore[attr-defined]  # declared above as a ModelChoiceField
+        offer(self, "version", versions)
         self.newest = versions.first()

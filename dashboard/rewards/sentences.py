@@ -32,6 +32,7 @@ PHRASES = {
     "repetition": "repeats no {ngram_size} {unit}",
     "reward_model": "score of the reward model {path}",
     "script": "is written in {scripts}",
+    "soft_overlong": "stays clear of {limit:,} {unit}",
     "xml_well_formed": "is well-formed XML",
 }
 LISTS = {

@@ -33,12 +33,9 @@ class Tried:
     advantage: float | None = None
 
     @property
-    def cells(self) -> list[tuple[float | None, str]]:
-        """Score and error of each rule, in the recipe's order."""
-        if self.score is None:
-            return []
-        errors = self.score.errors
-        return [(s, errors.get(name, "")) for name, s in self.score.rules.items()]
+    def cells(self) -> list[float | None]:
+        """The score of each rule, in the recipe's order."""
+        return list(self.score.rules.values()) if self.score else []
 
     @property
     def logs(self) -> dict[str, str]:

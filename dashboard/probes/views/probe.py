@@ -20,9 +20,9 @@ from dashboard.probes.services import (
 )
 from dashboard.probes.verdict import give_verdict
 from dashboard.rewards.sentences import recipe_sentence
-from dashboard.runs.forms import Launch, LaunchForm
-from dashboard.runs.launch_memory import estimate_memory
-from dashboard.runs.views.launch import choices_of, read_start, show_form
+from dashboard.runs.launch.forms import Launch
+from dashboard.runs.launch.memory import estimate_memory
+from dashboard.runs.views.launch import read_form, show_form
 from trainer.config import RunConfig
 
 # Of a launch form's probe: as many as a step takes, within what is quick.
@@ -75,9 +75,7 @@ def probe_stop(request: HttpRequest, team: str, probe_id: int) -> HttpResponse:
 def probe_launch(request: HttpRequest, team: str) -> HttpResponse:
     """Probe what a launch form asks for, before it is launched."""
     team_ = get_writable_team(request, team)
-    choices = choices_of(team_)
-    start, _ = read_start(request.POST, team_, choices)
-    form = LaunchForm.from_post(request.POST, choices, start)
+    form = read_form(request, team_)
     launch = form.check()
     if launch is None:
         return show_form(request, team_, form, status=422)
@@ -130,7 +128,7 @@ def _context(team: Team, probe: Probe) -> dict[str, Any]:
         "metrics": probe.metrics,
         "step": {
             name: probe.metrics.get(f"step/{name}")
-            for name in ("generate", "score", "update", "total")
+            for name in ("tokens", "generate", "score", "update", "total")
         },
         "mean": _amount(probe.metrics, "mean", "Mean reward"),
         "lengths": [probe.metrics.get(f"length/{name}") for name in ("p50", "max")],

@@ -30,16 +30,16 @@ from dashboard.probes.forms import (
 from dashboard.probes.models import Probe
 from dashboard.probes.queries import what_it_waits_for
 from dashboard.probes.services import draw_positions, request_stop, start_probe
-from dashboard.rewards.drafts import RecipeDraft
 from dashboard.rewards.findings import find_in_groups
 from dashboard.rewards.forms import NewRecipeForm
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.queries import get_recipe, versions_with_use
+from dashboard.rewards.recipe_draft import RecipeDraft
 from dashboard.rewards.row_check import check_rows
 from dashboard.rewards.services import save_recipe_version
 from dashboard.rewards.views.detail import choose_version
 from dashboard.rewards.views.editor import apply_action, derived_context
-from dashboard.runs.model_choices import check_model, starter_models
+from dashboard.runs.launch.model_choices import check_model, offered_models
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 
@@ -123,7 +123,7 @@ class Page:
         self.choice = ChoiceForm(team, given)
         self.recipe = self._recipe()
         self.draft = self._draft()
-        self.sample = SampleForm(starter_models(), given)
+        self.sample = SampleForm(offered_models(team), given)
         self.problem = ""
 
     def _recipe(self) -> RewardRecipe | None:
@@ -296,7 +296,8 @@ class Page:
         config = config_of_model(
             path,
             recipe,
-            starters=starter_models(),
+            version=version,
+            starters=offered_models(self.team),
             rollout={
                 "max_new_tokens": asked["max_new_tokens"],
                 "temperature": asked["temperature"],

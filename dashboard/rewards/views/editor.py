@@ -15,10 +15,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.rewards.drafts import RecipeDraft, read_recipe
 from dashboard.rewards.forms import NewRecipeForm
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.queries import get_recipe, versions_with_use
+from dashboard.rewards.recipe_draft import RecipeDraft
+from dashboard.rewards.recipe_text import read_recipe
 from dashboard.rewards.sentences import recipe_sentence
 from dashboard.rewards.services import save_recipe_version
 from dashboard.rewards.views.detail import choose_version

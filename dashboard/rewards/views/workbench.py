@@ -9,8 +9,8 @@ from django.views.decorators.http import require_POST
 from dashboard.accounts.access import get_membership
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetRow
-from dashboard.rewards.drafts import RecipeDraft
 from dashboard.rewards.forms import TryForm
+from dashboard.rewards.recipe_draft import RecipeDraft
 from dashboard.rewards.workbench import (
     MAX_SECONDS,
     Bench,

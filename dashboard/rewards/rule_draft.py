@@ -1,8 +1,7 @@
-"""A recipe while it is being written: what was typed, and what is wrong with it."""
+"""A rule of a recipe while it is being written: what was typed, and what is wrong."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,12 +11,9 @@ from pydantic import ValidationError
 from dashboard.rewards.examples import ShownExample, shown_examples
 from dashboard.rewards.formulas import (
     FormulaError,
-    read_formula,
     read_schedule,
-    write_formula,
     write_schedule,
 )
-from dashboard.rewards.json_text import read_json
 from dashboard.rewards.params import (
     ParamField,
     Unreadable,
@@ -25,10 +21,11 @@ from dashboard.rewards.params import (
     as_value,
     param_fields,
 )
+from dashboard.rewards.recipe_text import describe
 from dashboard.rewards.sandboxes import sandbox_here
 from trainer.rewards.rule import Rule
 from trainer.rewards.rules import RULES
-from trainer.rewards.spec import MAX_RULES, Recipe, RuleSpec
+from trainer.rewards.spec import MAX_RULES, RuleSpec
 from trainer.rewards.terms import Clip
 
 CLIP_FIELDS = ("clip_low", "clip_high")
@@ -76,6 +73,17 @@ class RuleDraft:
     def of(cls, spec: RuleSpec) -> RuleDraft:
         texts = as_texts(spec.kind, spec.params)
         return cls(spec.kind, spec.name, _plain(spec.weight), texts, _term_texts(spec))
+
+    @classmethod
+    def posted(cls, data: Mapping[str, str], prefix: str, kind: str) -> RuleDraft:
+        texts = {
+            # A switch that is off, like a field left out, is not sent at all.
+            item.name: data.get(f"{prefix}params-{item.name}", "")
+            for item in param_fields(kind)
+        }
+        name, weight = data.get(f"{prefix}name", ""), data.get(f"{prefix}weight", "")
+        term = {field: data.get(f"{prefix}{field}", "") for field in TERM_FIELDS}
+        return cls(kind, name.strip(), weight, texts, term)
 
     @property
     def rule(self) -> Rule[Any]:
@@ -158,7 +166,7 @@ class RuleDraft:
     def _term(self) -> dict[str, Any]:
         """What it has beside its weight, of the texts that are there."""
         given = {name: text.strip() for name, text in self.term.items()}
-        tree: dict[str, Any] = {"clip": _clip_tree(given)}
+        tree: dict[str, Any] = {"clip": clip_tree(given)}
         if given.get("gate_rule"):
             tree["only_if"] = {
                 "rule": given["gate_rule"],
@@ -202,128 +210,8 @@ class RuleDraft:
         self.errors.setdefault(place, []).append(sentence)
 
 
-@dataclass(slots=True)
-class RecipeDraft:
-    rules: list[RuleDraft]
-    errors: list[str] = field(default_factory=list)
-    combine: str = "sum"
-    clip: dict[str, str] = field(default_factory=dict)  # clip_low and clip_high
-    recipe: Recipe | None = None
-    formula_text: str = ""
-    typed_formula: str | None = None  # what could not be read
-    formula_errors: list[str] = field(default_factory=list)
-    json_text: str = ""
-    typed_json: str | None = None  # what could not be read
-    json_errors: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, recipe: Recipe) -> RecipeDraft:
-        return cls(
-            [RuleDraft.of(spec) for spec in recipe.rules],
-            combine=recipe.combine,
-            clip=_clip_texts(recipe.clip),
-        )
-
-    @classmethod
-    def posted(cls, data: Mapping[str, str]) -> RecipeDraft:
-        rules = []
-        for number in range(MAX_RULES):
-            prefix = f"rules-{number}-"
-            kind = data.get(f"{prefix}kind")
-            if kind in RULES:
-                rules.append(_posted_rule(data, prefix, kind))
-        clip = {name: data.get(name, "") for name in CLIP_FIELDS}
-        return cls(rules, combine=data.get("combine", "sum"), clip=clip)
-
-    def validate(self) -> Recipe | None:
-        for number, rule in enumerate(self.rules):
-            rule.prefix = f"rules-{number}"
-            rule.validate()
-        if len(self.specs) == len(self.rules):
-            self._join(self.specs)
-        self.json_text = write_json(self.recipe) if self.recipe else ""
-        self.formula_text = write_formula(self.recipe) if self.recipe else ""
-        if self.typed_formula is not None:
-            self.formula_text = self.typed_formula
-        if self.typed_json is not None:
-            self.json_text = self.typed_json
-        return self.recipe
-
-    def _join(self, specs: list[RuleSpec]) -> None:
-        try:
-            self.recipe = Recipe.model_validate(
-                {
-                    "rules": specs,
-                    "combine": self.combine,
-                    "clip": _clip_tree(self.clip),
-                }
-            )
-        except ValidationError as error:
-            self.errors += [
-                describe(problem) for problem in error.errors(include_url=False)
-            ]
-
-    @property
-    def specs(self) -> list[RuleSpec]:
-        """Of the rules that are right, once they are validated."""
-        return [rule.spec for rule in self.rules if rule.spec and not rule.errors]
-
-    def compose(self, text: str, specs: list[RuleSpec]) -> RecipeDraft:
-        """The draft that a formula makes of rules, or this one with what is wrong."""
-        try:
-            recipe = Recipe.model_validate(read_formula(text, specs))
-        except ValidationError as error:
-            self.formula_errors = [
-                describe(problem) for problem in error.errors(include_url=False)
-            ]
-        except FormulaError as error:
-            self.formula_errors = [str(error)]
-        else:
-            return RecipeDraft.of(recipe)
-        self.typed_formula = text
-        return self
-
-    @property
-    def names(self) -> list[str]:
-        return [rule.name for rule in self.rules]
-
-    @property
-    def wrong_names(self) -> list[str]:
-        """Of the rules in which something is wrong, once they are validated."""
-        return [rule.name or rule.rule.title for rule in self.rules if rule.errors]
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.rules) >= MAX_RULES
-
-    def add(self, kind: str) -> None:
-        if kind in RULES and not self.is_full:
-            taken = [rule.name for rule in self.rules]
-            self.rules.append(RuleDraft.new(kind, taken))
-
-    def remove(self, number: int) -> None:
-        if number < len(self.rules):
-            del self.rules[number]
-
-    def move(self, number: int, by: int) -> None:
-        to = number + by
-        if number < len(self.rules) and 0 <= to < len(self.rules):
-            self.rules.insert(to, self.rules.pop(number))
-
-
-def _posted_rule(data: Mapping[str, str], prefix: str, kind: str) -> RuleDraft:
-    texts = {
-        # A switch that is off, like a field left out, is not sent at all.
-        item.name: data.get(f"{prefix}params-{item.name}", "")
-        for item in param_fields(kind)
-    }
-    name, weight = data.get(f"{prefix}name", ""), data.get(f"{prefix}weight", "")
-    term = {field: data.get(f"{prefix}{field}", "") for field in TERM_FIELDS}
-    return RuleDraft(kind, name.strip(), weight, texts, term)
-
-
 def _term_texts(spec: RuleSpec) -> dict[str, str]:
-    texts = _clip_texts(spec.clip)
+    texts = clip_texts(spec.clip)
     if spec.schedule is not None:
         texts["schedule"] = write_schedule(spec.schedule)
     if spec.only_if is not None:
@@ -334,7 +222,7 @@ def _term_texts(spec: RuleSpec) -> dict[str, str]:
     return texts
 
 
-def _clip_texts(clip: Clip | None) -> dict[str, str]:
+def clip_texts(clip: Clip | None) -> dict[str, str]:
     ends = (clip.low, clip.high) if clip else (None, None)
     return {
         name: _plain(end)
@@ -343,7 +231,7 @@ def _clip_texts(clip: Clip | None) -> dict[str, str]:
     }
 
 
-def _clip_tree(texts: Mapping[str, str]) -> dict[str, str] | None:
+def clip_tree(texts: Mapping[str, str]) -> dict[str, str] | None:
     """A clip of the ends that are given; None without any."""
     ends = {
         name.removeprefix("clip_"): texts[name].strip()
@@ -361,36 +249,3 @@ def _plain(number: float) -> str:
 def _free_name(kind: str, taken: set[str]) -> str:
     names = [kind, *(f"{kind}_{number}" for number in range(2, MAX_RULES + 2))]
     return next(name for name in names if name not in taken)
-
-
-def write_json(recipe: Recipe) -> str:
-    return json.dumps(recipe.model_dump(mode="json"), indent=2, ensure_ascii=False)
-
-
-def read_recipe(text: str) -> Recipe:
-    """The recipe a JSON text describes; ValueError with one sentence a line."""
-    tree = read_json(text)
-    try:
-        return Recipe.model_validate(tree)
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-        raise ValueError("\n".join(map(_located, problems))) from None
-
-
-def _located(problem: Any) -> str:
-    place = ".".join(str(part) for part in problem["loc"])
-    return f"{place}: {describe(problem)}" if place else describe(problem)
-
-
-def describe(problem: Any) -> str:
-    """One pydantic error as a sentence with the value seen."""
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    if problem["type"] == "value_error":
-        return message
-    if problem["type"] == "string_too_short" and not problem["input"]:
-        return "This is empty. Fill it in."
-    if problem["type"] == "string_pattern_mismatch":
-        message = f"Must match {problem['ctx']['pattern']}"
-    seen = repr(problem["input"])
-    seen = seen if len(seen) <= 60 else f"{seen[:59]}…"
-    return f"{message}; got {seen}."

@@ -1,0 +1,1 @@
+"""A checkpoint and its base model answer side by side."""
