@@ -26,8 +26,18 @@ class EpochDirectory:
         return self.path / "events.jsonl"
 
     @property
+    def changes(self) -> Path:
+        """What its trainer hears of between steps."""
+        return self.path / "changes.json"
+
+    @property
     def trainer_log(self) -> Path:
         return self.path / "trainer.log"
+
+    @property
+    def trainer_times(self) -> Path:
+        """When its lines were written: training/logs/times.py."""
+        return self.path / "trainer.times"
 
     @property
     def supervisor_log(self) -> Path:

@@ -60,6 +60,7 @@ class ListQuery:
     owner: int | None = None
     model: str = ""
     dataset: int | None = None
+    group: int | None = None
     sort: str = ""
 
     @classmethod
@@ -72,12 +73,14 @@ class ListQuery:
             owner=_positive(parameters.get("owner", "")),
             model=parameters.get("model", "")[:200].replace("\x00", ""),
             dataset=_positive(parameters.get("dataset", "")),
+            group=_positive(parameters.get("group", "")),
             sort=sort if sort.removeprefix("-") in _ORDERS else "",
         )
 
     @property
     def is_filtered(self) -> bool:
-        return any((self.text, self.state, self.owner, self.model, self.dataset))
+        values = (self.text, self.state, self.owner, self.model, self.dataset)
+        return any((*values, self.group))
 
     def filter(self, runs: QuerySet[Run]) -> QuerySet[Run]:
         if self.state == ACTIVE:
@@ -90,6 +93,8 @@ class ListQuery:
             runs = runs.filter(model_label=self.model)
         if self.dataset:
             runs = runs.filter(_uses(self.dataset))
+        if self.group:
+            runs = runs.filter(group_id=self.group)
         return runs.filter(_mentions(self.text)) if self.text else runs
 
     def order(self) -> tuple[OrderBy, ...]:

@@ -8,8 +8,11 @@ from typing import Any
 
 from django.utils import timezone
 
+from dashboard.runs.config.error_shares import common_share
 from dashboard.runs.models import ENDED, Run, RunState
-from dashboard.runs.queries import count_queued_before
+from dashboard.runs.queue.line import read_line
+from dashboard.runs.queue.pace import STEP_SECONDS, steps_take
+from dashboard.runs.queue.sentences import say_place
 
 # No step of these will follow unless a worker takes the run up again.
 RESTING = (*ENDED, RunState.PAUSED)
@@ -29,17 +32,24 @@ class Progress:
     notice: str
     fail_reason: str
     pause_reason: str
+    stop_reason: str
+    # run: whose checkpoint, step: it is of, seconds: of training before it
+    fork: dict[str, int | float | None] | None
+    errors_allowed: float | None  # None where phases differ
     created_at: str
     started_at: str | None
     finished_at: str | None
     has_ended: bool
+    on_hold: bool
+    priority: int
+    alerts_seq: int  # the page asks for its alerts when this rises
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def describe_progress(run: Run) -> Progress:
-    """One query when the run is queued, none otherwise."""
+    """Four queries when the run is queued, none otherwise."""
     return Progress(
         state=run.state,
         last_step=run.last_step,
@@ -51,11 +61,25 @@ def describe_progress(run: Run) -> Progress:
         notice=_notice(run),
         fail_reason=run.fail_reason,
         pause_reason=run.pause_reason if run.state == RunState.PAUSED else "",
+        stop_reason=run.stop_reason if run.state == RunState.STOPPED else "",
+        fork=describe_fork(run),
+        errors_allowed=common_share(run.config),
         created_at=run.created_at.isoformat(),
         started_at=_isoformat(run.started_at),
         finished_at=_isoformat(run.finished_at),
         has_ended=run.has_ended,
+        on_hold=run.on_hold,
+        priority=run.priority,
+        alerts_seq=run.alerts_seq,
     )
+
+
+def describe_fork(run: Run) -> dict[str, int | float | None] | None:
+    """Where its history begins."""
+    if run.fork_step is None:
+        return None
+    seconds = (run.fork_totals or {}).get("seconds")
+    return {"run": run.forked_from_id, "step": run.fork_step, "seconds": seconds}
 
 
 def _isoformat(moment: datetime | None) -> str | None:
@@ -64,11 +88,10 @@ def _isoformat(moment: datetime | None) -> str | None:
 
 def _seconds_left(run: Run) -> float | None:
     """Steps still to come, each as long as the last one; evaluations come on top."""
-    seconds = run.summary.get("last", {}).get("time/step")
     num_left = run.num_steps - run.last_step
-    if run.state in RESTING or not seconds or num_left <= 0:
+    if run.state in RESTING or num_left <= 0:
         return None
-    return float(seconds) * num_left
+    return steps_take(num_left, run.summary.get("last", {}).get(STEP_SECONDS))
 
 
 def _notice(run: Run) -> str:
@@ -77,16 +100,12 @@ def _notice(run: Run) -> str:
 
 
 def _queued(run: Run) -> str:
-    ahead = count_queued_before(run)
     again = _taken_up_again(run)
     if run.not_before and run.not_before > timezone.now():
         return f"{again} It is tried again after {run.not_before:%H:%M:%S} UTC.".strip()
-    if ahead == 0:
-        return f"{again} Next in line: waits for a free training worker.".strip()
-    runs = "run is" if ahead == 1 else "runs are"
-    return (
-        f"{again} Waits for a free training worker; {ahead} {runs} before it.".strip()
-    )
+    line = read_line()
+    place = line.places.get(run.id)  # none once a worker took it
+    return f"{again} {say_place(place, line) if place else ''}".strip()
 
 
 def _taken_up_again(run: Run) -> str:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from django.http import Http404
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import EvaluationSet, Run, RunState
+from dashboard.runs.models import EvaluationSet, Run, SettingChange, TeamPreset
 
-RELATED = ("team", "owner", "cloned_from", "dataset_version__dataset")
+RELATED = (
+    "team",
+    "owner",
+    "cloned_from",
+    "forked_from",
+    "group",
+    "dataset_version__dataset",
+)
 RELATED_RECIPE = "recipe_version__recipe"
 
 
@@ -26,6 +33,15 @@ def list_evaluation_sets(run: Run) -> list[EvaluationSet]:
     return list(sets.order_by("pk"))
 
 
-def count_queued_before(run: Run) -> int:
-    """How many runs, of any team, the workers take before this queued one."""
-    return Run.objects.filter(state=RunState.QUEUED, id__lt=run.id).count()
+def list_changes(run: Run) -> list[SettingChange]:
+    """Of the settings, the newest first; one query."""
+    return list(run.changes.select_related("actor").order_by("-number"))
+
+
+def get_team_preset(team: Team, pk: int) -> TeamPreset:
+    """One query, or 404."""
+    presets = TeamPreset.objects.select_related("recipe_version", "saved_by")
+    try:
+        return presets.get(team=team, pk=pk)
+    except TeamPreset.DoesNotExist:
+        raise Http404("No such preset.") from None

@@ -12,14 +12,24 @@ from django.db.models import F, Q
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.live.publish import ring_on_commit
-from dashboard.runs.models import HELD, Run, RunState
+from dashboard.runs.models import ENDED, HELD, Run, RunState
 
 _S = RunState
+EXTENDED = "run.extended"  # the one verb that takes an ended run up again
 TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     {
+        # Each may be stopped at once: a supervisor finds itself fenced and goes.
         _S.QUEUED: frozenset({_S.STARTING, _S.STOPPED, _S.FAILED}),
         _S.STARTING: frozenset(
-            {_S.RUNNING, _S.PAUSING, _S.STOPPING, _S.QUEUED, _S.LOST, _S.FAILED}
+            {
+                _S.RUNNING,
+                _S.PAUSING,
+                _S.STOPPING,
+                _S.STOPPED,
+                _S.QUEUED,
+                _S.LOST,
+                _S.FAILED,
+            }
         ),
         # A run whose scores fail pauses itself, without being asked to.
         _S.RUNNING: frozenset(
@@ -27,6 +37,7 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
                 _S.PAUSING,
                 _S.PAUSED,
                 _S.STOPPING,
+                _S.STOPPED,
                 _S.QUEUED,
                 _S.LOST,
                 _S.FINISHED,
@@ -34,14 +45,14 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
             }
         ),
         _S.PAUSING: frozenset(
-            {_S.PAUSED, _S.STOPPING, _S.LOST, _S.FINISHED, _S.FAILED}
+            {_S.PAUSED, _S.STOPPING, _S.STOPPED, _S.LOST, _S.FINISHED, _S.FAILED}
         ),
         _S.PAUSED: frozenset({_S.QUEUED, _S.STOPPED}),
         # A stop that comes during the last step finds the run finished.
         _S.STOPPING: frozenset({_S.STOPPED, _S.FINISHED, _S.LOST, _S.FAILED}),
         _S.LOST: frozenset({_S.QUEUED, _S.PAUSED, _S.STOPPED, _S.FAILED}),
-        _S.FINISHED: frozenset(),
-        _S.STOPPED: frozenset(),
+        _S.FINISHED: frozenset({_S.QUEUED}),
+        _S.STOPPED: frozenset({_S.QUEUED}),
         _S.FAILED: frozenset(),
     }
 )
@@ -66,6 +77,7 @@ def transition(
     """
     wrong = [source for source in sources if target not in TRANSITIONS[source]]
     assert not wrong, f"No transition from {wrong} to {target}."
+    assert verb == EXTENDED or not set(sources) & set(ENDED), f"{target} without verb"
     if target not in HELD:
         fields.setdefault("lease_until", None)
     with transaction.atomic():

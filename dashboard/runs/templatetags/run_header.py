@@ -5,9 +5,10 @@ from __future__ import annotations
 from django import template
 from django.template import Context
 
-from dashboard.runs.error_shares import common_share
+from dashboard.runs.lineage import list_children
 from dashboard.runs.models import Run
 from dashboard.runs.progress import Progress, describe_progress
+from dashboard.runs.services import describe_loss
 
 register = template.Library()
 
@@ -18,10 +19,21 @@ def progress_of(run: Run) -> Progress:
 
 
 @register.simple_tag
-def errors_allowed(run: Run) -> float | str:
-    """Empty where phases differ, so that a resume leaves each its own."""
-    share = common_share(run.config)
-    return "" if share is None else share
+def children_of(run: Run) -> list[Run]:
+    """What was forked or cloned from it; one query."""
+    return list_children(run)
+
+
+@register.simple_tag
+def size_of_group(run: Run) -> int:
+    """Of the runs that it was launched with, itself included; one query."""
+    return Run.objects.filter(group=run.group_id).count()
+
+
+@register.simple_tag
+def loss_of(run: Run) -> str:
+    """What a cancellation would lose; one query."""
+    return describe_loss(run)
 
 
 @register.simple_tag(takes_context=True)

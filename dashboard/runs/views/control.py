@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Protocol
+
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -8,54 +10,83 @@ from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import User
+from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import get_run
-from dashboard.runs.services import request_pause, request_stop, resume_run
+from dashboard.runs.services import cancel_run, request_pause, request_stop, resume_run
+
+
+class Ask(Protocol):
+    def __call__(self, *, run: Run, user: User) -> bool: ...
+
+
+def asked_of(request: HttpRequest, team: str, run_id: int) -> tuple[Run, User]:
+    """A run that may be changed, and who asks."""
+    assert isinstance(request.user, User)
+    return get_run(get_writable_team(request, team), run_id), request.user
 
 
 @require_POST
 def run_stop(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    run = get_run(team_, run_id)
-    assert isinstance(request.user, User)
-    if not request_stop(run=run, user=request.user):
-        run.refresh_from_db(fields=["state"])
-        messages.info(request, f"Nothing to stop: the run is {run.state}.")
-    return redirect("run", team_.slug, run.id)
+    return _ask(request, team, run_id, request_stop, "stop")
+
+
+@require_POST
+def run_cancel(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    return _ask(request, team, run_id, cancel_run, "cancel")
 
 
 @require_POST
 def run_pause(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    run = get_run(team_, run_id)
-    assert isinstance(request.user, User)
-    if not request_pause(run=run, user=request.user):
+    return _ask(request, team, run_id, request_pause, "pause")
+
+
+def _ask(
+    request: HttpRequest, team: str, run_id: int, ask: Ask, verb: str
+) -> HttpResponse:
+    run, user = asked_of(request, team, run_id)
+    if not ask(run=run, user=user):
         run.refresh_from_db(fields=["state"])
-        messages.info(request, f"Nothing to pause: the run is {run.state}.")
-    return redirect("run", team_.slug, run.id)
+        messages.info(request, f"Nothing to {verb}: the run is {run.state}.")
+    return redirect("run", team, run.id)
 
 
 class ResumeForm(forms.Form):
     max_error_share = forms.FloatField(required=False, min_value=0, max_value=1)
+    epoch = forms.IntegerField(required=False)
 
 
 @require_POST
 def run_resume(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    run = get_run(team_, run_id)
-    assert isinstance(request.user, User)
+    run, user = asked_of(request, team, run_id)
     form = ResumeForm(request.POST)
     if not form.is_valid():
-        given = request.POST.get("max_error_share", "")[:40]
-        messages.error(
-            request,
-            f"Errors allowed must be a share from 0 to 1; got {given!r}. The run was "
-            "not resumed.",
-        )
+        messages.error(request, _refusal(request, form))
     elif not resume_run(
         run=run,
-        user=request.user,
+        user=user,
         max_error_share=form.cleaned_data["max_error_share"],
+        seen_epoch=form.cleaned_data["epoch"],
     ):
-        run.refresh_from_db(fields=["state"])
-        messages.info(request, f"Nothing to resume: the run is {run.state}.")
-    return redirect("run", team_.slug, run.id)
+        run.refresh_from_db(fields=["state", "last_step"])
+        messages.info(request, _not_resumed(run))
+    return redirect("run", team, run.id)
+
+
+def _refusal(request: HttpRequest, form: ResumeForm) -> str:
+    if "max_error_share" not in form.errors:
+        return "The form was not complete. Press Resume on this page again."
+    given = request.POST.get("max_error_share", "")[:40]
+    return (
+        f"Errors allowed must be a share from 0 to 1; got {given!r}. The run was not "
+        "resumed."
+    )
+
+
+def _not_resumed(run: Run) -> str:
+    if run.state != RunState.PAUSED:
+        return f"Nothing to resume: the run is {run.state}."
+    return (
+        "Not resumed: since your page was made somebody resumed the run, and it has "
+        f"paused again, after step {run.last_step}. See why, and which share of errors "
+        "is allowed now, then press Resume again."
+    )

@@ -1,28 +1,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.http import content_disposition_header
+from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
 from dashboard.live.messages import parse_position
-from dashboard.runs.curves import MAX_POINTS, POINTS_PER_BUCKET, read_history
-from dashboard.runs.directory import ROWS, eval_rows, run_directory
-from dashboard.runs.figures import overview_sections
-from dashboard.runs.intervals import ENDS, Interval, is_bound
+from dashboard.runs.charts.figures import overview_sections
+from dashboard.runs.charts.intervals import ENDS, Interval
+from dashboard.runs.checkpoints.listing import list_checkpoints
+from dashboard.runs.checkpoints.retention import unseen
+from dashboard.runs.config.snapshot import compare_with_defaults, write_json, write_toml
+from dashboard.runs.directory import ROWS, eval_rows
+from dashboard.runs.lineage import find_lineage
 from dashboard.runs.models import Run
-from dashboard.runs.queries import get_run, list_evaluation_sets
+from dashboard.runs.queries import get_run, list_changes, list_evaluation_sets
 from dashboard.runs.sandboxes import confinements_of
-from dashboard.runs.snapshot import compare_with_defaults, write_json, write_toml
-from dashboard.runs.stream import read_frame
+from dashboard.runs.stream.frames import read_frame
+from dashboard.runs.views.charts import chart_context, metric_names
 from trainer.config import RunConfig
-
-MAX_METRICS = 200
 
 
 @require_GET
@@ -36,21 +37,27 @@ def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         "run": run_,
         "tab": "overview",
         "sections": sections,
-        "figures": {c.id: c.figure for s in sections for c in s.charts if c.figure},
+        "figures": {c.id: c.figure for s in sections for c in s.charts},
         "last_values": list(_last_values(run_)),
+        **chart_context(request, team_, run_),
         "phases": config.stages if config.phases else (),
         "confinements": confinements_of(run_) if config.runs_code else (),
     }
     return render(request, "runs/overview.html", context)
 
 
+@require_GET
+def lineage(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run_ = get_run(team_, run_id)
+    found = find_lineage(run_)
+    context = {"team": team_, "run": run_, "tab": "", "lineage": found}
+    return render(request, "runs/lineage.html", context)
+
+
 def _last_values(run: Run) -> Iterator[tuple[str, float | None, Interval | None]]:
-    """Families together (kl/mean, kl/coef …), in the order they first came."""
     last: dict[str, float | None] = run.summary.get("last", {})
-    others = sorted(name for name in last if name not in set(run.metric_names))
-    names = [name for name in [*run.metric_names, *others] if not is_bound(name)]
-    families = list(dict.fromkeys(name.partition("/")[0] for name in names))
-    for name in sorted(names, key=lambda n: families.index(n.partition("/")[0])):
+    for name in metric_names(run):
         yield name, last.get(name), _interval(last, name)
 
 
@@ -72,17 +79,18 @@ def _config(run: Run) -> dict[str, Any]:
     return {
         "parts": compare_with_defaults(config),
         "evaluation_sets": list_evaluation_sets(run),
+        "changes": list_changes(run),
         "runs_code": config.runs_code,
         "confinements": confinements_of(run) if config.runs_code else (),
     }
 
 
 def _checkpoints(run: Run) -> dict[str, Any]:
-    folder = run_directory(run.id).checkpoints
-    saved = run.checkpoints.order_by("-step", "-epoch")
+    listing = list_checkpoints(run)
     return {
-        "folder": folder,
-        "checkpoints": [(c, (folder / c.name).is_dir()) for c in saved],
+        "listing": listing,
+        "unseen": "" if listing.is_seen else unseen(run),
+        "published": run.published_models.order_by("-pk"),
     }
 
 
@@ -131,6 +139,7 @@ def config_file(
     )
 
 
+@gzip_page
 @require_GET
 def stream(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
     """What the page lacks, as the socket would send it."""
@@ -140,48 +149,3 @@ def stream(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
     except ValueError as error:
         return JsonResponse({"error": str(error)}, status=400)
     return JsonResponse(read_frame(run_, position))
-
-
-@require_GET
-def curves(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
-    """?metrics=a,b&first_step=&last_step=&max_points= for a closer look."""
-    run_ = get_run(get_team(request, team), run_id)
-    try:
-        names = _metric_names(request)
-        max_points = _number(request, "max_points", MAX_POINTS)
-        first, last = (_number(request, f"{end}_step", None) for end in BOUNDS)
-    except ValueError as error:
-        return JsonResponse({"error": str(error)}, status=400)
-    history = read_history(
-        run_,
-        names,
-        max_points=max(POINTS_PER_BUCKET, min(max_points or 0, 10 * MAX_POINTS)),
-        first_step=first,
-        last_step=last,
-    )
-    return JsonResponse(
-        {"curves": {n: asdict(c) for n, c in history.curves.items()}}
-        | {"clock": asdict(history.clock), "is_thinned": history.is_thinned}
-    )
-
-
-BOUNDS = ("first", "last")
-
-
-def _metric_names(request: HttpRequest) -> list[str]:
-    names = [name for name in request.GET.get("metrics", "").split(",") if name]
-    if not 1 <= len(names) <= MAX_METRICS:
-        raise ValueError(
-            f"metrics must name 1 to {MAX_METRICS} metrics, separated by commas; got "
-            f"{len(names)}."
-        )
-    return names
-
-
-def _number(request: HttpRequest, name: str, default: int | None) -> int | None:
-    text = request.GET.get(name, "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise ValueError(f"{name} must be a whole number; got {text!r}.")
-    return int(text)

@@ -6,9 +6,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_writable_team
-from dashboard.runs.eval_section import change_sets, describe_sets
-from dashboard.runs.forms import LaunchForm
-from dashboard.runs.views.launch import choices_of, read_start
+from dashboard.runs.launch.eval_section import change_sets, describe_sets
+from dashboard.runs.views.launch import read_form
 
 
 @require_POST
@@ -16,9 +15,7 @@ def run_new_sets(request: HttpRequest, team: str) -> HttpResponse:
     """The evaluation sets of the form with one more or less; without an action only
     what is said about them, so that nothing is swapped that is being typed."""
     team_ = get_writable_team(request, team)
-    choices = choices_of(team_)
-    start, _ = read_start(request.POST, team_, choices)
-    form = LaunchForm.from_post(request.POST, choices, start)
+    form = read_form(request, team_)
     action = request.POST.get("eval_action", "")
     change_sets(form, action)
     context = {

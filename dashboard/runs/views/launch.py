@@ -4,48 +4,40 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.prompt_preview import (
-    SETTINGS,
-    Preview,
-    preview_version,
-    read_row,
-)
-from dashboard.datasets.queries import list_versions
-from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.sentences import recipe_sentence
 from dashboard.rewards.services import free_name, save_recipe_version
-from dashboard.runs.config_fields import read_tree
-from dashboard.runs.eval_section import describe_sets
-from dashboard.runs.eval_sets import read_drafts
-from dashboard.runs.forms import Choices, Launch, LaunchForm
-from dashboard.runs.idle_fields import describe_idle, recipe_facts
-from dashboard.runs.launch_summary import summarize, warn
-from dashboard.runs.model_choices import check_model, starter_models
-from dashboard.runs.models import Run
-from dashboard.runs.names import propose_name
-from dashboard.runs.phase_text import EXAMPLE
-from dashboard.runs.services import launch_run
-from dashboard.runs.starts import (
+from dashboard.runs.config.idle_fields import describe_idle, recipe_facts
+from dashboard.runs.config.phase_text import EXAMPLE
+from dashboard.runs.launch.choices import Choices, choices_of
+from dashboard.runs.launch.eval_section import describe_sets
+from dashboard.runs.launch.eval_sets import read_drafts
+from dashboard.runs.launch.forms import PROMPT_PATHS, Launch, LaunchForm
+from dashboard.runs.launch.names import propose_name
+from dashboard.runs.launch.row_fit import FITTED
+from dashboard.runs.launch.starts import (
     Start,
     default_start,
     find_start,
     offer_presets,
     offer_starters,
+    offer_team_presets,
 )
+from dashboard.runs.launch.summary import summarize, warn
+from dashboard.runs.launch.sweep import Sweep
+from dashboard.runs.launch.sweep_section import describe_sweep
+from dashboard.runs.launch.toml_form import TomlDraft
+from dashboard.runs.services import launch_group, launch_one
 from trainer.rewards.spec import Recipe
 
 # What the form's address keeps when a preset's reward was saved.
 KEPT = ("preset", "scaled", "name", "model", "dataset")
-
-# Settings that a dataset's page sends along.
-PROMPT_PATHS = tuple(f"data.{name}" for name in SETTINGS)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -56,14 +48,29 @@ def run_new(request: HttpRequest, team: str) -> HttpResponse:
         start, unknown = read_start(request.GET, team_, choices)
         form = _prefilled(request, team_, choices, start)
         return show_form(request, team_, form, unknown=unknown)
-    start, _ = read_start(request.POST, team_, choices)
+    start, unknown = read_start(request.POST, team_, choices)
     form = LaunchForm.from_post(request.POST, choices, start)
+    if unknown:  # such as a checkpoint that is gone: what was meant cannot be begun
+        return show_form(request, team_, form, refused=unknown, status=422)
     launch = form.check()
     if launch is None or _must_confirm(request, launch):
         return show_form(request, team_, form, status=422)
+    sweep = Sweep.read(request.POST)
+    sweep.plan(form)
+    if sweep.problem:
+        return show_form(request, team_, form, refused=sweep.problem, status=422)
     try:
-        run = _launch(request, team_, launch, cloned_from=start.run)
-    except ValueError as error:  # its dataset was moved to the trash meanwhile
+        if sweep.runs:
+            return _launch_group(request, team_, form, sweep)
+        assert isinstance(request.user, User)
+        run = launch_one(
+            launch,
+            team=team_,
+            user=request.user,
+            cloned_from=start.run,
+            fork_of=start.fork,
+        )
+    except ValueError as error:  # its dataset or its checkpoint is gone meanwhile
         return show_form(request, team_, form, refused=str(error), status=422)
     return redirect("run", team_.slug, run.pk)
 
@@ -72,9 +79,7 @@ def run_new(request: HttpRequest, team: str) -> HttpResponse:
 def run_new_summary(request: HttpRequest, team: str) -> HttpResponse:
     """What the form, as it stands, amounts to; changes nothing."""
     team_ = get_writable_team(request, team)
-    choices = choices_of(team_)
-    start, _ = read_start(request.POST, team_, choices)
-    form = LaunchForm.from_post(request.POST, choices, start)
+    form = read_form(request, team_)
     context = {
         "team": team_,
         "form": form,
@@ -85,33 +90,14 @@ def run_new_summary(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def run_new_prompt(request: HttpRequest, team: str) -> HttpResponse:
-    """A row of the chosen dataset as the chosen model sees it; stores nothing."""
+def run_new_fit(request: HttpRequest, team: str) -> JsonResponse:
+    """What the settings that depend on the rows should be for the chosen dataset."""
     team_ = get_writable_team(request, team)
-    choices = choices_of(team_)
-    form = LaunchForm.from_post(request.POST, choices, default_start())
-    context = {
-        "preview": _preview(team_, form, read_row(request.POST)),
-        "preview_url": reverse("run_new_prompt", args=[team_.slug]),
-        "preview_form": "#launch-form",
-    }
-    return render(request, "datasets/prompt_preview.html", context)
-
-
-def _preview(team: Team, form: LaunchForm, row: int) -> Preview:
-    if form.dataset_version is None:
-        return Preview(problem="Choose a dataset: its first rows are shown here.")
-    if problem := check_model(form.model_path):
-        return Preview(problem=problem)
-    data = read_tree(form.texts)["data"]
-    names = (*SETTINGS, "max_prompt_tokens")
-    return preview_version(
-        team,
-        form.dataset_version,
-        model=form.model_path,
-        row=row,
-        data={name: data[name] for name in names},
-    )
+    form = read_form(request, team_)
+    form.fit_rows()
+    starts = {path: form.start.texts[path] for path in FITTED}
+    sentences = " ".join(form.fit.sentences)
+    return JsonResponse({"texts": starts | form.fit.texts, "sentences": sentences})
 
 
 @require_POST
@@ -148,21 +134,20 @@ def _must_confirm(request: HttpRequest, launch: Launch) -> bool:
     return bool(warn(launch)) and request.POST.get("confirmed") != "on"
 
 
-def _launch(
-    request: HttpRequest, team: Team, launch: Launch, *, cloned_from: Run | None
-) -> Run:
+def _launch_group(
+    request: HttpRequest, team: Team, form: LaunchForm, sweep: Sweep
+) -> HttpResponse:
     assert isinstance(request.user, User)
-    return launch_run(
+    group = launch_group(
         team=team,
         user=request.user,
-        name=launch.name,
-        config=launch.config,
-        dataset_version=launch.dataset_version,
-        recipe_version=launch.recipe_version,
-        model_label=launch.model_label,
-        evaluation_sets=launch.evaluation_sets,
-        cloned_from=cloned_from,
+        name=form.name,
+        launches=[one.launch for one in sweep.runs],
+        cloned_from=form.start.run,
+        fork_of=form.start.fork,
     )
+    query = urlencode({"group": group.pk})
+    return redirect(f"{reverse('runs', args=[team.slug])}?{query}")
 
 
 def show_form(
@@ -172,15 +157,17 @@ def show_form(
     *,
     unknown: str = "",
     refused: str = "",
+    toml: TomlDraft | None = None,
+    preset_problem: str = "",
     status: int = 200,
 ) -> HttpResponse:
     """`refused`: why what the form asks for was not begun, though it is in order."""
-    is_first_look = status == 200
+    was_refused = status != 200 and not (toml or preset_problem)
     summary = summarize(form)  # which looks for problems anew
     if refused:
         form.problems.together.append(refused)
     wanted = form.wants_recipe
-    if is_first_look:
+    if status == 200 or toml:
         form.forget_problems()
     context = {
         "team": team,
@@ -188,9 +175,13 @@ def show_form(
         "summary": summary,
         "unknown_start": unknown,
         "refused": refused,
+        "toml": toml,
+        "preset_problem": preset_problem,
+        **describe_sweep(request.POST, form),
         "presets": offer_presets(),
+        "team_presets": offer_team_presets(team),
         "starter_settings": offer_starters(form.choices.starters),
-        "kept": _kept(form),
+        "kept": kept_choices(form),
         "wanted_sentence": recipe_sentence(wanted) if wanted else "",
         "idle_table": describe_idle(),
         "recipe_facts": {
@@ -198,9 +189,10 @@ def show_form(
             for version in form.choices.recipes
         },
         "phases_example": EXAMPLE,
-        "must_confirm": bool(summary.warnings) and not is_first_look,
+        "must_confirm": bool(summary.warnings) and was_refused,
         "section": describe_sets(form),
         "sets_url": reverse("run_new_sets", args=[team.slug]),
+        "fit_url": reverse("run_new_fit", args=[team.slug]),
         "summary_url": reverse("run_new_summary", args=[team.slug]),
         "preview_url": reverse("run_new_prompt", args=[team.slug]),
         "preview_form": "#launch-form",
@@ -209,7 +201,7 @@ def show_form(
     return render(request, "runs/launch.html", context, status=status)
 
 
-def _kept(form: LaunchForm) -> dict[str, str]:
+def kept_choices(form: LaunchForm) -> dict[str, str]:
     """What stays chosen when the settings begin anew."""
     chosen = {
         "name": form.name,
@@ -227,9 +219,11 @@ def read_start(
 ) -> tuple[Start, str]:
     """Where the settings begin; with an unknown name the defaults, and a sentence."""
     key = query.get("preset", "")
-    clone = query.get("clone", "")
+    clone, fork = query.get("clone", ""), query.get("fork", "")
     if not key and clone.isdecimal() and len(clone) < 19:
         key = f"run-{clone}"
+    if not key and fork.isdecimal() and len(fork) < 19:
+        key = f"fork-{fork}-{query.get('checkpoint', '')[:40]}"
     scaled = query.get("scaled") == "1"
     try:
         start = find_start(key, team=team, starters=choices.starters, scaled=scaled)
@@ -238,16 +232,11 @@ def read_start(
     return start, ""
 
 
-def choices_of(team: Team) -> Choices:
-    datasets = list_versions(team)
-    recipes = RecipeVersion.objects.filter(recipe__team=team)
-    return Choices(
-        starters=starter_models(),
-        datasets=list(datasets.order_by("dataset__name", "dataset_id", "-number")),
-        recipes=list(
-            recipes.select_related("recipe").order_by("recipe__name", "-number")
-        ),
-    )
+def read_form(request: HttpRequest, team: Team) -> LaunchForm:
+    """The form as it was sent, wherever it began."""
+    choices = choices_of(team)
+    start, _ = read_start(request.POST, team, choices)
+    return LaunchForm.from_post(request.POST, choices, start)
 
 
 def _prefilled(
@@ -263,8 +252,11 @@ def _prefilled(
         if path in given:
             form.texts[path] = given[path].replace("\x00", "")
     form.choose_only_ones()
-    if model := given.get("model"):
+    preset = start.team_preset
+    if model := given.get("model") or (preset.model if preset else ""):
         form.use_model(model)
     elif not form.model_path:
         form.choose_starter()
+    form.fit_rows()
+    form.texts |= form.fit.texts
     return form

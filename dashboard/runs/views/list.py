@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -17,7 +18,9 @@ from dashboard.runs.listing import (
     list_runs,
     read_facets,
 )
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import Run, RunGroup, RunState
+from dashboard.runs.queue.line import Line, read_line
+from dashboard.runs.queue.sentences import say_short
 
 PAGE_SIZE = 50
 
@@ -28,10 +31,12 @@ def runs(request: HttpRequest, team: str) -> HttpResponse:
     query = ListQuery.read(request.GET)
     pages = Paginator(list_runs(team_, query), PAGE_SIZE)
     page = pages.get_page(request.GET.get("page"))
+    groups = RunGroup.objects.filter(team=team_, pk=query.group or 0)
     context = {
         "team": team_,
+        "group": groups.first() if query.group else None,
         "page": page,
-        "rows": [_row(run) for run in page],
+        "rows": _rows(page),
         "query": query,
         "facets": read_facets(team_),
         "states": [ACTIVE, *RunState.values],
@@ -48,15 +53,25 @@ def runs_live(request: HttpRequest, team: str) -> JsonResponse:
     shown = [part for part in parts if part.isdecimal() and len(part) < 19]
     runs_shown = Run.objects.filter(team=team_, pk__in=shown[:PAGE_SIZE])
     total = ListQuery.read(request.GET).filter(Run.objects.filter(team=team_)).count()
-    rows = {run.pk: _row(run)["live"] for run in runs_shown.defer("config")}
+    rows = {row["run"].pk: row["live"] for row in _rows(runs_shown.defer("config"))}
     return JsonResponse({"total": total, "rows": rows})
 
 
-def _row(run: Run) -> dict[str, Any]:
+def _rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """Four queries more when one of them is queued."""
+    found = list(runs)
+    waits = any(run.state == RunState.QUEUED for run in found)
+    line = read_line() if waits else Line()
+    return [_row(run, line) for run in found]
+
+
+def _row(run: Run, line: Line) -> dict[str, Any]:
+    place = line.places.get(run.pk) if run.state == RunState.QUEUED else None
     return {
         "run": run,
         "live": {
             "state": run.state,
+            "place": say_short(place, line) if place else "",
             "step": run.last_step,
             "progress": f"{run.last_step:,} of {run.num_steps:,}",
             "last": sig4(run.reward("last")),

@@ -1,0 +1,149 @@
+"""Changing a run's settings after its launch, its number of steps among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django.db import transaction
+from django.db.models import F, Max
+from pydantic import ValidationError
+
+from dashboard.accounts.models import User
+from dashboard.accounts.services import record
+from dashboard.live.publish import ring_on_commit
+from dashboard.runs.launch.published import hold_published
+from dashboard.runs.models import Run, RunState, SettingChange
+from dashboard.runs.services import ring_workers
+from dashboard.runs.state import EXTENDED, transition
+from trainer.config import MAY_CHANGE, RunConfig, change_settings
+
+STEPS = "optim.num_steps"
+ENDED_WELL = (RunState.FINISHED, RunState.STOPPED)
+HEARING = (
+    RunState.QUEUED,
+    RunState.STARTING,
+    RunState.RUNNING,
+    RunState.PAUSING,
+    RunState.PAUSED,
+    RunState.LOST,
+)
+
+
+def setting_of(config: Mapping[str, object], path: str) -> int:
+    value = RunConfig.model_validate(config)
+    part, name = path.split(".")
+    found: int = getattr(getattr(value, part), name)
+    return found
+
+
+def first_config(run: Run) -> RunConfig:
+    """What the run was launched with: its trainers begin there and hear the rest."""
+    config = RunConfig.model_validate(run.config)
+    for change in run.changes.order_by("-number"):
+        config = change_settings(config, change.before)
+    return config
+
+
+@transaction.atomic
+def change_run(*, run: Run, user: User, settings: Mapping[str, int]) -> SettingChange:
+    """Change intervals and retention of a run that has steps to go.
+
+    ValueError: it has ended, or the values do not fit.
+    """
+    assert STEPS not in settings, "extend_run"
+    assert set(settings) <= set(MAY_CHANGE)
+    held = _hold(run)
+    if held.state not in HEARING:
+        raise ValueError(f"Nothing was changed: the run is {held.state}.")
+    return _change(held, user, settings, verb="run.settings_changed")
+
+
+@transaction.atomic
+def extend_run(*, run: Run, user: User, num_steps: int) -> None:
+    """Let a run go on to step `num_steps`.
+
+    One that has ended well is queued again, as the same run, from its last checkpoint.
+    ValueError: it cannot, or goes as far already.
+    """
+    held = _hold(run)
+    if held.state in ENDED_WELL:
+        _take_up(held, user, num_steps)
+    elif held.state not in HEARING:
+        raise ValueError(
+            f"The run is {held.state}, so it cannot be extended. "
+            + (
+                "Fork it from its last checkpoint."
+                if held.state == RunState.FAILED
+                else "Wait until it has stopped."
+            )
+        )
+    elif num_steps <= held.num_steps:
+        raise ValueError(
+            f"The run goes to step {held.num_steps:,} already; got {num_steps:,}. It "
+            "can only be made longer; to end it sooner, stop it."
+        )
+    else:
+        _change(held, user, {STEPS: num_steps}, verb=EXTENDED)
+
+
+def _hold(run: Run) -> Run:
+    return Run.objects.select_for_update().select_related("team").get(id=run.id)
+
+
+def _take_up(run: Run, user: User, num_steps: int) -> None:
+    saved = run.newest_checkpoint
+    if saved is None:
+        raise ValueError("The run has no checkpoint to go on from. Clone it instead.")
+    if num_steps <= saved.step:
+        raise ValueError(
+            f"The run has a checkpoint of step {saved.step:,}, so it can go on to step "
+            f"{saved.step + 1:,} or further; got {num_steps:,}."
+        )
+    hold_published(run.team, run.config)  # nobody kept it while the run had ended
+    if num_steps != run.num_steps:
+        _change(run, user, {STEPS: num_steps}, verb="run.settings_changed")
+    moved = transition(
+        run.id,
+        sources=ENDED_WELL,
+        target=RunState.QUEUED,
+        actor=user,
+        verb=EXTENDED,
+        detail={"num_steps": num_steps, "from_step": saved.step},
+        finished_at=None,
+        stop_reason="",
+        attempt=0,
+        not_before=None,
+    )
+    assert moved, "its row is locked"
+    transaction.on_commit(ring_workers)
+
+
+def _change(
+    run: Run, user: User, settings: Mapping[str, int], *, verb: str
+) -> SettingChange:
+    before = {path: setting_of(run.config, path) for path in settings}
+    after = {p: value for p, value in settings.items() if value != before[p]}
+    if not after:
+        raise ValueError("Nothing was changed: these are the run's settings already.")
+    try:
+        config = change_settings(RunConfig.model_validate(run.config), after)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise ValueError(f"Nothing was changed: {where}: {fault['msg']}.") from None
+    last: int | None = run.changes.aggregate(last=Max("number"))["last"]
+    change = SettingChange.objects.create(
+        run=run,
+        number=(last or 0) + 1,
+        before={path: before[path] for path in after},
+        after=after,
+        actor=user,
+    )
+    Run.objects.filter(id=run.id).update(
+        config=config.model_dump(mode="json"),
+        num_steps=config.optim.num_steps,
+        seq=F("seq") + 1,
+    )
+    record(run.team, user, verb, run, number=change.number, **after)
+    ring_on_commit(run.id, run.seq + 1)
+    return change

@@ -1,0 +1,191 @@
+"""The charts of a run. Defined here, filled and coloured in the browser.
+
+The overview has about twelve; every metric has one on the page All metrics.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import plotly.graph_objects as go
+
+from dashboard.runs.charts.chart import Chart, chart, edge, hover, line, share
+from dashboard.runs.charts.traits import Traits, traits_of
+from trainer.config import RunConfig
+
+NO_REFERENCE = "No kl/mean: the KL weight (beta) is 0, so KL is not measured."
+NO_EVALUATION = "No eval/…: this run has no held-out evaluation."
+# Lengths and shares of cut completions are no scores, and stand in the table below;
+# of one completion the majority is itself, as pass@1 has it.
+SCORES = r"^eval/{set}/(mean|pass@\d+|maj@(?!1$)\d+)$"
+AXES = frozenset({"total/tokens", "total/completions"})  # beside step and time
+# Measured of many prompts, scheduled or counted: there is no noise to smooth away.
+STILL = r"^(eval|total)/|/weight$|^(lr|kl/coef|staleness/mean)$"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    title: str
+    charts: list[Chart]
+    notes: list[str] = field(default_factory=list)  # why a chart is not there
+
+
+def overview_sections(config: RunConfig) -> list[Section]:
+    return _sections(traits_of(config))
+
+
+# A figure takes milliseconds to validate, and most runs share these few.
+@lru_cache(maxsize=256)
+def _sections(traits: Traits) -> list[Section]:
+    sets = traits.eval_sets
+    held_out = [_evaluation(f"eval/{name}/…", re.escape(name)) for name in sets]
+    several = [Section(title="Held-out prompts", charts=held_out)]
+    return [
+        Section(
+            title="Reward",
+            charts=_reward(traits),
+            notes=[] if traits.eval_sets else [NO_EVALUATION],
+        ),
+        *(several if len(sets) > 1 else []),
+        Section(title="Signal", charts=_signal()),
+        Section(
+            title="Policy",
+            charts=_policy(traits),
+            notes=[] if traits.has_reference else [NO_REFERENCE],
+        ),
+        Section(title="Completions", charts=_completions(traits)),
+        Section(title="Speed", charts=_speed()),
+    ]
+
+
+def _reward(traits: Traits) -> list[Chart]:
+    mean = [
+        edge("reward/mean", "reward/std", -1),
+        edge("reward/mean", "reward/std", 1),
+        line("reward/mean", color=1),
+    ]
+    by_rule = [
+        line(f"reward/{rule}/mean", name=rule, color=i)
+        for i, rule in enumerate(traits.rules, start=1)
+    ]
+    if traits.has_penalty:
+        color = len(by_rule) + 1
+        by_rule.append(line("reward/overlong/mean", name="overlong", color=color))
+    charts = [
+        chart("reward/mean", "± reward/std over all completions", mean, y="reward"),
+        chart("reward/<rule>/mean", "Before weights", by_rule, y="score"),
+    ]
+    if traits.scheduled:
+        charts.append(_weights(traits))
+    if len(traits.eval_sets) == 1:
+        charts.append(_evaluation("eval/…", "[^/]+"))
+    return charts
+
+
+def _weights(traits: Traits) -> Chart:
+    """In the colours of their rules. A schedule has no noise to smooth away."""
+    lines = [
+        line(
+            f"reward/{rule}/weight",
+            name=rule,
+            color=traits.rules.index(rule) + 1,
+            smooth=False,
+        )
+        for rule in traits.scheduled
+    ]
+    # One line has no legend that names it.
+    name = traits.scheduled[0] if len(lines) == 1 else "<rule>"
+    return chart(f"reward/{name}/weight", "As scheduled", lines, y="weight")
+
+
+def _evaluation(title: str, name: str) -> Chart:
+    each = go.Scatter(
+        mode="lines+markers",
+        marker={"size": 5},
+        hovertemplate=hover(""),
+        meta={"each": SCORES.format(set=name), "smooth": False, "band": True},
+    )
+    about = "Held-out prompts; shaded: 95 % confidence"
+    return chart(title, about, [each], y="score")
+
+
+def _signal() -> list[Chart]:
+    constant, right, wrong = (
+        f"group/frac_{name}" for name in ("zero_std", "all_max", "all_min")
+    )
+    shares = [
+        share("▲ all right", "right", [[right, 1]]),
+        share("◆ mixed", "mixed", [[constant, -1]], constant=1),
+        share("= tied, unscorable", "tied", [[constant, 1], [right, -1], [wrong, -1]]),
+        share("▼ all wrong", "wrong", [[wrong, 1]]),
+    ]
+    return [
+        chart(
+            "group/frac_…",
+            "Share of groups by signal; only mixed groups teach",
+            shares,
+            y="share of groups",
+            y_axis={"range": [0, 1], "tickformat": ".0%"},
+        ),
+        chart("group/std_mean", "Spread within a group", y="reward"),
+    ]
+
+
+def _policy(traits: Traits) -> list[Chart]:
+    clip = [line("clip/frac_low", color=2), line("clip/frac_high", color=1)]
+    if traits.has_dual_clip:
+        clip.append(line("clip/frac_dual", color=4))
+    weight = [line("kl/coef", color=1, smooth=False)]
+    kl = [
+        chart("kl/mean", "Distance to the reference", y="nats per token"),
+        chart("kl/coef", "The KL weight, as it adapts", weight, y="weight", only=True),
+    ]
+    return [
+        *(kl if traits.has_reference else []),
+        chart("entropy", "Of the policy's next token", y="nats per token"),
+        chart("clip/frac_…", "Tokens whose ratio is clipped", clip, y="share"),
+        chart("grad_norm", "Before clipping", y="norm"),
+    ]
+
+
+def _completions(traits: Traits) -> list[Chart]:
+    gap = [line("mismatch/mean", color=1), line("mismatch/max", color=2)]
+    age = [line("staleness/mean", color=1, smooth=False)]
+    about_gap = "Log-probs as sampled against the trainer's"
+    dropped = chart("sampling/frac_dropped", "Groups left out of the batch", y="share")
+    stale = chart("staleness/mean", "Updates since sampling", age, y="updates")
+    return [
+        chart("completion/mean_length", "Length of completions", y="tokens"),
+        chart("completion/frac_truncated", "Cut at the length limit", y="share"),
+        *([dropped] if traits.samples_again else []),
+        *([stale] if traits.is_stale else []),
+        chart("mismatch/…", about_gap, gap, y="nats per token", only=True),
+    ]
+
+
+def _speed() -> list[Chart]:
+    """Where each step's time goes, the signal charts show."""
+    return [chart("tokens_per_second", "Completion tokens", y="tokens per second")]
+
+
+def shown_metrics(config: RunConfig) -> frozenset[str]:
+    """What a page needs before anybody asks for more; evaluations come besides."""
+    return _shown(traits_of(config))
+
+
+@lru_cache(maxsize=256)
+def _shown(traits: Traits) -> frozenset[str]:
+    figures = [one.figure for s in _sections(traits) for one in s.charts]
+    metas = [trace["meta"] for figure in figures for trace in figure["data"]]
+    return AXES.union(term[0] for meta in metas for term in meta.get("terms", []))
+
+
+@lru_cache(maxsize=1)
+def metric_figure() -> dict[str, Any]:
+    """The chart of any one metric; the browser puts in which."""
+    tree = chart("metric", "", [line("metric", color=1)], y="").figure
+    tree["data"][0]["meta"] = {"each": "", "smooth": True, "still": STILL, "band": True}
+    return tree

@@ -1,0 +1,135 @@
+"""A run's checkpoints with what they were worth, and why each is still there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dashboard.runs.checkpoints.shelf import Shelf
+from dashboard.runs.models import ENDED, REWARD, Checkpoint, Run
+
+NOTHING = "none"  # in Run.best_by: no checkpoint is kept for being the best
+
+
+@dataclass(slots=True)
+class Listed:
+    checkpoint: Checkpoint
+    is_there: bool
+    score: float | None = None  # of the metric that the best is chosen by
+    reward: float | None = None
+    is_best: bool = False
+    is_resumed_from: bool = False
+    reasons: list[str] = field(default_factory=list)  # why it is kept
+
+    @property
+    def num_bytes(self) -> int:
+        return self.checkpoint.num_bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class Listing:
+    run: Run
+    rows: list[Listed]
+    metric: str  # "": none has been measured
+    choices: list[str]
+    is_seen: bool
+
+    @property
+    def num_kept(self) -> int:
+        return sum(row.is_there for row in self.rows)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(row.num_bytes for row in self.rows if row.is_there)
+
+
+def list_checkpoints(run: Run) -> Listing:
+    """Newest first. Four queries, whatever there is."""
+    shelf = Shelf(run.pk)
+    there = shelf.names()
+    scores = read_scores(run)
+    metric = best_metric(run, scores)
+    rewards = scores.get(REWARD, {})
+    rows = [
+        Listed(
+            checkpoint,
+            is_there=checkpoint.name in there,
+            score=scores.get(metric, {}).get(checkpoint.step),
+            reward=rewards.get(checkpoint.step),
+        )
+        for checkpoint in run.checkpoints.order_by("-step", "-epoch")
+    ]
+    _mark(run, rows)
+    return Listing(
+        run=run,
+        rows=rows,
+        metric=metric,
+        choices=sorted(scores),
+        is_seen=shelf.is_seen or not rows,
+    )
+
+
+def _mark(run: Run, rows: list[Listed]) -> None:
+    present = [row for row in rows if row.is_there]
+    history = [row for row in rows if row.checkpoint.superseded_by is None]
+    current = [row for row in history if row.is_there]
+    if current and run.state not in ENDED:
+        current[0].is_resumed_from = True
+        current[0].reasons.append("the run goes on from it")
+    keep_last = run.config["checkpoint"]["keep_last"]
+    newest = f"among the newest {keep_last}" if keep_last > 1 else "the newest"
+    for row in history[:keep_last]:
+        row.reasons.append(newest)
+    if best := best_of(current):
+        best.is_best = True
+        if run.best_by != NOTHING:
+            best.reasons.append("the best")
+    for row in present:
+        if row.checkpoint.pinned_at is not None:
+            row.reasons.append("pinned")
+        if row.checkpoint.superseded_by is not None:
+            row.reasons.append(f"left behind by epoch {row.checkpoint.superseded_by}")
+
+
+def best_of(rows: Iterable[Listed]) -> Listed | None:
+    """The highest score; of equal ones the earliest."""
+    scored = [row for row in rows if row.score is not None]
+    return max(scored, key=lambda row: (row.score, -row.checkpoint.step), default=None)
+
+
+def best_metric(run: Run, scores: dict[str, dict[int, float]]) -> str:
+    """What the best is chosen by: as asked, else a held-out score, else the reward."""
+    if run.best_by not in ("", NOTHING):
+        return run.best_by
+    held_out = [
+        name for name in scores if name.startswith("eval/") and name.endswith("/mean")
+    ]
+    first = "eval/heldout/mean"
+    if first in held_out:
+        return first
+    return min(held_out, default=REWARD if REWARD in scores else "")
+
+
+def read_scores(run: Run) -> dict[str, dict[int, float]]:
+    """Rewards and held-out scores by step, at the steps that have a checkpoint."""
+    steps = set(run.checkpoints.values_list("step", flat=True))
+    found: dict[str, dict[int, float]] = {}
+    evaluated = run.evaluations.filter(superseded_by=None, step__in=steps)
+    for step, metrics in evaluated.values_list("step", "metrics"):
+        for name, value in metrics.items():
+            if _is_score(name) and value is not None:
+                found.setdefault(name, {})[step] = value
+    if REWARD in run.metric_names:
+        place = f"values__{run.metric_names.index(REWARD)}"
+        current = run.steps.filter(superseded_by=None, step__in=steps)
+        for step, value in current.values_list("step", place):
+            if value is not None and math.isfinite(value):
+                found.setdefault(REWARD, {})[step] = value
+    return found
+
+
+def _is_score(name: str) -> bool:
+    """More of it is better, and it is no bound of an interval."""
+    last = name.rsplit("/", 1)[-1]
+    return last == "mean" or last.startswith(("pass@", "maj@"))

@@ -1,0 +1,50 @@
+"""TOML that somebody typed, read within bounds and refused where nothing holds it."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+from trainer.rewards.patterns import compile_pattern
+
+MAX_DEPTH = 20
+# Longer whole numbers are not a setting's, and Python refuses to write them out.
+MAX_NUMBER = 10**18
+# tomllib takes time by the square of a key's parts: minutes over a text of 256 KiB.
+MAX_PARTS = 16
+_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*\.[ \t]*"""
+_LONG_KEY = compile_pattern(rf"(?:{_PART}){{{MAX_PARTS}}}")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """ValueError says where the text is wrong."""
+    if _LONG_KEY.search(text):
+        raise ValueError(
+            f"This is not TOML for a run: a key in it has more than {MAX_PARTS} parts "
+            "with dots between them. Correct it."
+        )
+    try:
+        return tomllib.loads(text.replace("\r\n", "\n"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"This is not TOML: {error}.") from None
+
+
+def refuse_unstorable(tree: Any, *, what: str, depth: int = 0) -> None:
+    """ValueError, where it parses, but neither the database nor an answer holds it."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"{what} nest at most {MAX_DEPTH} deep; these nest deeper.")
+    if isinstance(tree, int) and abs(tree) > MAX_NUMBER:
+        raise ValueError("A number here is longer than any setting takes. Shorten it.")
+    if isinstance(tree, str) and ("\x00" in tree or shown(tree) != tree):
+        raise ValueError(
+            f"“{shown(tree)[:60]}” holds a NUL or half a character. Remove it."
+        )
+    if isinstance(tree, dict):
+        tree = [*tree, *tree.values()]
+    if isinstance(tree, list):
+        for part in tree:
+            refuse_unstorable(part, what=what, depth=depth + 1)
+
+
+def shown(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")

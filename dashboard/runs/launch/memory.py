@@ -1,0 +1,167 @@
+"""What a run needs in memory, as the launch form shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dashboard.runs.devices import Device, known_devices
+from dashboard.runs.launch.model_config import read_model_config
+from trainer.config import RunConfig
+from trainer.memory import MemoryEstimate, estimate
+
+LONGEST_PROBLEM = 300  # characters
+ALWAYS = {
+    "weights": "Weights",
+    "master_weights": "Float32 copies of them",
+    "optimizer": "Optimizer",
+    "reference": "Reference",
+    "engine": "vLLM's weights and cache",
+    "snapshot": "Copy to sample from meanwhile",
+    "reward_models": "Reward models",
+}
+UPDATING = {
+    "gradients": "Gradients",
+    "activations": "Activations",
+    "logits": "Logits",
+}
+SAMPLING = {
+    "kv_cache": "Keys and values of completions",
+    "sampling": "Logits while sampling",
+    "sleeping_engine": "vLLM, which sleeps while updating",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryPart:
+    title: str
+    num_bytes: int
+    colour: int  # of the page's series
+    start_percent: float  # its place in the bar
+    percent: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fit:
+    """A device beside what the run needs."""
+
+    device: Device
+    percent: float
+
+    @property
+    def is_enough(self) -> bool:
+        return self.percent <= 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """The most that the run holds at once, in the phase that holds the most."""
+
+    problem: str = ""  # why nothing is known
+    peak: str = ""  # when it is
+    phase: str = ""
+    total: int = 0
+    parts: tuple[MemoryPart, ...] = ()
+    others: tuple[
+        tuple[str, int], ...
+    ] = ()  # held at the other moment, not at the peak
+    ppo_critic: int = 0
+    reward_models_elsewhere: int = 0  # on the CPU beside a GPU, or the other way
+    unknown_reward_models: tuple[str, ...] = ()
+    fits: tuple[Fit, ...] = ()
+
+    @property
+    def is_too_much(self) -> bool:
+        """For every device that is known."""
+        return bool(self.fits) and not any(fit.is_enough for fit in self.fits)
+
+
+def estimate_memory(config: RunConfig, *, largest_set: int = 0) -> Memory:
+    """`largest_set`: rows of the largest set that the run is evaluated on."""
+    if not config.model.path.startswith("/"):
+        return Memory(
+            problem="Memory cannot be estimated before the model is downloaded: only "
+            "its folder says how large its parts are."
+        )
+    model_config = read_model_config(Path(config.model.path))
+    if model_config is None:
+        return Memory(
+            problem="Memory cannot be estimated: this machine cannot read a "
+            f"config.json in {config.model.path}."
+        )
+    known = known_devices()
+    devices = _possible(config, known)
+    on_gpu = any(device.is_gpu for device in known)  # what reward models may take, too
+    try:
+        found = estimate(config, model_config, on_gpu=on_gpu, largest_set=largest_set)
+    except ValueError as error:
+        return Memory(problem=str(error)[:LONGEST_PROBLEM])
+    except (TypeError, ArithmeticError):  # whatever a file of that name holds
+        return Memory(
+            problem="Memory cannot be estimated: the config.json in "
+            f"{config.model.path} is not one of a language model."
+        )
+    names = {stage.first_step: stage.name for stage in config.stages}
+    return _describe(found, names[found.first_step], devices)
+
+
+def _possible(config: RunConfig, devices: Sequence[Device]) -> list[Device]:
+    """Those the run would take: a GPU when there is one, unless it asks for a CPU."""
+    gpus = [device for device in devices if device.is_gpu]
+    if config.model.device == "cuda" or (config.model.device == "auto" and gpus):
+        return gpus
+    return [device for device in devices if not device.is_gpu]
+
+
+def _describe(found: MemoryEstimate, phase: str, devices: Sequence[Device]) -> Memory:
+    peak, at_peak, otherwise = _peak(found)
+    return Memory(
+        peak=peak,
+        phase=phase,
+        total=found.total,
+        parts=tuple(_parts(found, {**ALWAYS, **at_peak})),
+        others=tuple(
+            (title, getattr(found, name))
+            for name, title in otherwise.items()
+            if getattr(found, name)
+        ),
+        ppo_critic=found.ppo_critic,
+        reward_models_elsewhere=found.reward_models_elsewhere,
+        unknown_reward_models=found.unknown_reward_models,
+        fits=tuple(
+            Fit(device=device, percent=100 * found.total / device.memory_bytes)
+            for device in devices
+            if device.memory_bytes
+        ),
+    )
+
+
+def _peak(found: MemoryEstimate) -> tuple[str, dict[str, str], dict[str, str]]:
+    """When the most is held, what is held then, and what is at other times."""
+    if found.is_one_step_off:
+        return "while sampling and updating at once", UPDATING | SAMPLING, {}
+    if found.while_sampling > found.while_updating:
+        return "while sampling", SAMPLING, UPDATING
+    return "while updating", UPDATING, SAMPLING
+
+
+def _parts(found: MemoryEstimate, titles: dict[str, str]) -> list[MemoryPart]:
+    """Those that are there, one after the other along the bar."""
+    parts: list[MemoryPart] = []
+    start = 0
+    for colour, (name, title) in enumerate(titles.items(), start=1):
+        num_bytes = getattr(found, name)
+        if not num_bytes:
+            continue
+        parts.append(
+            MemoryPart(
+                title=title,
+                num_bytes=num_bytes,
+                colour=colour,
+                start_percent=100 * start / found.total,
+                percent=100 * num_bytes / found.total,
+            )
+        )
+        start += num_bytes
+    return parts

@@ -1,0 +1,33 @@
+"""What a model's folder says of it; a hub's model says nothing before it is here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+LARGEST = 1_000_000  # bytes; the largest published ones have some thousands
+
+
+def read_model_config(folder: Path) -> dict[str, Any] | None:
+    """The tree of its config.json, where this machine can read one."""
+    return _read_tree(folder / "config.json")
+
+
+def has_chat_template(folder: Path) -> bool:
+    """In a file of its own, as transformers writes it now, or as before."""
+    own = folder / "chat_template.jinja"
+    return own.is_file() or bool(
+        (_read_tree(folder / "tokenizer_config.json") or {}).get("chat_template")
+    )
+
+
+def _read_tree(file: Path) -> dict[str, Any] | None:
+    try:
+        # a pipe would be waited for
+        if not file.is_file() or file.stat().st_size > LARGEST:
+            return None
+        tree = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return tree if isinstance(tree, dict) else None

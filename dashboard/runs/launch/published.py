@@ -1,0 +1,89 @@
+"""Models of a team that new runs start from, and whose they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import ENDED, PublishedModel, Run
+
+FOLDER = re.compile(r"models/\d+/(\d{1,18})/model")
+OF_A_RUN = re.compile(r"runs/(\d{1,18})(/.*)?")
+
+
+def published_at(path: str) -> PublishedModel | None:
+    """The model whose folder this is."""
+    match = FOLDER.fullmatch(_within(path))
+    if match is None:
+        return None
+    model = PublishedModel.objects.filter(pk=int(match[1])).first()
+    return model if model and str(model.folder / "model") == path else None
+
+
+def hold_published(team: Team, config: dict[str, Any]) -> None:
+    """Before a run is written: whoever unpublishes its models waits, and then sees it.
+
+    ValueError: a folder of the configuration is another team's, or was unpublished.
+    """
+    for path in _paths(config):
+        within = _within(path)
+        if match := OF_A_RUN.fullmatch(within):
+            if not Run.objects.filter(team=team, pk=int(match[1])).exists():
+                raise ValueError(_unknown(path))
+        elif within.startswith("models/"):
+            found = FOLDER.fullmatch(within)
+            held = PublishedModel.objects.select_for_update().filter(team=team)
+            if not found or not held.filter(pk=int(found[1])).exists():
+                raise ValueError(_unknown(path))
+
+
+def runs_that_need(model: PublishedModel) -> list[Run]:
+    """Those that have not ended and name its folder."""
+    return needs_of(model.team).get(folder_of(model), [])
+
+
+def folder_of(model: PublishedModel) -> str:
+    """As configurations name it."""
+    return str(model.folder / "model")
+
+
+def needs_of(team: Team) -> dict[str, list[Run]]:
+    """The folders that the team's runs name, while they have not ended; one query."""
+    found: dict[str, list[Run]] = {}
+    waiting = Run.objects.filter(team=team).exclude(state__in=ENDED)
+    for run in waiting.order_by("id"):
+        for path in _paths(run.config):
+            found.setdefault(path, []).append(run)
+    return found
+
+
+def _paths(tree: Any) -> set[str]:
+    """Every text of a configuration that is a folder's address."""
+    if isinstance(tree, dict):
+        return set().union(*map(_paths, tree.values()))
+    if isinstance(tree, list):
+        return set().union(*map(_paths, tree))
+    return {tree} if isinstance(tree, str) and tree.startswith("/") else set()
+
+
+def _within(path: str) -> str:
+    """Where in COHORT_DATA it lies, whatever detour it takes; "" where it does not."""
+    if not path.startswith("/") or "\0" in path:
+        return ""
+    try:
+        data = Path(settings.COHORT_DATA).resolve()
+        return str(Path(path).resolve().relative_to(data))
+    except (ValueError, OSError, RuntimeError):
+        return ""
+
+
+def _unknown(path: str) -> str:
+    return (
+        f"This team has no model in {json.dumps(path)}. Choose one of the form's "
+        "models, or give a folder of your own."
+    )

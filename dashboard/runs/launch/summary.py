@@ -1,0 +1,298 @@
+"""What a launch form amounts to: numbers that follow, and what to know first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from dashboard.accounts.templatetags.numbers import duration, si, sig4
+from dashboard.datasets.models import DatasetRow
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.config.fields import main_fields, write_texts
+from dashboard.runs.launch.eval_leaks import known_leak
+from dashboard.runs.launch.forks import describe_fork
+from dashboard.runs.launch.forms import Launch, LaunchForm
+from dashboard.runs.launch.lengths import warn_of_lengths
+from dashboard.runs.launch.memory import Memory, estimate_memory
+from dashboard.runs.launch.model_choices import StarterModel
+from dashboard.runs.launch.pace import Pace, past_paces
+from dashboard.runs.launch.row_fit import fit_to_rows
+from dashboard.runs.launch.starts import Start
+from dashboard.runs.queue.hosts import Needs, describe_lack, known_hosts
+from trainer.config import RunConfig
+from trainer.rewards.judge import limited_to
+from trainer.rewards.sample import Sample
+from trainer.rewards.sandbox.pool import asking_for
+from trainer.rewards.scoring import row_errors
+from trainer.rewards.spec import Recipe, needs_sandbox
+
+ROWS_TRIED = 3
+SECONDS_PER_ROW = 10.0
+MANY_PASSES = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Amount:
+    title: str
+    value: str
+    how: str = ""
+
+
+@dataclass(kw_only=True)
+class Summary:
+    amounts: list[Amount] = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
+    warnings: tuple[str, ...] = ()  # to be confirmed before a launch
+    hints: list[str] = field(default_factory=list)
+    # A starter model that the form does not use the settings of, and how they differ.
+    starter: StarterModel | None = None
+    differences: list[str] = field(default_factory=list)
+
+
+def summarize(form: LaunchForm) -> Summary:
+    launch = form.check()
+    summary = Summary()
+    if launch is not None:
+        summary.amounts = _amounts(launch)
+        sizes = [one.num_rows for one in launch.evaluation_sets]
+        largest = max(sizes, default=0)
+        summary.memory = estimate_memory(launch.config, largest_set=largest)
+        summary.warnings = warn(launch)
+        summary.hints = _hints(launch, form.start)
+    _compare_with_starter(form, summary)
+    return summary
+
+
+def _amounts(launch: Launch) -> list[Amount]:
+    config = launch.config
+    return [
+        *_per_step(config),
+        *_tokens(config),
+        *_times(launch),
+        _updates(config),
+        Amount(title="Completions in all", value=si(_num_completions(config))),
+        Amount(
+            title="Passes over the prompts",
+            value=sig4(_passes(launch)),
+            how=f"{_num_train(launch):,} rows to train on",
+        ),
+        _evaluations(launch),
+        _checkpoints(config),
+    ]
+
+
+def _per_step(config: RunConfig) -> list[Amount]:
+    """Of the run's longest phase; others may take more or fewer."""
+    longest = max(config.stages, key=lambda stage: stage.config.optim.num_steps)
+    rollout, per_step = longest.config.rollout, longest.config.completions_per_step
+    of_phase = f" in {longest.name}" if longest.name else ""
+    refills = _refills(longest.config)
+    amounts = [
+        Amount(
+            title=f"Completions per step{of_phase}",
+            value=f"{per_step:,}",
+            how=f"{rollout.prompts_per_step:,} prompts × {rollout.group_size:,}",
+        ),
+        Amount(
+            title=f"Tokens sampled per step{of_phase}",
+            value=f"up to {si(per_step * rollout.max_new_tokens * (1 + refills))}",
+            how=f"{per_step:,} completions × {rollout.max_new_tokens:,}"
+            + (f", and up to {refills:,} refills" if refills else ""),
+        ),
+    ]
+    return amounts if rollout.source != "dataset" else amounts[:1]
+
+
+def _tokens(config: RunConfig) -> list[Amount]:
+    """At most, in all; completions of the dataset are not sampled."""
+    total = sum(
+        stage.config.completions_per_step
+        * stage.config.rollout.max_new_tokens
+        * (1 + _refills(stage.config))
+        * stage.config.optim.num_steps
+        for stage in config.stages
+        if stage.config.rollout.source != "dataset"
+    )
+    how = Amount(title="Tokens sampled in all", value=f"up to {si(total)}")
+    return [how] if total else []
+
+
+def _refills(config: RunConfig) -> int:
+    rollout = config.rollout
+    return rollout.max_refills if rollout.dynamic_sampling == "refill" else 0
+
+
+def _times(launch: Launch) -> list[Amount]:
+    """Evaluations and checkpoints come on top."""
+    team, config = launch.dataset_version.dataset.team, launch.config
+    if config.phases:
+        how = "not told for a run of several phases"
+        return [Amount(title="Time", value="unknown", how=how)]
+    paces = past_paces(team, config)
+    if not paces:
+        how = "no past run of this model, group size, prompts and length"
+        return [Amount(title="Time per step", value="unknown", how=how)]
+    return [_time(pace, config.optim.num_steps) for pace in paces]
+
+
+def _time(pace: Pace, num_steps: int) -> Amount:
+    several = pace.num_runs > 1
+    of_runs = f"{pace.num_runs} past runs" if several else "1 past run"
+    total = duration(pace.step_seconds * num_steps)
+    return Amount(
+        title=f"Time per step on {pace.device}" if pace.device else "Time per step",
+        value=duration(pace.step_seconds),
+        how=f"{total} in all, from {of_runs} like this",
+    )
+
+
+def _updates(config: RunConfig) -> Amount:
+    if len(config.stages) > 1:
+        total = sum(_updates_of(stage.config) for stage in config.stages)
+        how = f"over {len(config.stages)} phases"
+        return Amount(title="Updates", value=f"{total:,}", how=how)
+    optim = config.optim
+    factors = [f"{optim.num_steps:,} steps", f"{optim.updates_per_batch:,}"]
+    if optim.minibatches > 1:
+        factors.append(f"{optim.minibatches:,} minibatches")
+    total = _updates_of(config)
+    return Amount(title="Updates", value=f"{total:,}", how=" × ".join(factors))
+
+
+def _updates_of(config: RunConfig) -> int:
+    optim = config.optim
+    return optim.num_steps * optim.updates_per_batch * optim.minibatches
+
+
+def _num_completions(config: RunConfig) -> int:
+    return sum(
+        stage.config.completions_per_step * stage.config.optim.num_steps
+        for stage in config.stages
+    )
+
+
+def _num_train(launch: Launch) -> int:
+    return launch.dataset_version.num_rows - launch.config.data.num_eval_rows
+
+
+def _passes(launch: Launch) -> float:
+    prompts = sum(
+        stage.config.optim.num_steps * stage.config.rollout.prompts_per_step
+        for stage in launch.config.stages
+    )
+    return prompts / _num_train(launch)
+
+
+def _evaluations(launch: Launch) -> Amount:
+    config, sets = launch.config, launch.evaluation_sets
+    every, rows = config.evaluation.every_steps, config.data.num_eval_rows
+    num_sets = len(sets) + bool(rows)
+    rows += sum(one.num_rows for one in sets)
+    if not every or not rows:
+        return Amount(title="Evaluations", value="none")
+    # Before the first step, every so many, and after the last.
+    count = math.ceil(config.optim.num_steps / every) + 1
+    samples = rows * config.evaluation.samples_per_prompt
+    how = f"{samples:,} completions each"
+    if num_sets > 1:
+        how += f", of {num_sets} sets"
+    return Amount(title="Evaluations", value=f"{count:,}", how=how)
+
+
+def _checkpoints(config: RunConfig) -> Amount:
+    every = config.checkpoint.every_steps
+    count = math.ceil(config.optim.num_steps / every) if every else 1
+    kept = min(count, config.checkpoint.keep_last)
+    return Amount(
+        title="Checkpoints", value=f"{count:,}", how=f"the last {kept:,} kept"
+    )
+
+
+def _hints(launch: Launch, start: Start) -> list[str]:
+    """What is rarely meant, but may be."""
+    config = launch.config
+    hints: list[str] = []
+    if start.fork is not None:
+        hints += describe_fork(config, launch.dataset_version, start)
+    if not known_hosts():
+        hints.append(f"The run will wait. {describe_lack(Needs(), [])}")
+    if _passes(launch) > MANY_PASSES:
+        hints.append(
+            f"Each prompt is trained on about {_passes(launch):,.0f} times, so the "
+            "model may learn the rows by heart. Take fewer steps or more rows."
+        )
+    has_rows = config.data.num_eval_rows or config.evaluation.sets
+    if not has_rows or not config.evaluation.every_steps:
+        hints.append(
+            "Nothing is evaluated, so you will not see whether the model learned the "
+            "task or the rows. Hold out some prompts and evaluate every few steps."
+        )
+    return hints + [
+        f"{one.name}: {leak.sentence}"
+        for one in launch.evaluation_sets
+        if (leak := known_leak(one.version, launch.dataset_version)) and leak.num_rows
+    ]
+
+
+def warn(launch: Launch) -> tuple[str, ...]:
+    """What would waste the run, in part or whole."""
+    version = launch.recipe_version
+    # A sandbox may be busy now and free in a moment: that is no answer to keep.
+    is_kept = not needs_sandbox(Recipe.model_validate(version.spec))
+    find = rules_without_score if is_kept else rules_without_score.__wrapped__
+    told = []
+    if (hosts := known_hosts()) and (
+        lack := describe_lack(
+            Needs.of(launch.config.model_dump()), hosts, or_else="choose"
+        )
+    ):
+        told.append(f"No worker would start this run now. {lack}")
+    if too_long := warn_of_lengths(launch.config, launch.dataset_version):
+        told.append(too_long)
+    with asking_for(f"team {version.recipe.team_id}"):
+        for rule, reason in find(version.pk, launch.dataset_version.pk):
+            told.append(f"Rule {rule} cannot score these rows: {reason}")
+        others = {one.version: None for one in launch.evaluation_sets}
+        others.pop(launch.dataset_version, None)
+        for other in others:
+            for rule, reason in find(version.pk, other.pk):
+                told.append(f"Rule {rule} cannot score {other}: {reason}")
+    return tuple(told)
+
+
+@lru_cache(maxsize=256)  # versions never change, so neither does the answer
+def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[tuple[str, str], ...]:
+    """Each rule that the first rows give nothing to score by, and the reason."""
+    spec = RecipeVersion.objects.values_list("spec", flat=True).get(pk=recipe_pk)
+    recipe = Recipe.model_validate(spec)
+    rows = DatasetRow.objects.filter(version=dataset_pk).order_by("position")
+    found: dict[str, str] = {}
+    for row in rows[:ROWS_TRIED]:
+        answer = row.answer or "1"
+        completion = f"<think>\n</think>\n<answer>{answer}</answer>"
+        sample = Sample(row.prompt, completion, row.answer, row.columns)
+        with limited_to(SECONDS_PER_ROW):
+            errors = row_errors(recipe, sample)
+        for rule, reason in errors.items():
+            found.setdefault(rule, reason)
+    return tuple(found.items())
+
+
+def _compare_with_starter(form: LaunchForm, summary: Summary) -> None:
+    """Settings that teach a large model nothing happen to be our defaults for it."""
+    if form.start.key:
+        return  # other settings were chosen on purpose
+    starters = [s for s in form.choices.starters if s.path == form.model_path]
+    if not starters or not starters[0].has_settings:
+        return
+    made_with = write_texts(starters[0].read_settings())
+    if version := form.dataset_version:
+        made_with |= fit_to_rows(made_with, version, form.model_path).texts
+    summary.starter = starters[0]
+    summary.differences = [
+        f"{setting.title} {setting.show(made_with[setting.path])}"
+        for setting in main_fields()
+        if setting.path != "seed"
+        and not setting.is_same(made_with[setting.path], form.texts[setting.path])
+    ]

@@ -1,0 +1,185 @@
+"""Several runs of one form: some settings have several values."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dashboard.runs.config.errors import Problems
+from dashboard.runs.config.fields import ConfigField, all_fields
+from dashboard.runs.launch.forms import LONGEST_NAME, Launch, LaunchForm
+
+NUM_ROWS = 4  # settings that may have several values
+MAX_RUNS = 50
+MAX_VALUES = 2 * MAX_RUNS  # of a setting, before any is told to be there twice
+RANGE = re.compile(r"(-?\d{1,9})\s*\.\.\s*(-?\d{1,9})")
+GRID, PAIRS = "grid", "pairs"
+MODES = (
+    (GRID, "Every combination"),
+    (PAIRS, "Side by side: the first values together, then the second ones"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A setting and its values, as they were typed.
+
+    >>> Row(path="seed", text="0..2, 7").values
+    ['0', '1', '2', '7']
+    """
+
+    path: str = ""
+    text: str = ""
+
+    @property
+    def setting(self) -> ConfigField | None:
+        return all_fields().get(self.path)
+
+    @property
+    def values(self) -> list[str]:
+        """ValueError where there are more than a launch may have."""
+        found: list[str] = []
+        for part in filter(None, map(str.strip, self.text.split(","))):
+            named = RANGE.fullmatch(part)
+            if named and self.setting and self.setting.kind == "whole":
+                first, last = int(named[1]), int(named[2])
+                if last - first >= MAX_RUNS:
+                    raise ValueError(_too_many(last - first + 1))
+                found += map(str, range(first, last + 1))
+            else:
+                found.append(part)
+            if len(found) > MAX_VALUES:
+                raise ValueError(_too_many(None))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    name: str
+    values: list[str]
+    launch: Launch
+
+
+@dataclass(kw_only=True, slots=True)
+class Sweep:
+    """What the form's part Several runs holds, and the runs that follow from it."""
+
+    rows: list[Row] = field(default_factory=list)
+    mode: str = GRID
+    problem: str = ""
+    runs: list[Planned] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, post: Mapping[str, Any]) -> Sweep:
+        rows = [
+            Row(
+                path=post.get(f"sweep-{n}-path", ""),
+                text=post.get(f"sweep-{n}-values", "").strip().replace("\x00", ""),
+            )
+            for n in range(1, NUM_ROWS + 1)
+        ]
+        mode = PAIRS if post.get("sweep_mode") == PAIRS else GRID
+        return cls(rows=rows, mode=mode)
+
+    @property
+    def used(self) -> list[Row]:
+        return [row for row in self.rows if row.path or row.text]
+
+    @property
+    def titles(self) -> list[str]:
+        return [row.setting.title for row in self.used if row.setting]
+
+    def plan(self, form: LaunchForm) -> None:
+        """Find its runs, or why there are none; each is checked as one alone is."""
+        self.runs = []
+        if not self.used:
+            return
+        try:
+            self.runs = self._plan(form, self._combine())
+        except ValueError as error:
+            self.problem = str(error)
+
+    def _combine(self) -> list[tuple[str, ...]]:
+        columns = [_values(row) for row in self.used]
+        paths = [row.path for row in self.used]
+        if twice := next((path for path in paths if paths.count(path) > 1), ""):
+            raise ValueError(
+                f"{all_fields()[twice].title} is named twice. Put all its values in "
+                "one line."
+            )
+        if self.mode == PAIRS and len({len(column) for column in columns}) > 1:
+            counts = ", ".join(str(len(column)) for column in columns)
+            raise ValueError(
+                f"Side by side needs as many values of each setting; got {counts}. "
+                "Add or remove some, or take every combination."
+            )
+        together = itertools.product if self.mode == GRID else zip
+        found = list(itertools.islice(together(*columns), MAX_RUNS + 1))
+        if len(found) > MAX_RUNS:
+            raise ValueError(_too_many(None))
+        return found
+
+    def _plan(
+        self, form: LaunchForm, combinations: list[tuple[str, ...]]
+    ) -> list[Planned]:
+        return [
+            self._planned(form, number, values)
+            for number, values in enumerate(combinations, 1)
+        ]
+
+    def _planned(
+        self, form: LaunchForm, number: int, values: tuple[str, ...]
+    ) -> Planned:
+        name = f"{form.name[: LONGEST_NAME - 3]}-{number}"
+        changed = dict(zip((row.path for row in self.used), values, strict=True))
+        one = replace(
+            form,
+            name=name,
+            texts=form.texts | {path: _text(path, v) for path, v in changed.items()},
+            eval_sets=deepcopy(form.eval_sets),
+            problems=Problems(),
+        )
+        launch = one.check()
+        if launch is None:
+            said = ", ".join(
+                f"{all_fields()[path].title} {value}" for path, value in changed.items()
+            )
+            raise ValueError(f"With {said}: {' '.join(one.problems.sentences[:3])}")
+        return Planned(name=name, values=list(values), launch=launch)
+
+
+def _values(row: Row) -> list[str]:
+    if row.setting is None:
+        raise ValueError(f"Choose the setting that has the values “{row.text[:60]}”.")
+    values = row.values
+    if len(values) < 2:
+        raise ValueError(
+            f"{row.setting.title} needs two values or more, such as 1e-6, 3e-6 or "
+            f"0..4; got “{row.text[:60]}”."
+        )
+    same = [
+        (one, other)
+        for one, other in itertools.combinations(values[: MAX_RUNS + 1], 2)
+        if row.setting.is_same(one, other)
+    ]
+    if same:
+        raise ValueError(f"{row.setting.title} has {same[0][1]} twice. Remove one.")
+    return values
+
+
+def _text(path: str, value: str) -> str:
+    """As the form's own control would send it."""
+    if all_fields()[path].kind != "switch":
+        return value
+    if value not in ("on", "off"):
+        raise ValueError(f"{all_fields()[path].title} is on or off; got “{value}”.")
+    return "on" if value == "on" else ""
+
+
+def _too_many(count: int | None) -> str:
+    seen = f"{count:,} runs" if count else f"more than {MAX_RUNS} runs"
+    return f"These are {seen}; {MAX_RUNS} are launched at once at most. Take fewer."

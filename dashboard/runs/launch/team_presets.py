@@ -1,0 +1,113 @@
+"""Presets of a team: settings of the launch form kept under a name."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.runs.launch.forms import Launch
+from dashboard.runs.models import TeamPreset
+
+LONGEST_NAME = TeamPreset._meta.get_field("name").max_length or 60
+# A run's own: which rows it is trained and evaluated on is chosen anew.
+LEFT_OUT = {"data": ("rows",), "evaluation": ("sets",)}
+
+
+def save_preset(
+    *,
+    team: Team,
+    user: User,
+    name: str,
+    launch: Launch,
+    keeps_model: bool,
+    keeps_recipe: bool,
+    overwrites: bool = False,
+) -> TeamPreset:
+    """Keep the settings of a form under a name; ValueError where it is taken.
+
+    A preset changes only when it is overwritten, which is recorded with what it held.
+    """
+    name = _checked(name)
+    kept = {
+        "config": strip_config(launch.config.model_dump(mode="json")),
+        "model": launch.config.model.path if keeps_model else "",
+        "recipe_version": launch.recipe_version if keeps_recipe else None,
+        "saved_by": user,
+    }
+    with transaction.atomic():
+        presets = TeamPreset.objects.select_for_update()
+        preset = presets.filter(team=team, name=name).first()
+        if preset and not overwrites:
+            raise ValueError(
+                f"Your team has a preset “{name}”. Give another name, or tick "
+                "“Replace the one of this name”."
+            )
+        before = preset.config if preset else None
+        preset = _write(preset or TeamPreset(team=team, name=name), kept)
+        verb = "preset.overwritten" if before else "preset.saved"
+        detail = {"before": before} if before else {}
+        record(team, user, verb, preset, name=name, **detail)
+    return preset
+
+
+def _write(preset: TeamPreset, values: dict[str, Any]) -> TeamPreset:
+    for field, value in values.items():
+        setattr(preset, field, value)
+    try:
+        with transaction.atomic():
+            preset.save()
+    except IntegrityError:  # saved by somebody else a moment ago
+        raise ValueError(
+            f"Your team has a preset “{preset.name}” by now. Give another name."
+        ) from None
+    return preset
+
+
+def strip_config(config: dict[str, Any]) -> dict[str, Any]:
+    """A run's tree without its model, rows, evaluation sets and reward."""
+    out = {**LEFT_OUT, "model": ("path",), "reward": ("recipe",)}
+    return {
+        part: {n: v for n, v in values.items() if n not in out.get(part, ())}
+        if isinstance(values, dict)
+        else values
+        for part, values in config.items()
+    }
+
+
+def rename_preset(*, preset: TeamPreset, user: User, name: str) -> None:
+    """ValueError where the team has a preset of this name."""
+    before, name = preset.name, _checked(name)
+    if name == before:
+        return
+    with transaction.atomic():
+        _write(preset, {"name": name})
+        record(preset.team, user, "preset.renamed", preset, name=name, before=before)
+
+
+@transaction.atomic
+def delete_preset(*, preset: TeamPreset, user: User) -> None:
+    """The record keeps what it held; runs keep their own settings anyway."""
+    kept = {"name": preset.name, "before": preset.config}
+    record(preset.team, user, "preset.deleted", preset, **kept)
+    preset.delete()
+
+
+def _checked(name: str) -> str:
+    name = name.strip()
+    if not name:
+        raise ValueError("The preset needs a name.")
+    if len(name) > LONGEST_NAME:
+        raise ValueError(
+            f"This name has {len(name)} of at most {LONGEST_NAME} characters. "
+            "Shorten it."
+        )
+    if any(unicodedata.category(mark) == "Cc" for mark in name):
+        raise ValueError(
+            f"The name {name!r} holds a line break or another control character. "
+            "Remove it."
+        )
+    return name

@@ -1,0 +1,80 @@
+"""What a run saved, and what a team made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models.run import Run
+
+
+class Checkpoint(models.Model):
+    run = models.ForeignKey(Run, models.CASCADE, related_name="checkpoints")
+    step = models.PositiveIntegerField()
+    epoch = models.PositiveIntegerField()
+    name = models.CharField(max_length=120)  # folder in the run's checkpoints
+    sha256 = models.CharField(max_length=64)
+    num_bytes = models.BigIntegerField()
+    saved_at = models.DateTimeField()
+    superseded_by = models.PositiveIntegerField(null=True, blank=True)
+    pinned_at = models.DateTimeField(null=True, blank=True)
+    deleted_at = models.DateTimeField(null=True, blank=True)  # by hand
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["run", "name"], name="checkpoint_name_free"
+            ),
+            models.CheckConstraint(
+                condition=Q(pinned_at__isnull=True) | Q(deleted_at__isnull=True),
+                name="checkpoint_pinned_is_not_deleted",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PublishedModel(models.Model):
+    """A checkpoint's model that new runs of the team can start from.
+
+    Its files are its own, under COHORT_DATA/models/<team>/<id>, so it outlives the run.
+    """
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="published_models")
+    name = models.CharField(max_length=80)
+    run = models.ForeignKey(
+        Run, models.SET_NULL, null=True, blank=True, related_name="published_models"
+    )
+    run_name = models.CharField(max_length=80)  # also of a run that was deleted
+    step = models.PositiveIntegerField()
+    sha256 = models.CharField(max_length=64)  # of the checkpoint's manifest
+    num_bytes = models.BigIntegerField()
+    published_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    published_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["team", "name"], name="published_model_name_free"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def folder(self) -> Path:
+        data = Path(settings.COHORT_DATA)
+        return data / "models" / str(self.team_id) / str(self.pk)
+
+    @property
+    def lineage(self) -> str:
+        return f"{self.run_name}, step {self.step}"

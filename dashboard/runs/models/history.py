@@ -1,0 +1,115 @@
+"""What a run's lives told: its events, and the metrics of its steps."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from dashboard.runs.models.run import Run
+
+
+class Epoch(models.Model):
+    """One life of a run's trainer, from claim to end."""
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="epochs")
+    number = models.PositiveIntegerField()
+    worker = models.CharField(max_length=120)
+    from_step = models.PositiveIntegerField(default=0)  # resumed after this step
+    claimed_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["run", "number"], name="epoch_number_free"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.run} epoch {self.number}"
+
+
+class RunEvent(models.Model):
+    """Every ingested event, with its place in the stream.
+
+    `body` holds small events whole; a StepFinished keeps its metrics in Step and a
+    GroupScored its completions in samples, so theirs is empty.
+    """
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="events")
+    seq = models.BigIntegerField()
+    epoch = models.PositiveIntegerField()
+    line = models.PositiveIntegerField()
+    type = models.CharField(max_length=20)
+    step = models.PositiveIntegerField()
+    time = models.DateTimeField()
+    body = models.JSONField[dict[str, Any]](default=dict)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["run", "seq"], name="event_seq_free"),
+            models.UniqueConstraint(
+                fields=["run", "epoch", "line"], name="event_line_ingested_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.run_id}:{self.epoch}:{self.line}"
+
+
+class Step(models.Model):
+    """The metrics of one step. `values[i]` belongs to `run.metric_names[i]`."""
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="steps")
+    step = models.PositiveIntegerField()
+    epoch = models.PositiveIntegerField()
+    seq = models.BigIntegerField()
+    time = models.DateTimeField()
+    values = ArrayField(models.FloatField(null=True))
+    # The epoch whose resume went back before this step; null: current history.
+    superseded_by = models.PositiveIntegerField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["run", "step"],
+                condition=Q(superseded_by__isnull=True),
+                name="step_once_in_current_history",
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["run", "seq"]),
+            models.Index(
+                fields=["run", "superseded_by", "step"],
+                condition=Q(superseded_by__isnull=False),
+                name="step_superseded",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} step {self.step}"
+
+
+class Rollup(models.Model):
+    """Extremes of one stretch of the current history: rollups.py builds them."""
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="rollups")
+    bucket = models.PositiveIntegerField()  # of the steps that WIDTH divides into it
+    last_step = models.PositiveIntegerField()
+    # In the order of `run.metric_names`, with the first steps they are at.
+    lows = ArrayField(models.FloatField(null=True))
+    low_steps = ArrayField(models.PositiveIntegerField(null=True))
+    highs = ArrayField(models.FloatField(null=True))
+    high_steps = ArrayField(models.PositiveIntegerField(null=True))
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["run", "bucket"], name="rollup_bucket_free"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} bucket {self.bucket}"

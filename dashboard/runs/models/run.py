@@ -1,0 +1,176 @@
+"""A run: what was asked for, who holds it, how far it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+from django.utils.functional import cached_property
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.rewards.models import RecipeVersion
+
+if TYPE_CHECKING:
+    from dashboard.runs.models.checkpoints import Checkpoint
+
+
+class RunState(models.TextChoices):
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    LOST = "lost"
+
+
+class Priority(models.IntegerChoices):
+    LOW = -1, "low"
+    NORMAL = 0, "normal"
+    HIGH = 1, "high"
+
+
+REWARD = "reward/mean"  # what a run is judged by at a glance
+ENDED = (RunState.FINISHED, RunState.STOPPED, RunState.FAILED)
+HELD = (RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING)
+
+
+class RunGroup(models.Model):
+    """Runs that were launched together: one form, some settings with several values."""
+
+    team = models.ForeignKey(Team, models.CASCADE)
+    name = models.CharField(max_length=80)
+    launched_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    launched_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Run(models.Model):
+    """One GRPO run: the truth about it. The broker only carries doorbells."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="runs")
+    name = models.CharField(max_length=80)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    notes = models.TextField(blank=True)
+    state = models.CharField(max_length=10, choices=RunState, default=RunState.QUEUED)
+
+    # What was asked for, frozen at launch but for what config/error_shares.py changes.
+    config = models.JSONField[dict[str, Any]]()  # trainer.config.RunConfig
+    model_label = models.CharField(max_length=200)
+    dataset_version = models.ForeignKey(
+        DatasetVersion, models.PROTECT, related_name="runs"
+    )
+    recipe_version = models.ForeignKey(
+        RecipeVersion, models.PROTECT, related_name="runs"
+    )
+    cloned_from = models.ForeignKey(
+        "self", models.SET_NULL, null=True, blank=True, related_name="clones"
+    )
+    # The checkpoint it begins from, where it is a fork.
+    forked_from = models.ForeignKey(
+        "self", models.SET_NULL, null=True, blank=True, related_name="forks"
+    )
+    fork_step = models.PositiveIntegerField(null=True, blank=True)
+    fork_checkpoint = models.CharField(max_length=120, blank=True, db_default="")
+    fork_sha256 = models.CharField(max_length=64, blank=True, db_default="")
+    # What its axes go on from (charts/carried.py); null: no fork, or not counted.
+    fork_totals = models.JSONField[dict[str, float] | None](null=True, blank=True)
+    group = models.ForeignKey(
+        RunGroup, models.SET_NULL, null=True, blank=True, related_name="runs"
+    )
+    num_steps = models.PositiveIntegerField()
+
+    # Who holds it. `epoch` is the fencing token: it rises with every claim.
+    epoch = models.PositiveIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    worker = models.CharField(max_length=120, blank=True)
+    attempt = models.PositiveSmallIntegerField(default=0)  # lives lost so far
+    not_before = models.DateTimeField(null=True, blank=True)  # back-off
+    fail_reason = models.TextField(blank=True)
+    pause_reason = models.TextField(blank=True, db_default="")  # why it is paused
+    stop_reason = models.TextField(blank=True, db_default="")  # why it was cancelled
+
+    # Which of the team's queued runs goes first: queue/order.py.
+    priority = models.SmallIntegerField(
+        choices=Priority, default=Priority.NORMAL, db_default=Priority.NORMAL
+    )
+    place = models.BigIntegerField(null=True, blank=True)  # null: its id, as launched
+    on_hold = models.BooleanField(default=False, db_default=False)
+
+    # How far it is.
+    seq = models.BigIntegerField(default=0)  # last stream number given out
+    alerts_seq = models.BigIntegerField(db_default=0, default=0)  # when alerts changed
+    last_step = models.PositiveIntegerField(default=0)
+    # Names of `Step.values`, in order; only ever appended to.
+    metric_names = ArrayField(models.CharField(max_length=120), default=list)
+    summary = models.JSONField[dict[str, Any]](default=dict)  # {"last": {}, "best": {}}
+    # The metric whose best checkpoint is kept; "": a held-out score, else the reward.
+    best_by = models.CharField(max_length=120, blank=True, db_default="")
+
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(
+                condition=Q(finished_at__isnull=True)
+                | Q(finished_at__gte=F("created_at")),
+                name="run_finished_after_created",
+            ),
+            models.CheckConstraint(
+                condition=~Q(state__in=[s.value for s in HELD])
+                | Q(lease_until__isnull=False),
+                name="run_held_has_lease",
+            ),
+            models.CheckConstraint(
+                condition=Q(fork_step__gte=1, fork_sha256__gt="")
+                & Q(fork_checkpoint__gt="")
+                | Q(fork_step=None, fork_sha256="", fork_checkpoint="")
+                & Q(forked_from=None),
+                name="run_fork_names_its_checkpoint",
+            ),
+            models.CheckConstraint(
+                condition=Q(fork_step=None) | Q(fork_step__lt=F("num_steps")),
+                name="run_fork_has_steps_to_go",
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["team", "-id"]),
+            # The dispatcher and the reaper look only at these.
+            models.Index(
+                fields=["state", "lease_until"],
+                condition=~Q(state__in=[s.value for s in ENDED]),
+                name="run_alive",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    @cached_property
+    def newest_checkpoint(self) -> Checkpoint | None:
+        """What the run would go on from, as its history is now; one query."""
+        kept = self.checkpoints.filter(superseded_by=None)
+        return kept.order_by("-step").first()
+
+    def reward(self, which: Literal["last", "best"]) -> float | None:
+        value: float | None = self.summary.get(which, {}).get(REWARD)
+        return value

@@ -1,0 +1,125 @@
+"""What a run needs of a worker, and what the workers that are there have.
+
+Workers belong to a higher rung, so the settings name who knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+# COHORT_WORKER_CLASS: the runs that a worker takes.
+CLASSES = {
+    "any": "any run",
+    "cpu": "runs that need no GPU",
+    "gpu": "runs on one GPU",
+    "gpus": "runs on several GPUs",
+}
+START = "celery --app dashboard.celery worker --queues training --concurrency 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """Of a run's configuration, what decides where it can be trained.
+
+    Memory does not: an estimate takes every text at its full length, so a run that
+    seems too large may well fit.
+    """
+
+    device: str = "auto"  # auto | cpu | cuda
+    num_gpus: int = 1  # where it trains on GPUs
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self:
+        """Runs of an older version may lack parts."""
+        rollout = config.get("rollout") or {}
+        num_engine = (
+            rollout.get("tensor_parallel_size") or 1
+            if rollout.get("engine") == "vllm"
+            else 1
+        )
+        num_processes = (config.get("distributed") or {}).get("num_processes") or 1
+        return cls(
+            device=(config.get("model") or {}).get("device") or "auto",
+            num_gpus=max(num_processes, num_engine),
+        )
+
+    def __str__(self) -> str:
+        gpus = "a GPU" if self.num_gpus == 1 else f"{self.num_gpus} GPUs"
+        if self.device == "cpu" or (self.device == "auto" and self.num_gpus == 1):
+            return "any machine"
+        return gpus if self.device == "cuda" else f"{gpus}, or a machine without any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A training worker, as far as taking runs goes."""
+
+    name: str
+    num_slots: int = 1
+    num_gpus: int = 0
+    takes: str = "any"  # of CLASSES
+    leaves: frozenset[int] = frozenset()  # runs whose checkpoint it does not see
+
+    def has(self, needs: Needs) -> bool:
+        if needs.device == "cpu" or (needs.device == "auto" and not self.num_gpus):
+            return True
+        return self.num_gpus >= needs.num_gpus
+
+    def may_take(self, needs: Needs) -> bool:
+        return self.has(needs) and self._is_for(self._num_used(needs))
+
+    def _num_used(self, needs: Needs) -> int:
+        return needs.num_gpus if self.num_gpus and needs.device != "cpu" else 0
+
+    def _is_for(self, num_used: int) -> bool:
+        of_class = {"cpu": num_used == 0, "gpu": num_used == 1, "gpus": num_used > 1}
+        return of_class.get(self.takes, True)
+
+
+def known_hosts() -> list[Host]:
+    """The workers that are alive and not drained; one query."""
+    hosts: list[Host] = import_string(settings.KNOWN_HOSTS)()
+    return hosts
+
+
+def describe_lack(
+    needs: Needs, hosts: Sequence[Host], *, or_else: str = "clone the run with"
+) -> str:
+    """Why no worker that is alive takes such a run, and what to do; "": one does."""
+    if not hosts:
+        return (
+            "No worker is alive that takes new runs. Start one beside the server with "
+            f"“make run”, or on another machine with “{START}”; or undrain one."
+        )
+    if any(host.may_take(needs) for host in hosts):
+        return ""
+    able = [host for host in hosts if host.has(needs)]
+    if able:
+        kinds = sorted({f"{host.name}: {CLASSES[host.takes]}" for host in able})
+        return (
+            "The workers that could train it take other runs only "
+            f"({'; '.join(kinds)}). Start one with another COHORT_WORKER_CLASS."
+        )
+    return f"It needs {needs}; {_largest(hosts)}. {_remedy(needs, or_else)}"
+
+
+def _largest(hosts: Sequence[Host]) -> str:
+    largest = max(host.num_gpus for host in hosts)
+    if not largest:
+        return (
+            "no worker here has one" if len(hosts) > 1 else "the worker here has none"
+        )
+    return f"the largest worker here has {largest}"
+
+
+def _remedy(needs: Needs, or_else: str) -> str:
+    gpus = "a GPU" if needs.num_gpus == 1 else f"{needs.num_gpus} GPUs"
+    start = f"Start one on a machine with {gpus}: “{START}”"
+    if needs.num_gpus > 1:
+        return f"{start}. Or {or_else} fewer GPUs."
+    return f"{start}. Or {or_else} “auto” as its device."

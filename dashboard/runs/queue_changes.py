@@ -1,0 +1,94 @@
+"""What people change about the order of their team's queued runs."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from django.db import transaction
+from django.db.models import F, Q
+
+from dashboard.accounts.models import User
+from dashboard.accounts.services import record
+from dashboard.live.publish import ring_on_commit
+from dashboard.runs.models import ENDED, Priority, Run, RunState
+from dashboard.runs.queue.order import PLACE
+from dashboard.runs.services import ring_workers
+
+Move = Literal["front", "up", "down"]
+MOVES: tuple[Move, ...] = get_args(Move)
+
+
+def set_priority(*, run: Run, user: User, priority: Priority) -> bool:
+    """False when it has ended, or has this priority already."""
+    return _change(
+        run,
+        user,
+        guard=~Q(state__in=ENDED) & ~Q(priority=priority),
+        verb="run.priority_changed",
+        detail={"before": Priority(run.priority).label, "priority": priority.label},
+        priority=priority,
+    )
+
+
+def hold_run(*, run: Run, user: User) -> bool:
+    """Keep a queued run from workers; False when it is not queued, or held already."""
+    waits = Q(state=RunState.QUEUED, on_hold=False)
+    return _change(run, user, guard=waits, verb="run.held", on_hold=True)
+
+
+@transaction.atomic
+def release_run(*, run: Run, user: User) -> bool:
+    """Let workers have it again; False when it was not on hold."""
+    held = Q(state=RunState.QUEUED, on_hold=True)
+    is_released = _change(run, user, guard=held, verb="run.released", on_hold=False)
+    if is_released:
+        transaction.on_commit(ring_workers)
+    return is_released
+
+
+def _change(
+    run: Run,
+    user: User,
+    *,
+    guard: Q,
+    verb: str,
+    detail: dict[str, str] | None = None,
+    **fields: object,
+) -> bool:
+    """A stream number too, so that open pages see it at once."""
+    with transaction.atomic():
+        found = Run.objects.filter(guard, id=run.id)
+        if not found.update(seq=F("seq") + 1, **fields):
+            return False
+        seq = Run.objects.values_list("seq", flat=True).get(id=run.id)
+        record(run.team, user, verb, run, **(detail or {}))
+        ring_on_commit(run.id, seq)
+    return True
+
+
+@transaction.atomic
+def move_run(*, run: Run, user: User, where: Move) -> bool:
+    """Trade places with its team's queued runs of the same priority.
+
+    Other teams' runs keep theirs, whatever is traded. False when it is not queued any
+    more, or there is nowhere to go.
+    """
+    # In one order, so that two moves never deadlock; a claim waits for its row.
+    mates = Run.objects.select_for_update().filter(
+        team_id=run.team_id, state=RunState.QUEUED, priority=run.priority
+    )
+    places = dict(mates.order_by("id").annotate(at=PLACE).values_list("id", "at"))
+    order = sorted(places, key=places.__getitem__)
+    if run.id not in order:
+        return False
+    before = order.index(run.id)
+    after = {"front": 0, "up": before - 1, "down": before + 1}[where]
+    if after == before or not 0 <= after < len(order):
+        return False
+    moved = order.copy()
+    moved.insert(after, moved.pop(before))
+    for run_id, place in zip(moved, sorted(places.values()), strict=True):
+        if places[run_id] != place:
+            Run.objects.filter(id=run_id, state=RunState.QUEUED).update(place=place)
+    record(run.team, user, "run.moved", run, where=where, before=before, after=after)
+    return True

@@ -1,0 +1,152 @@
+"""A run's charts: the page of all metrics, closer looks, and who wants them how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.gzip import gzip_page
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.accounts.access import get_team
+from dashboard.accounts.models import Team, User
+from dashboard.runs.charts.chart import Chart, chart_id
+from dashboard.runs.charts.curves import MAX_POINTS, read_history
+from dashboard.runs.charts.figures import Section, metric_figure
+from dashboard.runs.charts.intervals import is_bound
+from dashboard.runs.charts.settings import keep_settings, read_settings
+from dashboard.runs.charts.tails import read_tails
+from dashboard.runs.charts.thinning import POINTS_PER_BUCKET
+from dashboard.runs.lineage import list_ancestors
+from dashboard.runs.models import Run
+from dashboard.runs.progress import describe_fork
+from dashboard.runs.queries import get_run
+from dashboard.runs.stream.frames import describe_tail
+
+MAX_METRICS = 200
+BOUNDS = ("first", "last")
+
+
+def chart_context(request: HttpRequest, team: Team, run: Run) -> dict[str, Any]:
+    """What runs/chart_controls.html shows, and what a fork's charts begin with."""
+    assert isinstance(request.user, User)
+    return {
+        "kept_settings": read_settings(request.user),
+        "ancestors": [_ancestor(team, *each) for each in list_ancestors(run)],
+    }
+
+
+def _ancestor(team: Team, run: Run, step: int) -> dict[str, Any]:
+    """What charts draw grey up to the step of a fork."""
+    curves = reverse("run_curves", args=[team.slug, run.id])
+    fork = describe_fork(run)
+    return {"name": run.name, "step": step, "curves": curves, "fork": fork}
+
+
+@require_GET
+def metrics(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    """?q= finds among them in the browser, as one types."""
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "metrics",
+        "sections": list(_families(metric_names(run))),
+        "figure": metric_figure(),
+        "blank": Chart(id="…", title="…", about="", figure=metric_figure()),
+        **chart_context(request, team_, run),
+    }
+    return render(request, "runs/metrics.html", context)
+
+
+def metric_names(run: Run) -> list[str]:
+    """Families together (kl/mean, kl/coef …), in the order they first came."""
+    last = run.summary.get("last", {})
+    others = sorted(name for name in last if name not in set(run.metric_names))
+    names = [name for name in [*run.metric_names, *others] if not is_bound(name)]
+    families = list(dict.fromkeys(map(family, names)))
+    return sorted(names, key=lambda name: families.index(family(name)))
+
+
+def family(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _families(names: Iterable[str]) -> Iterator[Section]:
+    for title, members in groupby(names, key=family):
+        charts = [
+            Chart(id=chart_id(name), title=name, about="", figure=metric_figure())
+            for name in members
+        ]
+        yield Section(title=title, charts=charts)
+
+
+@gzip_page
+@require_GET
+def curves(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+    """?metrics=a,b&first_step=&last_step=&max_points= for a closer look."""
+    run_ = get_run(get_team(request, team), run_id)
+    try:
+        names = _metric_names(request)
+        max_points = _number(request, "max_points", MAX_POINTS)
+        first, last = (_number(request, f"{end}_step", None) for end in BOUNDS)
+    except ValueError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    history = read_history(
+        run_,
+        names,
+        max_points=max(POINTS_PER_BUCKET, min(max_points or 0, 10 * MAX_POINTS)),
+        first_step=first,
+        last_step=last,
+    )
+    is_whole = first is None and last is None
+    tails = read_tails(run_, names) if is_whole else []
+    return JsonResponse(
+        {
+            "curves": {n: asdict(c) for n, c in history.curves.items()},
+            "clock": asdict(history.clock),
+            "width": history.width,
+            "is_thinned": history.is_thinned,
+            "tails": [describe_tail(tail) for tail in tails],
+            # What it holds belongs to this history, up to this step.
+            "epoch": run_.epoch,
+            "through": run_.last_step,
+        }
+    )
+
+
+def _metric_names(request: HttpRequest) -> list[str]:
+    names = [name for name in request.GET.get("metrics", "").split(",") if name]
+    if not 1 <= len(names) <= MAX_METRICS:
+        raise ValueError(
+            f"metrics must name 1 to {MAX_METRICS} metrics, separated by commas; got "
+            f"{len(names)}."
+        )
+    return names
+
+
+def _number(request: HttpRequest, name: str, default: int | None) -> int | None:
+    text = request.GET.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise ValueError(f"{name} must be a whole number; got {text!r}.")
+    return int(text)
+
+
+@require_POST
+def chart_settings(request: HttpRequest, team: str) -> JsonResponse:
+    """Keeps how this person wants charts drawn; an empty form forgets it."""
+    get_team(request, team)
+    assert isinstance(request.user, User)
+    try:
+        kept = keep_settings(request.user, request.POST)
+    except ValueError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    return JsonResponse({"kept": kept})
