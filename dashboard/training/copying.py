@@ -8,7 +8,7 @@ from typing import Any, cast
 import psycopg
 from django.db import connection
 
-from dashboard.training.cleaning import clean_text
+from dashboard.samples.cleaning import clean_text
 
 EVENT_COLUMNS = ("run_id", "seq", "epoch", "line", "type", "step", "time", "body")
 STEP_COLUMNS = ("run_id", "step", "epoch", "seq", "time", "values")
@@ -38,6 +38,19 @@ COMPLETION_COLUMNS = (
     "rule_scores",
     "advantage",
     "mean_logprob",
+)
+ROLLUP_COLUMNS = (
+    "run_id",
+    "step",
+    "epoch",
+    "groups",
+    "reward_quantiles",
+    "reward_histogram",
+    "advantage_quantiles",
+    "advantage_histogram",
+    "rule_names",
+    "rules",
+    "anatomy",
 )
 NOTE_COLUMNS = ("run_id", "group_id", "step", "position", "rule", "is_error", "text")
 

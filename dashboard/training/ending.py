@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 
+from dashboard.runs.changing import STEPS
 from dashboard.runs.models import Epoch, Run, RunState
 from dashboard.runs.services import END_TIME
 from dashboard.runs.state import transition
-from dashboard.training.cleaning import clean_text
+from dashboard.samples.cleaning import clean_text
 from dashboard.training.lease import HOLDING, Claim, Fenced, close_epoch
 from dashboard.training.lives import fail, lose_life
 from trainer.events import RunFailed, RunFinished, RunPaused
@@ -75,7 +76,7 @@ def conclude(claim: Claim, ending: Ending) -> None:
         raise Fenced(f"Run {claim.run_id} is not held by epoch {claim.epoch} any more.")
     close_epoch(run.id, claim.epoch, ending.outcome)
     if isinstance(ending.last_word, RunFinished) and ending.status == FINISHED:
-        _end(run, RunState.FINISHED)
+        _finish(run, ending)
     elif isinstance(ending.last_word, RunPaused) and run.state != RunState.STOPPING:
         _pause(run, reason=_pause_reason(ending.last_word))
     elif ending.status in (FINISHED, FAILED, BAD_CONFIG):
@@ -85,11 +86,22 @@ def conclude(claim: Claim, ending: Ending) -> None:
     elif run.state == RunState.PAUSING and ending.status == STOPPED:
         _pause(run, reason=run.pause_reason)
     elif ending.was_released and run.state != RunState.PAUSING:
-        _release(run, ending)
+        _release(run, ending, why="the worker shut down")
     elif run.state != RunState.PAUSING and _is_poison(claim, ending):
         fail(run.id, _poison_reason(ending))
     else:
         lose_life(run, outcome=ending.outcome)
+
+
+def _finish(run: Run, ending: Ending) -> None:
+    """It is not the end where the run was extended behind its trainer's last look."""
+    unheard = run.changes.filter(heard_step=None, after__has_key=STEPS)
+    if run.state == RunState.STOPPING or not unheard.exists():
+        _end(run, RunState.FINISHED)
+    elif run.state == RunState.PAUSING:
+        _pause(run, reason=run.pause_reason)
+    else:
+        _release(run, ending, why="the run was extended during its last step")
 
 
 def _end(run: Run, target: RunState) -> None:
@@ -125,13 +137,13 @@ def _pause_reason(paused: RunPaused) -> str:
     return clean_text("\n".join([paused.reason, *faults, remedy]))
 
 
-def _release(run: Run, ending: Ending) -> None:
-    """Back into the queue; a worker's orderly shutdown costs the run nothing."""
+def _release(run: Run, ending: Ending, *, why: str) -> None:
+    """Back into the queue; what was nobody's fault costs the run nothing."""
     transition(
         run.id,
         sources=[RunState.STARTING, RunState.RUNNING],
         target=RunState.QUEUED,
-        detail={"outcome": ending.outcome, "why": "the worker shut down"},
+        detail={"outcome": ending.outcome, "why": why},
         not_before=None,
     )
 

@@ -6,7 +6,8 @@ import json
 import os
 from pathlib import Path
 
-from dashboard.datasets.freeze import write_rows, write_some_rows
+from dashboard.datasets.rows.freeze import write_rows, write_some_rows
+from dashboard.runs.changing import first_config
 from dashboard.runs.directory import RunDirectory, eval_rows, run_directory
 from dashboard.runs.models import Run
 
@@ -17,7 +18,9 @@ def freeze(run: Run) -> RunDirectory:
     The rows are written once, run.json again where a resume has changed it.
     """
     directory = run_directory(run.id)
-    config = {**run.config, "data": {**run.config["data"], "rows": directory.rows.name}}
+    has_changes = run.changes.exists()
+    first = first_config(run).model_dump(mode="json") if has_changes else run.config
+    config = {**first, "data": {**first["data"], "rows": directory.rows.name}}
     text = json.dumps(config, indent=2, allow_nan=False)
     if not directory.config.exists():
         directory.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -27,11 +30,11 @@ def freeze(run: Run) -> RunDirectory:
             write_some_rows(one.dataset_version, path, max_rows=one.num_rows)
     elif directory.config.read_text(encoding="utf-8") == text:
         return directory
-    _write_durably(directory.config, text)
+    write_durably(directory.config, text)
     return directory
 
 
-def _write_durably(path: Path, text: str) -> None:
+def write_durably(path: Path, text: str) -> None:
     draft = path.with_name(path.name + ".tmp")
     with draft.open("w", encoding="utf-8") as file:
         file.write(text)

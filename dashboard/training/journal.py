@@ -18,7 +18,8 @@ class Journal:
 
     def write(self, message: str) -> None:
         logger.info("%s: %s", self.about, message)
-        line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {message}\n"
+        now = datetime.now(UTC).replace(tzinfo=None)
+        line = f"{now.isoformat(sep=' ', timespec='milliseconds')} {message}\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:

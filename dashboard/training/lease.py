@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, Q, QuerySet
 from django.db.models.functions import Now
 
 from dashboard.runs.models import HELD, Epoch, Run, RunState
+from dashboard.runs.queue.hosts import Host
+from dashboard.runs.queue.order import STARTABLE, list_startable
 from dashboard.runs.state import transition
+from dashboard.training.draining import is_drained
+from dashboard.training.models import Worker
 
 LEASE = timedelta(seconds=60)
 RENEW_SECONDS = 10.0
@@ -38,29 +42,31 @@ class Fenced(Exception):
 
 
 def startable() -> QuerySet[Run]:
-    """Queued runs whose back-off is over, oldest first."""
-    rested = Q(not_before__isnull=True) | Q(not_before__lte=Now())
-    return Run.objects.filter(rested, state=RunState.QUEUED).order_by(
-        "created_at", "id"
-    )
+    """Queued runs that are not on hold and whose back-off is over."""
+    return Run.objects.filter(STARTABLE)
 
 
-def claim_next(worker: str, *, may_take: Callable[[Run], bool]) -> Claim | None:
-    """Claim the oldest queued run that this worker may take."""
-    for run in startable().iterator(chunk_size=100):
-        if may_take(run) and (claim := claim_run(run.id, worker)):
+def claim_next(host: Host, *, sees: Callable[[Run], bool]) -> Claim | None:
+    """Claim the first in line that suits it and whose files it sees, unless drained."""
+    if is_drained(host.name):
+        return None
+    suiting = [one for one in list_startable() if host.may_take(one.needs)]
+    for one in suiting:
+        run = Run.objects.filter(STARTABLE, id=one.run_id).first()
+        if run and sees(run) and (claim := claim_run(run.id, host.name)):
             return claim
     return None
 
 
 @transaction.atomic
 def claim_run(run_id: int, worker: str) -> Claim | None:
-    """Take one queued run; None when another process got there first."""
+    """Take one queued run; None when it is another's by now, or the worker drained."""
     is_mine = transition(
         run_id,
         sources=[RunState.QUEUED],
         target=RunState.STARTING,
-        when=Q(not_before__isnull=True) | Q(not_before__lte=Now()),
+        when=STARTABLE
+        & ~Q(Exists(Worker.objects.filter(name=worker, drained_at__isnull=False))),
         detail={"worker": worker},
         epoch=F("epoch") + 1,
         worker=worker,

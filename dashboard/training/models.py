@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from dashboard.runs.models import HELD, Run
@@ -17,7 +19,14 @@ class Worker(models.Model):
     # {"cpu": …, "num_cores": …, "memory_bytes": …, "gpus": [{"name", "memory_bytes"}],
     # "sandbox": dashboard.rewards.sandboxes.Sandbox, once it is known}
     hardware = models.JSONField[dict[str, Any]](default=dict)
+    # dashboard.training.system.reader: what it uses now; empty before the first look
+    use = models.JSONField[dict[str, Any]](default=dict, blank=True)
     notice = models.TextField(blank=True)  # why it leaves a queued run alone
+    # Drained: it finishes what it runs and takes nothing new, after a restart too.
+    drained_at = models.DateTimeField(null=True, blank=True)
+    drained_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
     started_at = models.DateTimeField()
     last_seen = models.DateTimeField()
     stopped_at = models.DateTimeField(null=True, blank=True)
@@ -31,3 +40,19 @@ class Worker(models.Model):
     def held_runs(self) -> models.QuerySet[Run]:
         """The runs it holds at the moment, any team's; one query."""
         return Run.objects.filter(worker=self.name, state__in=HELD)
+
+
+class SystemSample(models.Model):
+    """What a run's machine used at a moment; at most 10,000 for a run."""
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="system_samples")
+    epoch = models.PositiveIntegerField()
+    time = models.DateTimeField()
+    step = models.PositiveIntegerField()  # the last one that was stored then
+    values = ArrayField(models.FloatField(null=True))  # system.reader.METRICS, GPUs
+
+    class Meta:
+        indexes: ClassVar[list[models.Index]] = [models.Index(fields=["run", "time"])]
+
+    def __str__(self) -> str:
+        return f"{self.run_id}:{self.epoch} at {self.time}"

@@ -8,14 +8,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from dashboard.environment import ROOT
 from dashboard.runs.directory import RunDirectory
+from dashboard.training.worker_class import trainer_variables
 
 # The trainer has no business with our servers, nor a model's code with our keys.
-WITHHELD = ("DATABASE_URL", "REDIS_URL", "COHORT_SECRET_KEY")
+WITHHELD = ("DATABASE_URL", "REDIS_URL", "COHORT_SECRET_KEY", "COHORT_EMAIL_URL")
 LOG_CAP_BYTES = 32 * 1024 * 1024
 LOG_KEPT_BYTES = 8 * 1024 * 1024
 # When memory runs out the kernel shall take the trainer, not its supervisor.
@@ -79,12 +79,7 @@ class TrainerProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.kill()
         self.reap()
         os.close(self._write_end)
@@ -111,22 +106,33 @@ class TrainerProcess:
             self.kill()  # what it may have left behind
         return self._child.wait()
 
-    def cap_log(self) -> None:
-        """Keep the log's last part when it has grown too large."""
+    def cap_log(self) -> int:
+        """Keep the log's last part when it has grown too large.
+
+        Returns how many bytes nearer to its beginning the lines that stay lie then.
+        """
         if self.log.stat().st_size <= LOG_CAP_BYTES:
-            return
+            return 0
         with self.log.open("r+b") as file:
             cut = file.seek(-LOG_KEPT_BYTES, os.SEEK_END)
             kept = file.read()
             file.truncate(0)
         # The child appends as well, so each write lands at the end, whole.
+        said = b"[%d bytes left out]\n" % cut
         with self.log.open("ab") as file:
-            file.write(b"[%d bytes left out]\n" % cut + kept)
+            file.write(said + kept)
+        return cut - len(said)
 
 
 def _environment(base: Mapping[str, str], *, parent_pipe: int) -> dict[str, str]:
     kept = {name: value for name, value in base.items() if name not in WITHHELD}
-    return {**kept, "COHORT_PARENT_PIPE": str(parent_pipe), "PYTHONUNBUFFERED": "1"}
+    own = trainer_variables()
+    return {
+        **kept,
+        **own,
+        "COHORT_PARENT_PIPE": str(parent_pipe),
+        "PYTHONUNBUFFERED": "1",
+    }
 
 
 def _prefer_for_oom(pid: int) -> None:

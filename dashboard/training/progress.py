@@ -11,6 +11,11 @@ from dashboard.runs.models import REWARD
 from trainer.events import Evaluated, Event, StepFinished
 
 NAME_LENGTH = 120
+# What a step sampled, and the metric that adds it up: the axis of a chart.
+TOTALS = {
+    "sampling/num_tokens": "total/tokens",
+    "sampling/num_completions": "total/completions",
+}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,11 +30,16 @@ class Progress:
     last_step: int
     is_changed: bool = False
     _places: dict[str, int] = field(init=False)
+    _totals: dict[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
         self._places = {name: place for place, name in enumerate(self.metric_names)}
-        self.summary.setdefault("last", {})
+        last = self.summary.setdefault("last", {})
         self.summary.setdefault("best", {})
+        # A run that was not counted from its first step on has no totals.
+        start = {} if self.last_step else dict.fromkeys(TOTALS.values(), 0.0)
+        known = {name: last[name] for name in TOTALS.values() if name in last}
+        self._totals = start | known
 
     def observe(self, event: Event) -> None:
         if isinstance(event, StepFinished):
@@ -42,13 +52,23 @@ class Progress:
     def values(self, metrics: Mapping[str, float | None]) -> list[float | None]:
         """The metrics in the order of `metric_names`, which grows as needed."""
         row: list[float | None] = [None] * len(self.metric_names)
-        for name, value in finite(metrics).items():
+        for name, value in self._with_totals(finite(metrics)).items():
             place = self._place(name[:NAME_LENGTH])
             if place == len(row):
                 row.append(value)
             else:
                 row[place] = value
         return row
+
+    def _with_totals(self, metrics: dict[str, float | None]) -> dict[str, float | None]:
+        """With what the run has sampled up to this step, where the step tells."""
+        told = {t: metrics.get(m) for m, t in TOTALS.items() if t in self._totals}
+        for total, value in told.items():
+            if value is not None:
+                self._totals[total] += value
+                self.summary["last"][total] = self._totals[total]
+        given = {t: self._totals[t] for t, value in told.items() if value is not None}
+        return metrics | given
 
     def _place(self, name: str) -> int:
         place = self._places.get(name)

@@ -18,13 +18,13 @@ from django.db import transaction
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import Dataset, DatasetVersion
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.environment import ROOT
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.services import save_recipe_version
 from dashboard.runs.directory import ROWS
-from dashboard.runs.model_choices import title_of
+from dashboard.runs.launch.model_choices import title_of
 from dashboard.runs.models import Run
 from dashboard.runs.services import launch_run
 from trainer.config import RunConfig, load_config

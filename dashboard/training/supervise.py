@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 
 from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.training.changes import freeze_changes
 from dashboard.training.ending import Ending, conclude
 from dashboard.training.follow import LogFollower
 from dashboard.training.freeze import freeze
@@ -19,9 +21,12 @@ from dashboard.training.ingest import ingest
 from dashboard.training.journal import Journal
 from dashboard.training.lease import RENEW_SECONDS, Claim, Fenced, read_state, renew
 from dashboard.training.lives import fail, lose_life
+from dashboard.training.logs.times import LogClock
+from dashboard.training.origin import take_origin
 from dashboard.training.outage import Patience
 from dashboard.training.process import TrainerProcess, trainer_command
 from dashboard.training.reading import read_events
+from dashboard.training.system.sampler import SystemSampler
 from dashboard.training.tail import read_tail
 from dashboard.training.takeover import CannotResume, take_over
 from trainer.events import Event, RunFailed, RunFinished, RunPaused, RunStopped
@@ -105,10 +110,14 @@ def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Path |
     journal.write(f"Claimed by {run.worker}.")
     try:
         freeze(run)
-        if claim.epoch == 1:
+        if run.fork_step is not None:
+            take_origin(run, directory)
+        elif claim.epoch == 1:
+            freeze_changes(run, directory.epoch(claim.epoch).changes)
             return None
         beat = _Beat(lambda: renew(claim))
         checkpoint = take_over(claim, directory, journal=journal, keep_alive=beat)
+        freeze_changes(run, directory.epoch(claim.epoch).changes)
     except OSError as error:
         outcome = f"the run's files could not be prepared: {error}"
         lose_life(run, outcome=outcome)
@@ -167,11 +176,16 @@ class Life:
         self._renew = _Beat(self._renew_lease, timing.renew_seconds)
 
     def live(self, argv: list[str]) -> None:
-        with TrainerProcess(argv, log=self._files.trainer_log) as trainer:
+        log, times = self._files.trainer_log, self._files.trainer_times
+        with TrainerProcess(argv, log=log) as trainer:
             self._trainer = trainer
+            self._clock = LogClock(log, times=times)
             self._journal.write(f"Started the trainer as process {trainer.pid}.")
             try:
-                self._follow_to_the_end()
+                with SystemSampler(
+                    self._claim, pid=trainer.pid, read_step=lambda: self._step
+                ):
+                    self._follow_to_the_end()
             except StoreRefused as error:
                 self._give_up(error)
                 return
@@ -182,12 +196,18 @@ class Life:
         while True:
             # Asked before reading, so that its last words are in what we read.
             has_exited = self._trainer.has_exited()
+            self._note_time()
             num_lines = self._store_new_lines()
             if has_exited and num_lines == 0:
                 return
             self._heed()
             if not num_lines:
                 time.sleep(self._timing.poll_seconds)
+
+    def _note_time(self) -> None:
+        # Without it a log's lines have no times: no reason to stop a run.
+        with suppress(OSError):
+            self._clock.look()
 
     def _store_new_lines(self) -> int | None:
         """How many lines; None when the database cannot be reached."""
@@ -229,13 +249,20 @@ class Life:
             self._trainer.kill()
 
     def _look_at_run(self) -> None:
-        self._trainer.cap_log()
+        if num_bytes := self._trainer.cap_log():
+            with suppress(OSError):
+                self._clock.move(num_bytes)
         self._patience.attempt(self._read_wish)
 
     def _read_wish(self) -> None:
         wish = read_state(self._claim)
         if wish in WISHES:
             self._ask_to_stop(WISHES[wish])
+        # Into this life's own folder, which only its own trainer reads.
+        try:
+            freeze_changes(Run(id=self._claim.run_id), self._files.changes)
+        except OSError as error:
+            self._journal.write(f"Changed settings could not be handed on: {error}")
 
     def _renew_lease(self) -> None:
         self._patience.attempt(lambda: _renew(self._claim))

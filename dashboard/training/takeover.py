@@ -12,14 +12,18 @@ from django.db import models, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+from dashboard.alerts.firing import supersede
 from dashboard.live.publish import ring_on_commit
+from dashboard.runs.charts.carried import totals_of
+from dashboard.runs.charts.rollups import drop_rollups
 from dashboard.runs.directory import RunDirectory
 from dashboard.runs.models import REWARD, Checkpoint, Epoch, Evaluation, Run, Step
-from dashboard.samples.models import Group
+from dashboard.samples.models import Group, StepRollup
+from dashboard.training.changes import note_changes
 from dashboard.training.checkpoints import (
     NAME,
     SavedCheckpoint,
-    list_checkpoints,
+    checkpoint_folders,
     newest_verified,
 )
 from dashboard.training.follow import LogFollower
@@ -29,7 +33,13 @@ from dashboard.training.lease import HOLDING, Claim, Fenced
 from dashboard.training.progress import Progress
 from dashboard.training.reading import read_events
 
-HISTORY: tuple[type[models.Model], ...] = (Step, Evaluation, Group, Checkpoint)
+HISTORY: tuple[type[models.Model], ...] = (
+    Step,
+    Evaluation,
+    Group,
+    StepRollup,
+    Checkpoint,
+)
 
 
 class CannotResume(Exception):
@@ -83,12 +93,12 @@ def _ends_of_lives(claim: Claim, directory: RunDirectory) -> dict[int, float]:
         ends[number] = end
         if directory.epoch(number).events.exists():  # it came to train
             end = min(end, from_step)
-    return ends
+    return ends | {0: math.inf}  # what a fork begins from, saved before its lives
 
 
 def _set_aside(directory: RunDirectory, *, after: int) -> None:
     """Out of the way of the new life, which keeps the furthest and deletes others."""
-    for path in list_checkpoints(directory.checkpoints):
+    for path in checkpoint_folders(directory.checkpoints):
         match = NAME.fullmatch(path.name)
         if match and int(match[1]) > after:
             path.rename(path.with_name(f"superseded-{path.name}-{time.time_ns()}"))
@@ -122,13 +132,15 @@ def drain_old_log(
     if not written:
         return 0
     follower = LogFollower(directory.epoch(written[-1]).events)
-    num_new = 0
+    num_new, is_over = 0, False
     while lines := follower.read():
         events = read_events(lines, epoch=written[-1])
-        kept = list(takewhile(lambda event: event.step <= up_to_step, events))
-        num_new += ingest(claim, kept)
-        if len(kept) < len(events):
-            break
+        if not is_over:
+            kept = list(takewhile(lambda event: event.step <= up_to_step, events))
+            num_new += ingest(claim, kept)
+            is_over = len(kept) < len(events)
+        # What is given up was trained with them: it is done again as it was.
+        note_changes(claim.run_id, events)
         follower.advance(lines)
         keep_alive()
     return num_new
@@ -150,11 +162,14 @@ def cut_history(
             run_id=run.id, superseded_by__isnull=True
         )
         current.filter(step__gt=after).update(superseded_by=claim.epoch)
+    drop_rollups(run.id, after=after)
     if checkpoint is not None:
         _make_known(run.id, checkpoint)
     Epoch.objects.filter(run_id=run.id, number=claim.epoch).update(from_step=after)
     write_progress(run.id, _progress_at(run, after))
     Run.objects.filter(id=run.id).update(seq=F("seq") + 1)
+    if supersede(run.id, after=after):
+        Run.objects.filter(id=run.id).update(alerts_seq=F("seq"))
     ring_on_commit(run.id, run.seq + 1)
 
 
@@ -184,9 +199,12 @@ def _progress_at(run: Run, step: int) -> Progress:
 
 def _last_values(run: Run) -> dict[str, Any]:
     current = run.steps.filter(superseded_by__isnull=True).order_by("-step")
-    values = current.values_list("values", flat=True).first() or []
-    named = zip(run.metric_names, values, strict=False)  # newer names have no value yet
+    values = current.values_list("values", flat=True).first()
+    # Newer names have no value yet; a fork without a step goes on from its parent's.
+    named = zip(run.metric_names, values or [], strict=False)
     last = {name: value for name, value in named if value is not None}
+    if values is None:
+        last |= totals_of(run.fork_totals)
     held_out = run.evaluations.filter(superseded_by__isnull=True).order_by("step")
     for metrics in held_out.values_list("metrics", flat=True):
         last.update(metrics)

@@ -11,6 +11,7 @@ from dashboard.local import shutdown
 from dashboard.runs.models import Run
 from dashboard.training.dispatch import QUEUE
 from dashboard.training.dispatch import dispatch as ring_for_queued_runs
+from dashboard.training.hosts import this_host
 from dashboard.training.lease import claim_next
 from dashboard.training.reaper import reap as reap_expired_leases
 from dashboard.training.supervise import supervise
@@ -23,11 +24,11 @@ _beats: list[WorkerBeat] = []
 
 @shared_task(name="training.work", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def work(self: Task[..., None]) -> None:
-    """Take the oldest queued run, if there is one, and see it through."""
+    """Take the first run in line that suits this worker, and see it through."""
     worker = self.request.hostname or "worker"
     unseen: list[Run] = []
 
-    def may_take(run: Run) -> bool:
+    def sees(run: Run) -> bool:
         if sees_files(run):
             return True
         unseen.append(run)
@@ -35,7 +36,7 @@ def work(self: Task[..., None]) -> None:
 
     if shutdown.is_announced():
         return
-    claim = claim_next(worker, may_take=may_take)
+    claim = claim_next(this_host(worker), sees=sees)
     note_unseen(worker, unseen)
     if claim is not None:
         supervise(claim, is_shutting_down=shutdown.is_announced)
@@ -68,9 +69,20 @@ def reclaim_left_runs(sender: str, instance: Any, **_: Any) -> None:
 def start_beat(sender: Any, **_: Any) -> None:
     """`sender` is the worker's consumer."""
     if QUEUE in {queue.name for queue in sender.task_consumer.queues}:
-        beat = WorkerBeat(sender.hostname, num_slots=sender.controller.concurrency)
+        name = sender.hostname
+        beat = WorkerBeat(
+            name,
+            num_slots=sender.controller.concurrency,
+            on_drain=lambda is_drained: _heed_drain(sender.app, name, is_drained),
+        )
         _beats.append(beat)
         beat.start()
+
+
+def _heed_drain(app: Any, name: str, is_drained: bool) -> None:
+    """Leave the messages to others: the claim would refuse each, one by one."""
+    ask = app.control.cancel_consumer if is_drained else app.control.add_consumer
+    ask(QUEUE, destination=[name])
 
 
 @worker_shutdown.connect  # type: ignore[untyped-decorator]  # Celery has no types

@@ -1,33 +1,36 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
-from dashboard.accounts.access import get_team
+from dashboard.accounts.access import get_managed_team, get_membership_for
+from dashboard.accounts.models import User
 from dashboard.rewards.sandboxes import sandbox_here
-from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
-from dashboard.runs.queries import get_run
+from dashboard.training.draining import drain, undrain
 from dashboard.training.models import Worker
-from dashboard.training.tail import read_tail
-from dashboard.training.workers import GONE_AFTER, describe_workers
+from dashboard.training.worker_cards import count_workers, describe_workers
+from dashboard.training.workers import GONE_AFTER
 
-LINES = (200, 1_000, 5_000)
-SOURCES = {"trainer": "Trainer", "supervisor": "Worker"}
+SHOWN_FOR = timedelta(days=7)
 
 
 @require_safe
 def workers(request: HttpRequest, team: str) -> HttpResponse:
-    team_ = get_team(request, team)
-    recent = Worker.objects.filter(last_seen__gt=timezone.now() - timedelta(days=7))
+    membership = get_membership_for(request, team)
+    team_ = membership.team
+    recent = Worker.objects.filter(last_seen__gt=timezone.now() - SHOWN_FOR)
+    cards = describe_workers(recent, team=team_)
     context = {
         "team": team_,
-        "workers": describe_workers(recent, team=team_),
+        "workers": cards,
+        "count": count_workers(cards),
+        "can_manage": membership.can_manage,
         "gone_after_seconds": int(GONE_AFTER.total_seconds()),
         "sandbox": sandbox_here(),
         "num_queued": Run.objects.filter(team=team_, state="queued").count(),
@@ -35,65 +38,27 @@ def workers(request: HttpRequest, team: str) -> HttpResponse:
     return render(request, "training/workers.html", context)
 
 
-@require_safe
-def run_logs(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
-    epochs = list(run.epochs.order_by("number"))
-    epoch = _chosen(request, "epoch", [e.number for e in epochs], default=-1)
-    lines = _chosen(request, "lines", LINES, default=0)
-    source = _source(request)
-    context = {
-        "team": team_,
-        "run": run,
-        "tab": "logs",
-        "epochs": epochs,
-        "epoch": epoch,
-        "lines": lines,
-        "line_choices": LINES,
-        "source": source,
-        "sources": SOURCES,
-        "tail": read_tail(_log_path(run, epoch or 0, source), max_lines=lines or 0),
-    }
-    return render(request, "training/logs.html", context)
+@require_POST
+def worker_drain(request: HttpRequest, team: str, worker_id: int) -> HttpResponse:
+    team_ = get_managed_team(request, team)
+    worker = get_object_or_404(Worker, id=worker_id)
+    assert isinstance(request.user, User)
+    if drain(worker, team=team_, user=request.user):
+        said = f"{worker} finishes what it runs and takes nothing new."
+    else:
+        said = f"{worker} is drained already."
+    messages.success(request, said)
+    return redirect("workers", team=team_.slug)
 
 
-@require_safe
-def download_log(request: HttpRequest, team: str, run_id: int) -> FileResponse:
-    run = get_run(get_team(request, team), run_id)
-    numbers = list(run.epochs.order_by("number").values_list("number", flat=True))
-    epoch = _chosen(request, "epoch", numbers, default=-1)
-    source = _source(request)
-    path = _log_path(run, epoch or 0, source)
-    if not path.is_file():
-        raise Http404("This log has not been written yet.")
-    return FileResponse(
-        path.open("rb"),
-        as_attachment=True,
-        filename=f"run-{run.id}-epoch-{epoch}-{source}.log",
-        content_type="text/plain; charset=utf-8",
-    )
-
-
-def _chosen(
-    request: HttpRequest, name: str, allowed: list[int] | tuple[int, ...], default: int
-) -> int | None:
-    value = request.GET.get(name, "")
-    if (
-        value.isascii()
-        and value.isdigit()
-        and len(value) < 10
-        and int(value) in allowed
-    ):
-        return int(value)
-    return allowed[default] if allowed else None
-
-
-def _source(request: HttpRequest) -> str:
-    value = request.GET.get("source", "trainer")
-    return value if value in SOURCES else "trainer"
-
-
-def _log_path(run: Run, epoch: int, source: str) -> Path:
-    directory = run_directory(run.id).epoch(epoch)
-    return directory.trainer_log if source == "trainer" else directory.supervisor_log
+@require_POST
+def worker_undrain(request: HttpRequest, team: str, worker_id: int) -> HttpResponse:
+    team_ = get_managed_team(request, team)
+    worker = get_object_or_404(Worker, id=worker_id)
+    assert isinstance(request.user, User)
+    if undrain(worker, team=team_, user=request.user):
+        said = f"{worker} takes runs again, within 5 s."
+    else:
+        said = f"{worker} is not drained."
+    messages.success(request, said)
+    return redirect("workers", team=team_.slug)

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import logging
+import re
 
+from dashboard.runs.checkpoints.shelf import Shelf
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
-from dashboard.training.checkpoints import list_checkpoints
+from dashboard.training.checkpoints import checkpoint_folders
 from dashboard.training.models import Worker
 
 logger = logging.getLogger(__name__)
 
 
 def sees_files(run: Run) -> bool:
-    """A run that was never saved can begin anywhere; another needs its checkpoint."""
-    if run.epoch == 0 or not run.checkpoints.filter(superseded_by=None).exists():
+    """A run that was never saved can begin anywhere; another needs its checkpoint.
+
+    A fork that waits for its first life may still have to take its own from the run
+    that it was forked from.
+    """
+    if not run.checkpoints.filter(superseded_by=None).exists():
         return True
-    return bool(list_checkpoints(run_directory(run.id).checkpoints))
+    if checkpoint_folders(run_directory(run.id).checkpoints):
+        return True
+    parent = run.forked_from_id if run.epoch == 0 else None
+    return parent is not None and Shelf(parent).is_seen
+
+
+def left_runs(notice: str) -> frozenset[int]:
+    """The runs that such a notice is about."""
+    said = re.match(r"Leaves queued run ([\d, ]+) to another worker", notice)
+    return frozenset(map(int, said[1].split(", "))) if said else frozenset()
 
 
 def note_unseen(worker: str, runs: list[Run]) -> None:

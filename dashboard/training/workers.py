@@ -7,65 +7,29 @@ import os
 import socket
 import subprocess
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from dashboard.accounts.models import Team
 from dashboard.rewards.sandboxes import Sandbox, sandbox_here
 from dashboard.runs.devices import Device
-from dashboard.runs.models import HELD, Run
+from dashboard.training.draining import is_drained
 from dashboard.training.lives import lose_life
 from dashboard.training.models import Worker
+from dashboard.training.system.proc import read_disk_size, told
+from dashboard.training.system.reader import METRICS, Reader, Values
+from dashboard.training.worker_class import keep_visible, takes_here
 from trainer.rewards.sandbox.slot import START_SECONDS
 
 logger = logging.getLogger(__name__)
-BEAT_SECONDS = 10.0
+BEAT_SECONDS = 5.0
 GONE_AFTER = timedelta(seconds=45)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerCard:
-    """A worker as one team may see it."""
-
-    worker: Worker
-    runs: list[Run]  # this team's
-    num_foreign_runs: int  # another team's, not named
-    status: str  # idle | busy | stopped | gone
-
-
-def describe_workers(workers: Iterable[Worker], *, team: Team) -> list[WorkerCard]:
-    """Two queries, however many workers there are."""
-    held = list(Run.objects.filter(state__in=HELD).order_by("id"))
-    now = timezone.now()
-    cards = [_describe(worker, held, team, now) for worker in workers]
-    order = {"busy": 0, "idle": 1, "gone": 2, "stopped": 3}
-    return sorted(cards, key=lambda card: (order[card.status], card.worker.name))
-
-
-def _describe(worker: Worker, held: list[Run], team: Team, now: datetime) -> WorkerCard:
-    runs = [run for run in held if run.worker == worker.name]
-    own = [run for run in runs if run.team_id == team.id]
-    return WorkerCard(
-        worker=worker,
-        runs=own,
-        num_foreign_runs=len(runs) - len(own),
-        status=_status(worker, is_busy=bool(runs), now=now),
-    )
-
-
-def _status(worker: Worker, *, is_busy: bool, now: datetime) -> str:
-    if worker.stopped_at is not None:
-        return "stopped"
-    if now - worker.last_seen > GONE_AFTER:
-        return "gone"
-    return "busy" if is_busy else "idle"
 
 
 def list_devices() -> list[Device]:
@@ -90,11 +54,23 @@ def _devices_of(worker: Worker) -> list[Device]:
 
 
 class WorkerBeat:
-    """Tells the database every 10 s that this worker lives; never fails it."""
+    """Tells the database every 5 s that this worker lives; never fails it.
 
-    def __init__(self, name: str, *, num_slots: int) -> None:
+    `on_drain` is called with True when the worker is drained, with False when it is
+    not any more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        num_slots: int,
+        on_drain: Callable[[bool], None] = lambda _is_drained: None,
+    ) -> None:
         self.name = name
         self.num_slots = num_slots
+        self._on_drain = on_drain
+        self._is_drained = False
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="beat", daemon=True)
 
@@ -108,9 +84,11 @@ class WorkerBeat:
     def _beat(self) -> None:
         is_registered = False
         sandbox = None
+        reader = Reader(Path(settings.COHORT_DATA))
         try:
             while True:
-                is_registered = self._say(is_registered)
+                is_registered = self._say(is_registered, reader)
+                self._heed_drain()
                 sandbox = self._say_sandbox(sandbox)
                 if self._end.wait(BEAT_SECONDS):
                     break
@@ -118,17 +96,32 @@ class WorkerBeat:
         finally:
             connection.close()
 
-    def _say(self, is_registered: bool) -> bool:
+    def _say(self, is_registered: bool, reader: Reader) -> bool:
         try:
             if not is_registered:
                 register(self.name, num_slots=self.num_slots)
             else:
-                Worker.objects.filter(name=self.name).update(last_seen=Now())
+                use = describe_use(reader.read())
+                Worker.objects.filter(name=self.name).update(last_seen=Now(), use=use)
         except DatabaseError as error:
             logger.warning("The worker could not report to the database: %s", error)
             connection.close()
             return is_registered
         return True
+
+    def _heed_drain(self) -> None:
+        try:
+            drained = is_drained(self.name)
+        except DatabaseError:
+            return  # what the last look found still holds
+        if drained == self._is_drained:
+            return
+        try:
+            self._on_drain(drained)
+        except OSError as error:
+            logger.warning("The worker could not heed its drain yet: %s", error)
+            return
+        self._is_drained = drained
 
     def _say_sandbox(self, told: Sandbox | None) -> Sandbox | None:
         """After the first word, since a busy machine takes long to find it out."""
@@ -148,6 +141,18 @@ class WorkerBeat:
             Worker.objects.filter(name=self.name).update(stopped_at=Now())
         except DatabaseError as error:
             logger.warning("The worker could not sign off: %s", error)
+
+
+def describe_use(values: Values) -> dict[str, Any]:
+    """The values by name, and of each GPU."""
+    gpus = values[len(METRICS) :]
+    return {
+        **dict(zip(METRICS, values, strict=False)),
+        "gpus": [
+            {"percent": percent, "memory_bytes": memory}
+            for percent, memory in zip(gpus[::2], gpus[1::2], strict=True)
+        ],
+    }
 
 
 def reclaim(name: str) -> list[int]:
@@ -174,6 +179,7 @@ def register(name: str, *, num_slots: int) -> None:
             "pid": os.getpid(),
             "num_slots": num_slots,
             "hardware": read_hardware(),
+            "use": {},
             "notice": "",
             "started_at": Now(),
             "last_seen": Now(),
@@ -191,10 +197,12 @@ def tell_sandbox(name: str, sandbox: Sandbox) -> None:
 
 def read_hardware() -> dict[str, Any]:
     return {
+        "takes": takes_here(),
         "cpu": _read_cpu(),
         "num_cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "gpus": _read_gpus(),
+        "disk_bytes": told(lambda: read_disk_size(Path(settings.COHORT_DATA))),
+        "gpus": keep_visible(_read_gpus()),
     }
 
 

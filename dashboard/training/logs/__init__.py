@@ -1,0 +1,1 @@
+"""What a run's trainer and its supervisor print, read in parts and searched."""

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    JsonResponse,
+)
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from dashboard.accounts.access import get_team
+from dashboard.datasets.views.download import Streamed
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.training.logs.reading import read_part, read_whole_line
+from dashboard.training.logs.search import MAX_LISTED, make_pattern, search
+from dashboard.training.logs.source import SOURCES, Source, find_source
+from dashboard.training.logs.times import LogTimes
+
+MAX_DIGITS = 15
+PIECE_BYTES = 64 * 1024
+
+
+@require_safe
+def run_logs(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    team_ = get_team(request, team)
+    run = get_run(team_, run_id)
+    source = find_source(run, request.GET)
+    context = {
+        "team": team_,
+        "run": run,
+        "tab": "logs",
+        "epochs": run.epochs.order_by("number"),
+        "source": source,
+        "sources": SOURCES,
+    }
+    return render(request, "training/logs.html", context)
+
+
+@require_safe
+def log_part(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+    """?after=<byte> or ?before=<byte> with &mark=, ?line=, ?time=, or the end."""
+    run = get_run(get_team(request, team), run_id)
+    return _answer(request, run, _read_part)
+
+
+@require_safe
+def log_line(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+    """?at=<byte>: the line that begins there, whole."""
+    run = get_run(get_team(request, team), run_id)
+    return _answer(request, run, _read_line)
+
+
+@require_safe
+def log_search(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
+    """?q=&regex=1&case=1&first=<of the matches to list>"""
+    run = get_run(get_team(request, team), run_id)
+    return _answer(request, run, _search)
+
+
+@require_safe
+def download_log(request: HttpRequest, team: str, run_id: int) -> Streamed:
+    run = get_run(get_team(request, team), run_id)
+    source = find_source(run, request.GET)
+    if source is None or not source.path.is_file():
+        raise Http404("This log has not been written yet.")
+    name = f"run-{run.id}-epoch-{source.epoch.number}-{source.name}.log"
+    return Streamed(
+        _pieces(source.path.open("rb")),
+        content_type="text/plain; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    """Each read once it is wanted: under ASGI, FileResponse reads all at once."""
+    with file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+def _answer(
+    request: HttpRequest,
+    run: Run,
+    read: Callable[[HttpRequest, Source], dict[str, Any]],
+) -> JsonResponse:
+    source = find_source(run, request.GET)
+    if source is None:
+        raise Http404("No worker has taken this run yet, so there are no logs.")
+    try:
+        return JsonResponse(read(request, source))
+    except FileNotFoundError:
+        return JsonResponse({"error": source.missing}, status=404)
+    except ValueError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+
+
+def _read_part(request: HttpRequest, source: Source) -> dict[str, Any]:
+    part = read_part(
+        source.path,
+        after=_number(request, "after"),
+        before=_number(request, "before"),
+        line=_number(request, "line"),
+        around=_byte_at(request, source),
+        mark=request.GET.get("mark", ""),
+    )
+    newer = source.epoch.run.epochs.filter(number__gt=source.epoch.number)
+    told = asdict(part)
+    for line, time in zip(told["lines"], source.times_of(part.lines), strict=True):
+        line["time"] = time
+    return {
+        **told,
+        "missing": source.missing,
+        "is_closed": source.epoch.ended_at is not None,
+        "is_last_life": not newer.exists(),
+    }
+
+
+def _byte_at(request: HttpRequest, source: Source) -> int | None:
+    """Where the log was at `time`, whole seconds since 1970."""
+    moment = _number(request, "time")
+    if moment is None:
+        return None
+    return LogTimes(source.files.trainer_times).find(moment)
+
+
+def _read_line(request: HttpRequest, source: Source) -> dict[str, Any]:
+    return asdict(read_whole_line(source.path, _number(request, "at") or 0))
+
+
+def _search(request: HttpRequest, source: Source) -> dict[str, Any]:
+    pattern = make_pattern(
+        request.GET.get("q", ""),
+        is_pattern=request.GET.get("regex") == "1",
+        ignore_case=request.GET.get("case") != "1",
+    )
+    first = _number(request, "first") or 0
+    if source.name != "both":
+        return asdict(search(source.path, pattern, first=first))
+    paths = (source.files.trainer_log, source.files.supervisor_log)
+    return _search_both(paths, pattern, first)
+
+
+def _search_both(paths: Sequence[Path], pattern: Any, first: int) -> dict[str, Any]:
+    """The trainer's lines that match, and behind them the worker's."""
+    matches: list[dict[str, Any]] = []
+    total, stopped = 0, ""
+    for name, path in zip(("trainer", "supervisor"), paths, strict=True):
+        if not path.is_file():
+            continue
+        found = search(path, pattern, first=max(0, first - total))
+        room = MAX_LISTED - len(matches)
+        told = [{**asdict(m), "source": name} for m in found.matches[:room]]
+        matches += told
+        total, stopped = total + found.total, stopped or found.stopped
+    return {"matches": matches, "first": first, "total": total, "stopped": stopped}
+
+
+def _number(request: HttpRequest, name: str) -> int | None:
+    text = request.GET.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+        raise ValueError(f"{name} must be a whole number; got {text[:40]!r}.")
+    return int(text)

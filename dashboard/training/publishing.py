@@ -1,0 +1,116 @@
+"""Checkpoints as models that new runs start from."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from dashboard.accounts.models import User
+from dashboard.accounts.services import record
+from dashboard.runs.checkpoints.manifest import verify_file
+from dashboard.runs.checkpoints.retention import unseen
+from dashboard.runs.checkpoints.shelf import (
+    FilesGone,
+    Shelf,
+    discard,
+    link_files,
+    link_or_copy,
+)
+from dashboard.runs.launch.published import runs_that_need
+from dashboard.runs.models import Checkpoint, PublishedModel
+from dashboard.training.archive import model_files, read_known
+
+MOST = 200  # of a team
+LINK = partial(link_or_copy, purpose="publishing this model")
+
+
+def find_files(checkpoint: Checkpoint) -> Path:
+    """The checkpoint's folder. FilesGone says where it may be instead."""
+    shelf = Shelf(checkpoint.run_id)
+    path = shelf.find(checkpoint.name)
+    if path is None and not shelf.is_seen:
+        raise FilesGone(unseen(checkpoint.run))
+    if path is None:
+        raise FilesGone(
+            f"The files of {checkpoint.name} are no longer there. Take another one."
+        )
+    return path
+
+
+def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:
+    """Give the model's files a place of their own, under a name of the team's.
+
+    They are checked against what the run's log says of them first. ValueError says
+    what is wrong, with them or the name.
+    """
+    run = checkpoint.run
+    name = " ".join(name.split())
+    _check_name(name)
+    if run.team.published_models.count() >= MOST:
+        raise ValueError(f"{run.team} has {MOST} models. Unpublish one first.")
+    source = find_files(checkpoint)
+    files = model_files(read_known(source, checkpoint))
+    if not files:
+        raise ValueError(f"{checkpoint.name} holds no model.")
+    num_bytes = sum(file.bytes for file in files.values())
+    draft = Path(settings.COHORT_DATA) / "models" / f".{uuid4().hex}"
+    try:
+        link_files(source, draft, files, link=LINK)
+        for path, expected in files.items():
+            verify_file(draft, path, expected, lambda: None)
+        with transaction.atomic():
+            model = PublishedModel.objects.create(
+                team=run.team,
+                name=name,
+                run=run,
+                run_name=run.name,
+                step=checkpoint.step,
+                sha256=checkpoint.sha256,
+                num_bytes=num_bytes,
+                published_by=user,
+            )
+            record(run.team, user, "model.published", model, name=name, run=run.pk)
+            model.folder.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(model.folder, ignore_errors=True)  # of a lost transaction
+            draft.rename(model.folder)
+    except IntegrityError:
+        raise ValueError(
+            f"The team has a model called “{name}” already. Choose another name."
+        ) from None
+    except OSError as error:
+        raise ValueError(
+            f"The model could not be copied to {draft.parent}: {error.strerror}."
+        ) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return model
+
+
+@transaction.atomic
+def unpublish(*, model: PublishedModel, user: User) -> None:
+    """Delete it. ValueError names the runs that still need it."""
+    # A launch that is about to need it is waited for.
+    held = PublishedModel.objects.select_for_update().filter(pk=model.pk).first()
+    if held is None:
+        return
+    if needed := runs_that_need(held):
+        names = ", ".join(f"{run.name} (run {run.pk}, {run.state})" for run in needed)
+        raise ValueError(
+            f"{held} stays: {names} starts from it. Wait for the end, or stop it first."
+        )
+    record(held.team, user, "model.unpublished", held, name=held.name)
+    folder = held.folder
+    held.delete()
+    transaction.on_commit(lambda: discard(folder))
+
+
+def _check_name(name: str) -> None:
+    if not name or len(name) > 80 or not name.isprintable():
+        raise ValueError(
+            f"A model's name has 1 to 80 plain characters; got {name[:90]!r}."
+        )

@@ -1,0 +1,104 @@
+"""A step's rollup, stored with its last line; and those that older steps lack."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from django.db import connection, transaction
+
+from dashboard.runs.models import Run, Step
+from dashboard.samples.models import StepRollup
+from dashboard.samples.signals.composition import Compositions, read_compositions
+from dashboard.samples.signals.rollup import roll_up
+from dashboard.samples.signals.step_groups import StepGroup, from_event, read_groups
+from dashboard.training.copying import ROLLUP_COLUMNS, copy_rows, text_array
+from trainer.events import Event, GroupScored, StepFinished
+
+STEPS_AT_A_TIME = 500
+
+
+def copy_rollups(run_id: int, events: Sequence[Event], *, first_seq: int) -> None:
+    """Of the steps that end in this batch; up to four queries, none without such."""
+    ends = [event for event in events if isinstance(event, StepFinished)]
+    if not ends:
+        return
+    compositions = _compositions(run_id)
+    groups: dict[int, list[StepGroup]] = defaultdict(list)
+    # The lines before this batch may hold groups of the first step that ends in it.
+    groups[ends[0].step] += read_groups(
+        run_id, step=ends[0].step, epoch=ends[0].epoch, before_seq=first_seq
+    )
+    for event in events:
+        if isinstance(event, GroupScored):
+            groups[event.step].append(from_event(event))
+    _copy(
+        _row(run_id, end.step, end.epoch, groups[end.step], end.metrics, compositions)
+        for end in ends
+    )
+
+
+def fill_rollups(run: Run) -> int:
+    """Rollups of the steps that have none, superseded ones aside; how many."""
+    num_filled = 0
+    while missing := _missing(run)[:STEPS_AT_A_TIME]:
+        compositions = _compositions(run.pk)
+        with transaction.atomic():
+            # Nobody ingests meanwhile, and none was filled since.
+            Run.objects.select_for_update().get(pk=run.pk)
+            still = {step.pk for step in _missing(run)}
+            rows = [
+                _row(
+                    run.pk,
+                    step.step,
+                    step.epoch,
+                    read_groups(run.pk, step=step.step, epoch=step.epoch),
+                    dict(zip(run.metric_names, step.values, strict=False)),
+                    compositions,
+                )
+                for step in missing
+                if step.pk in still
+            ]
+            _copy(rows)
+        num_filled += len(rows)
+    return num_filled
+
+
+def _missing(run: Run) -> list[Step]:
+    current = Step.objects.filter(run=run, superseded_by=None).order_by("step")
+    known = StepRollup.objects.filter(run=run, superseded_by=None)
+    return list(current.exclude(step__in=known.values("step")))
+
+
+def _compositions(run_id: int) -> Compositions:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT config::text FROM runs_run WHERE id = %s", [run_id])
+        return read_compositions(cursor.fetchone()[0])
+
+
+def _row(
+    run_id: int,
+    step: int,
+    epoch: int,
+    groups: Sequence[StepGroup],
+    metrics: Mapping[str, float | None],
+    compositions: Compositions,
+) -> tuple[object, ...]:
+    rollup = roll_up(groups, metrics, compositions.at(step), step)
+    return (
+        run_id,
+        step,
+        epoch,
+        rollup.groups,
+        rollup.reward_quantiles,
+        rollup.reward_histogram,
+        rollup.advantage_quantiles,
+        rollup.advantage_histogram,
+        text_array(rollup.rule_names),
+        rollup.rules,
+        rollup.anatomy,
+    )
+
+
+def _copy(rows: Iterable[tuple[object, ...]]) -> None:
+    copy_rows("samples_steprollup", ROLLUP_COLUMNS, rows)

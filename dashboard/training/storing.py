@@ -1,0 +1,201 @@
+"""Events into their tables, each with its number in the run's stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from dashboard.runs.charts.rollups import build_rollups
+from dashboard.runs.models import Checkpoint, Evaluation
+from dashboard.samples.cleaning import clean_json, clean_text
+from dashboard.training.copying import (
+    COMPLETION_COLUMNS,
+    EVENT_COLUMNS,
+    GROUP_COLUMNS,
+    NOTE_COLUMNS,
+    STEP_COLUMNS,
+    copy_rows,
+    float_array,
+    take_ids,
+    text_array,
+)
+from dashboard.training.progress import Progress, finite
+from trainer.events import CheckpointSaved, Evaluated, Event, GroupScored, StepFinished
+
+# What is stored elsewhere is not stored in RunEvent.body again.
+WITHOUT_BODY = (StepFinished, GroupScored)
+PLACE_FIELDS = {"type", "line", "epoch", "time", "step"}
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An event and its number in the run's stream."""
+
+    seq: int
+    event: Event
+
+    @property
+    def time(self) -> datetime:
+        return datetime.fromtimestamp(self.event.time, UTC)
+
+
+def copy_events(run_id: int, placed: Iterable[Placed]) -> None:
+    rows = [
+        (run_id, p.seq, e.epoch, e.line, e.type, e.step, p.time, _body(e))  # type: ignore[attr-defined]  # every kind of event has its type
+        for p in placed
+        for e in (p.event,)
+    ]
+    copy_rows("runs_runevent", EVENT_COLUMNS, rows)
+
+
+def _body(event: Event) -> str:
+    if isinstance(event, WITHOUT_BODY):
+        return "{}"
+    # Through pydantic's JSON, where a number that is not finite is null.
+    tree: dict[str, Any] = json.loads(event.model_dump_json(exclude=PLACE_FIELDS))
+    return json.dumps(clean_json(tree))
+
+
+def copy_steps(run_id: int, placed: Iterable[Placed], progress: Progress) -> None:
+    rows = [
+        (
+            run_id,
+            p.event.step,
+            p.event.epoch,
+            p.seq,
+            p.time,
+            float_array(progress.values(p.event.metrics)),
+        )
+        for p in placed
+        if isinstance(p.event, StepFinished)
+    ]
+    if rows:
+        copy_rows("runs_step", STEP_COLUMNS, rows)
+        steps = [row[1] for row in rows]
+        build_rollups(run_id, first_step=min(steps), last_step=max(steps))
+
+
+def copy_groups(run_id: int, placed: Iterable[Placed]) -> None:
+    groups = [(p.seq, p.event) for p in placed if isinstance(p.event, GroupScored)]
+    if not groups:
+        return
+    ids = take_ids("samples_group", len(groups))
+    copy_rows(
+        "samples_group",
+        GROUP_COLUMNS,
+        [
+            _group_row(group_id, run_id, seq, event)
+            for group_id, (seq, event) in zip(ids, groups, strict=True)
+        ],
+    )
+    copy_rows(
+        "samples_completion",
+        COMPLETION_COLUMNS,
+        (
+            row
+            for group_id, (_, event) in zip(ids, groups, strict=True)
+            for row in _completion_rows(group_id, event)
+        ),
+    )
+    notes = [
+        row
+        for group_id, (_, event) in zip(ids, groups, strict=True)
+        for row in _note_rows(group_id, run_id, event)
+    ]
+    if notes:
+        copy_rows("samples_rulenote", NOTE_COLUMNS, notes)
+
+
+def _rule_names(event: GroupScored) -> list[str]:
+    """In the recipe's order; a rule may be missing from some completions."""
+    return list(dict.fromkeys(name for c in event.completions for name in c.rules))
+
+
+def _group_row(
+    group_id: int, run_id: int, seq: int, event: GroupScored
+) -> tuple[object, ...]:
+    return (
+        group_id,
+        run_id,
+        event.step,
+        event.prompt_index,
+        event.epoch,
+        seq,
+        clean_text(event.prompt),
+        None if event.answer is None else clean_text(event.answer),
+        event.reward_mean,
+        event.reward_std,
+        event.signal,
+        text_array(name[:40] for name in _rule_names(event)),
+        event.is_trained,
+        event.num_notes,
+    )
+
+
+def _completion_rows(group_id: int, event: GroupScored) -> Iterable[tuple[object, ...]]:
+    names = _rule_names(event)
+    for position, completion in enumerate(event.completions):
+        yield (
+            group_id,
+            position,
+            clean_text(completion.text),
+            completion.num_tokens,
+            completion.end_reason,
+            completion.reward,
+            float_array(completion.rules.get(name) for name in names),
+            completion.advantage,
+            completion.mean_logprob,
+        )
+
+
+def _note_rows(
+    group_id: int, run_id: int, event: GroupScored
+) -> Iterable[tuple[object, ...]]:
+    for position, completion in enumerate(event.completions):
+        for is_error, texts in ((True, completion.errors), (False, completion.logs)):
+            for rule, text in texts.items():
+                name = clean_text(rule[:40])
+                place = (run_id, group_id, event.step, position)
+                yield (*place, name, is_error, clean_text(text))
+
+
+def add_evaluations(run_id: int, placed: Iterable[Placed]) -> None:
+    """A resumed trainer may repeat its checkpoint's evaluation: the first counts."""
+    Evaluation.objects.bulk_create(
+        [
+            Evaluation(
+                run_id=run_id,
+                step=p.event.step,
+                name=clean_text(p.event.name)[:80],
+                epoch=p.event.epoch,
+                seq=p.seq,
+                time=p.time,
+                metrics=clean_json(finite(p.event.metrics)),
+            )
+            for p in placed
+            if isinstance(p.event, Evaluated)
+        ],
+        ignore_conflicts=True,
+    )
+
+
+def add_checkpoints(run_id: int, placed: Iterable[Placed]) -> None:
+    Checkpoint.objects.bulk_create(
+        [
+            Checkpoint(
+                run_id=run_id,
+                step=p.event.step,
+                epoch=p.event.epoch,
+                name=p.event.name,
+                sha256=p.event.sha256,
+                num_bytes=p.event.num_bytes,
+                saved_at=p.time,
+            )
+            for p in placed
+            if isinstance(p.event, CheckpointSaved)
+        ],
+        ignore_conflicts=True,
+    )

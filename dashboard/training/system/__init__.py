@@ -1,0 +1,1 @@
+"""What a machine has and uses: GPUs, CPU, memory, disk and network."""
