@@ -32,6 +32,18 @@ NOTE_KINDS = [("error", "errors only"), ("print", "prints only")]
 END_REASONS = [("stop", "ended by itself"), ("length", "cut at the length limit")]
 
 
+def _number(
+    label: str, *, min_value: float | None = None, max_value: float | None = None
+) -> forms.FloatField:
+    return forms.FloatField(
+        required=False,
+        label=label,
+        min_value=min_value,
+        max_value=max_value,
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+
+
 class FilterForm(forms.Form):
     """Filters held in the address. A bad value is named, and left out."""
 
@@ -52,6 +64,10 @@ class FilterForm(forms.Form):
     def value(self, name: str) -> Any:
         found = self.cleaned_data.get(name)
         return self.defaults.get(name) if found in (None, "") else found
+
+    @property
+    def filters(self) -> list[forms.BoundField]:
+        return [field for field in self if field.name != "page"]
 
     @property
     def is_narrowed(self) -> bool:
@@ -101,16 +117,8 @@ class CompletionFilterForm(FilterForm):
     text = forms.CharField(required=False, max_length=200, label="Text contains")
     first_step = forms.IntegerField(required=False, min_value=0, label="From step")
     last_step = forms.IntegerField(required=False, min_value=0, label="To step")
-    min_reward = forms.FloatField(
-        required=False,
-        label="Reward at least",
-        widget=forms.NumberInput(attrs={"step": "any"}),
-    )
-    max_reward = forms.FloatField(
-        required=False,
-        label="Reward at most",
-        widget=forms.NumberInput(attrs={"step": "any"}),
-    )
+    min_reward = _number("Reward at least")
+    max_reward = _number("Reward at most")
     end = forms.ChoiceField(
         required=False,
         label="Why it ended",
@@ -147,27 +155,9 @@ class PromptFilterForm(FilterForm):
             ("mixed", "mixed: right between these, which carries signal"),
         ],
     )
-    at_most = forms.FloatField(
-        required=False,
-        min_value=0,
-        max_value=100,
-        label="Failed: at most, %",
-        widget=forms.NumberInput(attrs={"step": "any"}),
-    )
-    low = forms.FloatField(
-        required=False,
-        min_value=0,
-        max_value=100,
-        label="Mixed: from, %",
-        widget=forms.NumberInput(attrs={"step": "any"}),
-    )
-    high = forms.FloatField(
-        required=False,
-        min_value=0,
-        max_value=100,
-        label="to, %",
-        widget=forms.NumberInput(attrs={"step": "any"}),
-    )
+    at_most = _number("Failed: at most, %", min_value=0, max_value=100)
+    low = _number("Mixed: from, %", min_value=0, max_value=100)
+    high = _number("to, %", min_value=0, max_value=100)
     visits = forms.IntegerField(
         required=False,
         min_value=1,

@@ -110,3 +110,37 @@ class RuleNote(models.Model):
 
     def __str__(self) -> str:
         return f"{self.rule} on {self.group_id} completion {self.position}"
+
+
+class StepRollup(models.Model):
+    """What the signal charts need of a step, made when it is ingested.
+
+    The columns are packed records, laid out in signals/records.py: a run of 100,000
+    steps is read in one piece (decisions/0009).
+    """
+
+    run = models.ForeignKey(
+        Run, models.CASCADE, related_name="step_rollups", db_index=False
+    )
+    step = models.PositiveIntegerField()
+    epoch = models.PositiveIntegerField()
+    groups = models.BinaryField()
+    reward_quantiles = models.BinaryField()
+    reward_histogram = models.BinaryField()
+    advantage_quantiles = models.BinaryField()
+    advantage_histogram = models.BinaryField()
+    rule_names = ArrayField(models.CharField(max_length=40), default=list)
+    rules = models.BinaryField()
+    anatomy = models.BinaryField()
+    superseded_by = models.PositiveIntegerField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            # One index for all: Step sees to it that the current history is one.
+            models.UniqueConstraint(
+                fields=["run", "step", "epoch"], name="rollup_once_a_life"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} step {self.step}"

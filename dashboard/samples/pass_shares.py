@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from django.db import connection
-from django.db.models import Max, Min
 from numpy.typing import NDArray
 
+from dashboard.runs.charts.bounds import find_bounds
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from dashboard.samples.recipes import right_from
@@ -63,14 +63,10 @@ def find_span(
 ) -> Span | None:
     """None where no step of these has groups."""
     groups = Group.objects.current().filter(run=run)
-    if first is not None:
-        groups = groups.filter(step__gte=first)
-    if last is not None:
-        groups = groups.filter(step__lte=last)
-    ends = groups.aggregate(first=Min("step"), last=Max("step"))
-    if ends["first"] is None:
+    bounds = find_bounds(groups, first, last)
+    if bounds is None:
         return None
-    return Span(first=ends["first"], last=ends["last"], num_visits=num_visits)
+    return Span(first=bounds[0], last=bounds[1], num_visits=num_visits)
 
 
 def tally(run: Run, span: Span) -> Tallies:

@@ -1,4 +1,4 @@
-"""What the rules of a run printed and failed with, found and paged."""
+"""What the rules of a run printed and failed with."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from dashboard.runs.models import Run
 from dashboard.samples.forms import RewardLogForm
 from dashboard.samples.models import Group, RuleNote
 
-PAGE_SIZE = 50
-MAX_FOUND = 10_000  # counted and paged through; beyond it, the reader narrows
 KINDS = {"error": True, "print": False}
 
 
@@ -20,20 +18,6 @@ KINDS = {"error": True, "print": False}
 class Entry:
     note: RuleNote
     num_kept: int  # of the group.num_notes texts of its group
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogPage:
-    entries: list[Entry]
-    number: int
-    num_pages: int
-    first: int  # 1 …, of the found
-    num_found: int
-    is_cut: bool  # more than num_found match
-
-    @property
-    def last(self) -> int:
-        return self.first + len(self.entries) - 1
 
 
 def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
@@ -53,25 +37,8 @@ def find_notes(run: Run, form: RewardLogForm) -> QuerySet[RuleNote]:
     ).order_by("-step", "id")
 
 
-def read_log(run: Run, form: RewardLogForm) -> LogPage:
-    """One page of what the filters find. Three queries."""
-    ids = list(find_notes(run, form).values_list("id", flat=True)[: MAX_FOUND + 1])
-    is_cut = len(ids) > MAX_FOUND
-    del ids[MAX_FOUND:]
-    num_pages = max(1, -(-len(ids) // PAGE_SIZE))
-    number = min(form.value("page"), num_pages)
-    start = (number - 1) * PAGE_SIZE
-    return LogPage(
-        entries=_read_entries(ids[start : start + PAGE_SIZE]),
-        number=number,
-        num_pages=num_pages,
-        first=start + 1 if ids else 0,
-        num_found=len(ids),
-        is_cut=is_cut,
-    )
-
-
-def _read_entries(ids: list[int]) -> list[Entry]:
+def read_entries(ids: list[int]) -> list[Entry]:
+    """Two queries."""
     notes = RuleNote.objects.select_related("group").in_bulk(ids)
     kept = count_kept({note.group_id for note in notes.values()})
     return [

@@ -9,6 +9,7 @@ from dashboard.samples.views.group import group
 from dashboard.samples.views.groups import groups
 from dashboard.samples.views.prompts import prompts_of_runs, run_prompts
 from dashboard.samples.views.reward_log import reward_log
+from dashboard.samples.views.signals import signals
 
 urlpatterns = [
     path("<int:run_id>/groups/", groups, name="groups"),
@@ -17,4 +18,5 @@ urlpatterns = [
     path("<int:run_id>/prompts/", run_prompts, name="run_prompts"),
     path("prompts/", prompts_of_runs, name="prompts_of_runs"),
     path("<int:run_id>/reward-log/", reward_log, name="run_reward_log"),
+    path("<int:run_id>/signals/<chart>.json", signals, name="run_signals"),
 ]

@@ -9,11 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from dashboard.accounts.access import get_membership, get_team, get_writable_team
-from dashboard.accounts.models import User
+from dashboard.accounts.access import get_membership_for, get_team
+from dashboard.datasets.forms.target import TargetForm
 from dashboard.datasets.models import DatasetRow
 from dashboard.datasets.selections import source_of
-from dashboard.datasets.target_form import TargetForm
 from dashboard.datasets.views.imports import follow
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RELATED, get_run
@@ -51,11 +50,8 @@ def prompts_of_runs(request: HttpRequest, team: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     """A run's prompts by how often they were right; the address says which."""
-    assert isinstance(request.user, User)
     is_post = request.method == "POST"
-    if is_post:
-        get_writable_team(request, team)
-    membership = get_membership(request.user, team)
+    membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
     run.dataset_version.dataset.team = membership.team  # which is at hand
     form = PromptFilterForm.read(request.GET)
@@ -69,7 +65,7 @@ def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         job = target.start(
             parent=run.dataset_version,
             source=_source(run, form, found),
-            user=request.user,
+            user=membership.user,
             positions=sorted(found.chosen["prompt"].tolist()),
         )
         if job:
@@ -79,7 +75,6 @@ def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         "run": run,
         "tab": "prompts",
         "form": form,
-        "filters": [field for field in form if field.name != "page"],
         "found": found,
         "target": target,
         "can_write": membership.can_write,

@@ -7,8 +7,9 @@ from django.views.decorators.http import require_safe
 from dashboard.accounts.access import get_team
 from dashboard.runs.queries import get_run
 from dashboard.samples.forms import RewardLogForm
+from dashboard.samples.found import find_page
 from dashboard.samples.recipes import rule_names
-from dashboard.samples.reward_log import read_log
+from dashboard.samples.reward_log import find_notes, read_entries
 
 
 @require_safe
@@ -16,12 +17,13 @@ def reward_log(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
     run = get_run(team_, run_id)
     form = RewardLogForm.of_rules(request.GET, rule_names(run))
+    page = find_page(find_notes(run, form), form.value("page"))
     context = {
         "team": team_,
         "run": run,
         "tab": "reward-log",
         "form": form,
-        "filters": [field for field in form if field.name != "page"],
-        "page": read_log(run, form),
+        "page": page,
+        "entries": read_entries(page.ids),
     }
     return render(request, "samples/reward_log.html", context)

@@ -1,0 +1,120 @@
+"""How a run's rules make a reward, and how their scores become parts of it."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from dashboard.samples.recipes import PENALTIES
+from dashboard.samples.signals.records import Numbers
+from trainer.config import RunConfig
+from trainer.rewards.composition import parts_of
+from trainer.rewards.spec import Recipe
+
+# sum: parts add up to the reward. normalized: each rule is compared by itself, and
+# their advantages add up. The others: parts are joined, and add up to nothing.
+Kind = Literal["sum", "normalized", "product", "minimum"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composition:
+    """Of one phase of a run; without a recipe when a rule is not known any more."""
+
+    kind: Kind
+    recipe: Recipe | None
+    weights: Mapping[str, float]  # of what the recipe does not name, or is unknown
+
+    def parts(
+        self,
+        rules: Sequence[Mapping[str, float | None]],
+        names: Sequence[str],
+        step: int,
+    ) -> Numbers:
+        """Weight × score that counts, [completions, names]; NaN where there is none."""
+        if self.recipe is not None and not self._is_plain:
+            return self._gated_parts(rules, names, step)
+        scores = [[scored.get(name) for name in names] for scored in rules]
+        matrix = np.array(scores, dtype=np.float64).reshape(len(rules), len(names))
+        return matrix * self.weights_at(step, names)
+
+    def weights_at(self, step: int, names: Sequence[str]) -> Numbers:
+        weights = dict(self.weights)
+        if self.recipe is not None:
+            weights |= {rule.name: rule.weight_at(step) for rule in self.recipe.rules}
+        return np.array([weights.get(name, 1.0) for name in names])
+
+    @property
+    def _is_plain(self) -> bool:
+        assert self.recipe is not None
+        return all(
+            rule.clip is None and rule.only_if is None for rule in self.recipe.rules
+        )
+
+    def _gated_parts(
+        self,
+        rules: Sequence[Mapping[str, float | None]],
+        names: Sequence[str],
+        step: int,
+    ) -> Numbers:
+        assert self.recipe is not None
+        matrix = np.full((len(rules), len(names)), np.nan)
+        for row, scored in zip(matrix, rules, strict=True):
+            parts = parts_of(self.recipe, scored, step=step)
+            for place, name in enumerate(names):
+                if name in parts:
+                    value = parts[name].value
+                else:
+                    score = scored.get(name)
+                    weight = self.weights.get(name, 1.0)
+                    value = None if score is None else weight * score
+                row[place] = np.nan if value is None else value
+        return matrix
+
+
+@dataclass(frozen=True)
+class Compositions:
+    """Of a whole run, by the first step of each phase."""
+
+    first_steps: tuple[int, ...]
+    stages: tuple[Composition, ...]
+
+    def at(self, step: int) -> Composition:
+        return self.stages[max(0, bisect_right(self.first_steps, step) - 1)]
+
+
+# Most batches are of a few runs, whose configs were frozen at launch.
+@lru_cache(maxsize=64)
+def read_compositions(config: str) -> Compositions:
+    """From a run's config as JSON text."""
+    tree = json.loads(config)
+    try:
+        stages = RunConfig.model_validate(tree).stages
+    except ValueError:
+        return Compositions((1,), (_unknown(tree),))
+    return Compositions(
+        tuple(stage.first_step for stage in stages),
+        tuple(_composition(stage.config) for stage in stages),
+    )
+
+
+def _composition(config: RunConfig) -> Composition:
+    recipe = config.reward.recipe
+    if config.compares_rules:
+        weights = {"overlong": config.reward.overlong_penalty}
+        return Composition(kind="normalized", recipe=recipe, weights=weights)
+    kind: Kind = "product" if recipe.combine == "product" else "sum"
+    if recipe.combine == "minimum":
+        kind = "minimum"
+    return Composition(kind=kind, recipe=recipe, weights=PENALTIES)
+
+
+def _unknown(tree: Mapping[str, Any]) -> Composition:
+    rules = tree["reward"]["recipe"]["rules"]
+    weights = {rule["name"]: float(rule.get("weight", 1.0)) for rule in rules}
+    return Composition(kind="sum", recipe=None, weights=PENALTIES | weights)

@@ -1,0 +1,209 @@
+"""The signal charts. Defined here, filled and coloured in the browser.
+
+Each is filled by static/js/charts/signals/ with what run_signals answers of its
+`source`. Colours are CSS variables, so a chart follows the theme.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import plotly.graph_objects as go
+
+from dashboard.runs.charts.chart import figure_tree
+from dashboard.samples.signals.anatomy import OTHER
+from dashboard.samples.signals.records import PHASES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SignalChart:
+    id: str
+    source: str
+    title: str
+    about: str  # one line under the title
+    figure: dict[str, Any]
+    is_wide: bool = False
+
+
+@cache
+def signal_charts() -> tuple[SignalChart, ...]:
+    return (
+        SignalChart(
+            id="map",
+            source="map",
+            title="Signal map",
+            about="Each group by its spread, under the effective batch: "
+            "completions of mixed groups",
+            figure=_map(),
+            is_wide=True,
+        ),
+        SignalChart(
+            id="rewards",
+            source="rewards",
+            title="Rewards",
+            about="Share of completions by reward; lines: 5 %, median, 95 %",
+            figure=_distribution("reward", "var(--cohort-series-1)"),
+        ),
+        SignalChart(
+            id="advantages",
+            source="advantages",
+            title="Advantages",
+            about="Of the batch's completions; lines: 5 %, median, 95 %",
+            figure=_distribution("advantage", "var(--cohort-series-4)"),
+        ),
+        SignalChart(
+            id="mean",
+            source="rules",
+            title="Rules in the mean reward",
+            about="Each rule's part of it, over the sum of all parts' sizes",
+            figure=_rules(),
+        ),
+        SignalChart(
+            id="variance",
+            source="rules",
+            title="Rules in what is learnt from",
+            about="Each rule's share in how rewards differ within groups",
+            figure=_rules(),
+        ),
+        SignalChart(
+            id="anatomy",
+            source="anatomy",
+            title="Step anatomy",
+            about="Where each step's time goes, and how much of it to dead groups",
+            figure=_anatomy(),
+            is_wide=True,
+        ),
+    )
+
+
+def _map() -> dict[str, Any]:
+    dead = ("right", "wrong", "tied")
+    scale = [
+        [end / len(dead), f"var(--cohort-{name})"]
+        for place, name in enumerate(dead)
+        for end in (place, place + 1)
+    ]
+    cells = {"showscale": False, "hoverongaps": False, "xgap": 0.5, "ygap": 0.5}
+    hover = "%{hovertext}<extra></extra>"
+    return _figure(
+        [
+            go.Bar(
+                name="effective batch",
+                marker={"color": "var(--cohort-mixed)", "line": {"width": 0}},
+                yaxis="y2",
+                hovertemplate=hover,
+            ),
+            go.Heatmap(
+                name="dead",
+                colorscale=scale,
+                zmin=0,
+                zmax=len(dead),
+                hovertemplate=hover,
+                **cells,
+            ),
+            go.Heatmap(
+                name="mixed",
+                colorscale=[
+                    [0, "var(--cohort-mixed-soft)"],
+                    [1, "var(--cohort-mixed)"],
+                ],
+                zmin=0,
+                hovertemplate=hover,
+                **cells,
+            ),
+        ],
+        y="prompt",
+        hovermode="closest",
+        showlegend=False,
+        bargap=0,
+        yaxis={"domain": [0, 0.8], "autorange": "reversed", "showgrid": False},
+        yaxis2={
+            "title": {"text": "effective"},
+            "domain": [0.86, 1],
+            "rangemode": "tozero",
+            "nticks": 3,
+            "fixedrange": True,
+        },
+    )
+
+
+def _distribution(what: str, color: str) -> dict[str, Any]:
+    line = {"color": "var(--cohort-text)", "shape": "hvh"}
+    quantiles = [
+        go.Scatter(
+            name=name,
+            mode="lines",
+            line={**line, "width": width, "dash": dash},
+            hoverinfo="skip",
+            meta={"quantile": quantile},
+        )
+        for name, quantile, width, dash in (
+            ("5 %", 5, 1, "dot"),
+            ("median", 50, 1.5, "solid"),
+            ("95 %", 95, 1, "dot"),
+        )
+    ]
+    counts = go.Heatmap(
+        name="completions",
+        colorscale=[[0, "var(--cohort-surface)"], [1, color]],
+        zmin=0,
+        zmax=1,
+        showscale=False,
+        hoverongaps=False,
+        hovertemplate="%{hovertext}<extra></extra>",
+    )
+    return _figure([counts, *quantiles], y=what, hovermode="closest", showlegend=False)
+
+
+def _rules() -> dict[str, Any]:
+    rule = go.Bar(marker={"line": {"width": 0}}, hovertemplate="%{customdata}")
+    return _figure(
+        [rule],
+        y="share",
+        barmode="relative",
+        bargap=0,
+        hovermode="x unified",
+        showlegend=True,
+        yaxis={"tickformat": ".0%"},
+    )
+
+
+def _anatomy() -> dict[str, Any]:
+    phases = [
+        go.Bar(
+            name=phase,
+            marker={"color": f"var(--cohort-{color})", "line": {"width": 0}},
+            hovertemplate="%{customdata}",
+            meta={"phase": phase},
+        )
+        for phase, color in [
+            *((phase, f"series-{i}") for i, phase in enumerate(PHASES, start=1)),
+            (OTHER, "tied-soft"),
+        ]
+    ]
+    dead = go.Scatter(
+        name="on dead groups",
+        mode="lines",
+        line={
+            "color": "var(--cohort-text)",
+            "width": 2,
+            "dash": "dash",
+            "shape": "hvh",
+        },
+        hovertemplate="%{customdata}",
+    )
+    return _figure(
+        [*phases, dead],
+        y="seconds a step",
+        barmode="stack",
+        bargap=0,
+        hovermode="x unified",
+        showlegend=True,
+    )
+
+
+def _figure(data: list[Any], *, y: str, **layout: Any) -> dict[str, Any]:
+    axis = {"title": {"text": y}, **layout.pop("yaxis", {})}
+    return figure_tree(data, xaxis={"title": {"text": "step"}}, yaxis=axis, **layout)

@@ -1,0 +1,156 @@
+"""One step's groups and times as the packed columns of a StepRollup."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from dashboard.samples.signals import ladder
+from dashboard.samples.signals.composition import Composition
+from dashboard.samples.signals.records import (
+    ANATOMY,
+    GROUP,
+    PHASES,
+    QUANTILE,
+    QUANTILES,
+    RULE,
+    RULE_HEAD,
+    SECONDS,
+    SIGNALS,
+    Numbers,
+)
+from dashboard.samples.signals.shares import share
+from dashboard.samples.signals.step_groups import StepGroup
+
+NAME_LENGTH = 40
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rollup:
+    """The columns of a StepRollup, in its order."""
+
+    groups: bytes
+    reward_quantiles: bytes
+    reward_histogram: bytes
+    advantage_quantiles: bytes
+    advantage_histogram: bytes
+    rule_names: list[str]
+    rules: bytes
+    anatomy: bytes
+
+
+def roll_up(
+    groups: Sequence[StepGroup],
+    metrics: Mapping[str, float | None],
+    composition: Composition,
+    step: int,
+) -> Rollup:
+    # Numbers too large for a sum of squares are the run's trouble, not the rollup's.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _roll_up(groups, metrics, composition, step)
+
+
+def _roll_up(
+    groups: Sequence[StepGroup],
+    metrics: Mapping[str, float | None],
+    composition: Composition,
+    step: int,
+) -> Rollup:
+    rewards = _finite(chain.from_iterable(g.rewards for g in groups))
+    trained = [group for group in groups if group.is_trained]
+    advantages = _finite(chain.from_iterable(g.advantages for g in trained))
+    names = list(dict.fromkeys(n for g in groups for scored in g.rules for n in scored))
+    return Rollup(
+        groups=_groups(groups, step),
+        reward_quantiles=_quantiles(rewards),
+        reward_histogram=ladder.count(rewards).tobytes(),
+        advantage_quantiles=_quantiles(advantages),
+        advantage_histogram=ladder.count(advantages).tobytes(),
+        rule_names=[name[:NAME_LENGTH] for name in names],
+        rules=_rules(groups, names, composition, step) if groups else b"",
+        anatomy=np.array(anatomy(groups, metrics), SECONDS).tobytes(),
+    )
+
+
+def _finite(values: Iterable[float | None]) -> Numbers:
+    given = np.array(list(values), dtype=np.float64)
+    return given[np.isfinite(given)]
+
+
+def _groups(groups: Sequence[StepGroup], step: int) -> bytes:
+    records = np.array(
+        [
+            (
+                step,
+                group.prompt_index,
+                math.nan if group.reward_mean is None else group.reward_mean,
+                math.nan if group.reward_std is None else group.reward_std,
+                len(group.rewards),
+                SIGNALS.index(group.signal),
+                group.is_trained,
+            )
+            for group in groups
+        ],
+        GROUP,
+    )
+    return records.tobytes()
+
+
+def _quantiles(values: Numbers) -> bytes:
+    if not len(values):
+        return b""
+    return np.percentile(values, QUANTILES).astype(QUANTILE).tobytes()
+
+
+def _rules(
+    groups: Sequence[StepGroup],
+    names: Sequence[str],
+    composition: Composition,
+    step: int,
+) -> bytes:
+    shares = share(groups, names, composition, step)
+    head = [getattr(shares, name) for name in RULE_HEAD]
+    by_rule = np.stack([shares.part_sum, shares.share_sum, shares.num_varied], axis=1)
+    return np.concatenate([head, by_rule.ravel()]).astype(RULE).tobytes()
+
+
+def anatomy(
+    groups: Sequence[StepGroup], metrics: Mapping[str, float | None]
+) -> list[float]:
+    """Seconds by ANATOMY. Those on dead groups, of all (sampled) or of the batch:
+
+    generate: time × tokens of dead groups / tokens of all groups
+    score: time × completions of dead groups / completions of all groups
+    logprobs, update: time × tokens of dead groups in the batch / tokens of the batch
+    """
+    seconds = {name: metrics.get(f"time/{name}") for name in (*PHASES, "step")}
+    known = [s if s is not None and math.isfinite(s) else 0.0 for s in seconds.values()]
+    dead = [group for group in groups if group.is_dead]
+    batch = [group for group in groups if group.is_trained]
+    dead_batch = [group for group in dead if group.is_trained]
+    generate, score, logprobs, update = known[:4]
+    of_batch = _share(_num_tokens(dead_batch), _num_tokens(batch))
+    lost = [
+        generate * _share(_num_tokens(dead), _num_tokens(groups)),
+        score * _share(_num_completions(dead), _num_completions(groups)),
+        logprobs * of_batch,
+        update * of_batch,
+    ]
+    assert len(known) + len(lost) == len(ANATOMY)
+    return known + (lost if groups else [math.nan] * len(lost))
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _num_tokens(groups: Iterable[StepGroup]) -> int:
+    return sum(sum(group.num_tokens) for group in groups)
+
+
+def _num_completions(groups: Iterable[StepGroup]) -> int:
+    return sum(len(group.rewards) for group in groups)
