@@ -7,14 +7,13 @@ import contextlib
 import json
 import logging
 import time
-from typing import Any
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.core.exceptions import TooManyFieldsSent
 from django.db import DatabaseError, InterfaceError
 from django.http import QueryDict
-from redis.exceptions import RedisError
 
+from dashboard.live.bell import bell_of
 from dashboard.live.messages import (
     ACCESS_ENDED,
     BAD_MESSAGE,
@@ -34,6 +33,8 @@ MAX_MESSAGE_CHARS = 1_000
 
 class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
     """Sends a page what it lacks. A subclass says who may look and what there is."""
+
+    channel_layer_alias = None  # one Bell listens for all pages of a group
 
     async def find_refusal(self) -> int | None:
         """A close code when this person may not watch, else None."""
@@ -63,30 +64,32 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         if refusal is not None:
             await self.close(refusal)
             return
-        self._bell = asyncio.Event()
+        self._is_due = asyncio.Event()
         self._rung: int | None = None
+        self._bell = bell_of(self.group())
+        self._was_asked = False
         await self._join()
-        await self.accept()
+        try:
+            await self.accept()
+        except OSError:  # gone by now; nobody says so to `disconnect`
+            await self._bell.leave(self._hear)
+            raise
         self._task = asyncio.create_task(self._stream())
         self._task.add_done_callback(self._report)
 
     async def _join(self) -> None:
         # Before the first read: a ring between the two is then heard, not lost.
-        try:
-            await self.channel_layer.group_add(self.group(), self.channel_name)
-        except (RedisError, OSError) as error:
-            logger.warning("No doorbell for %s, polling: %s", self.group(), error)
+        await self._bell.join(self._hear)
 
     async def disconnect(self, code: int) -> None:
-        if not hasattr(self, "_task"):
-            return
-        self._task.cancel()
-        with contextlib.suppress(RedisError, OSError):
-            await self.channel_layer.group_discard(self.group(), self.channel_name)
+        if hasattr(self, "_task"):
+            self._task.cancel()
+        if hasattr(self, "_bell"):
+            await self._bell.leave(self._hear)
 
-    async def run_wake(self, message: dict[str, Any]) -> None:
-        self._rung = max(self._rung or 0, message["seq"])
-        self._bell.set()
+    def _hear(self, seq: int) -> None:
+        self._rung = max(self._rung or 0, seq)
+        self._is_due.set()
 
     async def receive(
         self, text_data: str | None = None, bytes_data: bytes | None = None
@@ -98,16 +101,21 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         except (ValueError, RecursionError):  # the latter: JSON nested too deep
             await self.close(BAD_MESSAGE)
             return
-        self._bell.set()
+        self._was_asked = True
+        self._is_due.set()
 
     async def _stream(self) -> None:
         last_check = time.monotonic()
         last_sent = float("-inf")  # a page that lacks nothing hears so at once
         while True:
+            begin = time.monotonic()
+            was_asked, self._was_asked = self._was_asked, False
             sent = await self._send_next()
             now = time.monotonic()
             if sent:
                 last_sent = now
+                await asyncio.sleep(begin + FRAME_SECONDS - now)
+            elif was_asked:  # whoever asks without end is read for no more often
                 await asyncio.sleep(FRAME_SECONDS)
             elif now - last_sent > PING_SECONDS:
                 last_sent = now
@@ -143,16 +151,16 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             return  # asked again in half a minute
         if refusal is not None:
             await self.close(ACCESS_ENDED)
-            return
-        # The layer forgets a member after a day; joining again renews it.
-        await self._join()
 
     async def _wait_for_bell(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._bell.wait(), POLL_SECONDS)
-        self._bell.clear()
+            async with asyncio.timeout(POLL_SECONDS):
+                await self._is_due.wait()
+        self._is_due.clear()
 
     def _report(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()):
+        if task.cancelled() or isinstance(error := task.exception(), OSError):
+            return  # the page is gone, and `disconnect` is told
+        if error:
             logger.error("The stream of %s broke.", self.group(), exc_info=error)
             self._closing = asyncio.ensure_future(self.close(1011))

@@ -34,7 +34,11 @@ def ring_on_commit(run_id: int, seq: int) -> None:
 
 def ring(run_id: int, seq: int) -> None:
     """Ring without waiting; a ring that nobody hears costs a page 2 s at most."""
-    asyncio.run_coroutine_threadsafe(_ring(run_id, seq), _bell_loop())
+    ring_group(group_name(run_id), seq)
+
+
+def ring_group(group: str, seq: int) -> None:
+    asyncio.run_coroutine_threadsafe(_ring(group, seq), _bell_loop())
 
 
 def _bell_loop() -> asyncio.AbstractEventLoop:
@@ -49,17 +53,15 @@ def _bell_loop() -> asyncio.AbstractEventLoop:
         return _loops[os.getpid()]
 
 
-async def _ring(run_id: int, seq: int) -> None:
+async def _ring(group: str, seq: int) -> None:
     global _silent_until
     if time.monotonic() < _silent_until:
         return
     layer = get_channel_layer()
     assert layer is not None, "CHANNEL_LAYERS names no default layer"
-    message = {"type": "run.wake", "run": run_id, "seq": seq}
+    message = {"type": "run.wake", "seq": seq}
     try:
-        await asyncio.wait_for(
-            layer.group_send(group_name(run_id), message), TIMEOUT_SECONDS
-        )
+        await asyncio.wait_for(layer.group_send(group, message), TIMEOUT_SECONDS)
     except (RedisError, OSError, TimeoutError) as error:
         _silent_until = time.monotonic() + PAUSE_SECONDS
-        logger.warning("Could not ring for run %s: %s", run_id, error)
+        logger.warning("Could not ring for %s: %s", group, error)

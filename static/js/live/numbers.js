@@ -26,3 +26,8 @@ export function duration(seconds) {
   if (hours < 24) return `${hours} h ${pad(minutes % 60)} min`;
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
+
+// The ends of an interval stand beside the metric they belong to.
+export function isBound(metric) {
+  return /^eval\/.*\/(low|high)$/.test(metric);
+}

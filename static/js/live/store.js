@@ -1,5 +1,11 @@
 // A run's series as the page holds them. A step seen twice is kept once.
 
+import { bucketWidth, thin, thinClock } from "./thinning.js";
+
+// A page may stay open for days: what it holds is thinned when it grows beyond this.
+const MAX_STEPS = 3_000;
+const MAX_EVENTS = 1_000;
+
 export class RunStore {
   constructor() {
     this.#clear();
@@ -9,28 +15,64 @@ export class RunStore {
     this.curves = new Map(); // metric -> { steps, values }, by rising step
     this.clock = { steps: [], times: [] }; // seconds since 1970
     this.evaluations = new Map(); // metric -> { steps, values }
+    this.ranges = new Map(); // metric -> { low, high, last }, over all steps
+    this.lacking = new Set(); // metrics of which only what came since is here
+    this.tails = []; // what resumes went back before, the newest first
     this.events = [];
+    this.epoch = null;
     this.lastStep = 0;
+    this.fork = null; // where its history begins, and what went before
+    this.width = 1; // of the buckets that steps were thinned to
     this.numLive = 0; // steps that came one by one since the snapshot
+    this.generation = (this.generation ?? 0) + 1; // what was asked before is no answer
   }
 
   // Every metric's name, those of the training steps first.
   names() {
-    return [...this.curves.keys(), ...this.evaluations.keys()];
+    return [...new Set([...this.ranges.keys(), ...this.evaluations.keys()])];
   }
 
+  // Undefined for a metric whose history is not here.
   get(metric) {
+    if (this.lacking.has(metric)) return undefined;
     return this.curves.get(metric) ?? this.evaluations.get(metric);
   }
 
+  // Whether a run went back to its checkpoint: then a snapshot tells the rest.
   apply(frame) {
+    const isRewound = frame.type === "batch" && frame.run.last_step < this.lastStep;
     if (frame.type === "snapshot") this.#replace(frame);
     for (const step of frame.steps) this.#putStep(step);
     for (const { step, metrics } of frame.evaluations)
       this.#putAll(this.evaluations, step, metrics);
     this.events.push(...frame.events);
+    this.#boundEvents();
+    this.epoch = frame.epoch;
     this.lastStep = frame.run.last_step;
+    this.fork = frame.run.fork ?? null;
     this.#forgetAfter(this.lastStep);
+    if (this.clock.steps.length > MAX_STEPS) this.#thin();
+    return isRewound;
+  }
+
+  // The history of metrics that the snapshot did not carry.
+  adopt({ curves, tails, through }) {
+    for (const [metric, curve] of Object.entries(curves)) {
+      const since = this.curves.get(metric) ?? { steps: [], values: [] };
+      const at = place(since.steps, through + 1);
+      this.curves.set(metric, {
+        steps: [...curve.steps, ...since.steps.slice(at)],
+        values: [...curve.values, ...since.values.slice(at)],
+      });
+      this.lacking.delete(metric);
+    }
+    for (const tail of tails) {
+      const known = this.tails.find(({ epoch }) => epoch === tail.epoch);
+      if (known)
+        for (const [name, curve] of readTail(tail).curves)
+          known.curves.set(name, curve);
+      else this.tails.push(readTail(tail));
+    }
   }
 
   // A resume goes back to its checkpoint: the steps past it are history no longer.
@@ -46,14 +88,21 @@ export class RunStore {
   #replace({ curves }) {
     this.#clear();
     this.clock = curves.clock;
-    for (const [metric, { steps, values }] of Object.entries(curves.names))
-      this.curves.set(metric, { steps: steps ?? [...this.clock.steps], values });
+    this.width = curves.width;
+    this.curves = readCurves(curves);
+    for (const [metric, { values }] of this.curves) this.#widen(metric, ...values);
+    for (const [metric, [low, high, last]] of Object.entries(curves.others)) {
+      this.ranges.set(metric, { low, high, last });
+      this.lacking.add(metric);
+    }
+    this.tails = curves.tails.map(readTail);
   }
 
   #putStep({ step, time, values }) {
     this.numLive += 1;
     put(this.clock.steps, this.clock.times, step, time);
     this.#putAll(this.curves, step, values);
+    for (const [metric, value] of Object.entries(values)) this.#widen(metric, value);
   }
 
   #putAll(curves, step, values) {
@@ -62,6 +111,33 @@ export class RunStore {
       const curve = curves.get(metric);
       put(curve.steps, curve.values, step, value);
     }
+  }
+
+  #widen(metric, ...values) {
+    const range = this.ranges.get(metric) ?? { low: Infinity, high: -Infinity };
+    for (const value of values) {
+      range.low = Math.min(range.low, value);
+      range.high = Math.max(range.high, value);
+      range.last = value;
+    }
+    this.ranges.set(metric, range);
+  }
+
+  #thin() {
+    const { steps } = this.clock;
+    this.width = Math.max(this.width, bucketWidth(steps[0], steps.at(-1)));
+    this.clock = thinClock(this.clock, this.width);
+    for (const curves of [this.curves, this.evaluations])
+      for (const [metric, curve] of curves) curves.set(metric, thin(curve, this.width));
+  }
+
+  // A phase is drawn however long ago it began.
+  #boundEvents() {
+    if (this.events.length <= MAX_EVENTS) return;
+    const from = this.events.length - MAX_EVENTS / 2;
+    this.events = this.events.filter(
+      ({ type }, i) => i >= from || type === "phase_started",
+    );
   }
 
   // The phases that have begun, by their first step. A resumed run says it again.
@@ -75,15 +151,32 @@ export class RunStore {
       .map(([firstStep, name]) => ({ firstStep, name }));
   }
 
-  // When a step ended; between two known steps, on the line between them.
+  // When a step ended.
   timeOf(step) {
-    const { steps, times } = this.clock;
-    const right = place(steps, step);
-    if (steps[right] === step || right === 0) return times[right];
-    if (right === steps.length) return times[right - 1];
-    const share = (step - steps[right - 1]) / (steps[right] - steps[right - 1]);
-    return times[right - 1] + share * (times[right] - times[right - 1]);
+    return interpolate(this.clock.steps, this.clock.times, step);
   }
+}
+
+function readCurves({ clock, names }) {
+  return new Map(
+    Object.entries(names).map(([metric, { steps, values }]) => [
+      metric,
+      { steps: steps ?? [...clock.steps], values },
+    ]),
+  );
+}
+
+function readTail(tail) {
+  return { ...tail, curves: readCurves(tail) };
+}
+
+// The value at a step; between two known ones, on the line between them.
+export function interpolate(steps, values, step) {
+  const right = place(steps, step);
+  if (steps[right] === step || right === 0) return values[right];
+  if (right === steps.length) return values[right - 1];
+  const share = (step - steps[right - 1]) / (steps[right] - steps[right - 1]);
+  return values[right - 1] + share * (values[right] - values[right - 1]);
 }
 
 function put(steps, values, step, value) {

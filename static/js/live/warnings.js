@@ -3,11 +3,12 @@
 import { sig4 } from "./numbers.js";
 
 // Each kind once, as it was last said, the newest first. What a resumed run has gone
-// back before (past `lastStep`) is not said any more: it may not come again.
-export function listWarnings(events, lastStep) {
+// back before (past `lastStep`) is not said any more: it may not come again. Nor is
+// what an alert says already: the codes in `covered`.
+export function listWarnings(events, lastStep, covered = new Set()) {
   const found = new Map();
   for (const { type, step, body } of events) {
-    if (type !== "warned" || step > lastStep) continue;
+    if (type !== "warned" || step > lastStep || covered.has(body.code)) continue;
     const count = (found.get(body.code)?.count ?? 0) + 1;
     found.delete(body.code);
     found.set(body.code, { ...body, step, count });

@@ -1,0 +1,61 @@
+// A search of a log: which of the lines that match is the present one.
+
+import { lineId } from "./log_merge.js";
+
+export class LogSearch {
+  matches = []; // as the server lists them, from the one numbered `first` on
+  first = 0;
+  total = 0;
+  stopped = "";
+  current = -1;
+  spans = new Map(); // a line's id -> what matched in it
+
+  take(found, current) {
+    this.matches = found.matches;
+    this.first = found.first;
+    this.total = found.total;
+    this.stopped = found.stopped;
+    this.current = found.total ? current : -1;
+    this.spans = new Map(found.matches.map((match) => [idOf(match), match.spans]));
+  }
+
+  clear() {
+    this.take({ matches: [], first: 0, total: 0, stopped: "" }, -1);
+  }
+
+  // The place `step` further, around the end; what must be asked for to show it.
+  turn(step) {
+    this.current = (this.current + step + this.total) % this.total;
+    const isListed = this.match !== undefined;
+    return isListed ? null : Math.floor(this.current / 100) * 100;
+  }
+
+  get match() {
+    return this.matches[this.current - this.first];
+  }
+
+  get label() {
+    if (!this.total) return `No line matches. ${this.stopped}`.trim();
+    return `${this.current + 1} of ${this.total}. ${this.stopped}`
+      .replace(/\. $/, "")
+      .trim();
+  }
+}
+
+// A match of the worker's log, where both are searched.
+export function idOf({ number, source }) {
+  return lineId({ number, isWorker: source === "supervisor" });
+}
+
+// The text in pieces: [piece, whether it matched].
+export function pieces(text, spans) {
+  const found = [];
+  let at = 0;
+  for (const [start, end] of spans) {
+    if (start > at) found.push([text.slice(at, start), false]);
+    if (end > start) found.push([text.slice(start, end), true]);
+    at = end;
+  }
+  if (at < text.length) found.push([text.slice(at), false]);
+  return found;
+}
