@@ -1,0 +1,159 @@
+"""Alerts as rows: raised, ended, and kept true when a run's history goes back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from dashboard.alerts.models import (
+    OPEN,
+    Alert,
+    AlertState,
+    Channel,
+    Delivery,
+    DeliveryState,
+    MutedRun,
+    Rule,
+)
+from dashboard.alerts.rules import describe
+from dashboard.alerts.watch import Finding
+from dashboard.samples.cleaning import clean_json
+from dashboard.samples.models import Group
+
+NUM_GROUPS = 3
+MAX_AN_HOUR = 60  # messages to one channel
+
+
+def raise_alert(run_id: int, finding: Finding) -> Alert | None:
+    """None when the rule was switched off or deleted meanwhile.
+
+    The caller holds the run's row, so nobody else raises one for this run.
+    """
+    # Held, so that it cannot be deleted under the alert that names it.
+    rules = Rule.objects.select_for_update(no_key=True)
+    rule = rules.filter(pk=finding.rule.pk, is_enabled=True).first()
+    if rule is None:
+        return None
+    muted = MutedRun.objects.filter(run_id=run_id, until__gt=Now())
+    alert = Alert.objects.create(
+        run_id=run_id,
+        rule=rule,
+        code=finding.code,
+        metric=finding.metric,
+        step=finding.step,
+        value=finding.value,
+        bound=finding.bound,
+        read_as=clean_json(_read_as(rule, finding)),
+        is_muted=rule.is_muted or muted.exists(),
+        readings=finding.readings,
+        groups=_telling_groups(run_id, finding.step),
+    )
+    if rule.is_sent and not alert.is_muted:
+        _send(alert, team_id=rule.team_id)
+    return alert
+
+
+def _read_as(rule: Rule, finding: Finding) -> dict[str, Any]:
+    condition = rule.condition
+    return {
+        "name": f"Trainer warns: {finding.code}" if finding.said else rule.name,
+        "text": describe(rule),
+        "why": finding.said or rule.why,
+        "kind": condition.kind.value,
+        "threshold": condition.threshold,
+        "for_steps": condition.for_steps,
+        "back": condition.back,
+        "covers": list(rule.default.covers) if rule.default else [],
+    }
+
+
+def _telling_groups(run_id: int, step: int) -> list[list[int]]:
+    """Of the last step with groups: the lowest, the middle and the highest reward."""
+    current = Group.objects.current().filter(run_id=run_id, step__lte=step)
+    last = current.order_by("-step").values_list("step", flat=True).first()
+    if last is None:
+        return []
+    scored = current.filter(step=last).order_by("reward_mean", "prompt_index")
+    prompts = list(scored.values_list("prompt_index", flat=True))
+    if len(prompts) > NUM_GROUPS:
+        prompts = [prompts[0], prompts[len(prompts) // 2], prompts[-1]]
+    return [[last, prompt] for prompt in prompts]
+
+
+def _send(alert: Alert, *, team_id: int) -> None:
+    channels = Channel.objects.select_for_update(no_key=True)
+    Delivery.objects.bulk_create(
+        Delivery(channel=channel, alert=alert, not_before=Now(), **_too_many(channel))
+        for channel in channels.filter(team_id=team_id, is_enabled=True).order_by("pk")
+    )
+
+
+def _too_many(channel: Channel) -> dict[str, Any]:
+    """A rule that fires at every other step fills nobody's mailbox; one query."""
+    hour_ago = timezone.now() - timedelta(hours=1)
+    sent = channel.deliveries.filter(created_at__gt=hour_ago)
+    if sent.exclude(state=DeliveryState.FAILED)[:MAX_AN_HOUR].count() < MAX_AN_HOUR:
+        return {}
+    said = f"Not sent: it had {MAX_AN_HOUR} messages within an hour. See the alerts."
+    return {"state": DeliveryState.FAILED, "said": said}
+
+
+def resolve(alert: Alert, *, step: int) -> bool:
+    """Its condition no longer holds; False when somebody closed it before."""
+    still = Alert.objects.filter(pk=alert.pk, state__in=OPEN)
+    return bool(
+        still.update(state=AlertState.RESOLVED, ended_at=Now(), ended_step=step)
+    )
+
+
+def keep_readings(alert: Alert) -> None:
+    Alert.objects.filter(pk=alert.pk).update(readings=alert.readings)
+
+
+def paused_before(run_id: int, finding: Finding) -> bool:
+    """Whether this very finding has paused the run, before its steps were gone back.
+
+    Somebody resumed it since, knowing of it: it is not paused for that again.
+    """
+    return Alert.objects.filter(
+        run_id=run_id,
+        rule=finding.rule,
+        code=finding.code,
+        step__gte=finding.step,
+        state=AlertState.SUPERSEDED,
+        has_paused=True,
+    ).exists()
+
+
+def supersede(run_id: int, *, after: int) -> bool:
+    """A resume goes back to this step: whether any alert changes by that.
+
+    Called in the transaction that cuts the run's history.
+    """
+    later = Alert.objects.filter(run_id=run_id, step__gt=after).exclude(
+        state=AlertState.SUPERSEDED
+    )
+    num_later = later.update(
+        state=AlertState.SUPERSEDED, ended_at=Now(), ended_step=None
+    )
+    earlier = Alert.objects.filter(run_id=run_id, step__lte=after)
+    # It was open at that step, and nobody knows yet when it will not be.
+    ended_later = Q(state=AlertState.RESOLVED, ended_step__gt=after)
+    opened = earlier.filter(ended_later, acknowledged_at__isnull=True).update(
+        state=AlertState.FIRING, ended_at=None, ended_step=None
+    )
+    opened += earlier.filter(ended_later).update(
+        state=AlertState.ACKNOWLEDGED, ended_at=None, ended_step=None
+    )
+    for alert in earlier.exclude(state=AlertState.SUPERSEDED).order_by("-id")[:50]:
+        kept = {
+            metric: [one for one in readings if one[0] <= after]
+            for metric, readings in alert.readings.items()
+        }
+        if kept != alert.readings:
+            Alert.objects.filter(pk=alert.pk).update(readings=kept)
+    return bool(num_later or opened)

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from django import forms
+from django.core.mail.message import sanitize_address
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+from dashboard.alerts.conditions import MAX_STEPS, Kind
+from dashboard.alerts.models import OWN_KINDS, AlertState, Channel, Rule
+from dashboard.alerts.rules import describe
+from dashboard.alerts.webhook import read_address
+from dashboard.runs.models import Run
+
+KIND_LABELS = {
+    Kind.ABOVE: "is above",
+    Kind.BELOW: "is below",
+    Kind.CHANGES: "changes by more than … %",
+    Kind.MISSING: "has no value",
+}
+WITH_THRESHOLD = (Kind.ABOVE, Kind.BELOW, Kind.CHANGES)
+WITHOUT_THRESHOLD = (Kind.MISSING, Kind.CONSTANT, Kind.WARNED)
+NUM_RUNS = 100
+MUTES = {
+    "1h": ("1 hour", timedelta(hours=1)),
+    "8h": ("8 hours", timedelta(hours=8)),
+    "1d": ("1 day", timedelta(days=1)),
+    "7d": ("1 week", timedelta(days=7)),
+}
+ANY = "all"
+OPEN_ONES = "open"
+
+
+def _input(**attrs: Any) -> forms.TextInput:
+    return forms.TextInput(attrs={"class": "form-control", **attrs})
+
+
+def _number(**attrs: Any) -> forms.NumberInput:
+    return forms.NumberInput(attrs={"class": "form-control", **attrs})
+
+
+class DeedForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own class takes no argument when it runs
+    """What happens when a rule fires; of a built-in rule also its two numbers."""
+
+    class Meta:
+        model = Rule
+        fields = ("threshold", "for_steps", "is_sent", "pauses_run")
+        labels = {  # noqa: RUF012  # Django's way to write a form's Meta
+            "is_sent": "Send it by e-mail and webhook",
+            "pauses_run": "Pause the run",
+        }
+        widgets: ClassVar[dict[str, forms.Widget]] = {
+            "threshold": _number(step="any"),
+            "for_steps": _number(min=1, max=MAX_STEPS),
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        default = self.instance.default
+        if default is None:
+            return
+        if default.kind in WITHOUT_THRESHOLD:
+            del self.fields["threshold"]
+        else:
+            self.fields["threshold"].label = f"Threshold, {default.unit}"
+            self.fields["threshold"].help_text = f"Empty: {default.threshold:g}."
+        if default.kind is Kind.WARNED:
+            del self.fields["for_steps"]
+        else:
+            unit = "evaluations" if default.kind is Kind.OVERFITS else "steps"
+            self.fields["for_steps"].label = f"For how many {unit}"
+            self.fields["for_steps"].help_text = f"Empty: {default.for_steps}."
+
+    def clean_threshold(self) -> float | None:
+        return finite(self.cleaned_data["threshold"])
+
+    def clean_for_steps(self) -> int | None:
+        return some_steps(self.cleaned_data["for_steps"])
+
+
+def finite(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise forms.ValidationError(f"It must be a number; got {value}.")
+    return value
+
+
+def some_steps(count: int | None) -> int | None:
+    if count is not None and not 1 <= count <= MAX_STEPS:
+        raise forms.ValidationError(f"It must be 1 to {MAX_STEPS} steps; got {count}.")
+    return count
+
+
+class RuleForm(DeedForm):
+    """An own rule. Without a name it is called by what it asks."""
+
+    class Meta(DeedForm.Meta):
+        fields = (  # type: ignore[assignment]  # more of them than its parent has
+            *("metric", "kind", "threshold", "back", "for_steps"),
+            *("run", "name_pattern", "name", "is_sent", "pauses_run"),
+        )
+        labels = {  # noqa: RUF012  # as above
+            **DeedForm.Meta.labels,
+            "metric": "Metric",
+            "kind": "Condition",
+            "threshold": "Value",
+            "back": "Against so many steps ago",
+            "for_steps": "For how many steps",
+            "run": "In one run",
+            "name_pattern": "In runs named",
+            "name": "Name",
+        }
+        help_texts = {  # noqa: RUF012  # as above
+            "back": "Of a change: 1 is the step before.",
+            "name_pattern": "* stands for any letters: sft-*. Empty: every run.",
+            "name": "Empty: it is called by its condition.",
+        }
+        widgets: ClassVar[dict[str, forms.Widget]] = {
+            **DeedForm.Meta.widgets,
+            "metric": _input(list="metric-names", placeholder="kl/mean"),
+            "back": _number(min=1, max=MAX_STEPS),
+            "run": forms.Select(attrs={"class": "form-select"}),
+            "name_pattern": _input(placeholder="sft-*"),
+            "name": _input(),
+        }
+
+    kind = forms.ChoiceField(
+        label="Condition",
+        choices=[(kind.value, KIND_LABELS[kind]) for kind in OWN_KINDS],
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+
+    def __init__(self, *args: Any, team: Team, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.instance.team = team
+        for name in ("metric", "for_steps"):
+            self.fields[name].required = True
+        for name in ("back", "name"):
+            self.fields[name].required = False
+        runs = Run.objects.filter(team=team).order_by("-id")
+        offered = list(runs.values_list("pk", flat=True)[:NUM_RUNS])
+        if self.instance.run_id is not None:
+            offered.append(self.instance.run_id)
+        field = self.fields["run"]
+        assert isinstance(field, forms.ModelChoiceField)
+        field.queryset = runs.filter(pk__in=offered)
+        field.empty_label = "Every run"
+
+    def clean_back(self) -> int:
+        back = some_steps(self.cleaned_data["back"])
+        return 1 if back is None else back
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        needs_value = data.get("kind") in WITH_THRESHOLD
+        if needs_value and data.get("threshold") is None and "threshold" in data:
+            self.add_error("threshold", "Give the value that the metric is held to.")
+        if data.get("kind") == Kind.CHANGES and (data.get("threshold") or 1) <= 0:
+            self.add_error(
+                "threshold",
+                f"A change is more than 0 %; got {data['threshold']:g}.",
+            )
+        if not needs_value:
+            data["threshold"] = None
+        if data.get("run") and data.get("name_pattern"):
+            self.add_error(
+                "name_pattern", "Choose one run or a pattern of names, not both."
+            )
+        return data
+
+    def _post_clean(self) -> None:
+        super()._post_clean()  # type: ignore[misc]  # Django's own hook, not in its stubs
+        if not self.errors and not self.instance.name:
+            self.instance.name = describe(self.instance)[:80]
+
+
+class ChannelForm(forms.Form):
+    kind = forms.ChoiceField(choices=Channel.Kind.choices)
+    address = forms.CharField(max_length=500, strip=True)
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        kind, address = data.get("kind"), data.get("address")
+        if kind == Channel.Kind.EMAIL and address:
+            email = forms.EmailField(max_length=254)
+            try:
+                data["address"] = mail_address(email.clean(address))
+            except (forms.ValidationError, ValueError):
+                said = f"{address[:80]!r} is no e-mail address. Write name@example.org."
+                self.add_error("address", said)
+        if kind == Channel.Kind.WEBHOOK and address:
+            try:
+                read_address(address)
+            except ValueError as error:
+                self.add_error("address", str(error))
+        return data
+
+
+def mail_address(address: str) -> str:
+    """ValueError, where no mail can be sent to it: a domain may have no ASCII form."""
+    sanitize_address(address, "utf-8")
+    if not address.isprintable():
+        raise ValueError("Control characters.")
+    return address
+
+
+class MuteForm(forms.Form):
+    """For how long; empty: no longer."""
+
+    mute = forms.ChoiceField(
+        required=False,
+        choices=[
+            ("", "Not muted"),
+            *((key, label) for key, (label, _) in MUTES.items()),
+        ],
+    )
+
+    @property
+    def until(self) -> Any:
+        chosen = self.cleaned_data["mute"]
+        return timezone.now() + MUTES[chosen][1] if chosen else None
+
+
+class FilterForm(forms.Form):
+    """Every field is a parameter of the address; one that means nothing is left out."""
+
+    state = forms.ChoiceField(
+        label="State",
+        required=False,
+        choices=[
+            (OPEN_ONES, "Open, of runs that go on"),
+            (ANY, "Any state"),
+            *AlertState.choices,
+        ],
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    rule = forms.ModelChoiceField(
+        label="Rule",
+        required=False,
+        queryset=Rule.objects.none(),
+        empty_label="Any rule",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    run = forms.CharField(
+        label="Run",
+        required=False,
+        max_length=80,
+        widget=_input(placeholder="name, #id"),
+    )
+
+    def __init__(self, *args: Any, team: Team, state: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.default_state = state
+        self.initial["state"] = state
+        field = self.fields["rule"]
+        assert isinstance(field, forms.ModelChoiceField)
+        field.queryset = Rule.objects.filter(team=team).order_by("name")
+
+    def narrow(self, alerts: Any) -> Any:
+        self.is_valid()
+        given = self.cleaned_data
+        state = given.get("state") or self.default_state
+        if state == OPEN_ONES:
+            alerts = alerts.burning()
+        elif state != ANY:
+            alerts = alerts.filter(state=state)
+        if given.get("rule"):
+            alerts = alerts.filter(rule=given["rule"])
+        if text := given.get("run"):
+            number = text.removeprefix("#")
+            if number.isascii() and number.isdigit() and len(number) < 19:
+                return alerts.filter(run_id=int(number))
+            alerts = alerts.filter(run__name__icontains=text)
+        return alerts

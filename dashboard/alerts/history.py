@@ -1,0 +1,161 @@
+"""A watch as it would be had it seen the run from the start, read from the rows."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from django.db.models import QuerySet
+
+from dashboard.alerts.conditions import FIRST, Kind
+from dashboard.alerts.models import OPEN, Alert, AlertState
+from dashboard.alerts.overfitting import EVALUATIONS, REWARDS
+from dashboard.alerts.rules import rules_of
+from dashboard.alerts.watch import AROUND, Key, Watch, is_evaluated
+from dashboard.runs.models import REWARD, Evaluation, Run, RunEvent, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """A step or an evaluation of the stored history."""
+
+    seq: int
+    step: int
+    metrics: dict[str, float | None]
+    rewards: list[float] | None = None  # of an evaluation: of the steps before it
+
+
+@dataclass
+class Bounds:
+    """The bounds that open alerts of one finding kept, and from where to where."""
+
+    spans: list[tuple[int, float, float | None]] = field(default_factory=list)
+
+    def at(self, step: int) -> float | None:
+        return next((b for begin, end, b in self.spans if begin < step <= end), None)
+
+
+def read_watch(run: Run, *, before: int, known: set[str]) -> Watch:
+    """Of everything with a stream number below `before`; about eight queries."""
+    watch = Watch(rules_of(run), set())
+    alerts = _alerts_of(run, watch)
+    opened = {key: alert for key, alert in alerts if alert.state in OPEN}
+    held: dict[Key, Bounds] = {}
+    for key, alert in alerts:
+        span = (alert.step, alert.ended_step or math.inf, alert.bound)
+        held.setdefault(key, Bounds()).spans.append(span)
+    for key, alert in alerts:
+        if key in opened and alert is opened[key]:
+            watch.opened(key, alert)
+        else:
+            watch.collect(alert)
+    _replay(watch, run, before, held)
+    watch.known = set(known)
+    for key, track in watch.tracks.items():
+        track.held = opened[key].bound if key in opened else None
+    return watch
+
+
+def _replay(watch: Watch, run: Run, before: int, held: dict[Key, Bounds]) -> None:
+    begin = _phase_start(run, before)
+    moments = _moments(run, watch, begin, before)
+    _remember_first(watch, run, begin, moments)
+    for moment in moments:
+        for key, track in watch.tracks.items():
+            track.held = held[key].at(moment.step) if key in held else None
+        if moment.rewards is not None:
+            watch.remember_rewards(moment.rewards)
+            findings = watch.evaluation(moment.step, moment.metrics)
+        else:
+            findings = watch.step(moment.step, moment.metrics)
+        for _ in findings:
+            pass  # it was found when it happened
+        for key, alert in watch.open.items():
+            if moment.step <= alert.step and key in watch.tracks:
+                watch.tracks[key].calm = 0
+
+
+def _alerts_of(run: Run, watch: Watch) -> list[tuple[Key, Alert]]:
+    """Those that bear on what the rules see: open ones, and ones that held a bound."""
+    states = (*OPEN, AlertState.RESOLVED)
+    found = Alert.objects.filter(run=run, rule__in=watch.rules, state__in=states)
+    return [((a.rule_id or 0, a.code), a) for a in found.order_by("id")]
+
+
+def _phase_start(run: Run, before: int) -> int:
+    """The first step of the phase at hand; 0 where the run has none."""
+    phases = RunEvent.objects.filter(run=run, type="phase_started", seq__lt=before)
+    body = phases.order_by("-seq").values_list("body", flat=True).first()
+    return body["first_step"] if body else 0
+
+
+def _remember_first(watch: Watch, run: Run, begin: int, moments: list[Moment]) -> None:
+    """The first readings, as far as they come before what is read again."""
+    for key, metric in watch.metrics.items():
+        track = watch.tracks[key]
+        if track.condition.kind is not Kind.SHARE_OF_FIRST:
+            continue
+        is_told_apart = is_evaluated(metric)
+        seqs = (m.seq for m in moments if (m.rewards is not None) == is_told_apart)
+        before = min(seqs, default=0)
+        if is_told_apart:
+            track.remember_first(_first_evaluations(run, metric, before))
+        elif metric in run.metric_names:
+            place = f"values__{run.metric_names.index(metric)}"
+            rows = _steps(run, before).filter(step__gte=begin).order_by("step")
+            known = rows.filter(**{f"{place}__isnull": False})
+            track.remember_first(known.values_list(place, flat=True)[:FIRST])
+
+
+def _first_evaluations(run: Run, metric: str, before: int) -> list[float]:
+    current = Evaluation.objects.filter(
+        run=run, superseded_by__isnull=True, seq__lt=before, metrics__has_key=metric
+    )
+    told = (e.metrics[metric] for e in current.order_by("seq")[: 4 * FIRST])
+    return [value for value in told if value is not None]
+
+
+def _moments(run: Run, watch: Watch, begin: int, before: int) -> list[Moment]:
+    """The last steps and evaluations, in the order in which they were told."""
+    num_steps = watch.reach + AROUND + 1
+    rows = _steps(run, before).order_by("-step")[:num_steps]
+    # What is usual begins anew with a phase.
+    steps = [_moment(run, row) for row in rows if row.step >= begin]
+    evaluations = _evaluations(run, watch, before)
+    return sorted([*steps, *evaluations], key=lambda moment: moment.seq)
+
+
+def _steps(run: Run, before: int) -> QuerySet[Step]:
+    return Step.objects.filter(run=run, superseded_by__isnull=True, seq__lt=before)
+
+
+def _moment(run: Run, row: Step) -> Moment:
+    metrics = dict(zip(run.metric_names, row.values, strict=False))
+    return Moment(seq=row.seq, step=row.step, metrics=metrics)
+
+
+def _evaluations(run: Run, watch: Watch, before: int) -> list[Moment]:
+    num_sets = run.evaluation_sets.count() + 1
+    most = num_sets * (EVALUATIONS + watch.reach)
+    current = Evaluation.objects.filter(
+        run=run, superseded_by__isnull=True, seq__lt=before
+    )
+    found = list(current.order_by("-seq")[:most])
+    rewards = _rewards(run, found[-1].step, before) if found else []
+    moments = []
+    for e in found:
+        place = bisect_left(rewards, e.seq, key=itemgetter(0))
+        told = [value for _, value in rewards[max(0, place - REWARDS) : place]]
+        moments.append(Moment(seq=e.seq, step=e.step, metrics=e.metrics, rewards=told))
+    return moments
+
+
+def _rewards(run: Run, step: int, before: int) -> list[tuple[int, float]]:
+    """(stream number, mean reward) of the steps that stand beside evaluations."""
+    if REWARD not in run.metric_names:
+        return []
+    place = f"values__{run.metric_names.index(REWARD)}"
+    rows = _steps(run, before).filter(step__gt=step - 2 * REWARDS).order_by("seq")
+    return [(s, v) for s, v in rows.values_list("seq", place) if v is not None]

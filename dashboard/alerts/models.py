@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import uuid
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar, Self
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+from dashboard.alerts.built_in import BY_KEY, BuiltIn
+from dashboard.alerts.conditions import MAX_STEPS, Condition, Kind
+from dashboard.runs.models import ENDED, Run
+
+OWN_KINDS = (Kind.ABOVE, Kind.BELOW, Kind.CHANGES, Kind.MISSING)
+
+
+class Rule(models.Model):
+    """What a team wants to be told of. A built-in one has a row once it is looked at.
+
+    Of a built-in rule, a threshold or number of steps that is null is the default's.
+    """
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="alert_rules")
+    built_in = models.CharField(max_length=20, blank=True)  # its key; "": an own rule
+    name = models.CharField(max_length=80)
+    metric = models.CharField(max_length=120, blank=True)
+    kind = models.CharField(max_length=20, choices=[(k.value, k.value) for k in Kind])
+    threshold = models.FloatField(null=True, blank=True)
+    back = models.PositiveIntegerField(default=1)
+    for_steps = models.PositiveIntegerField(null=True, blank=True)
+
+    # Which runs: all of the team, one, or those of a name such as sft-*.
+    run = models.ForeignKey(
+        Run, models.CASCADE, null=True, blank=True, related_name="alert_rules"
+    )
+    name_pattern = models.CharField(max_length=80, blank=True)
+
+    is_enabled = models.BooleanField(default=True)
+    is_sent = models.BooleanField(default=True)
+    pauses_run = models.BooleanField(default=False)
+    muted_until = models.DateTimeField(null=True, blank=True)
+    revision = models.PositiveIntegerField(default=1)  # rises with each change
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["team", "built_in"],
+                condition=~Q(built_in=""),
+                name="built_in_rule_once_a_team",
+            ),
+            models.CheckConstraint(
+                condition=Q(for_steps__isnull=True)
+                | Q(for_steps__gte=1, for_steps__lte=MAX_STEPS),
+                name="rule_for_steps_in_bounds",
+            ),
+            models.CheckConstraint(
+                condition=Q(back__gte=1, back__lte=MAX_STEPS),
+                name="rule_back_in_bounds",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def default(self) -> BuiltIn | None:
+        return BY_KEY.get(self.built_in)
+
+    @property
+    def why(self) -> str:
+        return self.default.why if self.default else ""
+
+    @property
+    def condition(self) -> Condition:
+        default = self.default
+        threshold, for_steps = self.threshold, self.for_steps
+        if default is not None:
+            threshold = default.threshold if threshold is None else threshold
+            for_steps = for_steps or default.for_steps
+        return Condition(
+            kind=Kind(self.kind),
+            threshold=threshold or 0.0,
+            for_steps=for_steps or 1,
+            back=self.back,
+        )
+
+    @property
+    def is_muted(self) -> bool:
+        return self.muted_until is not None and self.muted_until > timezone.now()
+
+    def applies_to(self, run: Run) -> bool:
+        if self.run_id is not None:
+            return self.run_id == run.id
+        return not self.name_pattern or fnmatchcase(run.name, self.name_pattern)
+
+
+class AlertState(models.TextChoices):
+    FIRING = "firing"
+    ACKNOWLEDGED = "acknowledged"
+    RESOLVED = "resolved"  # the condition no longer holds
+    SUPERSEDED = "superseded"  # a resume went back before its step
+    WITHDRAWN = "withdrawn"  # its rule was changed, switched off or deleted
+
+
+OPEN = (AlertState.FIRING, AlertState.ACKNOWLEDGED)
+
+
+class AlertQuerySet(models.QuerySet["Alert"]):
+    def open(self) -> Self:
+        return self.filter(state__in=OPEN)
+
+    def burning(self) -> Self:
+        """Open and of a run that has not ended: what somebody could act on."""
+        return self.open().exclude(run__state__in=ENDED)
+
+
+class Alert(models.Model):
+    """One finding of a rule in a run, with what is needed to judge it later."""
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="alerts")
+    rule = models.ForeignKey(
+        Rule, models.SET_NULL, null=True, blank=True, related_name="alerts"
+    )
+    # Which of several findings of one rule: a warning's code, an evaluated metric.
+    code = models.CharField(max_length=120, blank=True)
+    metric = models.CharField(max_length=120, blank=True)
+    step = models.PositiveIntegerField()
+    value = models.FloatField(null=True)
+    bound = models.FloatField(null=True)  # what the value was compared with
+    # The rule as it read when it fired: {"name", "text", "why", …}
+    read_as = models.JSONField[dict[str, Any]](default=dict)
+
+    state = models.CharField(
+        max_length=12, choices=AlertState, default=AlertState.FIRING
+    )
+    is_muted = models.BooleanField(default=False)
+    has_paused = models.BooleanField(default=False)  # the run, as its rule wanted
+
+    # ±5 readings: {metric: [[step, value], …]}; the later ones come as they are made.
+    readings = models.JSONField[dict[str, list[list[Any]]]](default=dict)
+    groups = models.JSONField[list[list[int]]](default=list)  # [[step, prompt], …]
+
+    fired_at = models.DateTimeField(auto_now_add=True)
+    acknowledged_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    ended_at = models.DateTimeField(null=True, blank=True)
+    ended_step = models.PositiveIntegerField(null=True, blank=True)
+
+    objects = AlertQuerySet.as_manager()
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["run", "rule", "code"],
+                condition=Q(state__in=[s.value for s in OPEN]),
+                name="alert_open_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=[s.value for s in OPEN])
+                | Q(ended_at__isnull=False),
+                name="alert_closed_has_end",
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["run", "-id"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.read_as.get('name', 'alert')} at step {self.step} of {self.run}"
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN
+
+
+class MutedRun(models.Model):
+    """Nothing of this run is sent, nor does it pause, until then."""
+
+    run = models.OneToOneField(Run, models.CASCADE, related_name="muted")
+    until = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.run} until {self.until}"
+
+
+class Channel(models.Model):
+    """Where a team's alerts go."""
+
+    class Kind(models.TextChoices):
+        EMAIL = "email", "E-mail"
+        WEBHOOK = "webhook", "Webhook"
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="alert_channels")
+    kind = models.CharField(max_length=8, choices=Kind)
+    # A webhook's path may hold a token, as Slack's does: it is never shown again.
+    address = models.CharField(max_length=500)
+    # What a webhook's key is made from, with the server's own secret.
+    nonce = models.UUIDField(default=uuid.uuid4)
+    is_enabled = models.BooleanField(default=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pk}"  # never the address: this may be logged
+
+
+class DeliveryState(models.TextChoices):
+    PENDING = "pending"
+    SENT = "sent"
+    FAILED = "failed"
+
+
+class Delivery(models.Model):
+    """One message of one alert to one channel: sent at least once, under its id."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    channel = models.ForeignKey(Channel, models.CASCADE, related_name="deliveries")
+    alert = models.ForeignKey(  # null: a test
+        Alert, models.CASCADE, null=True, blank=True, related_name="deliveries"
+    )
+    state = models.CharField(
+        max_length=8, choices=DeliveryState, default=DeliveryState.PENDING
+    )
+    num_attempts = models.PositiveSmallIntegerField(default=0)
+    not_before = (
+        models.DateTimeField()
+    )  # of the next attempt; a lease while one goes on
+    said = models.CharField(max_length=300, blank=True)  # of the last attempt
+    created_at = models.DateTimeField(auto_now_add=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["channel", "alert"],
+                condition=Q(alert__isnull=False),
+                name="alert_sent_once_a_channel",
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(
+                fields=["not_before"],
+                condition=Q(state="pending"),
+                name="delivery_due",
+            ),
+            models.Index(fields=["channel", "-created_at"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.state} {self.id}"

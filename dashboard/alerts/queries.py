@@ -1,0 +1,99 @@
+"""Lookups of alerts and rules, through the team only, and what pages show of them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from django.db.models import Model
+from django.http import Http404
+from django.urls import reverse
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+from dashboard.alerts.models import (
+    Alert,
+    AlertQuerySet,
+    AlertState,
+    Channel,
+    Delivery,
+    MutedRun,
+    Rule,
+)
+from dashboard.runs.models import REWARD, Run
+
+MAX_SHOWN = 50  # on a run's page; the alerts page has them all
+NUM_LOGGED = 50
+RECENT_RUNS = 20
+Row = TypeVar("Row", bound=Model)
+
+
+def get_rule(team: Team, rule_id: int) -> Rule:
+    rules = Rule.objects.select_related("team", "run")
+    return _found(rules.filter(team=team, pk=rule_id).first())
+
+
+def get_alert(team: Team, alert_id: int) -> Alert:
+    alerts = Alert.objects.select_related("run__team", "rule", "acknowledged_by")
+    return _found(alerts.filter(run__team=team, pk=alert_id).first())
+
+
+def get_channel(team: Team, channel_id: int) -> Channel:
+    channels = Channel.objects.select_related("team")
+    return _found(channels.filter(team=team, pk=channel_id).first())
+
+
+def _found(row: Row | None) -> Row:
+    if row is None:
+        raise Http404("No such thing in this team.")
+    return row
+
+
+def list_alerts(team: Team) -> AlertQuerySet:
+    alerts: AlertQuerySet = Alert.objects.filter(run__team=team)
+    return alerts.select_related("run", "rule", "acknowledged_by").order_by("-id")
+
+
+def describe_for_page(run: Run) -> list[dict[str, Any]]:
+    """The run's alerts of its present history, the newest first; one query.
+
+    A chart that marks them needs `step`, `metric` and `name`.
+    """
+    alerts = Alert.objects.filter(run=run).exclude(state=AlertState.SUPERSEDED)
+    team = run.team.slug
+    return [
+        {
+            "id": alert.pk,
+            "name": alert.read_as["name"],
+            "text": alert.read_as["text"],
+            "metric": alert.metric,
+            "step": alert.step,
+            "value": alert.value,
+            "state": alert.state,
+            "is_muted": alert.is_muted,
+            "url": reverse("alert", args=[team, alert.pk]),
+            # The trainer's warnings that it stands for.
+            "codes": [*alert.read_as.get("covers", ()), *filter(None, [alert.code])],
+        }
+        for alert in alerts.order_by("-id")[:MAX_SHOWN]
+    ]
+
+
+def muted_until(run: Run) -> Any:
+    """When the run is heard again; None when it is heard."""
+    muted = MutedRun.objects.filter(run=run, until__gt=timezone.now())
+    return muted.values_list("until", flat=True).first()
+
+
+def list_metrics(team: Team) -> list[str]:
+    """Names that the team's last runs have had, and those of their evaluations."""
+    runs = Run.objects.filter(team=team).order_by("-id")[:RECENT_RUNS]
+    names = {REWARD}
+    for metric_names, summary in runs.values_list("metric_names", "summary"):
+        names.update(metric_names, summary.get("last", {}))
+    return sorted(names)
+
+
+def list_deliveries(team: Team) -> list[Delivery]:
+    logged = Delivery.objects.filter(channel__team=team)
+    related = logged.select_related("channel", "alert__run")
+    return list(related.order_by("-created_at")[:NUM_LOGGED])

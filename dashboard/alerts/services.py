@@ -1,0 +1,126 @@
+"""What people do to rules and alerts; each change with its audit row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from dashboard.accounts.models import User
+from dashboard.accounts.services import record
+from dashboard.alerts.models import OPEN, Alert, AlertState, MutedRun, Rule
+from dashboard.alerts.rules import describe
+from dashboard.live.publish import ring_on_commit
+from dashboard.runs.models import Run
+
+MAX_RULES = 200
+# What a change of makes it another rule, whose open alerts are another's.
+ASKS = ("metric", "kind", "threshold", "back", "for_steps", "run", "name_pattern")
+
+
+@transaction.atomic
+def create_rule(*, rule: Rule, user: User) -> Rule:
+    """The rule is filled in by its form, and has no row yet.
+
+    ValueError when the team has as many as it may: each is judged at every step.
+    """
+    if Rule.objects.filter(team=rule.team, built_in="").count() >= MAX_RULES:
+        raise ValueError(f"A team has {MAX_RULES} own rules at most. Delete one first.")
+    assert rule.run is None or rule.run.team_id == rule.team_id, "another team's run"
+    rule.created_by = user
+    rule.save()
+    _record(rule, user, "alert_rule.created")
+    return rule
+
+
+@transaction.atomic
+def change_rule(*, rule: Rule, user: User) -> None:
+    """Of a rule that asks for something else the open alerts are withdrawn."""
+    assert rule.run is None or rule.run.team_id == rule.team_id, "another team's run"
+    before = Rule.objects.get(pk=rule.pk)
+    if any(getattr(before, name) != getattr(rule, name) for name in ASKS):
+        _withdraw(rule)
+    rule.revision = before.revision + 1
+    rule.save()
+    _record(rule, user, "alert_rule.changed")
+
+
+@transaction.atomic
+def switch_rule(*, rule: Rule, user: User, is_enabled: bool) -> bool:
+    """False when it is so already."""
+    if not is_enabled:
+        _withdraw(rule)
+    switched = Rule.objects.filter(pk=rule.pk, is_enabled=not is_enabled).update(
+        is_enabled=is_enabled, revision=F("revision") + 1
+    )
+    if switched:
+        verb = "alert_rule.switched_on" if is_enabled else "alert_rule.switched_off"
+        record(rule.team, user, verb, rule, name=rule.name)
+    return bool(switched)
+
+
+@transaction.atomic
+def delete_rule(*, rule: Rule, user: User) -> None:
+    """Its alerts stay, and say how it read."""
+    assert not rule.built_in, "a built-in rule is switched off"
+    _withdraw(rule)
+    _record(rule, user, "alert_rule.deleted")
+    rule.delete()
+
+
+def _record(rule: Rule, user: User, verb: str) -> None:
+    detail = {"name": rule.name, "reads": describe(rule), "pauses": rule.pauses_run}
+    record(rule.team, user, verb, rule, **detail)
+
+
+def _withdraw(rule: Rule) -> None:
+    still = Alert.objects.filter(rule=rule, state__in=OPEN)
+    # The run first, as ingest has it: so neither waits for the other.
+    _tell_pages(still.values_list("run_id", flat=True))
+    still.update(state=AlertState.WITHDRAWN, ended_at=Now())
+
+
+def _tell_pages(run_ids: Iterable[int]) -> None:
+    for run_id in sorted(set(run_ids)):
+        Run.objects.filter(id=run_id).update(seq=F("seq") + 1, alerts_seq=F("seq") + 1)
+        seq = Run.objects.values_list("seq", flat=True).get(id=run_id)
+        ring_on_commit(run_id, seq)
+
+
+@transaction.atomic
+def acknowledge(*, alert: Alert, user: User) -> bool:
+    """Somebody looks after it; False when it is no longer firing."""
+    _tell_pages([alert.run_id])
+    firing = Alert.objects.filter(pk=alert.pk, state=AlertState.FIRING)
+    taken = firing.update(
+        state=AlertState.ACKNOWLEDGED, acknowledged_at=Now(), acknowledged_by=user
+    )
+    if taken:
+        detail: dict[str, Any] = {"run": alert.run_id, "name": alert.read_as["name"]}
+        record(alert.run.team, user, "alert.acknowledged", alert, **detail)
+    return bool(taken)
+
+
+@transaction.atomic
+def mute_rule(*, rule: Rule, user: User, until: datetime | None) -> None:
+    """None: it is heard again."""
+    Rule.objects.filter(pk=rule.pk).update(muted_until=until)
+    verb = "alert_rule.muted" if until else "alert_rule.unmuted"
+    said = until.isoformat() if until else None
+    record(rule.team, user, verb, rule, name=rule.name, until=said)
+
+
+@transaction.atomic
+def mute_run(*, run: Run, user: User, until: datetime | None) -> None:
+    """None: it is heard again."""
+    if until is None:
+        MutedRun.objects.filter(run=run).delete()
+    else:
+        MutedRun.objects.update_or_create(run=run, defaults={"until": until})
+    verb = "run.alerts_muted" if until else "run.alerts_unmuted"
+    said = until.isoformat() if until else None
+    record(run.team, user, verb, run, until=said)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.alerts.channels import (
+    add_channel,
+    change_secret,
+    delete_channel,
+    send_test,
+    shown_address,
+    switch_channel,
+)
+from dashboard.alerts.delivery import MAX_ATTEMPTS
+from dashboard.alerts.forms import ChannelForm
+from dashboard.alerts.models import Channel
+from dashboard.alerts.queries import get_channel, list_deliveries
+from dashboard.alerts.webhook import signing_secret
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def alert_delivery(request: HttpRequest, team: str) -> HttpResponse:
+    if request.method != "POST":
+        return _page(request, get_team(request, team), ChannelForm())
+    team_ = get_writable_team(request, team)
+    form = ChannelForm(request.POST)
+    if not form.is_valid():
+        return _page(request, team_, form, status=400)
+    assert isinstance(request.user, User)
+    try:
+        channel = add_channel(team=team_, user=request.user, **form.cleaned_data)
+    except ValueError as error:
+        form.add_error(None, str(error))
+        return _page(request, team_, form, status=400)
+    if channel.kind == Channel.Kind.WEBHOOK:
+        return _page(request, team_, ChannelForm(), revealed=channel)
+    messages.success(request, f"Alerts go to {channel.address}. Send a test.")
+    return redirect("alert_delivery", team_.slug)
+
+
+def _page(
+    request: HttpRequest,
+    team: Team,
+    form: ChannelForm,
+    *,
+    revealed: Channel | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    channels = Channel.objects.filter(team=team).order_by("pk")
+    logged = list_deliveries(team)
+    context = {
+        "team": team,
+        "part": "delivery",
+        "form": form,
+        "channels": [(channel, shown_address(channel)) for channel in channels],
+        "logged": [(one, shown_address(one.channel)) for one in logged],
+        "mail_is_set_up": settings.MAIL_IS_SET_UP,
+        "revealed": revealed,
+        "secret": signing_secret(revealed) if revealed else "",
+        "max_attempts": MAX_ATTEMPTS,
+    }
+    return render(request, "alerts/delivery.html", context, status=status)
+
+
+@never_cache
+@require_POST
+def alert_channel_secret(
+    request: HttpRequest, team: str, channel_id: int
+) -> HttpResponse:
+    """A new one, shown this once."""
+    channel, user = _asked_of(request, team, channel_id)
+    if channel.kind != Channel.Kind.WEBHOOK:
+        return redirect("alert_delivery", team)
+    change_secret(channel=channel, user=user)
+    return _page(request, channel.team, ChannelForm(), revealed=channel)
+
+
+@require_POST
+def alert_channel_test(
+    request: HttpRequest, team: str, channel_id: int
+) -> HttpResponse:
+    channel, user = _asked_of(request, team, channel_id)
+    try:
+        send_test(channel=channel, user=user)
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        said = "A test is on its way: the log below says what came of it."
+        messages.info(request, said)
+    return redirect("alert_delivery", team)
+
+
+@require_POST
+def alert_channel_switch(
+    request: HttpRequest, team: str, channel_id: int
+) -> HttpResponse:
+    channel, user = _asked_of(request, team, channel_id)
+    is_enabled = "on" in request.POST
+    switch_channel(channel=channel, user=user, is_enabled=is_enabled)
+    return redirect("alert_delivery", team)
+
+
+@require_POST
+def alert_channel_delete(
+    request: HttpRequest, team: str, channel_id: int
+) -> HttpResponse:
+    channel, user = _asked_of(request, team, channel_id)
+    delete_channel(channel=channel, user=user)
+    messages.success(request, "Nothing is sent there any more.")
+    return redirect("alert_delivery", team)
+
+
+def _asked_of(request: HttpRequest, team: str, channel_id: int) -> tuple[Channel, User]:
+    assert isinstance(request.user, User)
+    return get_channel(get_writable_team(request, team), channel_id), request.user

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import User
+from dashboard.alerts.forms import DeedForm, MuteForm, RuleForm
+from dashboard.alerts.models import Rule
+from dashboard.alerts.queries import get_rule, list_metrics
+from dashboard.alerts.rules import describe, list_rules
+from dashboard.alerts.services import (
+    change_rule,
+    create_rule,
+    delete_rule,
+    mute_rule,
+    switch_rule,
+)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def alert_rules(request: HttpRequest, team: str) -> HttpResponse:
+    """All rules, and a line to add one."""
+    is_post = request.method == "POST"
+    team_ = (get_writable_team if is_post else get_team)(request, team)
+    start = {"for_steps": 1, "is_sent": True, "kind": "above"}
+    given = {
+        name: request.GET[name] for name in ("metric", "run") if name in request.GET
+    }
+    form = RuleForm(
+        request.POST if is_post else None, team=team_, initial=start | given
+    )
+    if is_post and form.is_valid():
+        assert isinstance(request.user, User)
+        try:
+            rule = create_rule(rule=form.instance, user=request.user)
+        except ValueError as error:
+            form.add_error(None, str(error))
+        else:
+            said = f"“{rule.name}” is watched from the next step on."
+            messages.success(request, said)
+            return redirect("alert_rules", team_.slug)
+    rules = [(rule, describe(rule)) for rule in list_rules(team_.pk)]
+    context = {
+        "team": team_,
+        "part": "rules",
+        "form": form,
+        "metrics": list_metrics(team_),
+        "own": [pair for pair in rules if not pair[0].built_in],
+        "built_in": [pair for pair in rules if pair[0].built_in],
+    }
+    return render(request, "alerts/rules.html", context, status=400 if is_post else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def alert_rule(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    rule = get_rule(team_, rule_id)
+    data = request.POST if request.method == "POST" else None
+    form = (
+        DeedForm(data, instance=rule)
+        if rule.built_in
+        else RuleForm(data, instance=rule, team=team_)
+    )
+    if data is not None and form.is_valid():
+        assert isinstance(request.user, User)
+        change_rule(rule=form.instance, user=request.user)
+        messages.success(request, f"“{form.instance.name}” was changed.")
+        return redirect("alert_rules", team_.slug)
+    as_it_is = Rule.objects.get(pk=rule.pk)  # `rule` is as it was filled in
+    context = {
+        "team": team_,
+        "part": "rules",
+        "rule": as_it_is,
+        "reads": describe(as_it_is),
+        "form": form,
+        "metrics": list_metrics(team_),
+        "mute_form": MuteForm(),
+    }
+    return render(request, "alerts/rule.html", context, status=400 if data else 200)
+
+
+@require_POST
+def alert_rule_switch(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
+    rule, user = _asked_of(request, team, rule_id)
+    switch_rule(rule=rule, user=user, is_enabled="on" in request.POST)
+    return redirect("alert_rules", team)
+
+
+@require_POST
+def alert_rule_mute(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
+    rule, user = _asked_of(request, team, rule_id)
+    form = MuteForm(request.POST)
+    if form.is_valid():
+        mute_rule(rule=rule, user=user, until=form.until)
+    return redirect("alert_rules", team)
+
+
+@require_POST
+def alert_rule_delete(request: HttpRequest, team: str, rule_id: int) -> HttpResponse:
+    rule, user = _asked_of(request, team, rule_id)
+    if rule.built_in:
+        messages.info(request, "A built-in rule is not deleted: switch it off.")
+    else:
+        delete_rule(rule=rule, user=user)
+        messages.success(request, f"“{rule.name}” was deleted. Its alerts stay.")
+    return redirect("alert_rules", team)
+
+
+def _asked_of(request: HttpRequest, team: str, rule_id: int) -> tuple[Rule, User]:
+    assert isinstance(request.user, User)
+    return get_rule(get_writable_team(request, team), rule_id), request.user
