@@ -1,33 +1,61 @@
 // All charts of a page: which are in view, which are stale, when they are drawn.
 
-import { asCsv, savePng, saveText } from "./download.js";
-import { fillFigure, hasPoints } from "./figure.js";
+import { titleOf } from "./alert_marks.js";
+import { fillFigure, hasPoints, metricsOf } from "./figure.js";
 import { CONFIG, readColors } from "./theme.js";
+import { makeRange } from "./view.js";
+import { ALL, openWindow } from "./window.js";
+import { widen } from "./closeups.js";
+import { slice } from "../live/thinning.js";
 
-// Safari has no requestIdleCallback.
-const whenIdle = window.requestIdleCallback ?? ((task) => setTimeout(task, 50));
+const DOUBLE_CLICK = 300; // ms, as Plotly counts it
+const BUDGET = 40; // ms of drawing between two paints
+const MAX_PLOTS = 30; // kept drawn; of more, those that are longest out of view go
+const FINGERS = window.matchMedia("(pointer: coarse)");
+const PLOT_CONFIG = { ...CONFIG, doubleClick: false };
 
 export class Board {
-  #charts = new Map(); // element -> { figure, isVisible, drawn }
+  #charts = new Map(); // element -> { id, figure, isVisible, drawn, seen, theme }
   #revision = 0;
+  #theme = 0; // how often it was switched
   #frame = null;
+  #click = null;
+  #lastDouble = Number.NEGATIVE_INFINITY;
+  #isEchoed = false;
 
-  constructor({ root, figures, store, view, onPoint }) {
-    this.store = store;
-    this.view = view;
+  constructor({
+    root,
+    figures = {},
+    store,
+    view,
+    closeups,
+    parents, // of a fork
+    alerts = () => [], // that the run has had, as the server lists them
+    onPoint,
+    onZoom = () => {},
+  }) {
+    Object.assign(this, { store, view, closeups, parents, alerts, onPoint, onZoom });
     this.name = root.dataset.name;
-    this.onPoint = onPoint;
-    const watcher = new IntersectionObserver((entries) => this.#see(entries), {
+    this.watcher = new IntersectionObserver((entries) => this.#see(entries), {
       rootMargin: "200px",
     });
     for (const element of root.querySelectorAll("[data-chart]")) {
       const figure = figures[element.dataset.chart];
-      this.#charts.set(element, { figure, isVisible: false, drawn: -1 });
-      watcher.observe(element);
+      if (figure) this.add(element, figure);
     }
-    root.addEventListener("click", (event) => this.#download(event));
-    document.addEventListener("themechange", () => this.refresh());
+    document.addEventListener("themechange", () => {
+      this.#theme += 1;
+      this.refresh();
+    });
     document.addEventListener("visibilitychange", () => this.#schedule());
+    window.addEventListener("beforeprint", () => this.#drawAll());
+  }
+
+  add(element, figure) {
+    const id = element.dataset.chart;
+    const chart = { id, figure, isVisible: false, drawn: -1, seen: 0, theme: 0 };
+    this.#charts.set(element, chart);
+    this.watcher.observe(element);
   }
 
   // Something that charts show has changed.
@@ -36,9 +64,51 @@ export class Board {
     this.#schedule();
   }
 
+  // A chart's data and layout as they stand, drawn or not.
+  fill(element) {
+    const { store, view, closeups } = this;
+    return this.#fill(element, openWindow({ store, closeups, range: view.range }));
+  }
+
+  // The same with every step, however many are drawn: a file is no screen.
+  async fillWhole(element) {
+    const { store, view, closeups } = this;
+    const { figure } = this.#charts.get(element);
+    const wide = view.range ? widen(view.range) : ALL;
+    const found = await closeups.readAll(metricsOf(figure, store), wide);
+    return this.#fill(element, (metric) => {
+      const curve = found.get(metric) ?? store.get(metric);
+      return curve && slice(curve, wide.first, wide.last);
+    });
+  }
+
+  #fill(element, curveOf) {
+    const chart = this.#charts.get(element);
+    const { store, view, parents } = this;
+    const read = readColors();
+    const revision = this.#revision;
+    return fillFigure(chart.figure, {
+      parents,
+      alerts: this.alerts(),
+      store,
+      view,
+      read,
+      revision,
+      curveOf,
+      id: chart.id,
+    });
+  }
+
+  title(element) {
+    return this.#charts.get(element).figure.layout.title.text;
+  }
+
   #see(entries) {
-    for (const { target, isIntersecting } of entries)
-      this.#charts.get(target).isVisible = isIntersecting;
+    for (const { target, isIntersecting } of entries) {
+      const chart = this.#charts.get(target);
+      chart.isVisible = isIntersecting;
+      chart.seen = performance.now();
+    }
     this.#schedule();
   }
 
@@ -47,61 +117,162 @@ export class Board {
     if (this.#frame !== null || document.hidden) return;
     this.#frame = requestAnimationFrame(() => {
       this.#frame = null;
-      for (const [element, chart] of this.#charts)
-        if (chart.isVisible && chart.drawn !== this.#revision)
-          this.#draw(element, chart);
-      whenIdle(() => this.#drawNextUnseen());
+      this.#unhide();
+      const visible = [...this.#charts].filter(([, chart]) => chart.isVisible);
+      this.#ask(visible);
+      // The stalest first: values may come faster than everything is drawn.
+      visible.sort(([, a], [, b]) => a.drawn - b.drawn);
+      const until = performance.now() + BUDGET;
+      // In the other theme at once, too, what is drawn but out of view.
+      const outdated = [...this.#charts].filter(
+        ([element, chart]) =>
+          !chart.isVisible && chart.theme !== this.#theme && isPlot(element),
+      );
+      for (const [element, chart] of [...visible, ...outdated]) {
+        if (chart.drawn === this.#revision) continue;
+        this.#draw(element, chart);
+        // What is drawn is painted before the others are.
+        if (performance.now() > until) return this.#schedule();
+      }
+      this.#clear();
     });
   }
 
-  // A chart out of view is drawn once too, so that it is there when it is scrolled to
-  // or printed; from then on it waits until it is seen.
-  #drawNextUnseen() {
-    for (const [element, chart] of this.#charts) {
-      if (isPlot(element) || chart.drawn === this.#revision) continue;
-      this.#draw(element, chart);
-      whenIdle(() => this.#drawNextUnseen());
-      return;
+  // A chart that not every run fills shows up with its first value.
+  #unhide() {
+    for (const [element, { figure }] of this.#charts) {
+      const card = element.closest(".chart");
+      if (!card.hidden || card.dataset.optional === undefined) continue;
+      card.hidden = !metricsOf(figure, this.store).some((name) => this.store.get(name));
     }
   }
 
-  #fill(chart) {
-    const { store, view } = this;
-    const read = readColors();
-    const revision = this.#revision;
-    return fillFigure(chart.figure, { store, view, read, revision });
+  #ask(visible) {
+    const { store, closeups, parents, view } = this;
+    if (store.epoch === null) return;
+    const metrics = visible.flatMap(([, { figure }]) => metricsOf(figure, store));
+    const names = [...new Set(metrics)];
+    closeups?.need(names, view.range);
+    parents?.load(names);
+  }
+
+  // On paper everything is in view.
+  #drawAll() {
+    for (const [element, chart] of this.#charts)
+      if (chart.drawn !== this.#revision && !element.closest("[hidden]"))
+        this.#draw(element, chart);
+  }
+
+  #clear() {
+    const unseen = [...this.#charts].filter(
+      ([element, chart]) => !chart.isVisible && isPlot(element),
+    );
+    const plots = [...this.#charts.keys()].filter(isPlot).length;
+    unseen.sort(([, a], [, b]) => a.seen - b.seen);
+    for (const [element, chart] of unseen.slice(0, Math.max(0, plots - MAX_PLOTS))) {
+      window.Plotly.purge(element);
+      element.classList.remove("js-plotly-plot");
+      chart.drawn = -1;
+    }
+  }
+
+  // What was not looked at yet, or is on its way, may have values.
+  #sayEmpty(element, { figure }) {
+    const { store } = this;
+    if (store.epoch === null) return;
+    if (metricsOf(figure, store).some((metric) => store.lacking.has(metric))) return;
+    const waiting = element.querySelector(".chart-waiting");
+    if (waiting) waiting.textContent = "No values yet";
   }
 
   #draw(element, chart) {
-    const { data, layout } = this.#fill(chart);
+    const { data, layout, notes, axis, alerts } = this.fill(element);
     chart.drawn = this.#revision;
+    chart.theme = this.#theme;
+    chart.axis = axis;
+    const card = element.closest(".chart");
     const isFilled = hasPoints(data);
-    element.parentElement.querySelector("[data-chart-actions]").hidden = !isFilled;
-    if (!isFilled) return;
-    // A chart that not every run fills shows up with its first value.
-    element.closest(".chart").hidden = false;
     const isFirst = !isPlot(element);
+    // A range without points is told by an empty chart, not by the one before.
+    if (!isFilled && (isFirst || !this.view.range)) {
+      if (isFirst) this.#sayEmpty(element, chart);
+      return;
+    }
+    card.querySelector("[data-chart-actions]").hidden = false;
+    const note = card.querySelector("[data-chart-note]");
+    if (note && note.title !== notes.join("; "))
+      note.title = note.textContent = notes.join("; ");
+    listAlerts(card.querySelector("[data-chart-alerts]"), alerts);
     if (isFirst) element.replaceChildren();
-    window.Plotly.react(element, data, layout, CONFIG);
-    if (isFirst) element.on("plotly_click", ({ points }) => this.#click(points));
+    const dragmode = FINGERS.matches ? false : "zoom"; // fingers scroll the page
+    window.Plotly.react(element, data, { ...layout, dragmode }, PLOT_CONFIG);
+    if (isFirst) this.#listen(element, chart);
+    if (!performance.getEntriesByName("first-chart").length)
+      requestAnimationFrame(() => performance.mark("first-chart"));
   }
 
-  #click(points) {
+  #listen(element, chart) {
+    element.on("plotly_click", ({ points }) => this.#clickOn(points));
+    element.on("plotly_clickannotation", ({ annotation }) => {
+      if (annotation.captureevents) location.assign(annotation.name);
+    });
+    element.on("plotly_doubleclick", () => {
+      this.#lastDouble = performance.now();
+      clearTimeout(this.#click);
+      this.onZoom(null);
+    });
+    element.on("plotly_relayout", (change) => this.#zoom(change, chart));
+    element.on("plotly_hover", ({ xvals, points }) => {
+      this.#echo(element, xvals?.[0] ?? points[0]?.x);
+    });
+    element.on("plotly_unhover", () => this.#echo(element, null));
+  }
+
+  // A second click means something else: the whole range again.
+  #clickOn(points) {
     const step = points.find((point) => point.customdata !== undefined)?.customdata;
-    if (step !== undefined) this.onPoint(step);
+    // Plotly tells of the second click of two after it has told of both.
+    if (step === undefined || performance.now() - this.#lastDouble < DOUBLE_CLICK)
+      return;
+    clearTimeout(this.#click);
+    this.#click = setTimeout(() => this.onPoint(step), DOUBLE_CLICK);
   }
 
-  #download(event) {
-    const button = event.target.closest("[data-download]");
-    if (!button) return;
-    const element = button.closest(".chart").querySelector("[data-chart]");
-    const chart = this.#charts.get(element);
-    const title = chart.figure.layout.title.text;
-    const name = `${this.name}-${element.dataset.chart}`;
-    if (button.dataset.download === "png")
-      savePng(element, { name, title: `${this.name}: ${title}` });
-    else saveText(`${name}.csv`, asCsv(this.#fill(chart).data));
+  #zoom(change, { axis }) {
+    const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+    if (from === undefined || to === undefined) return;
+    clearTimeout(this.#click);
+    this.#echo(null, null); // what was said of a place is no longer there
+    this.onZoom(makeRange(axis.stepAt(from), axis.stepAt(to)));
   }
+
+  // The same place in the other charts in view; their own hovering is no news.
+  #echo(source, x) {
+    if (this.#isEchoed) return;
+    this.#isEchoed = true;
+    for (const [element, { isVisible }] of this.#charts) {
+      if (element === source || !isVisible || !isPlot(element)) continue;
+      if (x === null || x === undefined) window.Plotly.Fx.unhover(element, {});
+      else window.Plotly.Fx.hover(element, { xval: x }, "xy");
+    }
+    this.#isEchoed = false;
+  }
+}
+
+// The marks of a chart as links, for those who cannot point at them.
+function listAlerts(list, alerts) {
+  const titles = alerts.map(titleOf);
+  const known = [...list.children].map((link) => link.textContent);
+  if (titles.join("\n") === known.join("\n")) return;
+  list.replaceChildren(
+    ...alerts.map((alert, i) => {
+      const link = document.createElement("a");
+      link.className = "chart-menu-item";
+      link.href = alert.url;
+      link.textContent = titles[i];
+      return link;
+    }),
+  );
 }
 
 function isPlot(element) {

@@ -1,5 +1,7 @@
 // A chart as a file.
 
+import { textOf } from "./labels.js";
+
 export function saveText(name, text) {
   save(name, URL.createObjectURL(new Blob([text], { type: "text/csv" })));
 }
@@ -12,7 +14,7 @@ function save(name, url) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-export async function savePng(element, { name, title }) {
+export async function savePicture(element, { format = "png", name, title }) {
   const background = getComputedStyle(element.closest(".card")).backgroundColor;
   const layout = {
     ...element.layout,
@@ -24,36 +26,37 @@ export async function savePng(element, { name, title }) {
   };
   const url = await window.Plotly.toImage(
     { data: element.data, layout },
-    { format: "png", scale: 2 },
+    { format, scale: format === "png" ? 2 : 1 },
   );
-  save(`${name}.png`, url);
+  save(`${name}.${format}`, url);
 }
 
-// One row a step, one column a line; faint raw lines under smoothed ones are left out.
+// One row a step; of each line its values, and beside them as they are drawn smoothed.
 export function asCsv(data) {
-  const lines = data.filter((trace) => trace.customdata);
+  const columns = data.filter((trace) => trace.customdata && !trace.meta?.isFaint);
+  const named = columns.flatMap(({ name, customdata, y, meta = {} }) => {
+    const full = textOf(meta.of ? `${meta.of}: ${name}` : name);
+    const own = { name: full, steps: customdata, values: meta.raw ?? y };
+    const drawn = {
+      name: `${full} (smoothed ${meta.weight})`,
+      steps: customdata,
+      values: y,
+    };
+    return meta.weight ? [own, drawn] : [own];
+  });
   const rows = new Map();
-  lines.forEach((trace, column) => {
-    trace.customdata.forEach((step, i) => {
-      if (!rows.has(step))
-        rows.set(
-          step,
-          lines.map(() => ""),
-        );
-      rows.get(step)[column] = trace.y[i];
+  named.forEach(({ steps, values }, column) => {
+    steps.forEach((step, i) => {
+      if (!rows.has(step)) rows.set(step, new Array(named.length).fill(""));
+      rows.get(step)[column] = values[i] ?? "";
     });
   });
   const steps = [...rows.keys()].sort((a, b) => a - b);
-  const head = ["step", ...lines.map((trace) => plain(trace.name))];
+  const head = ["step", ...named.map(({ name }) => name)];
   return [head, ...steps.map((step) => [step, ...rows.get(step)])]
     .map((row) => row.map(quote).join(","))
     .join("\n")
     .concat("\n");
-}
-
-// Names come escaped, as Plotly reads labels as a kind of HTML.
-function plain(name) {
-  return name.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
 }
 
 // A spreadsheet runs a text that begins like a formula; a quote before it prevents that.

@@ -1,7 +1,13 @@
 // Fills a figure that came from Python with the run's values.
 
-import { alignSteps, combine, smooth, timeUnit } from "./series.js";
-import { resolveColors, styleLayout, withAlpha } from "./theme.js";
+import { markAlerts, placeAlerts } from "./alert_marks.js";
+import { makeAxis } from "./axis.js";
+import { asLabel } from "./labels.js";
+import { drawParents, placeParents } from "./parents.js";
+import { alignSteps, combine, smooth } from "./series.js";
+import { fitScale } from "./scale.js";
+import { drawTails } from "./tails.js";
+import { resolveColors, styleCard, withAlpha } from "./theme.js";
 
 const RAW_OPACITY = 0.25;
 const NUM_SERIES_COLORS = 10;
@@ -9,29 +15,82 @@ const BAND_ALPHA = 0.14;
 const MAX_BANDS = 4; // more of them over one another say nothing
 const LABEL_ALPHA = 0.75;
 
-export function fillFigure(figure, { store, view, read, revision }) {
+// `curveOf` reads a metric as it is to be drawn: window.js opens one.
+export function fillFigure(
+  figure,
+  {
+    store,
+    view,
+    read,
+    revision,
+    id,
+    parents,
+    alerts = [],
+    curveOf = (metric) => store.get(metric),
+  },
+) {
   const traces = figure.data.flatMap((trace) => expand(trace, store));
-  const curves = traces.map(({ meta }) =>
-    combine((metric) => store.get(metric), meta.terms, meta.constant),
-  );
+  const curves = traces.map(({ meta }) => combine(curveOf, meta.terms, meta.constant));
   const isStack = traces.some((trace) => trace.stackgroup);
   const aligned = isStack ? alignSteps(curves) : curves;
-  const axis = makeAxis(aligned, { store, view });
-  const data = traces.flatMap((trace, i) =>
-    draw(trace, aligned[i], { axis, view, read }),
+  const last = Math.max(0, ...aligned.map(({ steps }) => steps.at(-1) ?? 0));
+  const placed = placeParents(parents, { view, store, last });
+  const axis = makeAxis(view.x, store, {
+    last,
+    before: placed.map(({ axis }) => axis),
+  });
+  const range = view.range ?? null;
+  const current = traces.flatMap((trace, i) =>
+    draw(trace, aligned[i], { axis, view, read, range }),
   );
-  const layout = layOut(figure.layout, { axis, view, read, revision });
-  return { data, layout: { ...layout, ...markPhases(store.phases(), axis, read) } };
+  const tails = drawTails(traces, { store, view, read, last, range });
+  const before = drawParents(traces, { placed, view, read, range });
+  const scale = fitScale([...before, ...current, ...tails], {
+    isLog: Boolean(view.log?.has(id)),
+    isClipped: Boolean(view.clip?.has(id)),
+    isFixed: isStack || Boolean(figure.layout.yaxis.range),
+  });
+  const layout = layOut(figure.layout, { axis, view, read, revision, range, scale });
+  const metrics = traces.flatMap(({ meta }) => meta.terms.map(([metric]) => metric));
+  const extent = { range, last: store.lastStep };
+  const places = view.alerts ? placeAlerts(alerts, metrics, extent) : [];
+  const phases = markPhases(store.phases(), axis, read);
+  const fired = markAlerts(places, axis, read, extent);
+  if (tails.length || before.length) layout.showlegend = true;
+  // Then a line alone has no entry all the same: the card bears its name.
+  const isNamed = figure.layout.showlegend !== false;
+  const name = (trace) =>
+    isNamed || trace.meta.isTail || trace.meta.isParent
+      ? trace
+      : { ...trace, showlegend: false };
+  return {
+    data: scale.data.map(name),
+    layout: {
+      ...layout,
+      shapes: [...phases.shapes, ...fired.shapes],
+      annotations: [...phases.annotations, ...fired.annotations],
+    },
+    notes: scale.notes,
+    alerts: places.flat(),
+    axis,
+  };
 }
 
 export function hasPoints(data) {
   return data.some((trace) => trace.x.length > 0);
 }
 
+// The metrics that a figure is made of.
+export function metricsOf(figure, store) {
+  const traces = figure.data.flatMap((trace) => expand(trace, store));
+  return traces.flatMap(({ meta }) => meta.terms.map(([metric]) => metric));
+}
+
 // `meta.each` stands for a family of metrics whose names are not known beforehand.
 function expand(trace, store) {
   if (!trace.meta.each) return [trace];
   const pattern = new RegExp(trace.meta.each);
+  const still = trace.meta.still && new RegExp(trace.meta.still);
   const names = store
     .names()
     .filter((name) => pattern.test(name))
@@ -41,18 +100,17 @@ function expand(trace, store) {
     const color = `var(--cohort-series-${(i % NUM_SERIES_COLORS) + 1})`;
     const line = {
       ...trace,
-      name: plain(name),
+      name: asLabel(name),
       line: { ...trace.line, color },
-      meta: { ...trace.meta, terms: [[name, 1]] },
+      meta: {
+        ...trace.meta,
+        terms: [[name, 1]],
+        smooth: trace.meta.smooth && !still?.test(name),
+      },
     };
     const isBanded = trace.meta.band && hasBand(name);
     return isBanded ? [...band(name, color, store), line] : [line];
   });
-}
-
-// Plotly reads labels as a kind of HTML.
-function plain(name) {
-  return name.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 }
 
 // A metric's interval: its lower edge, and its upper one filled down to that.
@@ -61,7 +119,7 @@ function band(name, color, store) {
   if (ends.some((end) => !store.get(end))) return [];
   return ends.map((end, i) => ({
     type: "scatter",
-    name: plain(end),
+    name: asLabel(end),
     mode: "lines",
     line: { width: 0 },
     fill: i ? "tonexty" : undefined,
@@ -72,30 +130,31 @@ function band(name, color, store) {
   }));
 }
 
-function makeAxis(curves, { store, view }) {
-  // A phase begins when the step before its first one has ended.
-  if (view.x !== "time")
-    return { place: (step) => step, before: (step) => step - 0.5, title: "step" };
-  const start = store.clock.times[0] ?? 0;
-  const last = Math.max(0, ...curves.map(({ steps }) => steps.at(-1) ?? 0));
-  const unit = timeUnit((store.timeOf(last) ?? start) - start);
-  const place = (step) => (store.timeOf(step) - start) / unit.length;
-  return {
-    place,
-    before: (step) => place(step - 1),
-    title: `${unit.name} since the first step`,
-    unit: unit.name,
-  };
-}
-
-function draw(trace, { steps, values }, { axis, view, read }) {
+function draw(trace, { steps, values }, { axis, view, read, range }) {
   const weight = trace.meta.smooth ? view.smoothing : 0;
-  const x = steps.map(axis.place);
+  const smoothed = smooth(values, weight); // over what lies before the range, too
+  const [start, end] = bounds(steps, range);
+  const x = steps.slice(start, end).map(axis.place);
+  const raw = values.slice(start, end);
   const colored = color(trace, read);
-  const line = { ...colored, x, y: smooth(values, weight), customdata: steps };
+  const line = {
+    ...colored,
+    x,
+    y: smoothed.slice(start, end),
+    customdata: steps.slice(start, end),
+    meta: { ...trace.meta, raw, weight },
+  };
   // Behind a band's edges and a stack's layers a raw line would say nothing.
   const hasRaw = weight > 0 && trace.line?.width > 0 && !trace.stackgroup;
-  return hasRaw ? [faint(colored, x, values), line] : [line];
+  return hasRaw ? [faint(colored, x, raw), line] : [line];
+}
+
+// One more point on either side, so that lines leave the chart at its edges.
+function bounds(steps, range) {
+  if (!range) return [0, steps.length];
+  const start = steps.findIndex((step) => step >= range.first);
+  const end = steps.findLastIndex((step) => step <= range.last) + 1;
+  return [Math.max(0, (start < 0 ? steps.length : start) - 1), end + 1];
 }
 
 function faint(trace, x, y) {
@@ -108,6 +167,7 @@ function faint(trace, x, y) {
     showlegend: false,
     hoverinfo: "skip",
     hovertemplate: undefined,
+    meta: { ...trace.meta, isFaint: true },
   };
 }
 
@@ -118,34 +178,22 @@ function color(trace, read) {
   return { ...colored, fillcolor: withAlpha(colored.fillcolor, alpha) };
 }
 
-function layOut(layout, { axis, view, read, revision }) {
-  const decorate = (own, colors) => ({
-    ...colors.axis,
-    automargin: true,
-    ...own,
-    title: { ...own.title, font: { size: 11, color: colors.title.color }, standoff: 6 },
-    tickfont: { ...colors.axis.tickfont, size: 11 },
-  });
-  const styled = styleLayout(layout, read, decorate);
+function layOut(layout, { axis, view, read, revision, range, scale }) {
+  const styled = styleCard(layout, read);
+  const ends = range && [axis.place(range.first), axis.place(range.last)];
   return {
     ...styled,
     title: undefined, // the card bears it
-    margin: { l: 48, r: 12, t: 8, b: 36 },
-    legend: {
-      orientation: "h",
-      traceorder: "normal",
-      entrywidth: 0,
-      x: 0,
-      y: 1,
-      yanchor: "bottom",
-      font: { size: 11 },
-    },
     xaxis: {
       ...styled.xaxis,
       title: { ...styled.xaxis.title, text: axis.title },
-      unifiedhovertitle: { text: axis.unit ? `%{x:.3~f} ${axis.unit}` : "step %{x}" },
+      unifiedhovertitle: { text: axis.hover },
+      ...(ends ? { range: ends, autorange: false } : { autorange: true }),
+      uirevision: `${view.x} ${ends}`, // the page zooms, all charts alike
     },
-    uirevision: view.x, // zoom stays until the axis means something else
+    // Dragging chooses steps; the height follows the values.
+    yaxis: { ...styled.yaxis, ...scale.axis, fixedrange: true, showspikes: false },
+    uirevision: view.x,
     datarevision: revision,
   };
 }
@@ -167,7 +215,7 @@ function markPhases(phases, axis, read) {
       line: { color: quiet, width: 1, dash: "dot" },
     })),
     annotations: phases.map(({ name }, i) => ({
-      text: plain(name),
+      text: asLabel(name),
       x: at[i],
       y: 1,
       xref: "x",

@@ -1,12 +1,15 @@
 // From a run's metrics to the points of one line.
 
 // An exponential moving average, as TensorBoard draws it: `weight` 0 … 1 is how much of
-// the past is kept, and early values are not pulled towards 0.
+// the past is kept, and early values are not pulled towards 0. What is no number stays
+// as it is and does not count; a line that never moves is not touched, so that it does
+// not waver in its last digits.
 export function smooth(values, weight) {
-  if (weight <= 0) return values;
+  if (weight <= 0 || values.every((value) => value === values[0])) return values;
   let last = 0;
   let mass = 0;
   return values.map((value) => {
+    if (!Number.isFinite(value)) return value;
     last = last * weight + value * (1 - weight);
     mass = mass * weight + (1 - weight);
     return last / mass;
@@ -50,6 +53,24 @@ export function alignSteps(curves) {
     steps: steps.filter((step) => shared.has(step)),
     values: values.filter((_, i) => shared.has(steps[i])),
   }));
+}
+
+// Where most values lie: from the 5th to the 95th of a hundred, and a little more, as
+// TensorBoard scales without outliers. Nothing where that would be a single value.
+export function clipRange(values, { isLog = false } = {}) {
+  const scaled = isLog ? values.filter((v) => v > 0).map(Math.log10) : values;
+  const sorted = scaled.filter(Number.isFinite).sort((a, b) => a - b);
+  const [low, high] = [quantile(sorted, 0.05), quantile(sorted, 0.95)];
+  if (!(high > low)) return null;
+  const room = (high - low) * 0.1;
+  return [low - room, high + room];
+}
+
+function quantile(sorted, share) {
+  const at = share * (sorted.length - 1);
+  const below = Math.floor(at);
+  const above = Math.min(below + 1, sorted.length - 1);
+  return sorted[below] + (at - below) * (sorted[above] - sorted[below]);
 }
 
 // Seconds in the unit that reads best over this span.

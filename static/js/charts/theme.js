@@ -51,6 +51,31 @@ export function styleLayout(layout, read, decorate) {
   };
 }
 
+// The same on a card, which bears the title; `axis` is of both axes.
+export function styleCard(layout, read, axis = {}) {
+  const decorate = (own, colors) => ({
+    ...colors.axis,
+    automargin: true,
+    ...axis,
+    ...own,
+    title: { ...own.title, font: { size: 11, color: colors.title.color }, standoff: 6 },
+    tickfont: { ...colors.axis.tickfont, size: 11 },
+  });
+  return {
+    ...styleLayout(layout, read, decorate),
+    margin: { l: 48, r: 12, t: 8, b: 36 },
+    legend: {
+      orientation: "h",
+      traceorder: "normal",
+      entrywidth: 0,
+      x: 0,
+      y: 1,
+      yanchor: "bottom",
+      font: { size: 11 },
+    },
+  };
+}
+
 function layoutColors(read) {
   const [text, quiet, grid, line, surface] = [
     "text",

@@ -1,7 +1,7 @@
 // Sends a file in parts, each from where the server has it so far. What breaks off is
 // tried again until it is through, or somebody cancels.
 
-export const HEAD_BYTES = 256 * 1024;
+const HEAD_BYTES = 256 * 1024;
 const LONGEST_PAUSE_SECONDS = 15;
 
 // The server cannot be reached, or has trouble of its own: worth another try.

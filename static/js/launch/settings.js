@@ -1,4 +1,4 @@
-// What a setting's text means. dashboard/runs/config_fields.py and idle_fields.py say
+// What a setting's text means. dashboard/runs/config/fields.py and idle_fields.py say
 // the same on the server.
 
 const NUMBERS = new Set(["whole", "number"]);

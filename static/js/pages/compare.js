@@ -1,5 +1,5 @@
 // Overlaid curves: drawn from the page's figure, fetched anew when a control changes.
-import { asCsv, savePng, saveText } from "../charts/download.js";
+import { asCsv, savePicture, saveText } from "../charts/download.js";
 import { CONFIG, readColors, resolveColors, styleLayout } from "../charts/theme.js";
 
 const form = document.querySelector("[data-curve-form]");
@@ -63,6 +63,24 @@ async function load() {
   }
 }
 
+// As many as can be compared: the others wait until one is given up.
+const choices = document.querySelector("[data-choices]");
+
+function countChoices() {
+  const boxes = [...choices.querySelectorAll("[name=runs][type=checkbox]")];
+  const most = Number(choices.dataset.most);
+  const count = boxes.filter((box) => box.checked).length;
+  for (const box of boxes) box.disabled = !box.checked && count >= most;
+  const said = choices.querySelector("[data-choices-said]");
+  said.textContent = `${count} of at most ${most} chosen`;
+  choices.querySelector("button").disabled = count === 0;
+}
+
+if (choices) {
+  choices.addEventListener("change", countChoices);
+  countChoices();
+}
+
 let waiting;
 form.addEventListener("input", (event) => {
   if (event.target.name === "smooth") output.textContent = event.target.value;
@@ -78,7 +96,7 @@ form.querySelector("[data-without-script]").hidden = true;
 document.querySelector("[data-curve-actions]").addEventListener("click", (event) => {
   const kind = event.target.dataset.download;
   const name = `compare-${metric().replaceAll("/", "-")}`;
-  if (kind === "png") savePng(plot, { name, title: metric() });
+  if (kind === "png") savePicture(plot, { name, title: metric() });
   if (kind === "csv") saveText(`${name}.csv`, asCsv(figure.data));
 });
 document.addEventListener("themechange", draw);

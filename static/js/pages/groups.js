@@ -1,5 +1,6 @@
 // The step slider: shows its step while it moves, goes there when let go.
 import { bindKeys } from "../keys.js";
+import "../live/newer.js";
 
 bindKeys();
 
@@ -14,14 +15,3 @@ if (slider) {
   });
   slider.addEventListener("change", () => form.requestSubmit());
 }
-
-// run.js tells of each frame of the stream; the page only offers the newer step, so
-// that nobody loses the groups they are reading.
-const newer = document.querySelector("[data-newer]");
-
-document.addEventListener("runframe", (event) => {
-  const step = Math.max(0, ...(event.detail.steps ?? []).map((row) => row.step));
-  if (!newer || step <= Number(newer.dataset.newestStep)) return;
-  newer.querySelector("[data-newer-step]").textContent = step;
-  newer.hidden = false;
-});

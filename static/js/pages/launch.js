@@ -4,13 +4,14 @@
 
 import { keepPreview } from "../datasets/prompt_preview.js";
 import { findIdle, isSame, showText } from "../launch/settings.js";
+import { keepToml } from "../launch/toml.js";
 
 const form = document.getElementById("launch-form");
 const model = form.elements.model;
 const other = form.querySelector("[data-other-model]");
 
 function showOther() {
-  other.hidden = model.value !== "";
+  if (other) other.hidden = model.value !== ""; // a fork keeps its model
 }
 
 model.addEventListener("change", showOther);
@@ -80,9 +81,13 @@ function showMarks() {
   for (const setting of settings) {
     const element = setting.querySelector("[data-mark]");
     if (!element) continue;
-    const text = mark(setting.dataset, textOf(setting));
-    element.textContent = text;
-    element.hidden = text === "";
+    const text = textOf(setting);
+    const sentence = mark(setting.dataset, text);
+    element.textContent = sentence;
+    element.hidden = sentence === "";
+    const isChanged = !isSame(setting.dataset.kind, text, setting.dataset.from);
+    setting.classList.toggle("is-changed", isChanged);
+    setting.querySelector("[data-back]").hidden = !isChanged;
   }
   for (const part of form.querySelectorAll("[data-part]")) {
     const changed = [...part.querySelectorAll("[data-kind]")].filter(
@@ -116,7 +121,44 @@ function show() {
   showIdle();
 }
 
+// What depends on the rows follows the dataset, until somebody changes it.
+const fit = form.querySelector("[data-fit]");
+let fitted = JSON.parse(document.getElementById("fitted").textContent);
+
+async function fitRows() {
+  const body = new FormData(form);
+  const answer = await fetch(fit.dataset.fit, { method: "POST", body }).catch(
+    () => null,
+  );
+  // What does not fit is refused in sentences anyway.
+  if (!answer?.ok) return;
+  const { texts, sentences } = await answer.json();
+  if (body.get("dataset") !== form.elements.dataset.value) return;
+  for (const setting of settings) {
+    const { setting: path, kind, from } = setting.dataset;
+    const text = textOf(setting);
+    const isUntouched = isSame(kind, text, fitted[path] ?? from);
+    if (path in texts && isUntouched) form.elements[path].value = texts[path];
+  }
+  fitted = texts;
+  fit.hidden = sentences === "";
+  fit.querySelector("[data-fit-sentences]").textContent = sentences;
+  form.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+form.elements.dataset.addEventListener("change", fitRows);
+
 form.addEventListener("input", show);
+
+form.addEventListener("click", (event) => {
+  const setting = event.target.closest("[data-back]")?.closest("[data-setting]");
+  if (!setting) return;
+  const control = form.elements[setting.dataset.setting];
+  if (control.type === "checkbox") control.checked = setting.dataset.from !== "";
+  else control.value = setting.dataset.from;
+  control.focus(); // the button is about to go
+  control.dispatchEvent(new Event("input", { bubbles: true }));
+});
 // Only then has a browser that comes back filled in what was typed.
 window.addEventListener("pageshow", () => {
   show();
@@ -124,6 +166,9 @@ window.addEventListener("pageshow", () => {
 });
 
 keepPreview(form);
+keepToml(form);
 
-const wrong = form.querySelector("[aria-invalid=true], [data-problems]");
+const wrong = form.querySelector(
+  "[data-view-fields] [aria-invalid=true], [data-problems]",
+);
 if (wrong) wrong.focus();

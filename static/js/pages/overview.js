@@ -1,44 +1,20 @@
 // A run's charts and the table of its values.
 
-import { Board } from "../charts/board.js";
-import { sig4 } from "../live/numbers.js";
+import { coveredCodes } from "../live/alerts.js";
+import { showWarnings } from "../live/announce.js";
+import { isBound, sig4 } from "../live/numbers.js";
 import { describeWarning, listWarnings } from "../live/warnings.js";
 import { store } from "./run.js";
+import { alerts } from "./run_alerts.js";
+import { drawRunCharts } from "./run_charts.js";
+import { linkSignals } from "./signals.js";
 
-const root = document.querySelector("[data-charts]");
-const slider = document.querySelector("[data-smoothing]");
-const axis = document.querySelector("[data-x-axis]");
 const rows = document.querySelector("[data-values]");
 const warnings = document.querySelector("[data-warnings]");
 
-// What is shown is in the address, so a link shows the same.
-const query = new URLSearchParams(location.search);
-if (query.has("smooth")) slider.value = query.get("smooth");
-if (query.get("x") === "time") axis.value = "time";
-const view = { smoothing: Number(slider.value), x: axis.value };
-
-const board = new Board({
-  root,
-  figures: JSON.parse(document.getElementById("figures").textContent),
-  store,
-  view,
-  onPoint: (step) => location.assign(`${root.dataset.groups}?step=${step}`),
-});
-
-function changeView() {
-  view.smoothing = Number(slider.value);
-  view.x = axis.value;
-  document.querySelector("[data-smoothing-value]").textContent = slider.value;
-  const url = new URL(location.href);
-  url.searchParams.set("smooth", slider.value);
-  url.searchParams.set("x", axis.value);
-  history.replaceState(history.state, "", url);
-  board.refresh();
-}
-
-slider.addEventListener("input", changeView);
-axis.addEventListener("change", changeView);
-document.querySelector("[data-smoothing-value]").textContent = slider.value;
+const figures = JSON.parse(document.getElementById("figures").textContent);
+const { toolbar, view } = drawRunCharts({ figures });
+linkSignals({ view, onZoom: (range) => toolbar.zoom(range) });
 
 // kl/mean and kl/coef stand together, whenever each first came.
 function family(row) {
@@ -65,13 +41,15 @@ function addRow(name) {
   return row;
 }
 
-// The ends of an interval stand beside the metric they belong to.
-function isBound(name) {
-  return /^eval\/.*\/(low|high)$/.test(name);
+// Of all steps; evaluations are few, and all here.
+function rangeOf(metric) {
+  const values = store.evaluations.get(metric)?.values;
+  if (!values) return store.ranges.get(metric);
+  return { low: Math.min(...values), high: Math.max(...values), last: values.at(-1) };
 }
 
 function describeLast(name) {
-  const last = (metric) => store.get(metric)?.values.at(-1);
+  const last = (metric) => rangeOf(metric)?.last;
   const [low, high] = [last(`${name}/low`), last(`${name}/high`)];
   const interval = document.createElement("span");
   interval.className = "text-quiet";
@@ -83,42 +61,29 @@ function describeLast(name) {
 function showValues() {
   const known = new Map([...rows.children].map((row) => [row.dataset.metric, row]));
   for (const name of store.names().filter((name) => !isBound(name))) {
-    const { values } = store.get(name);
+    const { low, high } = rangeOf(name);
     const row = known.get(name) ?? addRow(name);
     row.querySelector("[data-last]").replaceChildren(...describeLast(name));
-    row.querySelector("[data-lowest]").textContent = sig4(
-      values.reduce((a, b) => Math.min(a, b)),
-    );
-    row.querySelector("[data-highest]").textContent = sig4(
-      values.reduce((a, b) => Math.max(a, b)),
-    );
+    row.querySelector("[data-lowest]").textContent = sig4(low);
+    row.querySelector("[data-highest]").textContent = sig4(high);
   }
   document.querySelector("[data-values-empty]").hidden = rows.children.length > 0;
 }
 
-function showWarnings() {
-  const texts = listWarnings(store.events, store.lastStep).map(describeWarning);
-  // Unchanged text is not announced again.
-  if (texts.join() === [...warnings.children].map((p) => p.textContent).join()) return;
-  warnings.replaceChildren(
-    ...texts.map((text) => {
-      const paragraph = document.createElement("p");
-      paragraph.className = "notice notice-warning";
-      paragraph.textContent = text;
-      return paragraph;
-    }),
-  );
+function tellWarnings() {
+  const found = listWarnings(store.events, store.lastStep, coveredCodes(alerts));
+  showWarnings(warnings, found.map(describeWarning));
 }
 
 if (store.names().length) showValues();
-showWarnings();
+tellWarnings();
+
+document.addEventListener("runalerts", tellWarnings);
 
 // The table is read, not watched: once a second is enough.
 let isTableDue = false;
-document.addEventListener("runframe", () => {
-  board.refresh();
-  showWarnings();
-  if (isTableDue) return;
+function showValuesSoon() {
+  if (isTableDue || document.hidden) return;
   isTableDue = true;
   setTimeout(
     () => {
@@ -127,4 +92,10 @@ document.addEventListener("runframe", () => {
     },
     store.numLive ? 1_000 : 0,
   );
+}
+
+document.addEventListener("runframe", () => {
+  tellWarnings();
+  showValuesSoon();
 });
+document.addEventListener("visibilitychange", showValuesSoon);

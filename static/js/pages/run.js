@@ -1,5 +1,6 @@
 // The frame of every run page: follows the run's stream and keeps the header true.
 
+import { setText } from "../live/announce.js";
 import { duration } from "../live/numbers.js";
 import { RunStore } from "../live/store.js";
 import { RunStream } from "../live/stream.js";
@@ -8,17 +9,11 @@ const root = document.querySelector("[data-run]");
 const find = (name) => document.querySelector(`[data-run-${name}]`);
 
 const QUEUE_LOOK_EVERY = 10_000;
-const MAX_LIVE_STEPS = 3_000; // then a fresh, thinned snapshot is lighter
 
 export const store = new RunStore();
 let hasEnded = "ended" in root.dataset;
 let isQueued = false;
 let countdown = null;
-
-function setText(element, text) {
-  // Unchanged text is not announced again.
-  if (element && element.textContent !== text) element.textContent = text;
-}
 
 function showRun(run) {
   hasEnded = run.has_ended;
@@ -28,6 +23,7 @@ function showRun(run) {
   setText(badge, run.state);
   setText(find("step"), run.last_step.toLocaleString("en-US"));
   setText(find("steps"), run.num_steps.toLocaleString("en-US"));
+  find("bar").max = run.num_steps;
   find("bar").value = run.last_step;
   const left = run.seconds_left;
   setText(find("left"), left === null ? "" : `${duration(left)} left`);
@@ -35,12 +31,37 @@ function showRun(run) {
   setText(find("notice"), run.notice);
   find("failure").hidden = run.state !== "failed";
   setText(find("reason"), run.fail_reason);
+  find("stopped").hidden = !run.stop_reason;
+  setText(find("stopped"), run.stop_reason);
   find("paused").hidden = run.state !== "paused";
   setText(find("paused-at"), run.last_step.toLocaleString("en-US"));
   setText(find("pause-reason"), run.pause_reason);
   show("stop", !run.has_ended && run.state !== "stopping");
+  show("cancel", !run.has_ended);
   show("pause", ["starting", "running"].includes(run.state));
   show("resume", run.state === "paused");
+  followPause(run);
+  show("queued", isQueued);
+  show("hold", !run.on_hold);
+  show("release", run.on_hold);
+  const priority = find("priority");
+  if (priority && priority !== document.activeElement) {
+    priority.value = PRIORITIES[run.priority];
+  }
+}
+
+const PRIORITIES = { "-1": "low", 0: "normal", 1: "high" };
+
+// The dialog asks about one pause: another one has its own reason and settings.
+function followPause(run) {
+  const form = document.getElementById("resume-form");
+  if (!form) return;
+  const { epoch, max_error_share: share } = form.elements;
+  const isSame = epoch.value === String(run.epoch);
+  if (run.state !== "paused" || !isSame) form.closest("dialog").close();
+  if (isSame) return;
+  epoch.value = run.epoch;
+  share.value = run.errors_allowed ?? "";
 }
 
 // A viewer has no such buttons.
@@ -75,11 +96,12 @@ function showLink({ name, retryIn }) {
 }
 
 function onFrame(frame) {
-  store.apply(frame);
+  const isRewound = store.apply(frame);
   showRun(frame.run);
   if (find("link").dataset.link === "live") showLink({ name: "live" });
   document.dispatchEvent(new CustomEvent("runframe", { detail: frame }));
-  if (store.numLive > MAX_LIVE_STEPS) stream.resync();
+  // What it went back before is drawn in grey: a snapshot has it.
+  if (isRewound) stream.resync();
 }
 
 const scheme = location.protocol === "https:" ? "wss" : "ws";
@@ -108,6 +130,12 @@ setInterval(async () => {
   const answer = await fetch(url).catch(() => null);
   if (answer?.ok && isQueued) showRun((await answer.json()).run);
 }, QUEUE_LOOK_EVERY);
+
+// Choosing is enough; the button is for browsers without scripts.
+find("priority-set")?.setAttribute("hidden", "");
+find("priority")?.addEventListener("change", ({ target }) =>
+  target.form.requestSubmit(),
+);
 
 window.addEventListener("online", () => stream.retryNow());
 document.addEventListener("visibilitychange", () => {

@@ -1,0 +1,114 @@
+// What each chart offers: full screen, files, a link, and an axis of its own.
+
+import { asCsv, savePicture, saveText } from "./download.js";
+
+// Their buttons say what has come of them.
+const STAYS_OPEN = new Set(["link", "csv"]);
+
+export function offerActions({ root, board, view, onView }) {
+  const dialog = document.querySelector("[data-chart-full]");
+  const plotOf = (part) => part.closest(".chart").querySelector("[data-chart]");
+
+  root.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-chart-action]");
+    if (!button) return;
+    const element = plotOf(button);
+    const name = `${board.name}-${element.dataset.chart}`;
+    const title = board.title(element);
+    const act = {
+      full: () => showFull(dialog, button),
+      link: () => copyLink(button, view),
+      png: () =>
+        savePicture(element, { format: "png", name, title: `${board.name}: ${title}` }),
+      svg: () =>
+        savePicture(element, { format: "svg", name, title: `${board.name}: ${title}` }),
+      csv: () => saveCsv(button, { board, element, name }),
+    };
+    act[button.dataset.chartAction]();
+    const menu = button.closest("[data-menu]");
+    if (menu && !STAYS_OPEN.has(button.dataset.chartAction)) menu.open = false;
+  });
+
+  root.addEventListener("change", (event) => {
+    const box = event.target.closest("[data-chart-choice]");
+    if (!box) return;
+    view[box.dataset.chartChoice].toggle(plotOf(box).dataset.chart);
+    onView();
+  });
+}
+
+export function showChoices(root, view) {
+  for (const box of root.querySelectorAll("[data-chart-choice]")) {
+    const id = box.closest(".chart").querySelector("[data-chart]").dataset.chart;
+    box.checked = view[box.dataset.chartChoice].has(id);
+  }
+}
+
+// The card itself moves into the dialog, and back to where it was.
+function showFull(dialog, button) {
+  const card = button.closest(".chart");
+  if (dialog.open) {
+    dialog.close();
+    return;
+  }
+  const place = document.createElement("div");
+  place.className = "chart-place";
+  place.style.height = `${card.offsetHeight}px`;
+  card.replaceWith(place);
+  dialog.append(card);
+  dialog.setAttribute("aria-label", card.querySelector(".chart-title").textContent);
+  dialog.showModal();
+  resize(card);
+  button.focus();
+  dialog.addEventListener(
+    "close",
+    () => {
+      place.replaceWith(card);
+      resize(card);
+      button.focus();
+    },
+    { once: true },
+  );
+}
+
+function resize(card) {
+  const plot = card.querySelector(".js-plotly-plot");
+  if (plot) window.Plotly.Plots.resize(plot);
+}
+
+// Of a long run the steps that no chart draws are read first.
+async function saveCsv(button, { board, element, name }) {
+  const was = button.textContent;
+  button.disabled = true;
+  button.textContent = "Reading all steps";
+  try {
+    const { data } = await board.fillWhole(element);
+    saveText(`${name}.csv`, asCsv(data));
+    button.closest("[data-menu]").open = false;
+    button.textContent = was;
+  } catch (error) {
+    button.textContent = `Not saved: ${error.message}`;
+    setTimeout(() => {
+      button.textContent = was;
+    }, 5_000);
+  }
+  button.disabled = false;
+}
+
+async function copyLink(button, view) {
+  const url = new URL(location.href);
+  url.search = view.write(location.search, { isWhole: true });
+  url.hash = button.closest(".chart").id;
+  const was = button.textContent;
+  try {
+    await navigator.clipboard.writeText(url.href);
+    button.textContent = "Link copied";
+  } catch {
+    // Pages served without HTTPS have no clipboard; the address can still be taken.
+    history.replaceState(history.state, "", url);
+    button.textContent = "Copy the address";
+  }
+  setTimeout(() => {
+    button.textContent = was;
+  }, 2_000);
+}

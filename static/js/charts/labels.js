@@ -1,0 +1,9 @@
+// Plotly reads labels as a kind of HTML.
+
+export function asLabel(text) {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+}
+
+export function textOf(label) {
+  return label.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+}

@@ -1,0 +1,113 @@
+// A fork's charts begin where its parent was: the parent's curves up to there, in grey.
+
+import { makeParentAxis, TOTALS } from "./axis.js";
+import { asLabel } from "./labels.js";
+import { smooth } from "./series.js";
+import { isPlainLine } from "./tails.js";
+
+const WIDTH = 1.5;
+const OPACITY = 0.75;
+const MAX_METRICS = 200; // as many as the server gives at once
+const AGAIN_AFTER = 5_000; // ms after an answer that failed
+
+// What the runs that a fork comes from measured, each up to the step of the fork.
+export class Parents {
+  #loaded = new Set(); // metrics that were asked for
+  #lines = []; // { name, step, fork, curves, clock }, the first run's first
+
+  constructor({ ancestors, env, onLoaded }) {
+    this.ancestors = ancestors;
+    this.env = env;
+    this.onLoaded = onLoaded;
+  }
+
+  get lines() {
+    return this.#lines;
+  }
+
+  // Asks for metrics that are new; for what cannot be had again in a while, if the
+  // server was away or at fault, and never, if a parent is no longer there.
+  async load(metrics) {
+    const isNew = (name) => !this.#loaded.has(name);
+    const wanted = [...new Set(metrics)].filter(isNew);
+    // What they sampled is an axis of every chart.
+    if (wanted.length) wanted.push(...Object.values(TOTALS).filter(isNew));
+    if (!wanted.length || !this.ancestors.length) return;
+    for (const name of wanted) this.#loaded.add(name);
+    for (let i = 0; i < wanted.length; i += MAX_METRICS)
+      await this.#loadSome(wanted.slice(i, i + MAX_METRICS));
+    this.onLoaded();
+  }
+
+  async #loadSome(metrics) {
+    const asked = this.ancestors.map(
+      async ({ name, step, fork = null, curves: address }) => {
+        const query = new URLSearchParams({ metrics: metrics.join(), last_step: step });
+        const answer = await this.env.fetch(`${address}?${query}`).catch(() => null);
+        if (!answer || answer.status >= 500) return this.#retry(metrics);
+        if (!answer.ok) return;
+        const { curves, clock } = await answer.json();
+        const line = this.#lines.find((one) => one.step === step && one.name === name);
+        const found = Object.entries(curves);
+        if (line) for (const [metric, curve] of found) line.curves.set(metric, curve);
+        else this.#lines.push({ name, step, fork, curves: new Map(found), clock });
+      },
+    );
+    await Promise.all(asked);
+    this.#lines.sort((one, other) => one.step - other.step);
+  }
+
+  #retry(metrics) {
+    this.env.setTimeout(() => {
+      for (const name of metrics) this.#loaded.delete(name);
+      this.onLoaded(); // what is drawn then asks
+    }, AGAIN_AFTER);
+  }
+}
+
+// Where they lie on an axis: { parent, axis } of each that has a place there.
+export function placeParents(parents, { view, store, last }) {
+  const lines = parents?.lines ?? [];
+  return lines
+    .map((parent) => ({
+      parent,
+      axis: makeParentAxis(view.x, store, { last, parent }),
+    }))
+    .filter(({ axis }) => axis);
+}
+
+// Of each plain line of a chart what it goes on from.
+export function drawParents(traces, { placed, view, read, range }) {
+  return placed.flatMap(({ parent, axis }) => {
+    const drawn = traces.filter(isPlainLine).flatMap((trace) => {
+      const curve = parent.curves.get(trace.meta.terms[0][0]);
+      return curve?.steps.length
+        ? [drawParent(trace, curve, { parent, axis, view, read, range })]
+        : [];
+    });
+    return drawn.map((trace, i) => ({ ...trace, showlegend: i === 0 }));
+  });
+}
+
+function drawParent(trace, { steps, values }, { parent, axis, view, read, range }) {
+  const weight = trace.meta.smooth ? view.smoothing : 0;
+  const color = read("--cohort-quiet");
+  const isNear = (step) => !range || (step >= range.first && step <= range.last);
+  const near = steps.map((_, i) => i).filter((i) => isNear(steps[i]));
+  const smoothed = smooth(values, weight);
+  const name = asLabel(parent.name);
+  return {
+    type: "scatter",
+    mode: steps.length === 1 ? "markers" : "lines",
+    name: `${name}, to step ${parent.step.toLocaleString("en-US")}`,
+    x: near.map((i) => axis.place(steps[i])),
+    customdata: near.map((i) => steps[i]),
+    y: near.map((i) => smoothed[i]),
+    line: { color, width: WIDTH, dash: "dot" },
+    marker: { color, size: 5 },
+    opacity: OPACITY,
+    legendgroup: `parent-${parent.step}`,
+    hovertemplate: `%{y:.4~g} (${name})<extra>${trace.name}</extra>`,
+    meta: { raw: near.map((i) => values[i]), weight, of: trace.name, isParent: true },
+  };
+}

@@ -1,0 +1,50 @@
+// The y axis of a chart: logarithmic or not, with its outliers or without. What is left
+// out is told.
+
+import { clipRange } from "./series.js";
+
+export function fitScale(data, { isLog, isClipped, isFixed }) {
+  if (isFixed) return { data, axis: {}, notes: [] };
+  const points = data.filter(isCounted).flatMap(rawOf).filter(Number.isFinite);
+  const notes = [];
+  if (isLog) {
+    const missing = points.filter((value) => value <= 0).length;
+    if (missing) notes.push(`${share(missing, points)} ≤ 0 not shown`);
+  }
+  const lowest = points.reduce((low, v) => (v > 0 ? Math.min(low, v) : low), Infinity);
+  const range = isClipped ? clipRange(points, { isLog }) : null;
+  if (range) {
+    const shown = isLog ? points.filter((value) => value > 0).map(Math.log10) : points;
+    const outside = shown.filter((v) => v < range[0] || v > range[1]).length;
+    if (outside) notes.push(`${share(outside, points)} outside the view`);
+  }
+  return {
+    data: isLog ? data.map((trace) => withoutNonPositive(trace, lowest)) : data,
+    axis: {
+      type: isLog ? "log" : "linear",
+      ...(range ? { range, autorange: false } : { autorange: true }),
+    },
+    notes,
+  };
+}
+
+// Of what is in the legend or under the pointer, each value once.
+function isCounted({ meta, line }) {
+  return !meta.isFaint && !meta.isTail && !meta.isParent && line?.width !== 0;
+}
+
+function rawOf({ meta, y }) {
+  return meta.raw ?? y;
+}
+
+function share(count, points) {
+  const [some, all] = [count, points.length].map((n) => n.toLocaleString("en-US"));
+  return `${some} of ${all} points`;
+}
+
+// A band reaches down to the lowest point; a line has a gap.
+function withoutNonPositive(trace, lowest) {
+  const isEdge = trace.line?.width === 0 && lowest < Infinity;
+  const fit = (value) => (isEdge ? Math.max(value, lowest) : value > 0 ? value : null);
+  return { ...trace, y: trace.y.map(fit) };
+}

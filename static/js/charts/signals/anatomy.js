@@ -1,0 +1,48 @@
+// Where the time of a step goes.
+
+import { sig4 } from "../../live/numbers.js";
+import { resolveColors } from "../theme.js";
+import { describeSteps, layOut, percent, placeBars } from "./columns.js";
+
+export function fillAnatomy(figure, answer, { read, revision, query }) {
+  const { columns, seconds, dead, dead_of: deadOf } = answer;
+  const share = (value, i) => percent(value / seconds.step[i]);
+  const describe = (value, i, lost) => {
+    const whole = `${sig4(value)} s (${share(value, i)})`;
+    return lost ? `${whole}, ${sig4(lost)} s on dead groups` : whole;
+  };
+  const bars = placeBars(columns);
+  const traces = resolveColors(figure.data, read);
+  const phases = traces.slice(0, -1).map((trace) => {
+    const { phase } = trace.meta;
+    const values = seconds[phase] ?? [];
+    const text = values.map((value, i) => describe(value, i, deadOf[phase]?.[i]));
+    return { ...trace, ...bars, y: values, customdata: text };
+  });
+  const isKnown = dead.some((value) => value !== null);
+  const line = {
+    ...traces.at(-1),
+    x: bars.x,
+    y: dead,
+    visible: isKnown,
+    customdata: dead.map((value, i) => (value === null ? "–" : describe(value, i))),
+  };
+  return {
+    data: [...phases, line],
+    layout: layOut(figure.layout, { columns, read, revision, query }),
+    isEmpty: !columns.length,
+    note: "",
+    table: {
+      head: ["Steps", "Seconds", ...answer.phases, "On dead groups"],
+      rows: columns.map((column, i) => ({
+        step: column.last,
+        cells: [
+          describeSteps(column),
+          sig4(seconds.step[i]),
+          ...phases.map(({ customdata }) => customdata[i]),
+          line.customdata[i],
+        ],
+      })),
+    },
+  };
+}

@@ -1,0 +1,71 @@
+// Rewards or advantages by step: a histogram a column, and some of its quantiles.
+
+import { sig4 } from "../../live/numbers.js";
+import { resolveColors } from "../theme.js";
+import {
+  centre,
+  describeSteps,
+  layOut,
+  percent,
+  placeColumns,
+  whole,
+} from "./columns.js";
+
+const NAMES = ["lowest", "5 %", "25 %", "median", "75 %", "95 %", "highest"];
+
+export function fillDistribution(figure, answer, { read, revision, query }) {
+  const { columns, edges, counts } = answer;
+  const { places, num, x0, dx } = placeColumns(columns);
+  const grid = () => edges.slice(1).map(() => new Array(num).fill(null));
+  const [shares, texts] = [grid(), grid()];
+  counts.forEach((column, i) => {
+    const summary = describeColumn(columns[i]);
+    column.forEach((count, cell) => {
+      if (!count) return;
+      const share = count / columns[i].num;
+      const between = `${sig4(edges[cell])} to ${sig4(edges[cell + 1])}`;
+      shares[cell][places[i]] = share;
+      texts[cell][places[i]] =
+        `${between}: ${whole(count)} of ${whole(columns[i].num)} (${percent(share)})<br>${summary}`;
+    });
+  });
+  const [cells, ...lines] = resolveColors(figure.data, read);
+  const data = [
+    { ...cells, x0, dx, y: edges, z: shares, zmax: highest(shares), hovertext: texts },
+    ...lines.map((line) => ({
+      ...line,
+      x: columns.map(centre),
+      y: columns.map(
+        ({ quantiles }) => quantiles[answer.quantiles.indexOf(line.meta.quantile)],
+      ),
+    })),
+  ];
+  return {
+    data,
+    layout: layOut(figure.layout, { columns, read, revision, query }),
+    isEmpty: !columns.length,
+    note: "",
+    table: {
+      head: ["Steps", "Completions", ...NAMES],
+      rows: columns.map((column) => ({
+        step: column.last,
+        cells: [
+          describeSteps(column),
+          whole(column.num),
+          ...column.quantiles.map((value) => sig4(value)),
+        ],
+      })),
+    },
+  };
+}
+
+// The fullest cell is the darkest; how full it is, the pointer tells.
+function highest(shares) {
+  return shares.flat().reduce((most, share) => Math.max(most, share ?? 0), 0) || 1;
+}
+
+function describeColumn(column) {
+  const named = column.quantiles.map((value, i) => `${NAMES[i]} ${sig4(value)}`);
+  const lines = [named.slice(0, 3), named.slice(3, 5), named.slice(5)];
+  return [describeSteps(column), ...lines.map((line) => line.join(", "))].join("<br>");
+}

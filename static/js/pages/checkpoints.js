@@ -1,0 +1,57 @@
+// The checkpoints tab: its list follows the run, its dialogs know which one is meant.
+
+const ENOUGH_MS = 500; // between two looks: a saved checkpoint comes with its scores
+
+document.addEventListener("click", (event) => {
+  const opener = event.target.closest("[data-open-dialog][data-action]");
+  if (!opener) return;
+  const dialog = document.getElementById(opener.dataset.openDialog);
+  const { action, step } = opener.dataset;
+  dialog.querySelector("[data-dialog-form]").action = action;
+  dialog.querySelector("[data-dialog-step]").textContent = step;
+  const name = dialog.querySelector("[data-dialog-name]");
+  if (name) name.value = `${name.dataset.dialogName}, step ${step}`;
+});
+
+let timer = null;
+let known = "";
+
+function isNews(frame) {
+  if (frame.type === "snapshot") return true;
+  const types = (frame.events ?? []).map((event) => event.type);
+  if (types.includes("checkpoint_saved") || frame.evaluations?.length) return true;
+  // Somebody has pinned or deleted one, or the run has another state.
+  return frame.steps?.length === 0 && types.length === 0;
+}
+
+document.addEventListener("runframe", ({ detail: frame }) => {
+  const state = frame.run?.state ?? known;
+  const hasChanged = known !== "" && state !== known;
+  known = state;
+  if (hasChanged || isNews(frame)) lookIn(ENOUGH_MS);
+});
+
+function lookIn(milliseconds) {
+  if (timer === null) timer = setTimeout(look, milliseconds);
+}
+
+async function look() {
+  timer = null;
+  const list = document.getElementById("checkpoints");
+  const isUsed =
+    list.contains(document.activeElement) &&
+    document.activeElement.tagName === "SELECT";
+  if (isUsed || document.querySelector("dialog[open]")) {
+    lookIn(2_000);
+    return;
+  }
+  const response = await fetch(location.href).catch(() => null);
+  if (!response?.ok) return; // the next frame asks again
+  const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const fresh = page.getElementById("checkpoints");
+  if (!fresh || fresh.innerHTML === list.innerHTML) return;
+  const label = document.activeElement?.getAttribute("aria-label");
+  const held = list.contains(document.activeElement) && label;
+  list.replaceChildren(...fresh.childNodes);
+  if (held) list.querySelector(`[aria-label="${CSS.escape(label)}"]`)?.focus();
+}

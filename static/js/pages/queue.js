@@ -1,0 +1,28 @@
+// The queue: a priority applies at once, and no refresh closes a list that is open.
+
+const inQueue = (element) => element?.closest("#queue");
+
+document.addEventListener("change", (event) => {
+  const form = event.target.closest("[data-priority]");
+  if (form) form.requestSubmit();
+});
+
+// A refresh while somebody chooses would take the choice from under the hand.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  const isRefresh = event.target.id === "queue";
+  const active = document.activeElement;
+  if (isRefresh && active?.matches("select") && inQueue(active)) {
+    event.preventDefault();
+  }
+});
+
+// A button that is disabled after the move would leave the keyboard nowhere.
+let pressed = "";
+document.addEventListener("htmx:beforeSwap", () => {
+  pressed = inQueue(document.activeElement) ? document.activeElement.id : "";
+});
+document.addEventListener("htmx:afterSettle", () => {
+  const button = pressed && document.getElementById(pressed);
+  if (!button?.disabled) return;
+  button.closest("form").querySelector("button:enabled")?.focus();
+});

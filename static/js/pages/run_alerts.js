@@ -1,0 +1,46 @@
+// The line of alerts on every page of a run. A frame says when they changed; then they
+// are asked for. Dispatches "runalerts" on document (event.detail is the list).
+
+import { describeFiring } from "../live/alerts.js";
+import { setText } from "../live/announce.js";
+
+const bar = document.querySelector("[data-run-alerts]");
+const RETRY_AFTER = 4_000;
+
+export let alerts = JSON.parse(document.getElementById("run-alerts").textContent);
+let wanted = Number(bar.dataset.seq);
+let held = wanted;
+let isAsking = false;
+let hasEnded = "ended" in document.querySelector("[data-run]").dataset;
+
+function show() {
+  const { count, newest, isShown } = describeFiring(alerts, hasEnded);
+  bar.hidden = !isShown;
+  setText(bar.querySelector("[data-alerts-count]"), count);
+  setText(bar.querySelector("[data-alerts-newest]"), newest);
+}
+
+async function ask() {
+  if (isAsking) return;
+  isAsking = true;
+  const answer = await fetch(bar.dataset.url).catch(() => null);
+  const found = answer?.ok ? await answer.json().catch(() => null) : null;
+  isAsking = false;
+  if (found) {
+    held = found.seq;
+    alerts = found.alerts;
+    show();
+    document.dispatchEvent(new CustomEvent("runalerts", { detail: alerts }));
+  }
+  // Another change may have come meanwhile, or the answer may have been lost.
+  if (held < wanted) setTimeout(ask, found ? 0 : RETRY_AFTER);
+}
+
+document.addEventListener("runframe", ({ detail }) => {
+  wanted = Math.max(wanted, detail.run.alerts_seq);
+  if (held < wanted) ask();
+  if (detail.run.has_ended !== hasEnded) {
+    hasEnded = detail.run.has_ended;
+    show();
+  }
+});

@@ -1,0 +1,298 @@
+// What a run learns from: the signal charts of its overview, as they grow.
+
+import { fillAnatomy } from "../charts/signals/anatomy.js";
+import { fillDistribution } from "../charts/signals/distribution.js";
+import { fillMap, placeOf } from "../charts/signals/map.js";
+import { fillRules } from "../charts/signals/rules.js";
+import { CONFIG, readColors } from "../charts/theme.js";
+import { makeRange } from "../charts/view.js";
+import { setText, showWarnings } from "../live/announce.js";
+
+const FILL = {
+  map: fillMap,
+  rewards: fillDistribution,
+  advantages: fillDistribution,
+  mean: fillRules,
+  variance: fillRules,
+  anatomy: fillAnatomy,
+};
+// New steps are asked for no more often than this, and the slower the answers, the less.
+const LOAD_EVERY = 2_000;
+const REST_FACTOR = 20;
+// The warnings of the rules stand above all charts, and wait for nobody to scroll.
+const WARNED_OF = "rules";
+const WARN_EVERY = 60_000;
+const TRY_AGAIN_AFTER = 5_000;
+
+const root = document.querySelector("[data-signals]");
+const figures = JSON.parse(document.getElementById("signal-figures").textContent);
+const rows = root.querySelector("[data-map-rows]");
+const FINGERS = window.matchMedia("(pointer: coarse)");
+const ruleWarnings = document.querySelector("[data-rule-warnings]");
+let revision = 0;
+let range = null; // of steps, as all charts of the page show them
+let zoom = () => {};
+
+// What one address answers, and the charts that draw it.
+class Source {
+  charts = [];
+  answer = null;
+  isStale = true;
+  #notBefore = 0;
+  #loadedAt = 0;
+  #timer = null;
+  #isLoading = false;
+
+  constructor(name) {
+    this.name = name;
+  }
+
+  get isVisible() {
+    return this.charts.some((chart) => chart.isVisible);
+  }
+
+  // Something new is there to be drawn; `isUrgent`: somebody waits for it.
+  refresh({ isUrgent = false } = {}) {
+    this.isStale = true;
+    if (isUrgent) this.#notBefore = 0;
+    this.schedule();
+  }
+
+  schedule() {
+    const isWanted = this.isVisible || this.name === WARNED_OF;
+    if (!this.isStale || !isWanted || document.hidden || this.#isLoading) return;
+    clearTimeout(this.#timer);
+    const unseen = this.isVisible || !this.answer ? 0 : this.#loadedAt + WARN_EVERY;
+    const wait = Math.max(0, Math.max(this.#notBefore, unseen) - performance.now());
+    this.#timer = setTimeout(() => this.#load(), wait);
+  }
+
+  async #load() {
+    this.#isLoading = true;
+    this.isStale = false;
+    const begin = performance.now();
+    const query = queryOf();
+    const answer = await ask(
+      root.dataset.signals.replace("map.json", `${this.name}.json`),
+      query,
+    );
+    this.#loadedAt = performance.now();
+    const taken = this.#loadedAt - begin;
+    this.#isLoading = false;
+    this.#notBefore = performance.now() + Math.max(LOAD_EVERY, REST_FACTOR * taken);
+    // What is shown may have been changed meanwhile.
+    if (query !== queryOf()) this.refresh({ isUrgent: true });
+    else if (answer) {
+      this.answer = answer;
+      for (const chart of this.charts) chart.draw();
+      this.schedule();
+    } else {
+      this.#notBefore = performance.now() + TRY_AGAIN_AFTER;
+      this.refresh();
+    }
+  }
+}
+
+async function ask(address, query) {
+  try {
+    const answer = await fetch(`${address}?${query}`);
+    return answer.ok ? await answer.json() : null;
+  } catch {
+    return null;
+  }
+}
+
+class Chart {
+  isVisible = false;
+  #filled = null;
+  #drawn = null; // the answer that stands there
+
+  constructor(element, source) {
+    this.element = element;
+    this.card = element.closest(".chart");
+    this.id = element.dataset.signalChart;
+    this.source = source;
+    this.table = this.card.querySelector("details");
+    this.table.addEventListener("toggle", () => this.#tabulate());
+    source.charts.push(this);
+  }
+
+  // An answer that came while the chart was out of view is drawn when it is seen.
+  show() {
+    if (this.#drawn !== this.source.answer) this.draw();
+  }
+
+  draw() {
+    const { answer } = this.source;
+    this.#drawn = null;
+    if (!answer || document.hidden) return;
+    revision += 1;
+    const read = readColors();
+    const query = queryOf();
+    const options = { read, revision, query, chart: this.id, order: rows.value };
+    this.#filled = FILL[this.id](figures[this.id], answer, options);
+    const { data, layout, isEmpty, note, warnings } = this.#filled;
+    setText(this.card.querySelector("[data-signal-note]"), note);
+    if (warnings) showWarnings(ruleWarnings, warnings);
+    this.table.hidden = isEmpty;
+    this.#tabulate();
+    if (!this.isVisible) return;
+    this.#drawn = answer;
+    if (isEmpty) this.#empty();
+    else this.#plot(data, layout);
+  }
+
+  #plot(data, layout) {
+    const isFirst = !this.element.classList.contains("js-plotly-plot");
+    if (isFirst) this.element.replaceChildren();
+    const dragmode = FINGERS.matches ? false : "zoom"; // fingers scroll the page
+    window.Plotly.react(this.element, data, { ...layout, dragmode }, CONFIG);
+    if (!isFirst) return;
+    this.element.on("plotly_click", ({ points }) => this.#open(points[0]));
+    this.element.on("plotly_relayout", (change) => followZoom(change));
+  }
+
+  #empty() {
+    if (this.element.classList.contains("js-plotly-plot"))
+      window.Plotly.purge(this.element);
+    const text = document.createElement("p");
+    text.className = "chart-waiting";
+    text.textContent = "No values yet";
+    this.element.replaceChildren(text);
+  }
+
+  #open(point) {
+    const { answer } = this.source;
+    const place =
+      this.id === "map"
+        ? placeOf(point, this.#filled, answer)
+        : { step: this.#stepAt(point.x) };
+    if (place) location.assign(addressOf(place));
+  }
+
+  #stepAt(x) {
+    const { columns } = this.source.answer;
+    return columns.find(({ first, last }) => x >= first - 0.5 && x <= last + 0.5)?.last;
+  }
+
+  // A table of numbers for those who cannot point at a chart; written when it is open.
+  #tabulate() {
+    if (!this.table.open || !this.#filled) return;
+    const { head, rows } = this.#filled.table;
+    const table = this.table.querySelector("table");
+    table.tHead.replaceChildren(
+      makeRow(head.map((text, i) => makeCell("th", text, i))),
+    );
+    table.tBodies[0].replaceChildren(
+      ...rows.toReversed().map(({ step, cells }) => {
+        const link = document.createElement("a");
+        link.href = addressOf({ step });
+        link.textContent = cells[0];
+        const first = document.createElement("th");
+        first.scope = "row";
+        first.append(link);
+        return makeRow([
+          first,
+          ...cells.slice(1).map((text) => makeCell("td", text, 1)),
+        ]);
+      }),
+    );
+  }
+}
+
+function makeRow(cells) {
+  const row = document.createElement("tr");
+  row.append(...cells);
+  return row;
+}
+
+function makeCell(kind, text, column) {
+  const cell = document.createElement(kind);
+  // Names come escaped, for Plotly.
+  cell.textContent = text.replaceAll("&lt;", "<").replaceAll("&amp;", "&");
+  if (kind === "th") cell.scope = "col";
+  if (column > 0) cell.className = "number";
+  return cell;
+}
+
+function addressOf({ step, prompt }) {
+  const { groups } = root.dataset;
+  return prompt === undefined
+    ? `${groups}?step=${step}`
+    : `${groups}${step}/${prompt}/`;
+}
+
+// What is shown is in the address, so a link shows the same.
+function queryOf() {
+  const query = new URLSearchParams();
+  if (rows.value !== "dataset") query.set("rows", rows.value);
+  if (range) {
+    query.set("first_step", range.first);
+    query.set("last_step", range.last);
+  }
+  return query.toString();
+}
+
+function reorder() {
+  const url = new URL(location.href);
+  if (rows.value === "dataset") url.searchParams.delete("rows");
+  else url.searchParams.set("rows", rows.value);
+  history.replaceState(history.state, "", url);
+  for (const source of sources.values()) source.refresh({ isUrgent: true });
+}
+
+// A zoom of the page asks for those steps anew, in narrower columns.
+function follow(view) {
+  if (view.range?.first === range?.first && view.range?.last === range?.last) return;
+  ({ range } = view);
+  for (const source of sources.values()) source.refresh({ isUrgent: true });
+}
+
+// And a zoom here is one of the page.
+function followZoom(change) {
+  const [low, high] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+  if (low !== undefined) zoom(makeRange(Math.ceil(low), Math.floor(high)));
+  else if (change["xaxis.autorange"]) zoom(null);
+}
+
+const sources = new Map();
+const charts = new Map();
+for (const element of root.querySelectorAll("[data-signal-chart]")) {
+  const name = element.dataset.source;
+  if (!sources.has(name)) sources.set(name, new Source(name));
+  charts.set(element, new Chart(element, sources.get(name)));
+}
+const watcher = new IntersectionObserver(
+  (entries) => {
+    for (const { target, isIntersecting } of entries) {
+      const chart = charts.get(target);
+      chart.isVisible = isIntersecting;
+      if (isIntersecting) chart.show();
+    }
+    for (const source of sources.values()) source.schedule();
+  },
+  { rootMargin: "200px" },
+);
+for (const element of charts.keys()) watcher.observe(element);
+
+rows.addEventListener("change", reorder);
+document.addEventListener("runframe", ({ detail }) => {
+  if (detail.type !== "snapshot" && !detail.steps.length) return;
+  for (const source of sources.values()) source.refresh();
+});
+document.addEventListener("themechange", () => {
+  for (const chart of charts.values()) chart.draw();
+});
+// What came, or took another theme, while nobody looked is drawn now.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return;
+  for (const chart of charts.values()) if (chart.isVisible) chart.show();
+  for (const source of sources.values()) source.schedule();
+});
+
+// `view` says which steps are shown; `onZoom` is told of others that are wanted.
+export function linkSignals({ view, onZoom }) {
+  zoom = onZoom;
+  follow(view);
+  document.addEventListener("runview", () => follow(view));
+}

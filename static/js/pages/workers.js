@@ -1,0 +1,18 @@
+// The workers as they are now, without a reload.
+
+import { patch } from "../live/patch.js";
+
+const LOOK_EVERY = 5_000;
+const root = document.getElementById("workers");
+
+async function look() {
+  if (document.hidden) return;
+  const answer = await fetch(location.href).catch(() => null);
+  if (!answer?.ok || answer.redirected) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const newer = page.getElementById("workers");
+  if (newer) patch(root, newer);
+}
+
+setInterval(look, LOOK_EVERY);
+document.addEventListener("visibilitychange", look);
