@@ -20,15 +20,16 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
 from dashboard.live.origin import SameOrigin  # noqa: E402
-from dashboard.runs.routing import websocket_urlpatterns  # noqa: E402
+from dashboard.probes.chat import routing as chats  # noqa: E402
+from dashboard.runs.stream import routing as runs  # noqa: E402
+
+_sockets = [*runs.websocket_urlpatterns, *chats.websocket_urlpatterns]
 
 application = ProtocolTypeRouter(
     {
         "http": BodyLimit(_pages),
         "websocket": SameOrigin(
-            AllowedHostsOriginValidator(
-                AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
-            )
+            AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(_sockets)))
         ),
     }
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# The largest file that is sent as one, and the form around it.
+# The largest file that a browser without scripts can send, and the form around it.
 MAX_BODY_BYTES = 33 * 2**20
 REFUSAL = (
     f"The request holds more than {MAX_BODY_BYTES:,} bytes, which is more than any "

@@ -26,10 +26,14 @@ app.conf.beat_schedule = {
     "reap": {"task": "training.reap", "schedule": 15.0, "options": {"expires": 15}},
     "tend": {"task": "datasets.tend", "schedule": 5.0, "options": {"expires": 5}},
     "probes": {"task": "probes.look", "schedule": 5.0, "options": {"expires": 5}},
+    "deliver": {"task": "alerts.deliver", "schedule": 5.0, "options": {"expires": 5}},
+    "clean_alerts": {"task": "alerts.clean", "schedule": 3_600.0},
     "clean": {"task": "datasets.clean", "schedule": 3_600.0},
     "clean_probes": {"task": "probes.clean", "schedule": 3_600.0},
 }
-app.autodiscover_tasks(["dashboard.datasets", "dashboard.training", "dashboard.probes"])
+app.autodiscover_tasks(
+    [f"dashboard.{name}" for name in ("datasets", "alerts", "training", "probes")]
+)
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]  # Celery has no types

@@ -7,7 +7,11 @@ comma-separated. COHORT_PORT: where the pages are served. COHORT_JUDGE_…, for 
 that judge, are read where they are asked: trainer/rewards/model_judge/keys.py.
 COHORT_DATASET_HOSTS: hosts with their ports, comma-separated, that datasets may be
 fetched from though they are not public. HF_ENDPOINT, HF_TOKEN: the hub, and what a
-worker signs in there with.
+worker signs in there with. COHORT_EMAIL_URL: the mail server, read by mail.py; unset,
+no mail is sent. COHORT_EMAIL_FROM: whom mail comes from. COHORT_URL: where people reach
+the pages, for links in mail and webhooks. COHORT_WEBHOOK_HOSTS: hosts with their ports,
+comma-separated, that webhooks may be sent to though they are not public.
+COHORT_WORKER_CLASS: which runs a training worker takes.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+WORKER_CLASSES = ("any", "cpu", "gpu", "gpus")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +35,11 @@ class Environment:
     dataset_hosts: str
     hub_endpoint: str
     hub_token: str = field(repr=False)
+    worker_class: str
+    email_url: str = field(repr=False)
+    email_from: str
+    url: str
+    webhook_hosts: str
 
 
 def read_environment() -> Environment:
@@ -38,6 +48,12 @@ def read_environment() -> Environment:
     if not port.isdigit() or not 1 <= int(port) <= 65_535:
         raise ValueError(
             f"COHORT_PORT must be a port between 1 and 65535; got {port!r}."
+        )
+    worker_class = os.environ.get("COHORT_WORKER_CLASS") or "any"
+    if worker_class not in WORKER_CLASSES:
+        raise ValueError(
+            f"COHORT_WORKER_CLASS must be one of {', '.join(WORKER_CLASSES)}; got "
+            f"{worker_class!r}."
         )
     return Environment(
         database_url=os.environ.get("DATABASE_URL") or None,
@@ -49,7 +65,17 @@ def read_environment() -> Environment:
         dataset_hosts=os.environ.get("COHORT_DATASET_HOSTS", ""),
         hub_endpoint=os.environ.get("HF_ENDPOINT") or "https://huggingface.co",
         hub_token=os.environ.get("HF_TOKEN", "").strip(),
+        worker_class=worker_class,
+        email_url=os.environ.get("COHORT_EMAIL_URL", "").strip(),
+        email_from=os.environ.get("COHORT_EMAIL_FROM") or "cohort@localhost",
+        url=(os.environ.get("COHORT_URL") or f"http://localhost:{port}").rstrip("/"),
+        webhook_hosts=os.environ.get("COHORT_WEBHOOK_HOSTS", ""),
     )
+
+
+def visible_gpus() -> str | None:
+    """CUDA's own list of the GPUs that a process may use; None: all of them."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 HUB_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_TOKEN")

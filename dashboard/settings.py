@@ -9,6 +9,7 @@ import django_stubs_ext
 from dashboard.database import parse_database_url
 from dashboard.environment import ROOT, read_environment
 from dashboard.local.addresses import embedded_addresses
+from dashboard.mail import read_mail_url
 from dashboard.secret import load_secret_key
 
 # Django's fields and managers cannot be subscripted (JSONField[...]) without this.
@@ -30,6 +31,20 @@ REDIS_URL = (
 DATASET_HOSTS = _environment.dataset_hosts
 HUB_ENDPOINT = _environment.hub_endpoint
 HUB_TOKEN = _environment.hub_token
+# Which runs a training worker of this process takes; see runs/queue/hosts.py.
+COHORT_WORKER_CLASS = _environment.worker_class
+
+# Where alerts go, and where their links lead.
+WEBHOOK_HOSTS = _environment.webhook_hosts
+PUBLIC_URL = _environment.url
+_mail = read_mail_url(_environment.email_url)
+MAIL_IS_SET_UP = _mail is not None
+DEFAULT_FROM_EMAIL = _environment.email_from
+EMAIL_TIMEOUT = 10
+if _mail is not None:
+    EMAIL_HOST, EMAIL_PORT = _mail.host, _mail.port
+    EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail.username, _mail.password
+    EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.starts_tls, _mail.is_tls
 
 DEBUG = False
 SECRET_KEY = _environment.secret_key or load_secret_key(COHORT_DATA)
@@ -52,12 +67,14 @@ INSTALLED_APPS = [
     "dashboard.rewards",
     "dashboard.runs",
     "dashboard.samples",
+    "dashboard.alerts",
     "dashboard.training",
     "dashboard.probes",
     "dashboard.insights",
 ]
 # Who knows what runs could be trained on: a function of a rung above the form's.
 KNOWN_DEVICES = "dashboard.training.workers.list_devices"
+KNOWN_HOSTS = "dashboard.training.hosts.list_hosts"
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.security.TrustMiddleware",
@@ -70,6 +87,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "dashboard.refused_method.RefusedMethodMiddleware",
 ]
 TEMPLATES: list[dict[str, Any]] = [
     {

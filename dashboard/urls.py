@@ -3,6 +3,7 @@ from __future__ import annotations
 from django.urls import include, path
 
 from dashboard import health
+from dashboard.runs.views.queue import queue
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
@@ -10,9 +11,11 @@ urlpatterns = [
     path("", include("dashboard.accounts.urls")),
     path("<slug:team>/datasets/", include("dashboard.datasets.urls")),
     path("<slug:team>/rewards/", include("dashboard.rewards.urls")),
+    path("<slug:team>/queue/", queue, name="queue"),
     path("<slug:team>/runs/", include("dashboard.runs.urls")),
     path("<slug:team>/runs/", include("dashboard.samples.urls")),
     path("<slug:team>/runs/", include("dashboard.training.urls")),
+    path("<slug:team>/", include("dashboard.alerts.urls")),
     path("<slug:team>/", include("dashboard.training.team_urls")),
     path("<slug:team>/", include("dashboard.probes.urls")),
     path("<slug:team>/", include("dashboard.insights.urls")),

@@ -29,10 +29,32 @@ def get_team(request: HttpRequest, slug: str) -> Team:
 def get_writable_team(request: HttpRequest, slug: str) -> Team:
     """The team, to change something in; viewers are refused."""
     assert isinstance(request.user, User)
+    return _writable(get_membership(request.user, slug)).team
+
+
+def get_managed_team(request: HttpRequest, slug: str) -> Team:
+    """The team, for an admin or owner to change what others rely on."""
+    assert isinstance(request.user, User)
     membership = get_membership(request.user, slug)
+    if not membership.can_manage:
+        raise PermissionDenied(
+            f"Your role in {membership.team} is {membership.role}; this takes an admin "
+            "or owner of the team. Ask one of them."
+        )
+    return membership.team
+
+
+def get_membership_for(request: HttpRequest, slug: str) -> Membership:
+    """The user's place in the team: to look, or by a POST to change something."""
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, slug)
+    return _writable(membership) if request.method == "POST" else membership
+
+
+def _writable(membership: Membership) -> Membership:
     if not membership.can_write:
         raise PermissionDenied(
             f"Your role in {membership.team} is viewer, which may look but not "
             "change. Ask an admin of the team for the member role."
         )
-    return membership.team
+    return membership

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
-from dashboard.accounts.models import Membership
+from dashboard.accounts.models import Membership, Team
 
 # The first word of a URL's name tells which part of the navigation it belongs to.
 SECTIONS = {
+    "alert": "alerts",
+    "alerts": "alerts",
     "run": "runs",
     "runs": "runs",
+    "queue": "runs",
     "group": "runs",
     "groups": "runs",
     "completions": "runs",
@@ -46,14 +50,20 @@ def _memberships(request: HttpRequest) -> list[Membership]:
     )
 
 
+def _team_of(memberships: Iterable[Membership], slug: str | None) -> Team | None:
+    teams = [place.team for place in memberships]
+    named = (team for team in teams if team.slug == slug)
+    return next(named, next(iter(teams), None))
+
+
 def shell(request: HttpRequest) -> dict[str, Any]:
     memberships = SimpleLazyObject(lambda: _memberships(request))
+    match = request.resolver_match
+    slug = match.kwargs.get("team") if match else None
     return {
         "nav": _section(request),
         "memberships": memberships,
-        # A page without a team of its own, such as a 404, shows the reader's first;
-        # what a view passes as team goes before this.
-        "team": SimpleLazyObject(
-            lambda: next((place.team for place in memberships), None)
-        ),
+        # A page without a team of its own, such as a 404, shows the address's, or the
+        # reader's first; what a view passes as team goes before this.
+        "team": SimpleLazyObject(lambda: _team_of(memberships, slug)),
     }

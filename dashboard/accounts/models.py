@@ -55,6 +55,11 @@ class Membership(models.Model):
     def can_write(self) -> bool:
         return self.role != Role.VIEWER
 
+    @property
+    def can_manage(self) -> bool:
+        """What is shared beyond the team too, as its workers."""
+        return self.role in (Role.ADMIN, Role.OWNER)
+
 
 class SignInLink(models.Model):
     """A link that signs its user in once. Only the token's SHA-256 is kept."""

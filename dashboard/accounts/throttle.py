@@ -1,8 +1,10 @@
 """How often somebody may try to sign in.
 
-Counted in Redis, by username and by address, before a password is looked at, so that
-many guesses at the same time are as many guesses. Without Redis nothing is counted: a
-server that lost it must still let its people in.
+Counted in Redis before a password is looked at, so that many guesses at the same time
+are as many guesses: from a browser that this user has signed in from before, that
+browser's own; from any other, those of the username, of the address, and of both
+together. So whoever guesses keeps the owner out of no browser that she uses. Without
+Redis nothing is counted: a server that lost it must still let its people in.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from dashboard.accounts.models import User
 
 logger = logging.getLogger(__name__)
 WINDOW_SECONDS = 15 * 60
-MAX_OF_USERNAME = 10
+MAX_OF_DEVICE = 10
+MAX_OF_PAIR = 10  # a username from an address
+MAX_OF_USERNAME = 30  # from anywhere
 MAX_OF_ADDRESS = 50  # an office of many people may share one
 LONGEST_NAME = 200  # whatever follows, it is nobody's
 
@@ -41,13 +45,14 @@ class TooManyTries(Exception):
         )
 
 
-def count_try(*, username: str, address: str) -> None:
-    """
+def count_try(*, username: str, address: str, device: str) -> None:
+    """`device` is the name of one that is known, or "".
+
     Raises:
         TooManyTries: this one is over the limit, and is not to be looked at.
     """
     with _redis() as client:
-        for key, most in _limits(username, address).items():
+        for key, most in _limits(username, address, device).items():
             count: Any = client.incr(key)
             seconds: Any = client.ttl(key)
             if seconds < 0:
@@ -57,24 +62,31 @@ def count_try(*, username: str, address: str) -> None:
                 raise TooManyTries(max(1, seconds))
 
 
-def forgive(*, username: str, address: str) -> None:
-    """The try was right: it counts no more, nor do those of this username before."""
-    of_username, of_address = _limits(username, address)
+def forgive(*, username: str, address: str, device: str) -> None:
+    """The try was right: it counts no more, nor do those from here before."""
+    from_here, *others = _limits(username, address, device)
     with _redis() as client:
-        client.delete(of_username)
-        client.decr(of_address)
+        client.delete(from_here)
+        for key in others:
+            client.decr(key)
 
 
-def _limits(username: str, address: str) -> dict[str, int]:
-    # Hashed, since either is nobody's business.
-    name, place = (
-        hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-        for text in (_one_name(username), _network(address))
-    )
+def _limits(username: str, address: str, device: str) -> dict[str, int]:
+    """What counts, with the most of it; first who tries from where."""
+    if device:
+        return {_key("device", device): MAX_OF_DEVICE}
+    name, place = _one_name(username), _network(address)
     return {
-        f"cohort:sign-in:name:{name}": MAX_OF_USERNAME,
-        f"cohort:sign-in:address:{place}": MAX_OF_ADDRESS,
+        _key("pair", f"{place} {name}"): MAX_OF_PAIR,
+        _key("name", name): MAX_OF_USERNAME,
+        _key("address", place): MAX_OF_ADDRESS,
     }
+
+
+def _key(kind: str, text: str) -> str:
+    # Hashed, since it is nobody's business.
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    return f"cohort:sign-in:{kind}:{digest}"
 
 
 def _one_name(username: str) -> str:

@@ -18,6 +18,7 @@ from django.http import (
     HttpResponseRedirect,
 )
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -29,6 +30,7 @@ from django.views.decorators.http import (
 
 from dashboard.accounts.access import get_team
 from dashboard.accounts.forms import ProfileForm
+from dashboard.accounts.known_devices import find_device, remember_device
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
 from dashboard.accounts.throttle import TooManyTries, count_try, forgive
@@ -58,9 +60,11 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
         return HttpResponseRedirect(next_url)
     form = AuthenticationForm(request, data=request.POST or None)
+    username = request.POST.get("username", "")
     who = {
-        "username": request.POST.get("username", ""),
+        "username": username,
         "address": request.META.get("REMOTE_ADDR", ""),
+        "device": find_device(request, username),
     }
     context: dict[str, Any] = {"form": form, "next": next_url}
     if form.is_bound:
@@ -73,8 +77,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             return page
         if form.is_valid():
             forgive(**who)
-            login(request, form.get_user())
-            return HttpResponseRedirect(next_url)
+            return _enter(request, form.get_user(), next_url)
     status = 422 if form.is_bound else 200
     return render(request, "accounts/sign_in.html", context, status=status)
 
@@ -106,8 +109,14 @@ def _enter_by_link(request: HttpRequest, token: str) -> HttpResponse:
     user = consume_sign_in_link(token)
     if user is None:
         return render(request, "accounts/sign_in_link_used.html", status=410)
+    return _enter(request, user, reverse("home"))
+
+
+def _enter(request: HttpRequest, user: User, url: str) -> HttpResponse:
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
-    return redirect("home")
+    response = HttpResponseRedirect(url)
+    remember_device(response, user)
+    return response
 
 
 @require_POST

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dashboard.runs.config.snapshot import write_setting
 from dashboard.runs.models import Run
-from dashboard.runs.snapshot import write_setting
 from trainer.config import RunConfig
 
 # Frozen copies inside the run's folder: the rows of the datasets say what is in them.

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 
 from dashboard.insights.marks import Mark
 from dashboard.insights.series import AXES, Series
+from dashboard.runs.charts.chart import figure_tree
 from dashboard.runs.models import Run
 
 
@@ -29,12 +30,9 @@ def overlay(
     """One line per run; under a smoothed line, the measured one, faint."""
     drawn = list(zip(runs, series, strict=True))
     faint = drawn if smoothing > 0 else []
-    figure = go.Figure(
-        data=[_raw(marks[run.pk]) for run, _ in faint]
-        + [_line(run, s, marks[run.pk], bold=run is runs[0]) for run, s in drawn]
-    )
-    figure.update_layout(
-        template=go.layout.Template(),  # an empty one: the page has its own colours
+    tree = figure_tree(
+        [_raw(marks[run.pk]) for run, _ in faint]
+        + [_line(run, s, marks[run.pk], bold=run is runs[0]) for run, s in drawn],
         xaxis={"title": {"text": AXES[axis]}},
         yaxis={"title": {"text": _plain(metric)}, "type": "log" if log_y else "linear"},
         hovermode="x unified" if axis == "step" else "closest",
@@ -42,8 +40,6 @@ def overlay(
         # Zoom outlives a change of smoothing, not one of what is measured.
         uirevision=f"{metric} {axis} {log_y}",
     )
-    tree: dict[str, Any] = figure.to_plotly_json()
-    del tree["layout"]["template"]
     values = [s.values for _, s in faint] + [s.smoothed for _, s in drawn]
     _fill(tree["data"], [s for _, s in faint + drawn], values)
     return tree

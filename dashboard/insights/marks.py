@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-NUM_COLOURS = 10  # --cohort-series-1 … in app.css
+NUM_COLOURS = 10  # --cohort-series-1 … in colors.css
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 

@@ -1,24 +1,32 @@
-"""Which runs are compared: `?runs=3,5` in an address, the baseline first."""
+"""Which runs are compared: `?runs=3,5` in an address, the baseline first.
+
+`?group=7` is the runs of a group, of which `runs` chooses some.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.db.models import Q, QuerySet
 from django.http import Http404, QueryDict
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import Run
+from dashboard.insights.differences import compare_settings
+from dashboard.runs.models import Run, RunGroup
 
 MAX_RUNS = 10
 MAX_OFFERED = 12
+MAX_CHOICES = 100  # of a group, or of runs that were ticked
+MAX_VALUES = 4  # that a choice is told apart by
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
     runs: list[Run]
     num_chosen: int  # more than `runs` when too many were chosen
+    group: RunGroup | None = None
+    choices: list[int] = field(default_factory=list)  # that `runs` are some of
 
     @property
     def is_cut(self) -> bool:
@@ -45,11 +53,56 @@ def join_ids(ids: Iterable[int]) -> str:
 def read_selection(team: Team, query: QueryDict) -> Selection:
     """The team's runs in the order they were named; 404 when one is not its own."""
     ids = list(dict.fromkeys(_read_ids(query)))
+    group = _read_group(team, query)
+    choices = ids
+    if group is not None:
+        own = group.runs.filter(team=team).order_by("pk")
+        choices = list(own.values_list("pk", flat=True))
+        ids = ids or choices
     found = _runs(team).in_bulk(ids[:MAX_RUNS])
     missing = [pk for pk in ids[:MAX_RUNS] if pk not in found]
     if missing:
         raise Http404(f"No run {join_ids(missing)} in {team}.")
-    return Selection(runs=[found[pk] for pk in ids[:MAX_RUNS]], num_chosen=len(ids))
+    return Selection(
+        runs=[found[pk] for pk in ids[:MAX_RUNS]],
+        num_chosen=len(ids),
+        group=group,
+        choices=choices[:MAX_CHOICES] if len(choices) > MAX_RUNS else [],
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    run: Run
+    is_chosen: bool
+    values: list[tuple[str, str]]  # of settings in which the choices differ
+
+
+def list_choices(team: Team, selection: Selection) -> list[Choice]:
+    """What can be compared of too many runs, with what tells them apart."""
+    found = _runs(team).in_bulk(selection.choices)
+    runs = [found[pk] for pk in selection.choices if pk in found]
+    differing = [s for s in compare_settings(runs) if s.differs][:MAX_VALUES]
+    return [
+        Choice(
+            run=run,
+            is_chosen=run.pk in selection.ids,
+            values=[(s.key, s.values[i] or "absent") for s in differing],
+        )
+        for i, run in enumerate(runs)
+    ]
+
+
+def _read_group(team: Team, query: QueryDict) -> RunGroup | None:
+    number = query.get("group", "")
+    if not number:
+        return None
+    groups = RunGroup.objects.filter(team=team).select_related("launched_by")
+    is_number = number.isascii() and number.isdigit() and len(number) <= 18
+    group = groups.filter(pk=int(number)).first() if is_number else None
+    if group is None:
+        raise Http404(f"No group {number[:20]!r} in {team}.")
+    return group
 
 
 def _read_ids(query: QueryDict) -> list[int]:

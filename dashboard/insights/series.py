@@ -10,9 +10,17 @@ from django.db.models import FloatField
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
-from dashboard.runs.curves import MAX_POINTS, Clock, Curve, read_history
+from dashboard.runs.charts.carried import begin_of
+from dashboard.runs.charts.curves import (
+    MAX_POINTS,
+    Clock,
+    Curve,
+    History,
+    read_history,
+)
 from dashboard.runs.models import Evaluation, Run
 
+SAMPLES = "total/completions"
 AXES = {
     "step": "step",
     "time": "minutes since the first step",
@@ -30,13 +38,13 @@ class Series:
 
 def read_series(run: Run, metric: str, *, axis: str, smoothing: float) -> Series:
     """At most 1,000 points, thinned in the database; each bucket keeps its spikes."""
-    history = read_history(run, [metric])
+    history = read_history(run, [metric, SAMPLES])
     curve = history.curves[metric]
     if metric.startswith("eval/"):
         curve = _read_evaluations(run, metric)
     return Series(
         steps=curve.steps,
-        x=_place(run, curve.steps, history.clock, axis),
+        x=_place(run, curve.steps, history, axis),
         values=curve.values,
         smoothed=smooth(curve.values, smoothing),
     )
@@ -56,12 +64,21 @@ def _read_evaluations(run: Run, metric: str) -> Curve:
     return Curve(steps=[s for s, _ in points], values=[v for _, v in points])
 
 
-def _place(run: Run, steps: Sequence[int], clock: Clock, axis: str) -> list[float]:
-    if axis == "time":
-        times = [interpolate(clock, step) for step in steps]
-        start = clock.times[0] if clock.times else 0.0
-        return [round((time - start) / 60, 4) for time in times]
+def _place(run: Run, steps: Sequence[int], history: History, axis: str) -> list[float]:
+    """A fork goes on from where its parent was, as on its own page."""
+    clock = history.clock
+    if axis == "time" and clock.steps:
+        begin = begin_of(
+            list(zip(clock.steps[:2], clock.times[:2], strict=True)),
+            fork_step=run.fork_step,
+            carried=run.fork_totals or {},
+        )
+        return [round((interpolate(clock, step) - begin) / 60, 4) for step in steps]
     if axis == "samples":
+        counted = history.curves[SAMPLES]
+        if counted.steps:
+            total = Clock(steps=counted.steps, times=counted.values)
+            return [round(interpolate(total, step)) for step in steps]
         rollout = run.config.get("rollout", {})
         each = int(rollout["prompts_per_step"]) * int(rollout["group_size"])
         return [step * each for step in steps]
@@ -69,7 +86,10 @@ def _place(run: Run, steps: Sequence[int], clock: Clock, axis: str) -> list[floa
 
 
 def interpolate(clock: Clock, step: int) -> float:
-    """When the step ended, on a line between the two known moments around it."""
+    """When the step ended, on a line between the two known moments around it.
+
+    Of a total: how much it was then.
+    """
     if not clock.steps:
         return 0.0
     after = bisect_left(clock.steps, step)

@@ -16,6 +16,7 @@ from dashboard.insights.prompts import find_answers
 from dashboard.insights.selection import (
     MAX_RUNS,
     Selection,
+    list_choices,
     offer_runs,
     read_selection,
 )
@@ -36,6 +37,7 @@ def compare(request: HttpRequest, team: str) -> HttpResponse:
         "max_runs": MAX_RUNS,
         "form": form,
         "view": {name: form.value(name) for name in form.fields},
+        "choices": list_choices(team_, selection) if selection.choices else [],
         "offered": [(run, selection.with_run(run)) for run in offered],
         **(_compared(selection, form) if selection.runs else {}),
     }

@@ -55,6 +55,7 @@ def _rotate(log: Path) -> None:
 def web(*, data: Path, port: int) -> Process:
     arguments = ["uvicorn", "dashboard.asgi:application", "--host", "127.0.0.1"]
     arguments += ["--port", str(port), "--no-access-log", "--lifespan", "off"]
+    arguments += ["--ws", "dashboard.live.deflate:SharedDeflateProtocol"]
     # An open page's socket would otherwise keep the process from ending.
     arguments += ["--timeout-graceful-shutdown", "2"]
     return Process("web", arguments, data=data)
