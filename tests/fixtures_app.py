@@ -17,9 +17,16 @@ import pytest
 from django.conf import settings
 from django.db import connection
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    Playwright,
+    sync_playwright,
+)
 
 from dashboard.accounts.models import User
+from dashboard.local.processes import web
 
 ROOT = Path(__file__).parent.parent
 CHROMIUM_FLAGS = [
@@ -71,7 +78,7 @@ class WebProcesses:
         self._folder = folder
         self._web: subprocess.Popen[bytes] | None = None
         self._env: dict[str, str] = {}
-        self._address = ""
+        self._port = 0
         self.log = folder / "web.log"  # the present one's
 
     def serve(self, env: dict[str, str]) -> str:
@@ -80,8 +87,18 @@ class WebProcesses:
         env = {k: v for k, v in env.items() if not k.startswith("PYTEST_")}
         if self._web is None or self._web.poll() is not None or env != self._env:
             self.stop()
-            self._start(env)
-        return self._address
+            self._start(env, free_port())
+        return f"http://127.0.0.1:{self._port}"
+
+    def kill(self) -> None:
+        """kill -9: nothing is said to who is connected."""
+        assert self._web, "no web process was started"
+        self._web.kill()
+        self._web.wait()
+
+    def start_again(self) -> None:
+        """At the address of the one that ended."""
+        self._start(self._env, self._port)
 
     def stop(self) -> None:
         if self._web is None:
@@ -94,18 +111,15 @@ class WebProcesses:
             self._web.wait()
         self._web = None
 
-    def _start(self, env: dict[str, str]) -> None:
-        port = free_port()
+    def _start(self, env: dict[str, str], port: int) -> None:
         self.log = self._folder / f"web-{port}.log"
-        command = [sys.executable, "-m", "uvicorn", "dashboard.asgi:application"]
-        command += ["--host", "127.0.0.1", "--port", str(port), "--no-access-log"]
-        with self.log.open("wb") as output:
+        command = [sys.executable, "-m", *web(data=self._folder, port=port).arguments]
+        with self.log.open("ab") as output:
             self._web = subprocess.Popen(
                 command, cwd=ROOT, env=env, stdout=output, stderr=output
             )
-        self._env = env
-        self._address = f"http://127.0.0.1:{port}"
-        _wait_until_served(f"{self._address}/healthz", self._web, self.log)
+        self._env, self._port = env, port
+        _wait_until_served(f"http://127.0.0.1:{port}/healthz", self._web, self.log)
 
 
 @pytest.fixture(scope="session")
@@ -152,16 +166,21 @@ def _wait_until_served(url: str, web: subprocess.Popen[bytes], log: Path) -> Non
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Debian's chromium. `make test` installs it where it can."""
+def playwright() -> Iterator[Playwright]:
     # Playwright's loop stays open on this thread; Django would take it for async code.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_playwright() as playwright:
+        yield playwright
+
+
+@pytest.fixture(scope="session")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    """Debian's chromium. `make test` installs it where it can."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     assert path, "Browser tests need chromium (apt-get install chromium)."
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
-        yield browser
-        browser.close()
+    browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
+    yield browser
+    browser.close()
 
 
 @pytest.fixture
@@ -179,15 +198,7 @@ def open_browser(
             reduced_motion="reduce",
         )
         if user is not None:
-            context.add_cookies(
-                [
-                    {
-                        "url": live_app,
-                        "name": settings.SESSION_COOKIE_NAME,
-                        "value": _session_of(user),
-                    }
-                ]
-            )
+            sign_in(context, user, live_app)
         contexts.append(context)
         return context
 
@@ -202,7 +213,9 @@ def page(alice: User, open_browser: Callable[[User | None], BrowserContext]) -> 
     return open_browser(alice).new_page()
 
 
-def _session_of(user: User) -> str:
+def sign_in(context: BrowserContext, user: User, address: str) -> None:
     client = Client()
     client.force_login(user)
-    return client.cookies[settings.SESSION_COOKIE_NAME].value
+    name = settings.SESSION_COOKIE_NAME
+    value = client.cookies[name].value
+    context.add_cookies([{"url": address, "name": name, "value": value}])

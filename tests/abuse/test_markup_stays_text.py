@@ -8,8 +8,10 @@ import pytest
 from django.db.models import Value
 from django.db.models.functions import Concat
 from django.test import Client
+from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
+from dashboard.alerts.models import Alert, Channel, Delivery, Rule
 from dashboard.datasets.models import Dataset, DatasetRow
 from dashboard.rewards.models import RewardRecipe
 from dashboard.runs.models import Run
@@ -50,6 +52,14 @@ def everything_is_evil(addresses: dict[str, str], team: Team, alice: User) -> No
     for group in Group.objects.all():
         make_note(group, EVIL, is_error=True)
     DatasetRow.objects.update(answer=EVIL)
+    Rule.objects.update(name=EVIL[:80], metric=EVIL[:120], name_pattern=EVIL[:80])
+    told = {"name": EVIL, "text": EVIL, "why": EVIL, "kind": "warned", "covers": [EVIL]}
+    Alert.objects.update(
+        read_as=told, metric=EVIL[:120], readings={EVIL: [[1, 0.5]]}, state="firing"
+    )
+    Run.objects.update(alerts_seq=1)
+    channel = Channel.objects.get()
+    Delivery.objects.create(channel=channel, not_before=timezone.now(), said=EVIL)
     Team.objects.update(name=EVIL[:80])
     User.objects.filter(pk=alice.pk).update(display_name=EVIL[:80])
     register(EVIL[:100], num_slots=1)

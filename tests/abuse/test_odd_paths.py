@@ -9,8 +9,8 @@ import pytest
 from django.conf import settings
 
 from dashboard.runs.directory import run_directory
-from dashboard.runs.launch_checks import _is_token, tokens_folder
-from dashboard.runs.model_choices import check_model
+from dashboard.runs.launch.checks import _is_token, tokens_folder
+from dashboard.runs.launch.model_choices import check_model
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 from collections.abc import Callable
 
@@ -10,11 +11,14 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.live.messages import Position
-from dashboard.runs.curves import read_curves
-from dashboard.runs.stream import read_frame
+from dashboard.runs.charts.curves import read_history
+from dashboard.runs.charts.figures import shown_metrics
+from dashboard.runs.models import Run
+from dashboard.runs.stream.frames import read_frame
 from tests.bench.machine import heading, say, table
 from tests.dashboard.runs.stories import make_history
 from tests.dashboard.samples.factories import make_run
+from trainer.config import RunConfig
 
 pytestmark = pytest.mark.load
 NUM_STEPS = 100_000
@@ -41,21 +45,28 @@ def test_twelve_metrics_are_at_most_1_000_points_each(team: Team) -> None:
     make_history(run, num_steps=NUM_STEPS, num_metrics=40)
     metrics = run.metric_names[:36:3]
 
-    seconds = best_seconds(lambda: read_curves(run, metrics))
+    seconds = best_seconds(lambda: read_history(run, metrics))
 
     show([[f"12 metrics × {NUM_STEPS:,} steps", f"{seconds * 1000:.0f} ms"]])
-    curves = read_curves(run, metrics)
+    curves = read_history(run, metrics).curves
     assert all(len(curves[metric].steps) <= 1_000 for metric in metrics)
 
 
-def test_the_pages_answers(team: Team, alice_client: Client) -> None:
+def make_long_run(team: Team) -> Run:
+    """60 metrics, those of the overview's charts among them."""
     run = make_run(team)
-    make_history(run, num_steps=NUM_STEPS, num_metrics=40)
+    shown = sorted(shown_metrics(RunConfig.model_validate(run.config)))
+    make_history(run, num_steps=NUM_STEPS, num_metrics=60, names=shown)
+    return run
+
+
+def test_the_pages_answers(team: Team, alice_client: Client) -> None:
+    run = make_long_run(team)
     page = f"/{team.slug}/runs/{run.id}/"
     metrics = ",".join(run.metric_names[:12])
     calls = {
         "page": lambda: alice_client.get(page),
-        "snapshot, 40 metrics": lambda: read_frame(run, Position()),
+        "snapshot": lambda: read_frame(run, Position()),
         "stream.json": lambda: alice_client.get(page + "stream.json"),
         "curves.json, 12 metrics": lambda: alice_client.get(
             page + "curves.json", {"metrics": metrics}
@@ -69,4 +80,6 @@ def test_the_pages_answers(team: Team, alice_client: Client) -> None:
         [name, f"{best_seconds(call) * 1000:.0f} ms"] for name, call in calls.items()
     ]
     body = alice_client.get(page + "stream.json").content
-    show([*rows, ["stream.json, size", f"{len(body) / 1e6:.2f} MB"]])
+    sizes = [len(body), len(gzip.compress(body, 6))]
+    plain, packed = (f"{size / 1e3:.0f} kB" for size in sizes)
+    show([*rows, ["snapshot, size", plain], ["snapshot, packed", packed]])

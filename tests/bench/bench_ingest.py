@@ -65,7 +65,7 @@ def repeat(make_log: Callable[[int], list[bytes]], *, seconds: float) -> float:
 
 def group_log(line: int) -> list[bytes]:
     """One step of 16 prompts with 16 completions each."""
-    from trainer.events import GroupScored, ScoredCompletion
+    from trainer.events import Event, GroupScored, ScoredCompletion, StepFinished
 
     completions = [
         ScoredCompletion(
@@ -79,7 +79,8 @@ def group_log(line: int) -> list[bytes]:
         )
         for place in range(16)
     ]
-    events = [
+    times = dict.fromkeys(("generate", "score", "logprobs", "update", "step"), 1.5)
+    events: list[Event] = [
         GroupScored(
             line=line + index,
             epoch=1,
@@ -95,6 +96,10 @@ def group_log(line: int) -> list[bytes]:
         )
         for index in range(16)
     ]
+    metrics = {f"time/{name}": seconds for name, seconds in times.items()}
+    events.append(
+        StepFinished(line=line + 16, epoch=1, time=1.7e9, step=line, metrics=metrics)
+    )
     return [event.model_dump_json().encode() for event in events]
 
 

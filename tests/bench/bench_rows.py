@@ -7,22 +7,16 @@ it came, and the browser asks on; both are measured, the first answer and all of
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from html import unescape
-from pathlib import Path
 from typing import Any
 
-import django
-
-from dashboard.local.postgres import EmbeddedPostgres
+from tests.bench.database import throwaway_database
 from tests.bench.machine import heading, say, table
 
 TIMES = 5
@@ -31,33 +25,18 @@ RARE = "quaxolotl"  # in one row of 100,000
 
 
 def main(num_rows: int) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="cohort-bench-", dir="/tmp"))
-    server = EmbeddedPostgres(
-        folder=folder / "pg", socket_folder=folder / "s", log=folder / "postgres.log"
-    )
-    server.start()
-    try:
-        os.environ["DATABASE_URL"] = f"postgresql://cohort@/cohort?host={folder / 's'}"
-        os.environ.setdefault("REDIS_URL", "redis://127.0.0.1:1/0")  # nobody listens
-        os.environ["COHORT_DATA"] = str(folder / "data")
-        os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.settings"
-        django.setup()
+    with throwaway_database():
         measure(num_rows)
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
 
 
 def measure(num_rows: int) -> None:
     from django.conf import settings
-    from django.core.management import call_command
     from django.test import Client
 
     from dashboard.accounts.models import Membership, Role, Team, User
-    from dashboard.datasets.row_orders import find_order, make_order
+    from dashboard.datasets.rows.orders import find_order, make_order
 
     settings.ALLOWED_HOSTS = ["testserver"]
-    call_command("migrate", verbosity=0, skip_checks=True)
     team = Team.objects.create(slug="bench", name="Bench")
     user = User.objects.create_user("bench")
     Membership.objects.create(team=team, user=user, role=Role.OWNER)

@@ -128,8 +128,8 @@ class Timings:
     def _save(self, version: DatasetVersion, query: str) -> None:
         from django.http import QueryDict
 
-        from dashboard.datasets.jobs import claim_job
-        from dashboard.datasets.row_filters import RowFilterForm
+        from dashboard.datasets.imports.jobs import claim_job
+        from dashboard.datasets.rows.filters import RowFilterForm
         from dashboard.datasets.selections import source_of_view, start_selection
         from dashboard.datasets.work import work_with_pulse
 
@@ -149,7 +149,7 @@ class Timings:
         assert job.version, job.problem
 
     def _download(self, version: DatasetVersion, suffix: str) -> None:
-        from dashboard.datasets.exports import WRITERS, joined
+        from dashboard.datasets.rows.exports import WRITERS, joined
 
         with open(os.devnull, "wb") as nowhere:
             for piece in joined(WRITERS[suffix](version)):
@@ -169,7 +169,7 @@ class Timings:
         assert split.is_done, split.problem
 
     def _compare(self, old: DatasetVersion, new: DatasetVersion) -> None:
-        from dashboard.datasets.findings import make_difference
+        from dashboard.datasets.findings.differences import make_difference
         from dashboard.datasets.models import VersionDifference
 
         asked = _asked(2 * self.num_rows)
@@ -177,7 +177,7 @@ class Timings:
         make_difference(found.pk)
 
     def _look_for_leaks(self, held: DatasetVersion, trained: DatasetVersion) -> None:
-        from dashboard.datasets.leak_findings import make_leak
+        from dashboard.datasets.findings.leaks import make_leak
         from dashboard.datasets.models import VersionLeak
 
         asked = _asked(2 * self.num_rows)

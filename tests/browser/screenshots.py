@@ -4,7 +4,7 @@
 
 It starts Cohort on throw-away data, waits until the first run has something to show,
 and writes static/img/screenshots/. With --all it also takes every page, in both
-themes and both widths, into DIR.
+themes and both widths, into DIR: that waits for a probe, which the first run delays.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.browser.examples import make_examples
 
 ROOT = Path(__file__).parents[2]
 README_PICTURES = ROOT / "static" / "img" / "screenshots"
@@ -107,10 +109,15 @@ def addresses(page: Page, run: str) -> dict[str, str]:
         "compare": f"{team}/compare?runs=1",
         "datasets": f"{team}/datasets/",
         "dataset": f"{team}/datasets/1/",
+        "dataset-statistics": f"{team}/datasets/1/statistics",
+        "dataset-prompt": f"{team}/datasets/1/prompt",
         "dataset-upload": f"{team}/datasets/upload",
+        "dataset-generate": f"{team}/datasets/generate?task=chain_sum",
         "rewards": f"{team}/rewards/",
         "reward": f"{team}/rewards/1/",
         "reward-new": f"{team}/rewards/new",
+        "workbench": f"{team}/rewards/workbench?run=1",
+        "probes": f"{team}/probes/",
         "workers": f"{team}/workers/",
         "settings": f"{team}/settings",
     }
@@ -118,6 +125,8 @@ def addresses(page: Page, run: str) -> dict[str, str]:
 
 def take(page: Page, address: str, path: Path, *, full: bool) -> None:
     page.goto(address)
+    if "/uploads/" in address:  # the preview by a model is folded up
+        page.get_by_text("As a model sees it", exact=True).click()
     page.wait_for_timeout(2_000)  # charts draw after their data has come
     path.parent.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=path, full_page=full)
@@ -159,6 +168,7 @@ def main() -> None:
         for name in README_PAGES:
             take(first, pages[name], README_PICTURES / f"{name}.png", full=False)
         if chosen.all:
+            pages |= make_examples(first, run.split("/runs/")[0])
             state = Path(folder) / "state.json"
             first.context.storage_state(path=state)
             take_all(browser, state, pages, chosen.all)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.services import resume_run
 from dashboard.runs.state import transition
+from tests.browser.accessibility import findings
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.samples.factories import make_group, make_note, make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
 REASON = (
     "100% of the scores of step 6 failed; reward.max_error_share allows 20%. So the "
     "step was not trained on, and the run pauses.\n"
@@ -23,12 +22,6 @@ REASON = (
     "Mend what failed, then resume: step 6 is sampled and scored again. To go on "
     "although scores fail, allow more errors when you resume."
 )
-
-
-def findings(page: Page) -> list[str]:
-    page.evaluate(AXE.read_text())
-    found: list[str] = page.evaluate("axe.run().then(r => r.violations.map(v => v.id))")
-    return found
 
 
 def test_a_run_that_pauses_says_why_at_once_and_is_resumed(
@@ -67,6 +60,33 @@ def test_a_run_that_pauses_says_why_at_once_and_is_resumed(
     expect(page.locator("[data-run-paused]")).to_be_hidden()
     run.refresh_from_db()
     assert run.config["reward"]["max_error_share"] == 0.35
+
+
+def test_a_dialog_left_open_closes_when_somebody_else_resumes_the_run(
+    page: Page, team: Team, alice: User
+) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(2)
+    run = story.run
+    pausing = {"sources": [RunState.RUNNING], "target": RunState.PAUSED}
+    transition(run.id, **pausing)
+    page.goto(f"/alpha/runs/{run.id}/")
+    expect(page.locator("[data-run-link]")).to_have_text("live", timeout=15_000)
+    page.get_by_role("button", name="Resume").click()
+    dialog = page.get_by_role("dialog", name="Resume this run?")
+    expect(dialog).to_be_visible()
+
+    run.refresh_from_db()
+    resume_run(run=run, user=alice, max_error_share=0.5)
+    expect(dialog).to_be_hidden()
+    Story(Run.objects.get()).start()
+    transition(run.id, **pausing)
+
+    page.get_by_role("button", name="Resume").click()
+    expect(dialog.get_by_label("Errors allowed")).to_have_value("0.5")
+    dialog.get_by_role("button", name="Resume the run").click()
+    expect(page.locator("[data-run-state]")).to_have_text("queued")
 
 
 def test_the_pause_button_asks_for_a_pause(page: Page, team: Team) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +11,11 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
+from tests.browser.accessibility import findings
 from tests.browser.waiting import wait_until
 from tests.dashboard.samples.factories import make_group, make_run, make_steps
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
 LONG = "\n".join(f"Try {i}: 3 * {i} = {3 * i}" for i in range(60))
 
 
@@ -167,17 +166,7 @@ def test_pages_are_accessible_and_fit_the_screen(
     for name, address in ADDRESSES.items():
         page.goto(address.format(run=run.pk, other=other.pk))
         page.wait_for_load_state("networkidle")
-        if problems := _audit(page):
+        if problems := findings(page):
             found[name] = problems
 
     assert found == {}
-
-
-def _audit(page: Page) -> list[str]:
-    page.evaluate(AXE.read_text())
-    violations = page.evaluate("axe.run().then(found => found.violations)")
-    problems = [
-        f"{v['id']}: {[node['target'] for node in v['nodes']]}" for v in violations
-    ]
-    wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-    return [*problems, f"{wide} px too wide"] if wide > 0 else problems

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import time
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
+from tests.browser.accessibility import findings
+from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
 
 pytestmark = pytest.mark.browser
-AXE = Path("node_modules/axe-core/axe.min.js")
 REWARD = '[data-chart="reward-mean"]'
+GRID_COLORS = """[...new Set(
+  [...document.querySelectorAll("[data-chart] .gridlayer path")].map(
+    (line) => getComputedStyle(line).stroke
+  )
+)]"""
+NUM_OUT_OF_VIEW = """[...document.querySelectorAll(".js-plotly-plot")].filter(
+  (chart) => chart.getBoundingClientRect().top > innerHeight + 200
+).length"""
 POINTS = f"document.querySelector('{REWARD}').data?.at(-1).x.length"
 
 
@@ -102,6 +111,20 @@ def test_where_sockets_are_blocked_the_page_asks_over_http(
     expect(page.locator("[data-run-link]")).to_have_text("live, every 4 s")
 
 
+def test_a_page_that_reaches_nobody_says_when_it_tries_again(
+    page: Page, story: Story
+) -> None:
+    page.route("**/stream.json*", lambda route: route.abort())
+    page.route_web_socket("**/ws/**", lambda socket: socket.close())
+
+    page.goto(f"/alpha/runs/{story.run.id}/")
+
+    link = page.locator("[data-run-link]")
+    expect(link).to_have_text(re.compile(r"^offline, retrying in \d+ s$"))
+    page.unroute("**/stream.json*")
+    expect(link).to_have_text("live, every 4 s", timeout=30_000)
+
+
 def test_smoothing_and_axis_are_in_the_address(page: Page, story: Story) -> None:
     open_run(page, story)
 
@@ -131,7 +154,25 @@ def test_a_click_on_a_point_leads_to_the_groups_of_its_step(
 def test_the_page_has_no_accessibility_findings(page: Page, story: Story) -> None:
     open_run(page, story)
 
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run().then(r => r.violations.map(v => v.id))")
+    assert findings(page) == []
 
-    assert found == []
+
+def test_every_chart_takes_another_theme_without_a_reload(
+    page: Page, story: Story
+) -> None:
+    open_run(page, story)
+    # What was seen stays drawn when it is out of view again.
+    page.locator('[data-chart="tokens_per_second"]').scroll_into_view_if_needed()
+    page.wait_for_timeout(500)
+    page.evaluate("scrollTo(0, 0)")
+    page.set_viewport_size({"width": 500, "height": 300})
+    wait_until(page, f"{NUM_OUT_OF_VIEW} > 1")
+    (light,) = page.evaluate(GRID_COLORS)
+
+    page.evaluate("cohortTheme.choose('dark')")
+    wait_until(page, f"!{GRID_COLORS}.includes('{light}')")
+    (dark,) = page.evaluate(GRID_COLORS)
+    page.evaluate("cohortTheme.choose('light')")
+    wait_until(page, f"!{GRID_COLORS}.includes('{dark}')")
+
+    assert page.evaluate(GRID_COLORS) == [light]

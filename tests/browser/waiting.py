@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from playwright.sync_api import Page
 
@@ -14,4 +15,12 @@ def wait_until(page: Page, expression: str, *, seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not page.evaluate(expression):
         assert time.monotonic() < deadline, f"Not within {seconds:g} s: {expression}"
+        page.wait_for_timeout(50)
+
+
+def wait_for(page: Page, is_so: Callable[[], bool], *, seconds: float = 30) -> None:
+    """Until the test itself has seen it; what the page does goes on meanwhile."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"Not within {seconds:g} s."
         page.wait_for_timeout(50)

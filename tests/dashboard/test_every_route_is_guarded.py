@@ -9,13 +9,18 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.jobs import request_stop, start_job
-from dashboard.datasets.mapping import Mapping
-from dashboard.datasets.uploads import store_upload
+from dashboard.alerts.models import Channel
+from dashboard.datasets.imports.jobs import request_stop, start_job
+from dashboard.datasets.imports.mapping import Mapping
+from dashboard.datasets.imports.uploads import store_upload
+from dashboard.runs.models import TeamPreset
+from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.probes.factories import make_probe, make_version
 from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.training.machines import make_worker
 
 pytestmark = pytest.mark.django_db
 
@@ -68,20 +73,46 @@ VIEWERS_POST = {
     "probe_progress": 405,
     "probe_launch": 403,
     "probe_stop": 403,
+    "run_chat": 403,
+    "chat_answers": 405,
+    "chat_stop": 403,
+    "chat_stream": 405,
     "runs": 405,
     "runs_live": 405,
     "run_new": 403,
     "run_new_summary": 403,
+    "run_new_fit": 403,
     "run_new_prompt": 403,  # starts a process
     "run_new_sets": 403,
     "run_new_recipe": 403,
+    "run_new_toml": 403,
+    "run_new_from_toml": 403,
+    "run_new_plan": 403,
+    "preset_save": 403,
+    "preset_change": 403,
+    "queue": 405,
+    "run_move": 403,
+    "run_hold": 403,
+    "run_release": 403,
+    "run_priority": 403,
     "run": 405,
     "run_stop": 403,
+    "run_cancel": 403,
+    "run_change": 403,
+    "run_lineage": 405,
     "run_pause": 403,
     "run_resume": 403,
+    "run_metrics": 405,
+    "chart_settings": 200,  # the viewer's own
     "run_stream": 405,
     "run_curves": 405,
     "run_config_file": 405,
+    "run_best_by": 403,
+    "checkpoint_pin": 403,
+    "checkpoint_unpin": 403,
+    "checkpoint_delete": 403,
+    "checkpoint_publish": 403,
+    "checkpoint_download": 405,
     "run_tab": 405,
     "groups": 405,
     "group": 405,
@@ -89,38 +120,102 @@ VIEWERS_POST = {
     "run_prompts": 403,
     "prompts_of_runs": 405,
     "run_reward_log": 405,
+    "run_signals": 405,
     "run_logs": 405,
+    "run_log_part": 405,
+    "run_log_line": 405,
+    "run_log_search": 405,
     "run_log_download": 405,
+    "run_system": 405,
+    "run_system_samples": 405,
+    "alerts": 405,
+    "alert": 405,
+    "alert_acknowledge": 403,
+    "alert_rules": 403,
+    "alert_rule": 403,
+    "alert_rule_switch": 403,
+    "alert_rule_mute": 403,
+    "alert_rule_delete": 403,
+    "alert_delivery": 403,
+    "alert_channel_test": 403,
+    "alert_channel_switch": 403,
+    "alert_channel_secret": 403,
+    "alert_channel_delete": 403,
+    "run_alerts": 405,
+    "run_alerts_live": 405,
+    "run_alerts_mute": 403,
     "workers": 405,
+    "worker_drain": 403,  # takes an admin
+    "worker_undrain": 403,
+    "models": 405,
+    "model_unpublish": 403,
     "compare": 405,
     "compare_figure": 405,
 }
 # A viewer's GET is answered with 200, but for these.
 VIEWERS_GET = {
     "run_new": 403,  # a form that a viewer could not send
+    "run_change": 403,  # what a viewer could not send
+    "alert_rule": 403,  # as above
     "run_curves": 400,  # without ?metrics=
-    "run_log_download": 404,  # nothing was logged
+    "run_log_part": 404,  # nothing was logged
+    "run_log_line": 404,
+    "run_log_search": 404,
+    "run_log_download": 404,
+    "checkpoint_download": 302,  # to the tab that says that the files are not there
     "dataset_choice": 302,  # to the file's columns, as nothing is left to choose
     "dataset_download": 302,  # to the page that says that the rows are not there
 }
 POST_ONLY = {
+    "chart_settings",
+    "alert_acknowledge",
+    "alert_rule_switch",
+    "alert_rule_mute",
+    "alert_rule_delete",
+    "alert_channel_test",
+    "alert_channel_switch",
+    "alert_channel_secret",
+    "alert_channel_delete",
+    "run_alerts_mute",
     "dataset_trash",
     "dataset_uploads",
     "dataset_map_prompt",
     "run_stop",
+    "run_cancel",
     "run_pause",
     "run_resume",
+    "run_best_by",
+    "checkpoint_pin",
+    "checkpoint_unpin",
+    "checkpoint_delete",
+    "checkpoint_publish",
+    "model_unpublish",
+    "run_new_fit",
     "run_new_prompt",
     "run_new_summary",
     "run_new_sets",
     "run_new_recipe",
+    "run_new_toml",
+    "run_new_from_toml",
+    "run_new_plan",
+    "preset_save",
+    "preset_change",
+    "run_move",
+    "run_hold",
+    "run_release",
+    "run_priority",
     "reward_check",
     "reward_try",
     "workbench_scores",
     "workbench_rows",
     "probe_launch",
     "probe_stop",
+    "worker_drain",
+    "worker_undrain",
+    "chat_stop",
 }
+# Of the whole server: every team's admins may ask it of every worker.
+SHARED = {"worker_drain", "worker_undrain"}
 
 
 def _walk(patterns: list[Any]) -> Iterator[URLPattern]:
@@ -147,6 +242,20 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
     )
     request_stop(job)
     probe = make_probe(team, make_version(team))
+    checkpoint = run.checkpoints.create(
+        name="step-000001-epoch-1",
+        step=1,
+        epoch=1,
+        sha256="ab" * 32,
+        num_bytes=1,
+        saved_at=timezone.now(),
+    )
+    model = team.published_models.create(
+        name="First", run=run, run_name=run.name, step=1, sha256="ab" * 32, num_bytes=1
+    )
+    preset = TeamPreset.objects.create(team=team, name="Ours", config=run.config)
+    rule = make_rule(team)
+    channel = Channel.objects.create(team=team, kind="email", address="a@b.org")
     known = {
         "team": team.slug,
         "run_id": run.pk,
@@ -155,10 +264,23 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "upload_id": upload.pk,
         "job_id": job.pk,
         "probe_id": probe.pk,
+        "worker_id": make_worker().pk,
+        "name": checkpoint.name,
+        "pk": preset.pk,
+        "model_id": model.pk,
+        "chat_id": checkpoint.chats.create(
+            team=team,
+            question={"turns": [[], []], "row": {"prompt": "1"}},
+            answers=[{"completions": []}, {"completions": []}],
+        ).pk,
+        "alert_id": make_alert(run, rule).pk,
+        "rule_id": rule.pk,
+        "channel_id": channel.pk,
         "step": 1,
         "prompt": 0,
         "tab": "config",
         "suffix": "toml",
+        "chart": "map",
         "token": "never-given",
     }
     found = {}
@@ -210,7 +332,7 @@ def test_a_stranger_finds_nothing_through_a_team_of_their_own(
     for name in VIEWERS_POST:
         method = "post" if name in POST_ONLY else "get"
         is_numbered = any(part.isdigit() for part in addresses[name].split("/"))
-        if is_numbered:
+        if is_numbered and name not in SHARED:
             address = addresses[name].replace("/alpha/", "/other/", 1)
 
             assert _ask(charlie_client, method, address) == 404, name
@@ -223,6 +345,17 @@ def test_a_viewer_looks_at_everything(
 
     expected = dict.fromkeys(found, 200) | dict.fromkeys(POST_ONLY, 405)
     assert found == expected | VIEWERS_GET
+
+
+def test_what_takes_only_a_form_leads_to_the_page_it_belongs_to(
+    addresses: dict[str, str], alice_client: Client
+) -> None:
+    for name in [*POST_ONLY, "sign_out"]:
+        refused = alice_client.get(addresses[name], headers={"accept": "text/html"})
+
+        assert (refused.status_code, refused["Allow"]) == (405, "POST"), name
+        assert "Nothing was done here" in refused.text, name
+        assert alice_client.get(refused.context["page"], follow=True).status_code == 200
 
 
 def test_a_viewer_changes_nothing(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dashboard.datasets.models import ImportJob
 
 pytestmark = pytest.mark.faults
-NUM_ROWS = 200_000
+NUM_ROWS = 500_000
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def start_worker(
 @pytest.fixture
 def job(transactional_db: None, team: Team, alice: User) -> ImportJob:
     """Of a file that takes a few seconds."""
-    from dashboard.datasets.jobs import start_job
-    from dashboard.datasets.mapping import Mapping
+    from dashboard.datasets.imports.jobs import start_job
+    from dashboard.datasets.imports.mapping import Mapping
     from dashboard.datasets.models import Upload
 
     upload = Upload(team=team, filename="a.jsonl", stored_name="a", format="jsonl")
@@ -60,7 +60,7 @@ def job(transactional_db: None, team: Team, alice: User) -> ImportJob:
 def test_a_killed_import_is_begun_anew(
     job: ImportJob, start_worker: Callable[[str], Worker], progress: str
 ) -> None:
-    from dashboard.datasets.jobs import State, reap, ring_importers
+    from dashboard.datasets.imports.jobs import State, reap, ring_importers
     from dashboard.datasets.models import DatasetRow, DatasetVersion, ImportJob
 
     def is_under_way() -> bool:
@@ -94,7 +94,7 @@ def test_a_killed_import_is_begun_anew(
 def test_a_worker_that_shuts_down_leaves_the_import_to_another(
     job: ImportJob, start_worker: Callable[[str], Worker]
 ) -> None:
-    from dashboard.datasets.jobs import State, ring_importers
+    from dashboard.datasets.imports.jobs import State, ring_importers
 
     def is_under_way() -> bool:
         job.refresh_from_db()

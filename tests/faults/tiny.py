@@ -73,13 +73,23 @@ def _save_model(folder: Path) -> None:
     fast.save_pretrained(folder)
 
 
+# What ingest adds up over a run's steps, and from what.
+TOTALS = {
+    "total/tokens": "sampling/num_tokens",
+    "total/completions": "sampling/num_completions",
+}
+
+
 def series(events: list[dict[str, Any]]) -> dict[int, dict[str, float | None]]:
-    """Metrics by step, without those that tell the time."""
-    return {
-        event["step"]: untimed(event["metrics"])
-        for event in events
-        if event["type"] == "step_finished"
-    }
+    """Metrics by step, with their totals, without those that tell the time."""
+    found: dict[int, dict[str, float | None]] = {}
+    totals = dict.fromkeys(TOTALS, 0.0)
+    for event in events:
+        if event["type"] == "step_finished":
+            metrics = event["metrics"]
+            totals = {t: totals[t] + metrics[of] for t, of in TOTALS.items()}
+            found[event["step"]] = untimed(metrics) | totals
+    return found
 
 
 def untimed(metrics: dict[str, float | None]) -> dict[str, float | None]:

@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { missingAxis } from "../../static/js/charts/axis.js";
 import { asCsv } from "../../static/js/charts/download.js";
 import { fillFigure, hasPoints } from "../../static/js/charts/figure.js";
 import { withAlpha } from "../../static/js/charts/theme.js";
+import { View } from "../../static/js/charts/view.js";
 import { RunStore } from "../../static/js/live/store.js";
 
 const read = (name) => ({ "--cohort-series-1": "#0b62c4" })[name] ?? "#123456";
@@ -19,17 +21,24 @@ const line = {
   meta: { terms: [["loss", 1]], smooth: true },
 };
 
-function fill(traces, { smoothing = 0, x = "step" } = {}) {
+function fill(traces, { smoothing = 0, x = "step", address = "", change } = {}) {
   const store = new RunStore();
   const rows = [1, 2, 3].map((step) => ({
     step,
     time: 1000 + 300 * step,
-    values: { loss: step, "eval/b": 1, "eval/a": 2 },
+    values: {
+      loss: step,
+      "eval/b": 1,
+      "eval/a": 2,
+      "total/tokens": 100 * step * step,
+    },
   }));
   const run = { last_step: rows.at(-1).step };
   store.apply({ type: "batch", run, steps: rows, evaluations: [], events: [] });
-  const view = { smoothing, x };
-  return fillFigure({ data: traces, layout }, { store, view, read, revision: 4 });
+  const view = new View({ address: `smooth=${smoothing}&x=${x}&${address}` });
+  change?.(store);
+  const id = "loss";
+  return fillFigure({ data: traces, layout }, { store, view, read, revision: 4, id });
 }
 
 test("colours of the theme take the place of variables", () => {
@@ -87,14 +96,19 @@ test("a colour is made transparent", () => {
   assert.equal(withAlpha("#fff", 1), "rgba(255, 255, 255, 1)");
 });
 
-test("a chart's CSV has a row a step and leaves raw lines out", () => {
+test("a chart's CSV has a row a step, the values and what is drawn of them", () => {
   const { data } = fill([line, { ...line, name: 'a "b", c' }], { smoothing: 0.5 });
 
   const rows = asCsv(data).trim().split("\n");
 
-  assert.equal(rows[0], 'step,loss,"a ""b"", c"');
+  assert.equal(
+    rows[0],
+    'step,loss,loss (smoothed 0.5),"a ""b"", c","a ""b"", c (smoothed 0.5)"',
+  );
   assert.equal(rows.length, 4);
-  assert.equal(rows[1], "1,1,1");
+  assert.equal(rows[1], "1,1,1,1,1");
+  // (0.5 · 0.5 · 1 + 0.5 · 2) / (1 - 0.5²) = 5/3
+  assert.equal(rows[2], `2,2,${5 / 3},2,${5 / 3}`);
 });
 
 test("no cell of a file is a formula, and names are as they were", () => {
@@ -218,5 +232,188 @@ test("among many lines only the mean keeps its band, and k counts up", () => {
   assert.deepEqual(
     data.map(({ name }) => name.replace("eval/a/", "")),
     ["mean/low", "mean/high", "mean", "pass@1", "pass@2", "pass@4", "pass@16"],
+  );
+});
+
+test("over tokens the points lie where so many were sampled", () => {
+  const { data, layout: drawn } = fill([line], { x: "tokens" });
+
+  assert.deepEqual(data[0].x, [100, 400, 900]);
+  assert.equal(drawn.xaxis.title.text, "completion tokens sampled");
+});
+
+test("an axis that a run does not have gives way to steps, and says why", () => {
+  let reason;
+  const change = (store) => {
+    reason = missingAxis(store, "samples");
+  };
+  const { data } = fill([line], { x: "samples", change });
+
+  assert.match(reason, /no total\/completions from its first step on/);
+
+  assert.deepEqual(data[0].x, [1, 2, 3]);
+});
+
+test("a log axis says how many values it cannot show", () => {
+  const change = (store) => store.get("loss").values.splice(0, 3, -1, 0, 10);
+
+  const { data, layout: drawn, notes } = fill([line], { address: "log=all", change });
+
+  assert.equal(drawn.yaxis.type, "log");
+  assert.deepEqual(data[0].y, [null, null, 10]);
+  assert.deepEqual(notes, ["2 of 3 points ≤ 0 not shown"]);
+});
+
+test("one chart may have the axis that others have not", () => {
+  assert.equal(fill([line], { address: "log=loss" }).layout.yaxis.type, "log");
+  assert.equal(fill([line], { address: "log=kl" }).layout.yaxis.type, "linear");
+  assert.equal(fill([line], { address: "log=all,loss" }).layout.yaxis.type, "linear");
+});
+
+test("without outliers the view says how many points lie outside", () => {
+  const change = (store) => {
+    const steps = Array.from({ length: 100 }, (_, i) => i + 1);
+    const values = steps.map((step) => (step === 50 ? 1e6 : step / 100));
+    store.curves.set("loss", { steps, values });
+  };
+
+  const { layout: drawn, notes } = fill([line], { address: "clip=all", change });
+
+  assert.ok(drawn.yaxis.range[1] < 2);
+  assert.deepEqual(notes, ["1 of 100 points outside the view"]);
+});
+
+test("a stack has neither a log axis nor outliers", () => {
+  const layer = { ...line, stackgroup: "one" };
+
+  const { layout: drawn, notes } = fill([layer], { address: "log=all&clip=all" });
+
+  assert.equal(drawn.yaxis.type, undefined);
+  assert.deepEqual(notes, []);
+});
+
+test("a range shows its steps and a neighbour on either side", () => {
+  const change = (store) => {
+    const steps = Array.from({ length: 100 }, (_, i) => i + 1);
+    store.curves.set("loss", { steps, values: steps });
+    store.clock = { steps, times: steps };
+  };
+
+  const { data, layout: drawn } = fill([line], { address: "from=40&to=50", change });
+
+  assert.deepEqual(drawn.xaxis.range, [40, 50]);
+  assert.equal(data[0].x[0], 39);
+  assert.equal(data[0].x.at(-1), 51);
+});
+
+test("smoothing in a range begins before it", () => {
+  const change = (store) => {
+    const steps = Array.from({ length: 100 }, (_, i) => i + 1);
+    store.curves.set("loss", { steps, values: steps.map((s) => Math.sin(s)) });
+  };
+  const whole = fill([line], { smoothing: 0.9, change }).data[1];
+  const near = fill([line], { smoothing: 0.9, address: "from=40&to=50", change })
+    .data[1];
+
+  assert.equal(near.y[1], whole.y[39]);
+});
+
+const tail = (names) => ({
+  epoch: 2,
+  after: 2,
+  clock: { steps: [3, 4], times: [1900, 2200] },
+  curves: new Map(Object.entries(names)),
+});
+const gone = { steps: [3, 4], values: [30, 40] };
+
+test("what a resume went back before is grey, dashed and named, beside the line", () => {
+  const change = (store) => store.tails.push(tail({ loss: gone }));
+
+  const { data, layout: drawn } = fill([line], { change });
+
+  assert.deepEqual(data[0].y, [1, 2, 3]);
+  const [, old] = data;
+  assert.deepEqual(
+    [old.x, old.y],
+    [
+      [3, 4],
+      [30, 40],
+    ],
+  );
+  assert.equal(old.line.dash, "dash");
+  assert.equal(old.name, "superseded, before the resume at step 2");
+  assert.equal(drawn.showlegend, true);
+  assert.match(
+    asCsv(data),
+    /^step,loss,"loss: superseded, before the resume at step 2"$/m,
+  );
+});
+
+test("superseded points lie at their own times and tokens", () => {
+  const tokens = { steps: [3, 4], values: [950, 1_000] };
+  const change = (store) =>
+    store.tails.push(tail({ loss: gone, "total/tokens": tokens }));
+
+  assert.deepEqual(fill([line], { x: "time", change }).data[1].x, [10, 15]);
+  assert.deepEqual(fill([line], { x: "tokens", change }).data[1].x, [950, 1_000]);
+});
+
+test("superseded ends can be switched off, and bands and stacks have none", () => {
+  const change = (store) => store.tails.push(tail({ loss: gone }));
+  const edge = { ...line, line: { width: 0 } };
+  const layer = { ...line, stackgroup: "one" };
+
+  assert.equal(fill([line], { change, address: "tails=off" }).data.length, 1);
+  assert.equal(fill([edge], { change }).data.length, 1);
+  assert.equal(fill([layer], { change }).data.length, 1);
+});
+
+test("a chart of one metric says itself which metrics are never smoothed", () => {
+  const each = (name) => ({
+    ...line,
+    meta: { each: `^${name}$`, smooth: true, still: "^eval/" },
+  });
+
+  assert.equal(fill([each("loss")], { smoothing: 0.5 }).data.length, 2);
+  assert.equal(fill([each("eval/a")], { smoothing: 0.5 }).data.length, 1);
+});
+
+test("on a log axis a band ends at the lowest point that is shown", () => {
+  const change = (store) => {
+    store.get("loss").values.splice(0, 3, 4, 2, 8);
+    store.curves.set("std", { steps: [1, 2, 3], values: [5, 1.5, 1] });
+  };
+  const edge = { ...line, line: { width: 0 }, showlegend: false };
+  edge.meta = {
+    ...line.meta,
+    terms: [
+      ["loss", 1],
+      ["std", -1],
+    ],
+  };
+
+  const { data } = fill([edge, line], { address: "log=all", change });
+
+  assert.deepEqual(data[0].y, [2, 2, 7]);
+});
+
+test("a line alone is named by its card, not by a legend beside its superseded end", () => {
+  const change = (store) => store.tails.push(tail({ loss: gone }));
+  const bare = { ...layout, showlegend: false };
+  const store = new RunStore();
+  store.curves.set("loss", { steps: [1, 2], values: [1, 2] });
+  store.clock = { steps: [1, 2], times: [1, 2] };
+  change(store);
+  const view = new View({ address: "smooth=0" });
+
+  const { data, layout: drawn } = fillFigure(
+    { data: [line], layout: bare },
+    { store, view, read, revision: 1, id: "loss" },
+  );
+
+  assert.equal(drawn.showlegend, true);
+  assert.deepEqual(
+    data.map((trace) => trace.showlegend),
+    [false, true],
   );
 });

@@ -3,6 +3,7 @@ import { test } from "node:test";
 
 import {
   alignSteps,
+  clipRange,
   combine,
   smooth,
   timeUnit,
@@ -24,6 +25,49 @@ test("no smoothing gives the values themselves", () => {
   const values = [1, 9, 2];
 
   assert.equal(smooth(values, 0), values);
+});
+
+// TensorBoard's own loop (vz_line_chart2, resmoothDataset), as published.
+function smoothAsTensorBoard(values, weight) {
+  let last = values.length > 0 ? 0 : Number.NaN;
+  let numAccum = 0;
+  const isConstant = values.every((v) => v === values[0]);
+  return values.map((next) => {
+    if (isConstant || !Number.isFinite(next)) return next;
+    last = last * weight + (1 - weight) * next;
+    numAccum++;
+    const debiasWeight = weight === 1 ? 1 : 1 - weight ** numAccum;
+    return last / debiasWeight;
+  });
+}
+
+test("smoothing equals TensorBoard's, with numbers that are none and without", () => {
+  const walk = Array.from({ length: 300 }, (_, i) => Math.sin(i / 7) + (i % 13) / 5);
+  const holey = walk.map((v, i) => (i % 31 === 4 ? Number.NaN : v));
+  holey[0] = Number.NaN;
+  holey[9] = Number.POSITIVE_INFINITY;
+  for (const values of [walk, holey, [2, 2, 2], [Number.NaN], []])
+    for (const weight of [0.1, 0.6, 0.99]) {
+      const [ours, theirs] = [
+        smooth(values, weight),
+        smoothAsTensorBoard(values, weight),
+      ];
+      ours.forEach((v, i) => {
+        if (Number.isFinite(theirs[i])) assert.ok(Math.abs(v - theirs[i]) < 1e-9);
+        else assert.ok(Object.is(v, theirs[i]));
+      });
+    }
+});
+
+test("outliers are what lies outside most of the values, and a little more", () => {
+  const values = Array.from({ length: 101 }, (_, i) => i);
+
+  const [low, high] = clipRange(values);
+
+  assert.ok(Math.abs(low - (5 - 9)) < 1e-9);
+  assert.ok(Math.abs(high - (95 + 9)) < 1e-9);
+  assert.equal(clipRange([3, 3, 3]), null);
+  assert.equal(clipRange([]), null);
 });
 
 const CURVES = {

@@ -81,6 +81,8 @@ def test_off_keeps_every_group() -> None:
     assert found.dropped == []
     assert found.num_rounds == 1
     assert found.num_sampled_tokens == 3 + 101 + 201 + 101
+    asked = found.metrics["sampling/num_completions"]
+    assert asked == sum(len(g.completions) for g in [*found.groups, *found.dropped])
 
 
 def test_drop_leaves_out_what_does_not_differ() -> None:

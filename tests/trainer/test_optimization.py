@@ -10,8 +10,8 @@ import torch
 
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.tiny import write_model
-from trainer.config import ModelConfig, OptimConfig, RunConfig
-from trainer.optimization import Optimizer, learning_rate
+from trainer.config import ModelConfig, OptimConfig, RunConfig, learning_rate
+from trainer.optimization import Optimizer
 from trainer.policy import Policy, load_policy
 from trainer.updates import UpdateResult, update
 

@@ -16,8 +16,7 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
-from trainer.config import RunConfig
-from trainer.optimization import learning_rate
+from trainer.config import RunConfig, learning_rate
 from trainer.stages import data_order
 
 PHASES = [

@@ -134,6 +134,13 @@ def test_its_numbers_are_those_of_its_completions(lines: list[dict[str, Any]]) -
     parts = [metrics[f"step/{name}"] for name in ("generate", "score", "update")]
     assert min(parts) > 0
     assert metrics["step/total"] == pytest.approx(sum(parts))
+    # A step samples 4 completions of 4 prompts.
+    assert metrics["step/tokens"] == pytest.approx(4 * 4 * np.mean(lengths))
+    assert metrics["tokens_per_second"] > 0
+    assert metrics["peak_bytes"] > 10**6
+    highest = [[reward == 1.0 for reward in each] for each in rewards]
+    assert metrics["pass@1"] == pytest.approx(np.mean(highest))
+    assert metrics["pass@4"] == pytest.approx(np.mean([any(each) for each in highest]))
 
 
 def test_only_sampling_leaves_the_step_out(

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.test import Client
 
 from dashboard.accounts import throttle
+from dashboard.accounts.known_devices import COOKIE
 from dashboard.accounts.models import User
 from dashboard.accounts.services import create_sign_in_link
 
@@ -20,7 +21,9 @@ REDIS_URL = settings.REDIS_URL
 @pytest.fixture(autouse=True)
 def nothing_was_tried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """And few tries are many, since to look at a password takes long on purpose."""
-    monkeypatch.setattr(throttle, "MAX_OF_USERNAME", 3)
+    monkeypatch.setattr(throttle, "MAX_OF_DEVICE", 2)
+    monkeypatch.setattr(throttle, "MAX_OF_PAIR", 2)
+    monkeypatch.setattr(throttle, "MAX_OF_USERNAME", 4)
     monkeypatch.setattr(throttle, "MAX_OF_ADDRESS", 5)
     forget()
     yield
@@ -40,17 +43,104 @@ def with_password(alice: User) -> User:
     return alice
 
 
-def sign_in(username: str, password: str, address: str = "192.0.2.1") -> int:
+def sign_in(
+    username: str,
+    password: str,
+    address: str = "192.0.2.1",
+    client: Client | None = None,
+) -> int:
+    client = client or Client()
     form = {"username": username, "password": password}
-    status: int = Client().post("/sign-in/", form, REMOTE_ADDR=address).status_code
+    status: int = client.post("/sign-in/", form, REMOTE_ADDR=address).status_code
     return status
 
 
-def test_after_several_wrong_passwords_even_the_right_one_waits(with_password: User):
-    found = [sign_in("alice", "wrong", f"192.0.2.{n}") for n in range(3)]
-
+def guess_from_everywhere(username: str = "alice") -> None:
+    """Until a username is refused from any address."""
+    found = [
+        sign_in(username, "wrong", f"192.0.2.{n}")
+        for n in range(throttle.MAX_OF_USERNAME)
+    ]
     assert set(found) == {422}
-    assert sign_in("ALICE", PASSWORD) == 429
+
+
+@pytest.fixture
+def known(with_password: User) -> Client:
+    """A browser that alice has signed in from, and out of."""
+    client = Client()
+    assert sign_in("alice", PASSWORD, client=client) == 302
+    client.post("/sign-out/")
+    return client
+
+
+def test_after_several_wrong_passwords_even_the_right_one_waits(with_password: User):
+    guess_from_everywhere()
+
+    assert sign_in("ALICE", PASSWORD, "198.51.100.7") == 429
+
+
+def test_who_guesses_from_one_address_keeps_nobody_out_elsewhere(with_password: User):
+    found = [sign_in("alice", "wrong") for _ in range(throttle.MAX_OF_PAIR + 2)]
+
+    assert found == [422, 422, 429, 429]
+    assert sign_in("alice", PASSWORD, "198.51.100.7") == 302
+
+
+def test_who_guesses_from_everywhere_keeps_nobody_out_of_her_own_browser(
+    with_password: User, known: Client
+):
+    guess_from_everywhere()
+    for n in range(throttle.MAX_OF_ADDRESS):
+        sign_in(f"name {n}", "wrong", "203.0.113.9")
+
+    assert sign_in("alice", PASSWORD, "203.0.113.9") == 429
+    assert sign_in("alice", PASSWORD, "203.0.113.9", known) == 302
+
+
+def test_a_link_makes_a_browser_known_too(with_password: User):
+    client = Client()
+    client.post(f"/sign-in/{create_sign_in_link(with_password)}/")
+    client.post("/sign-out/")
+    guess_from_everywhere()
+
+    assert sign_in("alice", PASSWORD, client=client) == 302
+
+
+def test_a_known_browser_guesses_no_more_than_another(
+    with_password: User, known: Client
+):
+    found = [sign_in("alice", "wrong", client=known) for _ in range(3)]
+
+    assert found == [422, 422, 429]
+    assert sign_in("alice", PASSWORD, client=known) == 429
+
+
+@pytest.mark.parametrize("name", ["bob", "ALICE"])
+def test_a_browser_is_known_for_who_signed_in_from_it_alone(known: Client, name: str):
+    """ALICE may be somebody else, who makes as many browsers known as she likes."""
+    User.objects.create_user(name, password=PASSWORD)
+    client = Client()
+    assert sign_in(name, PASSWORD, client=client) == 302
+    client.post("/sign-out/")
+    guess_from_everywhere()
+
+    assert sign_in("alice", PASSWORD, client=client) == 429
+
+
+def test_a_cookie_that_nobody_signed_makes_no_browser_known(known: Client):
+    known.cookies[COOKIE] = f"{known.cookies[COOKIE].value}x"
+    guess_from_everywhere()
+
+    assert sign_in("alice", PASSWORD, client=known) == 429
+
+
+def test_the_cookie_of_a_browser_is_for_the_server_alone(with_password: User):
+    client = Client()
+    sign_in("alice", PASSWORD, client=client)
+    cookie = client.cookies[COOKIE]
+
+    assert cookie["httponly"]
+    assert (cookie["path"], cookie["samesite"]) == ("/sign-in/", "Lax")
 
 
 @pytest.mark.parametrize("spelling", [" alice", "alice\n", "\uff41lice", "A\uff2cice"])
@@ -58,10 +148,9 @@ def test_another_spelling_of_a_username_is_no_new_try(
     with_password: User, spelling: str
 ):
     """The form takes some for the same, so whoever varies them had no limit."""
-    for n in range(3):
-        sign_in("alice", "wrong", f"192.0.2.{n}")
+    guess_from_everywhere()
 
-    assert sign_in(spelling, PASSWORD) == 429
+    assert sign_in(spelling, PASSWORD, "198.51.100.7") == 429
 
 
 def test_addresses_of_one_network_count_as_one(with_password: User):
@@ -74,7 +163,7 @@ def test_addresses_of_one_network_count_as_one(with_password: User):
 
 
 def test_whoever_must_wait_is_told_how_long_and_what_to_do_instead(db: None):
-    for _ in range(throttle.MAX_OF_USERNAME):
+    for _ in range(throttle.MAX_OF_PAIR):
         sign_in("nobody", "wrong")
 
     form = {"username": "nobody", "password": "wrong"}
@@ -95,7 +184,7 @@ def test_one_address_cannot_try_many_usernames(with_password: User):
 
 def test_the_right_password_clears_what_was_mistyped(with_password: User):
     for _ in range(2):
-        for _ in range(throttle.MAX_OF_USERNAME - 1):
+        for _ in range(throttle.MAX_OF_PAIR - 1):
             assert sign_in("alice", "wrong") == 422
 
         assert sign_in("alice", PASSWORD) == 302

@@ -1,15 +1,18 @@
 import json
+from dataclasses import dataclass
 
 import pytest
 from django.test import Client
 
-from dashboard.datasets.generators import (
+from dashboard.datasets.generators.options import describe_options
+from dashboard.datasets.generators.reasoning_gym import (
     LIFTED,
     GeneratorsMissing,
     Option,
     generate_rows,
     list_tasks,
 )
+from dashboard.datasets.generators.sentences import SENTENCES
 from dashboard.datasets.models import Dataset, DatasetVersion
 
 FORM = {"name": "Sums", "size": "5", "seed": "3"}
@@ -21,6 +24,51 @@ def test_tasks_come_with_a_summary_and_none_of_those_that_run_code():
     assert len(tasks) > 90
     assert "arithmetic" in tasks["chain_sum"].summary
     assert not {"composite", "codeio"} & set(tasks)
+
+
+def test_every_task_says_what_it_is_and_ours_are_of_tasks_there_are():
+    tasks = {task.name: task.summary for task in list_tasks()}
+
+    assert [name for name, summary in tasks.items() if len(summary.split()) < 3] == []
+    assert set(SENTENCES) <= set(tasks)
+
+
+def test_options_come_with_what_the_task_says_of_them():
+    tasks = {task.name: task for task in list_tasks()}
+    options = {option.name: option for option in tasks["countdown"].options}
+
+    assert options["min_numbers"] == Option(
+        "min_numbers",
+        4,
+        help="Minimum numbers to provide",
+        bounds="min_numbers > 1, max_numbers ≥ min_numbers",
+    )
+    assert options["shuffle"].bounds == ""
+
+
+def test_an_option_is_described_by_its_remark_and_what_is_asserted_of_it():
+    (size, other) = describe_options(Configured)
+
+    assert size["help"] == "Cells of a side, both ways"
+    assert size["bounds"] == "2 ≤ side ≤ 9, share < side"
+    assert other == {
+        "name": "share",
+        "default": 0.5,
+        "help": "",
+        "bounds": "share < side",
+    }
+
+
+@dataclass
+class Configured:
+    side: int = 3  # cells of a side, both ways.
+    share: float = 0.5
+    words: tuple = ("a",)
+    seed: int | None = None
+
+    def validate(self) -> None:
+        assert 2 <= self.side <= 9, "side must be between 2 and 9"
+        assert self.share < self.side and len(self.words) > 0, "no"  # noqa: PT018 - as tasks have it
 
 
 def test_the_same_seed_gives_the_same_rows():
@@ -60,7 +108,7 @@ def test_options_that_make_no_sense_are_answered():
 
 
 def test_a_task_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("dashboard.datasets.generators.MAX_SECONDS", 3)
+    monkeypatch.setattr("dashboard.datasets.generators.reasoning_gym.MAX_SECONDS", 3)
     options = {"min_terms": 50_000_000, "max_terms": 50_000_000}
 
     with pytest.raises(ValueError, match="0 of 1 rows, then its 3 s"):
@@ -90,7 +138,10 @@ def test_an_option_of_another_type_is_refused(default: object, text: str):
 def test_the_page_shows_examples_and_stores_a_version(alice_client: Client):
     url = "/alpha/datasets/generate?task=chain_sum"
 
-    assert "State the final answer" in alice_client.get(url).content.decode()
+    page = alice_client.get(url).content.decode()
+    assert "State the final answer" in page
+    assert page.count('class="example-answer"') == 3
+    assert "Default 6; max_terms ≥ min_terms." in page
     answer = alice_client.post(url, {**FORM, "option-max_terms": "3"})
 
     version = DatasetVersion.objects.get()

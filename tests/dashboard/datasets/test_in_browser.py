@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
+from tests.browser.accessibility import findings_in_each_view
 
 pytestmark = pytest.mark.browser
 
-AXE = Path(__file__).parents[3] / "node_modules/axe-core/axe.min.js"
 ROWS = [
     {"question": f"What is {i} + {i}?", "answer": 2 * i, "level": i % 3}
     for i in range(30)
@@ -224,44 +223,24 @@ def test_every_page_is_accessible_in_both_themes_and_widths(
     upload(page, [*ROWS, {"question": "", "answer": 1}])
     page.get_by_role("button", name="Import").click()
     expect(page.get_by_text("1 refused row")).to_be_visible()
-    found = look(page)
+    found = findings_in_each_view(page)
     upload(page, ROWS)
-    found += look(page)
+    found += findings_in_each_view(page)
     page.get_by_role("button", name="Import").click()
     page.wait_for_url("**/datasets/*/")
-    found += look(page)
+    found += findings_in_each_view(page)
     for name in ("Statistics", "Changes"):
         page.get_by_role("link", name=name).click()
         expect(page.get_by_role("link", name=name)).to_have_attribute(
             "aria-current", "page"
         )
-        found += look(page)
+        found += findings_in_each_view(page)
     for path in PAGES:
         page.goto(f"/alpha/{path}")
-        found += look(page)
+        found += findings_in_each_view(page)
     page.get_by_label("Name", exact=True).first.fill("Sums")
     page.get_by_role("button", name="Save", exact=True).last.click()
     page.wait_for_url("**/rewards/*/")
-    found += look(page)
+    found += findings_in_each_view(page)
 
     assert found == []
-
-
-def look(page: Page) -> list[str]:
-    """What axe finds, and whether the page itself scrolls sideways."""
-    found = []
-    for width in (1440, 390):
-        page.set_viewport_size({"width": width, "height": 900})
-        for theme in ("light", "dark"):
-            page.evaluate("t => document.documentElement.dataset.bsTheme = t", theme)
-            page.wait_for_timeout(200)  # colours fade from one theme to the other
-            page.evaluate(AXE.read_text())
-            violations = page.evaluate(
-                "axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))"
-            )
-            over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            where = f"{page.url} {width} {theme}"
-            found += [f"{where}: {violation}" for violation in violations]
-            found += [f"{where}: {over} px too wide"] if over > 0 else []
-    page.set_viewport_size({"width": 1440, "height": 900})
-    return found

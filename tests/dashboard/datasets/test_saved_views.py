@@ -11,12 +11,13 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.datasets import selected, selections
-from dashboard.datasets.freeze import write_rows
-from dashboard.datasets.jobs import State, claim_job, claim_next
+from dashboard.datasets import selections
+from dashboard.datasets.imports.jobs import State, claim_job, claim_next
+from dashboard.datasets.imports.pulse import Halted
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
-from dashboard.datasets.pulse import Halted
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
+from dashboard.datasets.rows import selected
+from dashboard.datasets.rows.freeze import write_rows
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.datasets.work import work
@@ -44,7 +45,7 @@ def version(team: Team) -> DatasetVersion:
 
 @pytest.fixture
 def left_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dashboard.datasets.reading.MAX_ROWS_OF_PAGE", 0)
+    monkeypatch.setattr("dashboard.datasets.rows.reading.MAX_ROWS_OF_PAGE", 0)
     monkeypatch.setattr(selections, "ROWS_AT_ONCE", 7)
     monkeypatch.setattr(selected, "COPIED_AT_ONCE", 5)
 
@@ -143,8 +144,8 @@ def test_before_it_is_saved_the_page_says_how_many_rows_there_are(
 def test_where_counting_takes_long_the_page_counts_on(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dashboard.datasets.row_search.FIRST_WINDOW", 16)
-    monkeypatch.setattr("dashboard.datasets.row_search.LARGEST_WINDOW", 16)
+    monkeypatch.setattr("dashboard.datasets.rows.search.FIRST_WINDOW", 16)
+    monkeypatch.setattr("dashboard.datasets.rows.search.LARGEST_WINDOW", 16)
     monkeypatch.setattr("dashboard.datasets.views.save.COUNT_SECONDS", 0)
     url, said = address(version, "answer=no"), []
 

@@ -7,9 +7,9 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from tests.dashboard.datasets.test_in_browser import look
+from tests.browser.accessibility import findings_in_each_view
 
 pytestmark = pytest.mark.browser
 
@@ -44,27 +44,27 @@ def test_a_dataset_is_split_checked_put_away_and_restored(team: Team, page: Page
     page.get_by_label("Held out", exact=True).select_option("column")
     expect(page.get_by_label("Seed")).to_be_hidden()
     page.get_by_label("Value").fill("1")
-    found = look(page)
+    found = findings_in_each_view(page)
     page.get_by_role("button", name="Split", exact=True).click()
     expect(page.get_by_text("Sums v1 was split.")).to_be_visible()
-    found += look(page)
+    found += findings_in_each_view(page)
 
     page.get_by_role("link", name="Check Sums eval").click()
     expect(page.get_by_text("the same prompt: 1")).to_be_visible()
     for kind in ("the same words: 1", "nearly the same: 1"):
         page.get_by_role("link", name=kind).click()
         expect(page.locator("#leaks tbody tr")).to_have_count(1)
-        found += look(page)
+        found += findings_in_each_view(page)
 
     page.goto(f"/alpha/datasets/{Dataset.objects.get(name='Sums eval').pk}/")
-    found += look(page)
+    found += findings_in_each_view(page)
     page.get_by_role("button", name="Move to trash").click()
     expect(page.get_by_text("Sums eval is in the trash.")).to_be_visible()
-    found += look(page)
+    found += findings_in_each_view(page)
     page.get_by_role("link", name="Trash", exact=True).click()
-    found += look(page)
+    found += findings_in_each_view(page)
     page.get_by_role("link", name="Sums eval").click()
-    found += look(page)
+    found += findings_in_each_view(page)
     page.get_by_role("button", name="Delete for good").click()
     expect(page.get_by_role("dialog")).to_contain_text("Nobody can bring them back")
     page.get_by_role("button", name="Keep it").click()

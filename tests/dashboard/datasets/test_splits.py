@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets import findings, reading
-from dashboard.datasets.freeze import write_rows
-from dashboard.datasets.gathering import plain, said
+from dashboard.datasets.analysis.gathering import plain, said
+from dashboard.datasets.findings import finding
 from dashboard.datasets.models import Dataset, DatasetVersion, VersionSplit
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
+from dashboard.datasets.rows import reading
+from dashboard.datasets.rows.freeze import write_rows
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.splits import is_held_out, make_split, split_version
 
@@ -187,6 +188,25 @@ def test_what_cannot_be_split_is_refused_and_leaves_nothing(
     assert not VersionSplit.objects.exists()
 
 
+@pytest.mark.parametrize("by", ["column", ""])
+def test_rows_without_columns_are_split_by_share_alone(
+    alice_client: Client, team: Team, by: str
+):
+    bare = create_dataset_version(
+        team=team,
+        name="Bare",
+        rows=[Row(prompt=f"{i}?") for i in range(9)],
+        mapping={"prompt": "prompt", "answer": None, "columns": []},
+        source={},
+        user=None,
+    )
+
+    answer = post(alice_client, bare, by=by, column="level", value="1")
+
+    assert answer.status_code == 422
+    assert not VersionSplit.objects.exists()
+
+
 def test_where_one_name_was_taken_meanwhile_neither_half_is_made(
     version: DatasetVersion, alice: User, team: Team
 ):
@@ -207,7 +227,9 @@ def test_a_large_version_is_left_to_a_worker_and_made_once(
     asked: list[tuple[str, int]] = []
     monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
     monkeypatch.setattr(reading, "ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(findings, "send_task", lambda *args: asked.append(args))
+    monkeypatch.setattr(
+        finding, "put_in_line", lambda *args, **_: asked.append(args) or 1
+    )
     monkeypatch.setattr(
         "django.db.transaction.on_commit", lambda call, using=None: call()
     )

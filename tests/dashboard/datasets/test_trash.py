@@ -10,12 +10,12 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.datasets.imports.uploads import store_upload
 from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.tasks import clean
 from dashboard.datasets.trash import delete_dataset, trash_dataset
-from dashboard.datasets.uploads import store_upload
 from tests.dashboard.probes.factories import make_probe
 from tests.dashboard.samples.factories import make_run
 

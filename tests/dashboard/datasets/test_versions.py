@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.datasets.freeze import write_rows
 from dashboard.datasets.models import Dataset, DatasetVersion
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
+from dashboard.datasets.rows.freeze import write_rows
 from dashboard.datasets.services import create_dataset_version
-from tests.dashboard.datasets.test_parsing_properties import JSON, NAMES, TEXT
+from tests.dashboard.datasets.parsing.test_parsing_properties import JSON, NAMES, TEXT
 
 ROWS = [
     Row(prompt="2+2?", answer="4", columns={"level": 1, "numbers": [2, 2]}),
@@ -152,7 +152,7 @@ def test_rows_that_fail_midway_leave_nothing(team: Team):
 
 
 def test_it_tells_how_much_is_stored(team: Team, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("dashboard.datasets.staged.COPY_BYTES", 1)
+    monkeypatch.setattr("dashboard.datasets.rows.staged.COPY_BYTES", 1)
     told: list[tuple[int, int]] = []
 
     create(team, ROWS, on_stored=lambda done, total: told.append((done, total)))
@@ -163,7 +163,7 @@ def test_it_tells_how_much_is_stored(team: Team, monkeypatch: pytest.MonkeyPatch
 def test_what_is_raised_between_batches_undoes_all(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("dashboard.datasets.staged.COPY_BYTES", 1)
+    monkeypatch.setattr("dashboard.datasets.rows.staged.COPY_BYTES", 1)
 
     def cancel(done: int, total: int) -> None:
         if done:

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.models import Evaluation, Run, RunGroup
 from tests.dashboard.samples.factories import (
     make_config,
     make_group,
@@ -201,7 +201,8 @@ def test_more_than_ten_runs_are_answered_with_a_sentence(
 
     html = get(alice_client, "?runs=" + ",".join(str(r.pk) for r in runs))
 
-    assert "12 runs were chosen; the first 10 are compared." in html
+    assert "The first 10 of 12 runs are compared." in html
+    assert html.count('type="checkbox" name="runs"') == 12
     assert len(lines(html)) == 10
 
 
@@ -307,3 +308,57 @@ def test_no_name_is_markup_in_a_chart(alice_client: Client, team: Team) -> None:
     drawn = figure(html)
     assert drawn["layout"]["yaxis"]["title"]["text"].startswith("&lt;a href")
     assert drawn["data"][-1]["name"].startswith("&lt;a href")
+
+
+def make_sweep(team: Team, number: int) -> list[Run]:
+    group = RunGroup.objects.create(team=team, name="seeds")
+    runs = []
+    for n in range(number):
+        config = make_config(seed=n + 1)
+        runs.append(make_run(team, f"seeds-{n + 1}", config=config, group=group))
+    return runs
+
+
+def test_a_groups_runs_are_compared_by_its_address(
+    alice_client: Client, team: Team, first: Run
+) -> None:
+    runs = make_sweep(team, 3)
+
+    html = get(alice_client, f"?group={runs[0].group_id}")
+
+    assert set(lines(html)) <= {run.name for run in runs}
+    assert "Runs of the group" in html
+    assert "data-choices" not in html
+    assert [run.name in html for run in runs] == [True] * 3
+
+
+def test_of_a_large_group_one_chooses_which_are_compared(
+    alice_client: Client, team: Team
+) -> None:
+    runs = make_sweep(team, 12)
+    group = runs[0].group_id
+
+    html = get(alice_client, f"?group={group}")
+    chosen = get(alice_client, f"?group={group}&runs={runs[11].pk}&runs={runs[2].pk}")
+
+    assert "The first 10 of 12 runs of the group" in html
+    assert f'name="runs" value="{runs[9].pk}" checked' in html
+    assert f'name="runs" value="{runs[10].pk}" checked' not in html
+    # Each is told apart by what differs.
+    assert '<span class="mono">seed</span> 12' in html
+    assert "The 2 of 12 runs of the group" in chosen
+    compared = re.findall(r'data-run="(\d+)"', chosen)
+    assert compared == [str(runs[11].pk), str(runs[2].pk)]
+    assert f'name="group" value="{group}"' in chosen
+
+
+def test_another_teams_group_is_not_found(
+    charlie_client: Client, alice_client: Client, team: Team
+) -> None:
+    (run,) = make_sweep(team, 1)
+    other = reverse("compare", args=["other"])
+    own = reverse("compare", args=["alpha"])
+
+    assert charlie_client.get(f"{other}?group={run.group_id}").status_code == 404
+    for wrong in ("x", "0", "9" * 30):
+        assert alice_client.get(f"{own}?group={wrong}").status_code == 404

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from channels.layers import get_channel_layer
 
 from dashboard.accounts.models import Team, User
 from dashboard.live import consumer
+from dashboard.live.messages import Position
 from dashboard.live.publish import group_name
 from dashboard.runs.models import Run
+from dashboard.runs.stream import feed, frames
+from dashboard.runs.stream.consumers import RunConsumer
+from dashboard.training.lease import claim_run
+from dashboard.training.takeover import cut_history
 from tests.dashboard.live.watching import in_thread, watch
 from tests.dashboard.runs.stories import Story, queue_run
 
@@ -127,7 +136,27 @@ async def test_many_events_come_in_few_frames(alice: User, story: Story) -> None
 
     steps = [step["step"] for frame in frames for step in frame["steps"]]
     assert steps == list(range(1, 41))
-    assert len(frames) <= 2 + seconds / consumer.FRAME_SECONDS
+    assert len(frames) <= 2 + 5 * seconds  # 5 frames a second
+
+
+async def test_a_run_is_read_no_oftener_than_a_page_is_sent_frames(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = []
+
+    def read_run(run_id: int) -> Run:
+        reads.append(time.monotonic())
+        return frames.read_run(run_id)
+
+    monkeypatch.setattr(feed, "read_run", read_run)
+    shared = feed.Feed(story.run.id)
+
+    for number in range(4):  # as many viewers, each of which heard a newer ring
+        await shared.read_after(Position(), rung=1_000 + number)
+
+    gaps = [later - earlier for earlier, later in pairwise(reads)]
+    assert len(gaps) == 3
+    assert min(gaps) > 0.9 * consumer.FRAME_SECONDS
 
 
 async def test_a_gap_is_filled_when_the_page_asks(alice: User, story: Story) -> None:
@@ -166,6 +195,30 @@ async def test_a_resumed_run_rewinds_the_open_page(alice: User, story: Story) ->
     assert first["curves"]["clock"]["steps"] == [1, 2, 3, 4]
     assert frame["epoch"] == 2
     assert frame["curves"]["clock"]["steps"] == [1, 2]
+
+
+async def test_whoever_comes_after_a_rewind_gets_no_snapshot_from_before(
+    alice: User, bob: User, story: Story
+) -> None:
+    await in_thread(story.take_steps)(4)
+    await in_thread(Run.objects.filter(id=story.run.id).update)(
+        state="queued", lease_until=None
+    )
+    claim = await in_thread(claim_run)(story.run.id, "worker-2")
+
+    async with watch(story.run.id, alice) as early:
+        assert (await early.next_frame())["run"]["last_step"] == 4
+        await in_thread(cut_history)(claim, after=2, checkpoint=None)
+        while (await early.next_frame())["run"]["last_step"] > 2:
+            pass
+
+        async with watch(story.run.id, bob) as late:
+            frame = await late.next_frame()
+
+    assert frame["run"]["last_step"] == 2
+    assert frame["curves"]["clock"]["steps"] == [1, 2]
+    [tail] = frame["curves"]["tails"]
+    assert tail["clock"]["steps"] == [3, 4]
 
 
 def resume_after(run: Run, *, step: int) -> None:
@@ -209,6 +262,63 @@ async def test_two_viewers_see_the_same(alice: User, bob: User, story: Story) ->
         assert await one.next_frame() == await other.next_frame()
 
 
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each of the feed's reads was made."""
+    counted: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        read = getattr(feed, name)
+
+        def counting(*args: Any) -> Any:
+            counted[name] += 1
+            return read(*args)
+
+        monkeypatch.setattr(feed, name, counting)
+
+    for name in ("read_run", "read_batch", "read_snapshot"):
+        count(name)
+    return counted
+
+
+async def test_all_viewers_of_a_run_share_one_read(
+    alice: User, story: Story, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "POLL_SECONDS", 60.0)
+    async with AsyncExitStack() as stack:
+        viewers = [
+            await stack.enter_async_context(watch(story.run.id, alice))
+            for _ in range(8)
+        ]
+        for viewer in viewers:
+            assert (await viewer.next_frame())["type"] == "snapshot"
+        assert reads["read_snapshot"] == 1
+        await asyncio.sleep(0.5)
+        reads.clear()
+
+        await in_thread(story.take_steps)(1)
+        frames = [await viewer.next_frame() for viewer in viewers]
+
+    assert {frame["type"] for frame in frames} == {"batch"}
+    assert reads == {"read_run": 1, "read_batch": 1}
+
+
+async def test_viewers_that_poll_share_a_look_too(
+    alice: User, story: Story, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "POLL_SECONDS", 0.05)
+    async with AsyncExitStack() as stack:
+        start = time.monotonic()
+        for _ in range(4):
+            await stack.enter_async_context(watch(story.run.id, alice))
+        await asyncio.sleep(2)
+        seconds = time.monotonic() - start
+
+    # Each of them asks some twenty times a second.
+    assert 1 <= reads["read_run"] <= 1 + seconds / feed.FRESH_SECONDS
+    assert feed.FRESH_SECONDS >= 1
+
+
 async def test_a_forged_ring_sends_nothing(alice: User, story: Story) -> None:
     layer = get_channel_layer()
     assert layer is not None
@@ -232,3 +342,27 @@ async def test_a_page_idle_for_12_seconds_still_hears(
         frame = await viewer.next_frame()
 
     assert [step["step"] for step in frame["steps"]] == [1]
+
+
+async def test_who_asks_without_end_is_read_for_no_more_often(
+    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await in_thread(story.take_steps)(30)
+    run = await Run.objects.aget(id=story.run.id)
+    read_after, reads = RunConsumer.read_after, list[Position]()
+
+    async def counted(
+        self: RunConsumer, position: Position, rung: int | None
+    ) -> tuple[Position, str] | None:
+        reads.append(position)
+        await asyncio.sleep(0.05)  # time to ask for something else
+        return await read_after(self, position, rung)
+
+    monkeypatch.setattr(RunConsumer, "read_after", counted)
+    monkeypatch.setattr(consumer, "FRAME_SECONDS", 60.0)
+    async with watch(run.id, alice, f"?after={run.seq}&epoch={run.epoch}") as viewer:
+        for number in range(200):
+            await viewer.ask(after=number % 20, epoch=run.epoch)
+            await asyncio.sleep(0.005)
+
+    assert len(reads) <= 3

@@ -32,12 +32,12 @@ def cookie_of(user: User) -> str:
 class Viewer:
     """One socket. channels' own communicator would want the daphne server."""
 
-    def __init__(self, run_id: int, headers: list[tuple[bytes, bytes]], query: str):
+    def __init__(self, path: str, headers: list[tuple[bytes, bytes]], query: str):
         self.app = ApplicationCommunicator(
             application,
             {
                 "type": "websocket",
-                "path": f"/ws/runs/{run_id}/",
+                "path": path,
                 "query_string": query.removeprefix("?").encode(),
                 "headers": headers,
                 "subprotocols": [],
@@ -95,17 +95,20 @@ async def come(
     query: str = "",
     *,
     origin: str = "http://localhost",
+    path: str = "/ws/runs/%d/",
 ) -> Viewer:
     headers = [(b"host", b"localhost"), (b"origin", origin.encode())]
     if user is not None:
         cookie = await in_thread(cookie_of)(user)
         headers.append((b"cookie", cookie.encode()))
-    return Viewer(run_id, headers, query)
+    return Viewer(path % run_id, headers, query)
 
 
 @asynccontextmanager
-async def watch(run_id: int, user: User, query: str = "") -> AsyncIterator[Viewer]:
-    viewer = await come(run_id, user, query)
+async def watch(
+    run_id: int, user: User, query: str = "", **given: str
+) -> AsyncIterator[Viewer]:
+    viewer = await come(run_id, user, query, **given)
     answer = await viewer.connect()
     assert answer["type"] == "websocket.accept", answer
     try:

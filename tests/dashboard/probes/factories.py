@@ -6,7 +6,7 @@ from typing import Any
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.probes.models import Probe
 from dashboard.probes.services import start_probe
@@ -77,6 +77,7 @@ def measured(**changes: Any) -> dict[str, Any]:
         "signal/high": 0.9,
         "group/seen": 0.8,
         "tokens_per_second": 1000.0,
+        "step/tokens": 10_240.0,
         "step/generate": 1.0,
         "step/score": 0.1,
         "step/update": 0.9,

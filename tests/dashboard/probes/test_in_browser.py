@@ -11,16 +11,17 @@ from playwright.sync_api import Page, expect
 from dashboard.accounts.models import Team
 from dashboard.probes.models import Probe, ProbeGroup
 from dashboard.rewards.models import RecipeVersion
+from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.probes.factories import (
     completion,
     make_probe,
     make_version,
     measured,
 )
+from trainer.config import RunConfig
 
 pytestmark = pytest.mark.browser
 
-AXE = Path(__file__).parents[3] / "node_modules/axe-core/axe.min.js"
 # A byte order mark, semicolons, empty lines, a stray space, answers in words.
 MESSY = (
     "\ufeffQuestion;Answer;Note\r\n"
@@ -69,25 +70,6 @@ def test_from_a_messy_file_to_a_recipe(page: Page, team: Team, tmp_path: Path) -
     assert spec["rules"][0]["weight"] == 3.0
 
 
-def look(page: Page) -> list[str]:
-    """What axe finds, and whether the page itself scrolls sideways."""
-    found = []
-    for width in (1440, 390):
-        page.set_viewport_size({"width": width, "height": 900})
-        for theme in ("light", "dark"):
-            page.evaluate("t => document.documentElement.dataset.bsTheme = t", theme)
-            page.wait_for_timeout(200)  # colours fade from one theme to the other
-            page.evaluate(AXE.read_text())
-            violations = page.evaluate(
-                "axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))"
-            )
-            over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            where = f"{page.url} {width} {theme}"
-            found += [f"{where}: {violation}" for violation in violations]
-            found += [f"{where}: {over} px too wide"] if over > 0 else []
-    return found
-
-
 @pytest.mark.parametrize(
     "address",
     ["rewards/workbench", "rewards/workbench?probe={}", "probes/{}/", "probes/"],
@@ -105,4 +87,40 @@ def test_pages_are_accessible_and_do_not_scroll_sideways(
     )
     page.goto(f"/alpha/{address.format(probe.pk)}")
 
-    assert look(page) == []
+    assert findings_in_each_view(page) == []
+
+
+NUM_LINES_OF_TAGS = """[...document.querySelectorAll(".tried-text")]
+.flatMap(({ childNodes }) => [...childNodes])
+.filter((text) => /^<.*>$/.test(text.textContent))
+.map((tag) => {
+  const range = document.createRange();
+  range.selectNode(tag);
+  return new Set([...range.getClientRects()].map((line) => line.top)).size;
+})"""
+
+
+def test_scores_of_three_rules_fit_and_no_tag_is_broken(page: Page, team: Team) -> None:
+    kinds = ["numeric_answer", "format_tags", "reasoning_answer"]
+    recipe = {"rules": [{"name": kind, "kind": kind} for kind in kinds]}
+    config = RunConfig.model_validate(
+        {"model": {"path": "m"}, "data": {"rows": "r"}, "reward": {"recipe": recipe}}
+    )
+    probe = make_probe(team, make_version(team), config=config)
+    text = f"<think>{'12+10=22!' * 4}</think><answer>{'1+' * 30}</answer>"
+    ProbeGroup.objects.create(
+        probe=probe, position=1, completions=[completion(text, 0.0)] * 2
+    )
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"/alpha/rewards/workbench?probe={probe.pk}")
+
+    scroll = page.locator("#scores-1 .table-scroll")
+    assert scroll.locator("thead th").all_inner_texts()[-1].lower() == "time"
+    assert scroll.evaluate("box => box.scrollWidth - box.clientWidth") == 0
+    assert page.evaluate(NUM_LINES_OF_TAGS) == [1] * 6
+
+    page.set_viewport_size({"width": 390, "height": 900})
+    scroll.evaluate("box => box.scrollTo(1000, 0)")
+    first = scroll.locator("tbody th").first
+    assert scroll.evaluate("box => box.scrollLeft") > 0
+    assert first.bounding_box()["x"] == scroll.bounding_box()["x"]  # type: ignore[index]  # both are there

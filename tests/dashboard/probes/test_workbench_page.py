@@ -460,7 +460,7 @@ def test_a_launch_form_is_probed_as_it_stands(
         "data.num_eval_rows": "0",
     }
 
-    answer = alice_client.post("/alpha/probes/launch", data)
+    answer = alice_client.post("/alpha/runs/new/probe", data)
 
     probe = Probe.objects.get()
     assert answer.url == f"/alpha/probes/{probe.pk}/"
@@ -471,7 +471,7 @@ def test_a_launch_form_is_probed_as_it_stands(
 
 
 def test_a_launch_form_that_is_wrong_starts_no_probe(alice_client: Client) -> None:
-    answer = alice_client.post("/alpha/probes/launch", {"name": "x"})
+    answer = alice_client.post("/alpha/runs/new/probe", {"name": "x"})
 
     assert answer.status_code == 422
     assert not Probe.objects.exists()

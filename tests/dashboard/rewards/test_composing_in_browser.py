@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.rewards.models import RecipeVersion
-from tests.dashboard.datasets.test_in_browser import look
+from tests.browser.accessibility import findings_in_each_view
 
 pytestmark = pytest.mark.browser
 
@@ -42,10 +42,10 @@ def test_fields_formula_and_json_stay_in_step(team: Team, alice: User, page: Pag
     expect(page.locator("#combine")).to_have_value("product")
     expect(page.locator("#rules-1-schedule")).to_have_value("to 0 at step 50")
     expect(page.locator("#clip_high")).to_have_value("1")
-    assert look(page) == []
+    assert findings_in_each_view(page) == []
 
     page.get_by_role("button", name="Save", exact=True).last.click()
     expect(page.get_by_text("Saved as version 1.")).to_be_visible()
     assert RecipeVersion.objects.get().spec["combine"] == "product"
     expect(page.get_by_text(FORMULA)).to_be_visible()
-    assert look(page) == []
+    assert findings_in_each_view(page) == []

@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team
-from dashboard.rewards.drafts import RecipeDraft, read_recipe, write_json
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.params import as_texts, param_fields
+from dashboard.rewards.recipe_draft import RecipeDraft
+from dashboard.rewards.recipe_text import read_recipe, write_json
 from dashboard.rewards.services import save_recipe_version
 from tests.dashboard.rewards.editor import fields
 from trainer.rewards.rules import RULES

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.workbench import pick_rows, try_recipe, warn_unscorable
 from trainer.rewards.spec import Recipe

@@ -9,10 +9,10 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.runs.launch_summary import rules_without_score
+from dashboard.runs.launch.summary import rules_without_score
 from tests.dashboard.rewards.editor import fields
 from tests.trainer.rewards.judge_server import Judging, judge_server
 from trainer.rewards import session

@@ -96,3 +96,38 @@ def test_gates_clips_and_schedules_are_said():
     assert said(combine="product", clip={"low": 0}) == (
         f"the product of −{shape}; {right}, clipped to [0, ∞]"
     )
+
+
+@pytest.mark.parametrize(
+    ("combine", "said"),
+    [
+        ("product", "the product of "),
+        ("minimum", "the smallest of "),
+        ("normalize_then_sum", "the sum, each normalised within its group, of "),
+    ],
+)
+def test_each_way_to_combine_is_said(combine: str, said: str):
+    rules = [
+        {"name": "right", "kind": "exact_answer", "weight": 2},
+        {"name": "short", "kind": "length", "params": {"maximum": 9}},
+    ]
+
+    recipe = Recipe.model_validate({"rules": rules, "combine": combine})
+
+    assert recipe_sentence(recipe) == (
+        f"{said}2 × answer is exactly right; 1 × is 0 to 9 characters long"
+    )
+
+
+def test_a_weight_that_jumps_reads_otherwise_than_one_that_slides():
+    def said(shape: str) -> str:
+        points = [{"step": 9, "weight": 0.5}]
+        rule = {
+            "name": "right",
+            "kind": "exact_answer",
+            "schedule": {"shape": shape, "points": points},
+        }
+        return recipe_sentence(Recipe.model_validate({"rules": [rule]}))
+
+    assert said("linear") == "(1 to 0.5 at step 9) × answer is exactly right"
+    assert said("steps") == "(1 then 0.5 at step 9) × answer is exactly right"

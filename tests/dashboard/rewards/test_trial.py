@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards import row_check, trial
 from dashboard.rewards.row_check import check_rows

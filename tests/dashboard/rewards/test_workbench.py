@@ -5,7 +5,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RewardRecipe
 from dashboard.rewards.workbench import as_sample, split_completions, try_recipe
@@ -140,7 +140,7 @@ def test_a_rule_that_lacks_its_column_warns(
     assert "no column &quot;numbers&quot;" in page
 
 
-def test_an_error_stands_in_its_cell_and_is_no_zero(
+def test_an_error_stands_under_its_completion_and_is_no_zero(
     alice_client: Client, version: DatasetVersion
 ):
     rules = [*RULES, ("countdown", {})]
@@ -150,7 +150,7 @@ def test_an_error_stands_in_its_cell_and_is_no_zero(
 
     (one,) = answer.context["benches"][1].tried
     assert one.score.rules["countdown"] is None
-    assert "cell-error" in answer.content.decode()
+    assert "score-error" in answer.content.decode()
 
 
 def test_a_recipe_that_is_not_complete_scores_nothing(

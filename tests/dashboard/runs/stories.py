@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import connection
 
 from dashboard.accounts.models import Team
+from dashboard.runs.charts.rollups import build_rollups
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import transition
 from dashboard.training.ingest import ingest
@@ -168,10 +170,17 @@ class Story:
         }
 
 
-def make_history(run: Run, *, num_steps: int, num_metrics: int) -> None:
-    """A long history, written in the database: random walks with spikes."""
-    run.metric_names = [f"metric/{i}" for i in range(num_metrics)]
+def make_history(
+    run: Run, *, num_steps: int, num_metrics: int, names: Sequence[str] = ()
+) -> None:
+    """A long history, written in the database: random walks with spikes.
+
+    The first metrics are called by `names`.
+    """
+    others = [f"metric/{i}" for i in range(num_metrics - len(names))]
+    run.metric_names = [*names, *others]
     run.last_step, run.seq, run.epoch = num_steps, num_steps, 1
+    run.summary = {"last": dict.fromkeys(run.metric_names, 0.5), "best": {}}
     run.save()
     with connection.cursor() as cursor:
         cursor.execute(
@@ -182,4 +191,5 @@ def make_history(run: Run, *, num_steps: int, num_metrics: int) -> None:
             "FROM generate_series(1, %s) k) FROM generate_series(1, %s) s",
             [run.id, num_metrics, num_steps],
         )
-        cursor.execute("ANALYZE runs_step")
+        build_rollups(run.id, first_step=1, last_step=num_steps)
+        cursor.execute("ANALYZE runs_step, runs_rollup")

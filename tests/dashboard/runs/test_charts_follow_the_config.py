@@ -12,9 +12,10 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.insights.metrics import list_metrics
 from dashboard.live.messages import Position
-from dashboard.runs.figures import Chart, overview_sections
+from dashboard.runs.charts.chart import Chart
+from dashboard.runs.charts.figures import overview_sections, shown_metrics
 from dashboard.runs.models import Run
-from dashboard.runs.stream import MAX_EVENTS, read_frame
+from dashboard.runs.stream.frames import MAX_EVENTS, read_frame
 from tests.dashboard.runs.launching import NUMERIC, make_config
 from tests.dashboard.runs.stories import Story, queue_run
 from trainer.config import RunConfig
@@ -37,7 +38,6 @@ def _charts(**parts: Any) -> dict[str, Chart]:
 
 
 def _names(chart: Chart) -> list[str]:
-    assert chart.figure
     return [trace["name"] for trace in chart.figure["data"]]
 
 
@@ -60,12 +60,10 @@ def test_the_weights_that_move_are_drawn_in_the_colours_of_their_rules() -> None
     assert not [title for title in _charts() if title.endswith("/weight")]
     weights = charts["reward/<rule>/weight"]
     assert _names(weights) == ["second", "third"]
-    assert weights.figure
     line = weights.figure["data"][0]
     assert line["meta"]["terms"] == [["reward/second/weight", 1]]
     assert line["meta"]["smooth"] is False
     by_rule = charts["reward/<rule>/mean"].figure
-    assert by_rule
     assert line["line"]["color"] == by_rule["data"][1]["line"]["color"]
 
 
@@ -90,7 +88,6 @@ def test_one_held_out_set_has_one_chart_and_several_have_one_each() -> None:
         "eval/a_b/…",
     ]
     figure = several["eval/a_b/…"].figure
-    assert figure
     family = figure["data"][0]["meta"]["each"]
     assert re.search(family, "eval/a_b/pass@4")
     assert not re.search(family, "eval/ab/pass@4")
@@ -104,15 +101,15 @@ def test_a_further_set_alone_is_drawn_without_held_out_rows() -> None:
         data={"rows": "r", "num_eval_rows": 0}, evaluation={"sets": {"hard": "a"}}
     )
 
-    assert charts["eval/…"].figure is None
-    assert only["eval/…"].figure is not None
+    assert "eval/…" not in charts
+    assert "eval/…" in only
 
 
 def test_what_a_later_phase_measures_has_its_charts() -> None:
     charts = _charts(phases=PHASES)
 
-    assert charts["kl/mean"].figure is not None
-    assert _charts()["kl/mean"].figure is None
+    assert "kl/mean" in charts
+    assert "kl/mean" not in _charts()
 
 
 @pytest.mark.parametrize("kind", ["base", "server"])
@@ -125,7 +122,7 @@ def test_a_reference_is_measured_without_a_weight(kind: str) -> None:
         model={"path": "m", "lora_rank": 8 if kind == "base" else 0},
     )
 
-    assert charts["kl/mean"].figure is not None
+    assert "kl/mean" in charts
 
 
 def test_preferences_measure_their_reference_without_a_weight() -> None:
@@ -133,30 +130,53 @@ def test_preferences_measure_their_reference_without_a_weight() -> None:
         advantage={"credit": "preference"}, loss={"surrogate": "reinforce"}
     )
 
-    assert charts["kl/mean"].figure is not None
+    assert "kl/mean" in charts
+
+
+def test_a_chart_that_cannot_be_is_told_in_a_line() -> None:
+    config = make_config(data={"rows": "r", "num_eval_rows": 0})
+
+    sections = overview_sections(RunConfig.model_validate(config))
+
+    assert {section.title: section.notes for section in sections if section.notes} == {
+        "Reward": ["No eval/…: this run has no held-out evaluation."],
+        "Policy": ["No kl/mean: the KL weight (beta) is 0, so KL is not measured."],
+    }
 
 
 def test_charts_that_few_runs_fill_stay_away_until_then() -> None:
     optional = {title for title, chart in _charts().items() if chart.is_optional}
 
-    assert {"mismatch/…", "importance/mean", "time/ahead_…"} <= optional
+    assert optional == {"mismatch/…"}
     assert "reward/mean" not in optional
 
 
 @pytest.mark.parametrize(
     ("title", "parts"),
     [
-        ("sampling/num_rounds", {"rollout": {"dynamic_sampling": "refill"}}),
+        ("sampling/frac_dropped", {"rollout": {"dynamic_sampling": "refill"}}),
         ("sampling/frac_dropped", {"rollout": {"dynamic_sampling": "drop"}}),
         ("staleness/mean", {"optim": {"minibatches": 4}}),
         ("staleness/mean", {"rollout": {"source": "start"}}),
         ("staleness/mean", ONE_STEP_OFF),
-        ("staleness/kl", ONE_STEP_OFF),
     ],
 )
 def test_what_cannot_move_has_no_chart(title: str, parts: dict[str, Any]) -> None:
     assert title not in _charts()
     assert title in _charts(**parts)
+
+
+def test_the_overview_has_about_twelve_charts() -> None:
+    charts = [c for c in _charts().values() if not c.is_optional]
+
+    assert 11 <= len(charts) <= 13
+
+
+def test_what_the_overview_draws_travels_with_the_snapshot() -> None:
+    shown = shown_metrics(RunConfig.model_validate(make_config()))
+
+    assert {"reward/mean", "reward/std", "grad_norm", "total/tokens"} <= shown
+    assert "ratio/max" not in shown
 
 
 def test_a_penalty_for_length_is_drawn_beside_the_rules() -> None:

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from dashboard.accounts.models import Team
-from dashboard.runs.curves import read_curves, read_history
+from dashboard.runs.charts.curves import Curve, read_history
+from dashboard.runs.charts.thinning import bucket_width
 from dashboard.runs.models import Run, Step
 from tests.dashboard.runs.stories import make_history
 from tests.dashboard.samples.factories import make_run, make_steps
@@ -18,27 +19,33 @@ def run(team: Team) -> Run:
     return make_run(team)
 
 
+def _curves(run: Run, metrics: list[str], **asked: int) -> dict[str, Curve]:
+    return read_history(run, metrics, **asked).curves
+
+
 def thin_slowly(
     values: list[float | None], *, max_points: int
 ) -> list[tuple[int, float]]:
     """Lowest, highest and last of each bucket, the plain way."""
-    width = -(-len(values) // (max_points // 3))
+    width = bucket_width(1, len(values), max_points)
     kept: set[int] = set()
-    for start in range(0, len(values), width):
-        bucket = range(start, min(start + width, len(values)))
+    buckets: dict[int, list[int]] = {}
+    for i in range(len(values)):
+        buckets.setdefault((i + 1) // width, []).append(i)
+    for bucket in buckets.values():
         filled = [i for i in bucket if values[i] is not None]
         if filled:
             kept.add(min(filled, key=lambda i: (values[i], i)))
             kept.add(max(filled, key=lambda i: (values[i], -i)))
         if values[bucket[-1]] is not None:
             kept.add(bucket[-1])
-    return [(i + 1, values[i]) for i in sorted(kept)]
+    return [(i + 1, float(f"{values[i]:.7g}")) for i in sorted(kept)]
 
 
 def test_a_short_history_comes_whole(run: Run) -> None:
     make_steps(run, {"reward/mean": [0.1, 0.2, 0.3], "lr": [1.0, None, 3.0]})
 
-    curves = read_curves(run, ["reward/mean", "lr"])
+    curves = _curves(run, ["reward/mean", "lr"])
 
     assert curves["reward/mean"].steps == [1, 2, 3]
     assert curves["reward/mean"].values == [0.1, 0.2, 0.3]
@@ -51,7 +58,7 @@ def test_a_thinned_history_equals_the_slow_version(run: Run, num_steps: int) -> 
     other = [random.random() for _ in range(num_steps)]
     make_steps(run, {"first": other, "holey": values})
 
-    curves = read_curves(run, ["holey", "first"], max_points=30)
+    curves = _curves(run, ["holey", "first"], max_points=30)
 
     for name, expected in (("holey", values), ("first", other)):
         curve = curves[name]
@@ -66,7 +73,7 @@ def test_a_single_spike_survives(run: Run) -> None:
     values[1_234] = -99.0
     make_steps(run, {"grad_norm": values})
 
-    curve = read_curves(run, ["grad_norm"])["grad_norm"]
+    curve = _curves(run, ["grad_norm"])["grad_norm"]
 
     points = dict(zip(curve.steps, curve.values, strict=True))
     assert points[3_142] == 99.0
@@ -81,7 +88,7 @@ def test_only_the_current_history_is_drawn(run: Run) -> None:
     old.save()
     Step.objects.create(run=run, step=3, epoch=2, seq=9, time=old.time, values=[0.9])
 
-    assert read_curves(run, ["reward/mean"])["reward/mean"].values == [0.1, 0.2, 0.9]
+    assert _curves(run, ["reward/mean"])["reward/mean"].values == [0.1, 0.2, 0.9]
 
 
 def test_a_metric_that_came_later_begins_later(run: Run) -> None:
@@ -91,7 +98,7 @@ def test_a_metric_that_came_later_begins_later(run: Run) -> None:
         run=run, step=3, epoch=1, seq=3, time=run.created_at, values=[0.3, 7.0]
     )
 
-    curves = read_curves(run, ["late", "never"])
+    curves = _curves(run, ["late", "never"])
 
     assert (curves["late"].steps, curves["late"].values) == ([3], [7.0])
     assert curves["never"].steps == []
@@ -100,8 +107,8 @@ def test_a_metric_that_came_later_begins_later(run: Run) -> None:
 def test_a_closer_look_is_less_thinned(run: Run) -> None:
     make_history(run, num_steps=10_000, num_metrics=2)
 
-    whole = read_curves(run, ["metric/0"])["metric/0"]
-    closer = read_curves(run, ["metric/0"], first_step=4_001, last_step=4_500)
+    whole = _curves(run, ["metric/0"])["metric/0"]
+    closer = _curves(run, ["metric/0"], first_step=4_001, last_step=4_500)
 
     assert len(whole.steps) <= 1_000
     assert closer["metric/0"].steps == list(range(4_001, 4_501))
@@ -112,7 +119,7 @@ def test_a_number_that_is_not_finite_is_left_out(run: Run) -> None:
     make_steps(run, {"loss": bad})
 
     for max_points in (9, 1_000):
-        values = read_curves(run, ["loss"], max_points=max_points)["loss"].values
+        values = _curves(run, ["loss"], max_points=max_points)["loss"].values
         assert set(values) == {1.0, 4.0}
 
 
@@ -127,7 +134,7 @@ def test_the_clock_ends_with_the_last_step(run: Run) -> None:
 
 
 def test_a_run_without_steps_has_empty_curves(run: Run) -> None:
-    assert read_curves(run, ["reward/mean"])["reward/mean"].steps == []
+    assert _curves(run, ["reward/mean"])["reward/mean"].steps == []
 
 
 def test_curves_take_the_same_few_queries_however_many_metrics(
@@ -137,4 +144,4 @@ def test_curves_take_the_same_few_queries_however_many_metrics(
 
     # Bounds, savepoint, settings, the points, release.
     with django_assert_num_queries(5):
-        read_curves(run, run.metric_names)
+        _curves(run, run.metric_names)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from dashboard.runs.figures import overview_sections
+from dashboard.runs.charts.figures import overview_sections
 from trainer.config import RunConfig
 
 CONFIG = RunConfig.model_validate(
@@ -23,7 +23,6 @@ def _family() -> str:
         chart for section in overview_sections(CONFIG) for chart in section.charts
     ]
     figure = next(chart.figure for chart in charts if chart.title == "eval/…")
-    assert figure is not None
     family: str = figure["data"][0]["meta"]["each"]
     return family
 

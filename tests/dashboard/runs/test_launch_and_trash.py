@@ -122,8 +122,8 @@ def test_what_was_deleted_for_good_is_refused_as_well(
 @pytest.mark.parametrize(
     ("address", "checked"),
     [
-        ("runs/new", "dashboard.runs.views.launch.launch_run"),
-        ("probes/launch", "dashboard.probes.views.probe.start_probe"),
+        ("runs/new", "dashboard.runs.services.launch_run"),
+        ("runs/new/probe", "dashboard.probes.views.probe.start_probe"),
     ],
 )
 def test_the_form_says_so(

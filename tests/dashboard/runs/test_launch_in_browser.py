@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Literal
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
+from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.runs.launching import (
     COUNTDOWN,
     NUMERIC,
@@ -17,7 +16,6 @@ from tests.dashboard.runs.launching import (
 )
 
 pytestmark = pytest.mark.browser
-AXE = Path(__file__).parents[3] / "node_modules/axe-core/axe.min.js"
 
 
 def test_numbers_follow_while_settings_are_typed(page: Page, team: Team) -> None:
@@ -70,7 +68,7 @@ def test_a_preset_fills_the_settings_and_leaves_the_choices(
     make_dataset(team)
     make_dataset(team, "words")
     page.goto("/alpha/runs/new")
-    page.get_by_label("Name").fill("brave-otter")
+    page.get_by_role("textbox", name="Name", exact=True).fill("brave-otter")
     page.get_by_label("Folder or hub id").fill("org/model")
     page.get_by_label("Dataset", exact=True).select_option(label="words v1, 200 rows")
 
@@ -80,7 +78,9 @@ def test_a_preset_fills_the_settings_and_leaves_the_choices(
 
     expect(page).to_have_url(re.compile(r"[?&]preset=trl"))
     expect(page.get_by_label("Max new tokens")).to_have_value("512")
-    expect(page.get_by_label("Name")).to_have_value("brave-otter")
+    expect(page.get_by_role("textbox", name="Name", exact=True)).to_have_value(
+        "brave-otter"
+    )
     expect(page.get_by_label("Folder or hub id")).to_have_value("org/model")
     expect(
         page.get_by_label("Dataset", exact=True).locator("option:checked")
@@ -90,13 +90,15 @@ def test_a_preset_fills_the_settings_and_leaves_the_choices(
 def test_a_presets_reward_is_saved_and_chosen(page: Page, team: Team) -> None:
     make_dataset(team)
     page.goto("/alpha/runs/new?preset=trl")
-    page.get_by_label("Name").fill("brave-otter")
+    page.get_by_role("textbox", name="Name", exact=True).fill("brave-otter")
 
     page.get_by_role("button", name="Save it as a reward of Alpha").click()
 
     reward = page.get_by_label("Reward", exact=True).locator("option:checked")
     expect(reward).to_have_text("trl reward v1")
-    expect(page.get_by_label("Name")).to_have_value("brave-otter")
+    expect(page.get_by_role("textbox", name="Name", exact=True)).to_have_value(
+        "brave-otter"
+    )
     expect(page.get_by_text("Your team has no such reward")).to_have_count(0)
 
 
@@ -147,13 +149,9 @@ def test_marks_fit_what_the_browser_fills_in_again(page: Page, team: Team) -> No
     expect(clip).to_have_text("no effect: this surrogate has no second clip")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_whole_form_is_accessible_on_any_screen(
-    page: Page, team: Team, theme: Literal["light", "dark"]
-) -> None:
+def test_the_whole_form_is_accessible_on_any_screen(page: Page, team: Team) -> None:
     make_dataset(team)
     recipe = make_recipe(team)
-    page.emulate_media(color_scheme=theme)
     page.goto(f"/alpha/runs/new?preset=verl&model=org/model&recipe={recipe.pk}")
 
     assert_accessible(page)
@@ -169,15 +167,31 @@ def test_a_form_with_problems_is_accessible(page: Page, team: Team) -> None:
 
 
 def assert_accessible(page: Page) -> None:
-    """Unfolded, on a wide and on a narrow screen."""
+    """Unfolded, in each view."""
     page.evaluate(
         "document.querySelectorAll('main details').forEach(d => d.open = true)"
     )
-    page.evaluate(AXE.read_text())
-    for width in (1440, 390):
-        page.set_viewport_size({"width": width, "height": 900})
-        found = page.evaluate(
-            "axe.run().then(r => r.violations.map(v => [v.id, v.nodes[0].html]))"
-        )
-        assert found == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert findings_in_each_view(page) == []
+
+
+def test_held_out_prompts_follow_the_dataset_until_they_are_typed(
+    page: Page, team: Team
+) -> None:
+    large, small = make_dataset(team, "large"), make_dataset(team, "small", num_rows=53)
+    page.goto(f"/alpha/runs/new?dataset={large.pk}")
+    held_out = page.get_by_label("Held-out prompts")
+    fit = page.locator("[data-fit]")
+    expect(held_out).to_have_value("64")
+    expect(fit).to_be_hidden()
+
+    page.get_by_label("Dataset").select_option(str(small.pk))
+    expect(held_out).to_have_value("10")
+    expect(fit).to_contain_text("Held-out prompts are 10 in place of 64")
+    page.get_by_label("Dataset").select_option(str(large.pk))
+    expect(held_out).to_have_value("64")
+    expect(fit).to_be_hidden()
+
+    held_out.fill("7")
+    page.get_by_label("Dataset").select_option(str(small.pk))
+    expect(fit).to_be_visible()
+    expect(held_out).to_have_value("7")

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team
 from dashboard.runs.devices import Device, known_devices
-from dashboard.runs.launch_memory import (
+from dashboard.runs.launch.memory import (
     ALWAYS,
     SAMPLING,
     UPDATING,
@@ -174,7 +174,7 @@ def test_a_reward_model_that_is_not_here_is_named(
 
 
 def test_every_part_has_a_colour() -> None:
-    css = Path(__file__).parents[3] / "static/css/pages/launch.css"
+    css = Path(__file__).parents[3] / "static/css/pages/launch_memory.css"
 
     coloured = re.findall(r"\.memory-fill-(\d+) ", css.read_text())
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dashboard.accounts.models import Team
-from dashboard.runs.names import propose_name
+from dashboard.runs.launch.names import propose_name
 from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
 
 

@@ -11,6 +11,7 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import COUNTDOWN, make_dataset, make_recipe
+from trainer.rewards.spec import Recipe
 
 RUN_TOML = """
 [model]
@@ -129,3 +130,18 @@ def test_who_chose_a_preset_is_not_offered_other_settings(
 
     assert f'<option value="{starter}/model" selected>' in page
     assert "learns well with" not in page
+
+
+def test_a_starters_reward_that_the_team_has_is_chosen_and_not_asked_for(
+    alice_client: Client, team: Team, starter: Path
+) -> None:
+    rule = '[[reward.recipe.rules]]\nname = "equation"\nkind = "countdown"\n'
+    (starter / "run.toml").write_text(f"{RUN_TOML}\n{rule}")
+    spec = Recipe.model_validate(COUNTDOWN).model_dump(mode="json")
+    make_recipe(team, name="another")
+    saved = make_recipe(team, name="Countdown", spec=spec)
+
+    page = _page(alice_client, team, "?preset=countdown")
+
+    assert f'<option value="{saved.pk}" selected>Countdown v1' in page
+    assert "Your team has no such reward yet" not in page

@@ -11,9 +11,11 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.runs import starts
+from dashboard.runs.config.fields import all_fields
+from dashboard.runs.launch import starts
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import (
+    COUNTDOWN,
     NUMERIC,
     make_config,
     make_dataset,
@@ -60,6 +62,23 @@ def test_what_a_preset_sets_is_told_beside_the_setting(
     assert _marked(page, "rollout.max_new_tokens") == "from trl, default 256"
     assert _marked(page, "rollout.temperature") == ""
     assert re.search(r"rollout\.max_new_tokens</th>.*?512.*?256", page, re.DOTALL)
+
+
+def test_what_was_changed_since_can_be_put_back_and_is_counted(
+    alice_client: Client, team: Team
+) -> None:
+    form = {"preset": "trl", "rollout.max_new_tokens": "64", "loss.kl_coef": "0.3"}
+    texts = {path: field.default_text for path, field in all_fields().items()}
+    texts |= starts.find_start("trl", team=team, starters=[], scaled=False).texts
+
+    answer = alice_client.post(f"/{team.slug}/runs/new", texts | form)
+
+    page = unescape(answer.text)
+    assert re.search(r"data-back><span[^>]*>Max new tokens: </span>Back to 512", page)
+    assert re.search(r"data-back hidden><span[^>]*>Group size: </span>Back to", page)
+    assert page.count("is-changed") == 2
+    header = page[page.index('id="settings-title"') :]
+    assert "data-num-changed>2 changed" in header[:200]
 
 
 def test_what_was_changed_since_is_told_with_the_presets_value(
@@ -180,7 +199,7 @@ def test_a_reward_the_team_has_already_is_chosen(
 def test_another_reward_is_not_chosen_in_its_place(
     alice_client: Client, team: Team, rewarding: dict[str, Any]
 ) -> None:
-    only = make_recipe(team, "only")
+    only = make_recipe(team, "only", COUNTDOWN)
 
     page = _get(alice_client, team, "preset=trl")
 

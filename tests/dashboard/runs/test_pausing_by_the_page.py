@@ -71,6 +71,29 @@ def test_resuming_queues_it_with_the_errors_that_are_allowed(
     assert "Nothing to resume: the run is queued." in again
 
 
+def test_a_page_from_before_resumes_no_later_pause(
+    alice_client: Client, paused: Run
+) -> None:
+    """Somebody resumed it with another share, and it has paused again since."""
+    seen = page(alice_client, paused)
+    assert f'name="epoch" value="{paused.epoch}"' in seen
+    form = {"max_error_share": "0.2", "epoch": str(paused.epoch)}
+    paused.config["reward"]["max_error_share"] = 0.5
+    paused.epoch += 1
+    paused.last_step = 40
+    paused.save(update_fields=["config", "epoch", "last_step"])
+
+    address = f"/alpha/runs/{paused.id}/resume"
+    html = alice_client.post(address, form, follow=True).content.decode()
+
+    paused.refresh_from_db()
+    assert paused.state == RunState.PAUSED
+    assert paused.config["reward"]["max_error_share"] == 0.5
+    assert "it has paused again, after step 40" in html
+    assert 'value="0.5" aria-describedby="resume-errors' in html
+    assert f'name="epoch" value="{paused.epoch}"' in html
+
+
 def test_a_resume_offers_the_share_that_is_allowed(
     alice_client: Client, paused: Run
 ) -> None:

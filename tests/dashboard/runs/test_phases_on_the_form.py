@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team, User
+from dashboard.runs.config.phase_text import EXAMPLE, read_phases, write_phases
 from dashboard.runs.models import Run
-from dashboard.runs.phase_text import EXAMPLE, read_phases, write_phases
 from tests.dashboard.runs.launching import (
     NUMERIC,
     make_config,

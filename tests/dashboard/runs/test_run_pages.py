@@ -11,9 +11,9 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.runs.figures import NO_REFERENCE
+from dashboard.runs.charts.figures import NO_REFERENCE
+from dashboard.runs.config.snapshot import write_toml
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.snapshot import write_toml
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.samples.factories import make_config, make_run
 from trainer.config import RunConfig, read_config
@@ -26,9 +26,6 @@ RULES = [
         "params": {},
     }
 ]
-
-
-UNBOUNDED = {"max_grad_norm": None}
 
 
 @pytest.fixture
@@ -123,8 +120,9 @@ def test_last_values_are_there_without_any_script(
 def test_the_overview_takes_few_queries(
     alice_client: Client, run: Run, django_assert_max_num_queries: Any
 ) -> None:
-    # Session, user, membership, run, place in the queue, memberships.
-    with django_assert_max_num_queries(6):
+    # Session, user, membership, run, newest checkpoint, what was made of it,
+    # four for its place in the queue, memberships.
+    with django_assert_max_num_queries(12):
         page(alice_client, run)
 
 

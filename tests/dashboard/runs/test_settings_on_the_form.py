@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dashboard.runs.choice_labels import WORDS
-from dashboard.runs.config_fields import MAIN, advanced_parts, all_fields
-from dashboard.runs.field_groups import GROUPS
+from dashboard.runs.config.choice_labels import WORDS
+from dashboard.runs.config.field_groups import GROUPS
+from dashboard.runs.config.fields import MAIN, advanced_parts, all_fields
 
 
 def test_every_setting_stands_on_the_form_once() -> None:

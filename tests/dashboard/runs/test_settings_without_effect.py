@@ -13,8 +13,8 @@ import torch
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.runs.config_fields import all_fields, write_texts
-from dashboard.runs.idle_fields import FACTS, IDLE, find_idle, recipe_facts
+from dashboard.runs.config.fields import all_fields, write_texts
+from dashboard.runs.config.idle_fields import FACTS, IDLE, find_idle, recipe_facts
 from tests.dashboard.runs.launching import make_config, make_recipe
 from trainer.advantages import group_advantages, rule_advantages
 from trainer.config import AdvantageConfig, RunConfig

@@ -10,6 +10,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunState
+from dashboard.training.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
 
 
@@ -111,12 +112,22 @@ def test_a_batch_takes_the_same_few_queries_however_much_it_holds(
 
 
 def test_a_queued_run_says_what_it_waits_for(alice_client: Client, team: Team) -> None:
+    register("training@here", num_slots=1)
+    Story(queue_run(team), worker="training@here")
     queue_run(team)
-    second = queue_run(team)
+    third = queue_run(team)
 
-    notice = ask(alice_client, second)["run"]["notice"]
+    notice = ask(alice_client, third)["run"]["notice"]
 
-    assert notice == "Waits for a free training worker; 1 run is before it."
+    assert notice.startswith("The one worker is busy. 1 run is before it.")
+
+
+def test_a_queued_run_says_that_no_worker_is_alive(
+    alice_client: Client, team: Team
+) -> None:
+    notice = ask(alice_client, queue_run(team))["run"]["notice"]
+
+    assert notice.startswith("No worker is alive that takes new runs. Start one")
 
 
 def test_a_run_queued_again_says_that_its_worker_was_lost(

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples import completions as module
+from dashboard.samples import found as module
 from tests.dashboard.samples.factories import make_group, make_run
 
 PLACE = re.compile(r"Step (\d+), prompt (\d+), completion (\d+)</a>")
@@ -157,5 +157,5 @@ def test_a_page_costs_the_same_queries_however_many_are_found(
     for step in range(10, 30):
         make_group(run, step=step, rewards=(0.0, 1.2))
 
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(9):
         get(alice_client, run)

@@ -14,7 +14,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import trash_dataset
 from dashboard.runs.models import Run

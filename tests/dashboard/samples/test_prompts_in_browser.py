@@ -9,9 +9,9 @@ from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from tests.dashboard.datasets.test_in_browser import look
+from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import make_group, make_run
 
 pytestmark = pytest.mark.browser
@@ -41,12 +41,12 @@ def test_a_view_becomes_a_dataset(version: DatasetVersion, page: Page):
     page.get_by_role("button", name="Show").click()
     page.get_by_role("link", name="Save this view as a dataset").click()
     expect(page.get_by_text("20 of 60 rows")).to_be_visible()
-    found = look(page)
+    found = findings_in_each_view(page)
     page.get_by_label("Name").fill("Level one")
     page.get_by_role("button", name="Save these rows").dblclick()
 
     expect(page.get_by_text("Saved 20 rows as version 1.")).to_be_visible()
-    found += look(page)
+    found += findings_in_each_view(page)
     with page.expect_download() as download:
         page.get_by_role("link", name="Download JSONL").click()
     assert download.value.suggested_filename == "Level-one-v1.jsonl"
@@ -69,17 +69,17 @@ def test_a_runs_unsolved_prompts_become_a_dataset(
 
     page.goto("/alpha/datasets/")
     page.get_by_role("link", name="From a run").click()
-    found = look(page)
+    found = findings_in_each_view(page)
     page.get_by_role("link", name="calm-otter-1").click()
     expect(page.get_by_text("10 of 30 prompts are unsolved")).to_be_visible()
-    found += look(page)
+    found += findings_in_each_view(page)
     page.get_by_label("Prompts that are").select_option("mixed")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("10 of 30 prompts are right 1 to 99 %")).to_be_visible()
     page.get_by_role("button", name="Make the dataset").click()
 
     expect(page.get_by_text("Saved 10 rows as version 1.")).to_be_visible()
-    found += look(page)
+    found += findings_in_each_view(page)
     page.get_by_role("link", name="right 1 to 99 % of the time in calm-otter-1").click()
     expect(page.get_by_text("10 of 30 prompts are right 1 to 99 %")).to_be_visible()
 

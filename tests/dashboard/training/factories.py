@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.services import save_recipe_version
-from dashboard.runs.eval_sets import ChosenSet
+from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.models import Run
 from dashboard.runs.services import launch_run
 from trainer.config import RunConfig

@@ -81,6 +81,19 @@ class Script:
         self.flush()
         return 3
 
+    def talk_until_told(self) -> int:
+        self.log.started()
+        step = 0
+        while not self.is_told_to_stop:
+            step += 1
+            sys.stdout.write("x" * 2_000 + "\n")
+            sys.stdout.flush()
+            self.steps(step)
+            time.sleep(0.02)
+        self.log.saved(step).add(RunStopped, step=step, checkpoint="x")
+        self.flush()
+        return 3
+
     def pause_itself(self) -> int:
         self.log.started()
         self.steps(1, 2)

@@ -18,9 +18,15 @@ from hypothesis.stateful import (
 )
 
 from dashboard.accounts.models import User
+from dashboard.runs.changing import extend_run
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import ENDED, HELD, Run, RunState
-from dashboard.runs.services import request_pause, request_stop, resume_run
+from dashboard.runs.services import (
+    cancel_run,
+    request_pause,
+    request_stop,
+    resume_run,
+)
 from dashboard.training.ending import Ending, conclude
 from dashboard.training.follow import LogFollower
 from dashboard.training.ingest import ingest
@@ -42,6 +48,7 @@ PAUSE = {
     "faults": [],
     "checkpoint": None,
 }
+EXTENSIBLE = set(RunState) - {RunState.FAILED, RunState.STOPPING}
 
 
 @dataclass
@@ -157,6 +164,26 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             if is_meant:  # seldom, as little can happen afterwards
                 request_stop(run=self.run, user=None)
 
+        @rule(is_meant=st.integers(0, 9).map(lambda n: n == 9))
+        def cancel(self, is_meant: bool) -> None:
+            self.run.refresh_from_db()
+            if is_meant and self.run.state not in ENDED:
+                assert cancel_run(run=self.run, user=self.user)
+
+        @precondition(lambda self: self.run.state in EXTENSIBLE)
+        @rule()
+        def extend(self) -> None:
+            saved = self.run.checkpoints.filter(superseded_by=None).exists()
+            may = saved or self.run.state not in ENDED
+            further = max(self.run.num_steps, self.run.last_step) + 1
+            try:
+                extend_run(run=self.run, user=self.user, num_steps=further)
+            except ValueError:
+                assert not may
+            else:
+                assert may
+                self.end = None
+
         @precondition(lambda self: self.run.state in HELD)
         @rule()
         def pause(self) -> None:
@@ -212,7 +239,7 @@ def course_of_events(launch: Launcher) -> type[RuleBasedStateMachine]:
             assert self.run.last_step == len(steps)
 
         @invariant()
-        def an_end_is_final(self) -> None:
+        def an_end_is_final_but_for_an_extension(self) -> None:
             assert self.end in (None, self.run.state)
             self.end = self.run.state if self.run.state in ENDED else None
 

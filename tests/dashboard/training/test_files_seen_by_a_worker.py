@@ -4,6 +4,7 @@ import pytest
 
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Checkpoint, Run
+from dashboard.runs.queue.line import read_line
 from dashboard.training.models import Worker
 from dashboard.training.visibility import note_unseen, sees_files
 from dashboard.training.workers import register
@@ -47,7 +48,9 @@ def test_the_workers_page_learns_why_a_run_is_left(saved_run: Run) -> None:
 
     note_unseen("training@blind", [saved_run])
     told = Worker.objects.get().notice
+    line = read_line()
     note_unseen("training@blind", [])
 
     assert f"Leaves queued run {saved_run.id} to another worker" in told
     assert Worker.objects.get().notice == ""
+    assert "sees its checkpoint" in line.places[saved_run.id].lack

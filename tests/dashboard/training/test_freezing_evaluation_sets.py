@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from dashboard.accounts.models import User
-from dashboard.datasets.freeze import draw_rows
 from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.rows import Row
+from dashboard.datasets.row import Row
+from dashboard.datasets.rows.freeze import draw_rows
 from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.directory import eval_rows
-from dashboard.runs.eval_sets import ChosenSet
+from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.services import resume_run
 from dashboard.training.follow import LogFollower

@@ -9,6 +9,7 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queue.hosts import Host
 from dashboard.training.lease import Claim, Fenced, claim_next, claim_run, renew
 from tests.dashboard.training.factories import Launcher
 
@@ -72,7 +73,7 @@ def test_the_oldest_run_is_taken_first_and_a_resting_one_left(launch: Launcher) 
     resting, older, _ = (launch(name=name) for name in ("a", "b", "c"))
     Run.objects.filter(id=resting.id).update(not_before=Now() + timedelta(seconds=9))
 
-    claim = claim_next("worker-1", may_take=lambda run: True)
+    claim = claim_next(Host(name="worker-1"), sees=lambda run: True)
 
     assert claim is not None
     assert claim.run_id == older.id
@@ -82,7 +83,7 @@ def test_the_oldest_run_is_taken_first_and_a_resting_one_left(launch: Launcher) 
 def test_a_run_whose_files_are_elsewhere_is_left_to_another(launch: Launcher) -> None:
     elsewhere, here = launch(name="a"), launch(name="b")
 
-    claim = claim_next("worker-1", may_take=lambda run: run.id != elsewhere.id)
+    claim = claim_next(Host(name="worker-1"), sees=lambda run: run.id != elsewhere.id)
 
     assert claim is not None
     assert claim.run_id == here.id

@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queue.hosts import Host
 from dashboard.runs.services import request_pause, request_stop, resume_run
 from dashboard.training.freeze import freeze
 from dashboard.training.ingest import ingest
@@ -79,7 +80,7 @@ def test_a_paused_run_is_left_alone_and_lets_others_by(
     live(run, "pause_itself")
     other = launch(name="second")
 
-    claim = claim_next("worker-1", may_take=anywhere)
+    claim = claim_next(Host(name="worker-1"), sees=anywhere)
 
     assert claim is not None
     assert claim.run_id == other.id

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from dashboard.accounts.models import AuditEntry, User
 from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.services import request_stop
+from dashboard.training import process
 from dashboard.training.lease import claim_run
 from dashboard.training.supervise import Timing, supervise
 
@@ -113,6 +115,19 @@ def test_a_stop_ends_with_a_checkpoint(run: Run, alice: User) -> None:
     assert ended.state == RunState.STOPPED
     assert run.checkpoints.get().step == ended.last_step
     assert AuditEntry.objects.get(verb="run.stop_requested").actor == alice
+
+
+def test_a_trainer_that_talks_without_end_does_not_fill_the_disk(
+    run: Run, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "LOG_CAP_BYTES", 10_000)
+    monkeypatch.setattr(process, "LOG_KEPT_BYTES", 1_000)
+    stop = after_steps(30, run, lambda: request_stop(run=run, user=alice))
+
+    live(run, "talk_until_told", is_shutting_down=stop)
+
+    text = run_directory(run.id).epoch(1).trainer_log.read_text()
+    assert re.match(r"\[\d+ bytes left out\]\n", text)
 
 
 def test_a_trainer_deaf_to_a_stop_is_killed(run: Run, alice: User) -> None:

@@ -87,7 +87,10 @@ def test_leaving_the_block_kills_it(tmp_path: Path) -> None:
 def test_it_learns_no_address_and_no_key_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("DATABASE_URL", "REDIS_URL", "COHORT_SECRET_KEY"):
+    for name in (
+        *("DATABASE_URL", "REDIS_URL"),
+        *("COHORT_SECRET_KEY", "COHORT_EMAIL_URL"),  # the latter holds a password
+    ):
         monkeypatch.setenv(name, "secret")
     code = "import os; print('secret' in os.environ.values())"
 

@@ -47,6 +47,22 @@ def test_a_worker_says_what_it_is_and_what_it_runs(
     assert "cores" in html
 
 
+def test_a_worker_says_which_runs_it_takes(alice_client: Client) -> None:
+    register("training@any", num_slots=1)
+    register("training@cpu", num_slots=1)
+    register("training@old", num_slots=1)
+    for name, takes in (("cpu", {"takes": "cpu"}), ("old", {})):
+        worker = Worker.objects.get(name=f"training@{name}")
+        worker.hardware = {k: v for k, v in worker.hardware.items() if k != "takes"}
+        worker.hardware |= takes
+        worker.save()
+
+    html = page(alice_client)
+
+    assert html.count("takes any run") == 2  # an older worker takes any
+    assert html.count("takes runs that need no GPU") == 1
+
+
 def test_another_teams_run_is_counted_but_not_named(
     charlie: User, charlie_client: Client, launch: Launcher
 ) -> None:

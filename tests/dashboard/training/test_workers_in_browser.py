@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 from dashboard.accounts.models import Team
 from dashboard.rewards.sandboxes import describe
 from dashboard.training.workers import register, tell_sandbox
-from tests.dashboard.probes.test_in_browser import look
+from tests.browser.accessibility import findings_in_each_view
 from trainer.rewards.sandbox.probe import Found
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -20,7 +20,7 @@ def test_it_is_accessible_and_does_not_scroll_sideways(page: Page, team: Team) -
     tell_sandbox("training@gpu-1", describe(lacking))
     page.goto("/alpha/workers")
 
-    found = look(page)
+    found = findings_in_each_view(page)
 
     assert page.get_by_text("A: no bwrap").is_visible()
     assert not found

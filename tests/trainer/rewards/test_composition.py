@@ -153,7 +153,7 @@ def test_a_gate_looks_at_the_other_rules_own_score():
 
     parts = parts_of(made, {"a": 1.0, "b": 0.75}, step=1)
 
-    assert parts["a"].is_shut
+    assert parts["a"].score == 0.0
     assert parts["b"].value == 0.75
 
 

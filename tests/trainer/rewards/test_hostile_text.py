@@ -121,6 +121,9 @@ LONG = {
     "two scripts": "二a" * 50_000,
     "commands": "\\a" * 50_000,
 }
+# Of a core's time, which other work on it doubles. What grows as the square of a text's
+# length takes minutes.
+AT_ONCE = 5
 
 PUBLISHED = [
     ("numeric_answer", {"wrong_score": -1.0}),
@@ -148,7 +151,7 @@ def test_a_hundred_thousand_characters_are_judged_at_once_as_published(
 
     judged(kind, Sample("p", text, "42"), mode="as_published", **params)
 
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < AT_ONCE
 
 
 @NO_DEADLINE
@@ -165,7 +168,7 @@ def test_a_hundred_thousand_characters_are_judged_at_once(kind, text):
 
     judged(kind, Sample("p", text, example.answer, example.columns))
 
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < AT_ONCE
 
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)

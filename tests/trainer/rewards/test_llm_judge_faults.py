@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -249,16 +250,17 @@ def test_connections_are_kept_and_a_closed_one_is_replaced(
 
 
 def test_a_page_has_the_time_that_it_has(judging: Judging) -> None:
-    judging.faults = [slow(1)]
+    judging.faults = [slow(8)]
     begin = time.monotonic()
 
     with limited_to(0.1):
         (found,) = ask(judging)
         (later,) = ask(judging, "d")
 
-    assert "within 0.1 s" in found or "No time" in found
+    # What of it was left when the question was sent, if any.
+    assert re.search(r"within 0\.(1|0\d) s", found) or "No time" in found
     assert "No time" in later
-    assert time.monotonic() - begin < 0.8
+    assert time.monotonic() - begin < 7
 
 
 def test_the_end_of_a_run_ends_what_is_asked(judging: Judging, tmp_path: Path) -> None:

@@ -1,0 +1,116 @@
+"""A webhook is no way into the network of the server that sends it."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import Team
+from dashboard.alerts.delivery import deliver_due
+from dashboard.alerts.models import Channel, Delivery
+from tests.dashboard.alerts.factories import make_delivery, serve_hook
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.1/x", "https://127.1/x", "https://2130706433/x",
+        "https://0x7f000001/x", "https://0177.0.0.1/x", "https://0/x",
+        "https://10.0.0.7/x", "https://192.168.1.1/x", "https://169.254.169.254/latest",
+        "https://168.63.129.16/x", "https://[::1]/x", "https://[fd00:ec2::254]/x",
+        "https://[::ffff:10.0.0.7]/x", "https://[2002:7f00:1::]/x",
+        "http://hooks.example.org/x", "https://hooks.example.org:8443/x",
+        "https://name:secret@hooks.example.org/x", "file:///etc/passwd",
+        "gopher://127.0.0.1:6379/_x", "//hooks.example.org/x", "hooks.example.org",
+        "https://hooks.example.org/x\r\nX: y", "https://①②⑦.⓪.⓪.①/", "https://[::1/x",
+    ],
+)  # fmt: skip
+def test_an_address_that_is_not_the_internets_is_refused_as_it_is_typed(
+    alice_client: Client, team: Team, url: str
+) -> None:
+    given = {"kind": "webhook", "address": url}
+
+    assert alice_client.post("/alpha/alerts/delivery/", given).status_code == 400
+    assert not Channel.objects.exists()
+
+
+def deliver_to(team: Team, url: str) -> Delivery:
+    channel = Channel.objects.create(team=team, kind="webhook", address=url)
+    delivery = make_delivery(channel)
+    deliver_due()
+    delivery.refresh_from_db()
+    return delivery
+
+
+@pytest.mark.parametrize("ips", [["10.0.0.7"], ["8.8.8.8", "169.254.169.254"]])
+def test_a_name_is_refused_by_what_it_resolves_to(
+    team: Team, monkeypatch: pytest.MonkeyPatch, ips: list[str]
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", Resolver(ips))
+
+    delivery = deliver_to(team, "https://hooks.example.org/x")
+
+    assert delivery.state == "failed"
+    assert f"{ips[-1]}, which is not a public address" in delivery.said
+
+
+class Resolver:
+    """Says what a name is; numbers it leaves to nobody."""
+
+    def __init__(self, ips: list[str], port: int = 443) -> None:
+        self.ips = ips
+        self.port = port
+        self.num_asked = 0
+
+    def __call__(self, host: str, port: int, **how: Any) -> list[Any]:
+        if how.get("flags") == socket.AI_NUMERICHOST:
+            raise socket.gaierror("a name")
+        self.num_asked += 1
+        stream = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+        return [(*stream, (ip, self.port)) for ip in self.ips]
+
+
+def test_a_name_is_asked_for_once_and_its_answer_connected_to(
+    team: Team, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve_hook() as hook:
+        port = int(hook.host.split(":")[1])
+        resolver = Resolver(["127.0.0.1"], port)
+        monkeypatch.setattr(socket, "getaddrinfo", resolver)
+        settings.WEBHOOK_HOSTS = f"hooks.example.org:{port}"
+
+        delivery = deliver_to(team, f"http://hooks.example.org:{port}/x")
+
+    assert delivery.state == "sent"
+    assert resolver.num_asked == 1
+    assert hook.seen[0][1]["Host"] == f"hooks.example.org:{port}"
+
+
+def test_no_redirect_is_followed(team: Team, settings: Settings) -> None:
+    with serve_hook() as hook, serve_hook() as inside:
+        settings.WEBHOOK_HOSTS = f"{hook.host},{inside.host}"
+        hook.status, hook.location = 307, inside.url
+
+        delivery = deliver_to(team, hook.url)
+
+    assert delivery.said == "It answered 307; a redirect is not followed."
+    assert inside.seen == []
+
+
+def test_an_allowed_host_is_allowed_on_its_port_alone(
+    team: Team, settings: Settings
+) -> None:
+    with serve_hook() as hook, serve_hook() as other:
+        settings.WEBHOOK_HOSTS = hook.host
+
+        assert deliver_to(team, hook.url).state == "sent"
+        refused = deliver_to(team, other.url)
+
+    assert "COHORT_WEBHOOK_HOSTS" in refused.said
+    assert other.seen == []

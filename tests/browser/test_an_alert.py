@@ -1,0 +1,59 @@
+"""A rule is set in seconds, its alert comes over the stream, somebody takes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team
+from dashboard.alerts.models import Alert, Rule
+from tests.dashboard.runs.stories import Story, queue_run
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
+
+
+def findings(page: Page) -> list[str]:
+    page.evaluate(AXE.read_text())
+    found: list[str] = page.evaluate("axe.run().then(r => r.violations.map(v => v.id))")
+    return found
+
+
+def test_a_rule_fires_on_an_open_page_and_is_acknowledged(
+    page: Page, team: Team
+) -> None:
+    page.goto("/alpha/alerts/rules/")
+    expect(page.get_by_label("Against so many steps ago")).to_be_hidden()
+    page.get_by_label("Metric", exact=True).fill("kl/mean")
+    page.get_by_label("Value", exact=True).fill("0.5")
+    page.get_by_label("For how many steps").fill("2")
+    page.get_by_role("button", name="Add rule").press("Enter")
+    expect(page.get_by_role("status").first).to_contain_text("is watched")
+    assert findings(page) == []
+    assert Rule.objects.get(built_in="").name == "kl/mean above 0.5 for 2 steps"
+
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(5)
+    page.goto(f"/alpha/runs/{story.run.pk}/")
+    expect(page.locator("[data-run-link]")).to_have_text("live", timeout=15_000)
+    line = page.locator("[data-run-alerts]")
+    expect(line).to_be_hidden()
+    story.score_group()
+    story.take_steps(2, **{"kl/mean": 0.9})
+
+    expect(line).to_contain_text("1 alert firing")
+    expect(line).to_contain_text("kl/mean above 0.5 for 2 steps, step 7")
+    assert findings(page) == []
+    line.get_by_role("link").click()
+    page.get_by_role("link", name="kl/mean above 0.5").click()
+    expect(page.get_by_role("table")).to_contain_text("0.9")
+    assert findings(page) == []
+    page.get_by_role("button", name="Acknowledge").click()
+
+    expect(page.get_by_text("acknowledged", exact=True)).to_be_visible()
+    assert Alert.objects.get().state == "acknowledged"
+    page.goto(f"/alpha/runs/{story.run.pk}/")
+    expect(line).to_be_hidden()

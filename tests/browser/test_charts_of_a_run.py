@@ -1,0 +1,278 @@
+"""The charts of a long run in a real browser: zoom, settings, tails, all metrics."""
+
+from __future__ import annotations
+
+import csv
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.charts.figures import shown_metrics
+from dashboard.runs.charts.settings import read_settings
+from dashboard.runs.models import Run, Step
+from dashboard.training.lease import claim_run
+from dashboard.training.takeover import cut_history
+from tests.browser.tabs import hide, show
+from tests.dashboard.runs.stories import Story, make_history, queue_run
+from tests.dashboard.samples.factories import make_run
+from trainer.config import RunConfig
+
+pytestmark = pytest.mark.browser
+AXE = Path("node_modules/axe-core/axe.min.js")
+REWARD = "document.querySelector('[data-chart=\"reward-mean\"]')"
+DRAWN = f"({REWARD}.data?.at(-1).customdata ?? [])"
+
+
+@pytest.fixture
+def long_run(team: Team) -> Run:
+    run = make_run(team)
+    shown = sorted(shown_metrics(RunConfig.model_validate(run.config)))
+    make_history(run, num_steps=20_000, num_metrics=40, names=shown)
+    return run
+
+
+def wait_until(page: Page, expression: str, is_so: Callable[[Any], bool]) -> None:
+    # Playwright's own wait_for_function needs eval, which the page's policy refuses.
+    deadline = time.monotonic() + 15
+    while not is_so(value := page.evaluate(expression)):
+        assert time.monotonic() < deadline, f"{expression} is {value!r}"
+        page.wait_for_timeout(50)
+
+
+def test_a_zoom_shows_every_step_in_all_charts_and_is_in_the_address(
+    page: Page, long_run: Run
+) -> None:
+    page.goto(f"/alpha/runs/{long_run.id}/?smooth=0")
+    wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
+    assert page.evaluate(f"{DRAWN}.length") <= 1_000
+    box = page.locator('[data-chart="reward-mean"] .nsewdrag').bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 12, y, steps=4)
+    page.mouse.up()
+
+    page.wait_for_url(re.compile(r"from=\d+&to=\d+"))
+    first, last = (int(n) for n in re.findall(r"(?:from|to)=(\d+)", page.url))
+    expect(page.get_by_label("First step shown")).to_have_value(str(first))
+    every = list(range(first - 1, last + 2))
+    wait_until(page, DRAWN, lambda steps: steps == every)
+    other = "document.querySelector('[data-chart=\"group-std_mean\"]').layout.xaxis"
+    assert page.evaluate(f"{other}.range") == [first, last]
+    page.reload()
+    wait_until(page, DRAWN, lambda steps: steps == every)
+    # The run's page is as it was: a double click shows all of it, and opens no group.
+    page.mouse.dblclick(x, y)
+    wait_until(page, f"{REWARD}.layout.xaxis.autorange", bool)
+    page.wait_for_timeout(500)
+    assert "from=" not in page.url
+    assert "/groups/" not in page.url
+
+
+def test_what_the_pointer_is_at_is_told_in_the_other_charts(
+    page: Page, long_run: Run
+) -> None:
+    page.goto(f"/alpha/runs/{long_run.id}/")
+    plot = page.locator('[data-chart="reward-mean"] .nsewdrag')
+    box = plot.bounding_box()
+    assert box is not None
+
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+    own = page.locator('[data-chart="reward-mean"] .hoverlayer .legendtitletext')
+    other = page.locator('[data-chart="reward-rule-mean"] .hoverlayer .legendtitletext')
+    expect(own).to_have_text(re.compile(r"step [\d,]+"))
+    expect(other).to_have_text(re.compile(r"step [\d,]+"))
+
+
+def test_a_chart_is_drawn_when_it_comes_into_view_or_onto_paper(
+    page: Page, long_run: Run
+) -> None:
+    page.goto(f"/alpha/runs/{long_run.id}/")
+    wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
+    page.wait_for_timeout(500)
+    speed = page.locator("#chart-tokens_per_second")
+    drawn = speed.locator(".js-plotly-plot")
+    expect(drawn).to_have_count(0)
+
+    speed.scroll_into_view_if_needed()
+    expect(drawn).to_have_count(1)
+
+    entropy = page.locator("#chart-entropy .js-plotly-plot")
+    page.evaluate("scrollTo(0, 0)")
+    page.reload()
+    wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    expect(entropy).to_have_count(1)
+
+
+def test_settings_are_kept_and_forgotten(
+    page: Page, long_run: Run, alice: User
+) -> None:
+    page.goto(f"/alpha/runs/{long_run.id}/")
+    with page.expect_response("**/runs/charts"):
+        page.locator("[name=log]").check()
+    assert "log=all" in page.url
+
+    page.goto(f"/alpha/runs/{long_run.id}/metrics/")
+    expect(page.locator("[name=log]")).to_be_checked()
+
+    with page.expect_response("**/runs/charts"):
+        page.get_by_role("button", name="Defaults").click()
+    expect(page.locator("[name=log]")).not_to_be_checked()
+    assert read_settings(alice) == ""
+
+
+def test_one_chart_has_full_screen_a_link_and_files(page: Page, long_run: Run) -> None:
+    page.goto(f"/alpha/runs/{long_run.id}/")
+    card = page.locator("#chart-group-std_mean")
+    card.get_by_label("group/std_mean in full screen, or back").click()
+    dialog = page.locator("[data-chart-full]")
+    expect(dialog.locator("#chart-group-std_mean")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).not_to_be_visible()
+    expect(page.locator("[data-charts] #chart-group-std_mean")).to_be_visible()
+
+    for kind in ("PNG", "SVG", "CSV"):
+        card.get_by_label("More of group/std_mean").click()
+        with page.expect_download() as download:
+            card.get_by_role("button", name=f"Save as {kind}").click()
+        assert download.value.suggested_filename.endswith(kind.lower())
+
+
+def test_a_file_has_the_value_of_every_step(page: Page, long_run: Run) -> None:
+    page.goto(f"/alpha/runs/{long_run.id}/?smooth=0.5")
+    wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
+    assert page.evaluate(f"{DRAWN}.length") <= 1_000
+    card = page.locator("#chart-group-std_mean")
+
+    card.get_by_label("More of group/std_mean").click()
+    with page.expect_download() as download:
+        card.get_by_role("button", name="Save as CSV").click()
+
+    with Path(download.value.path()).open(newline="") as file:
+        head, *rows = csv.reader(file)
+    place = long_run.metric_names.index("group/std_mean")
+    stored = Step.objects.filter(run=long_run).order_by("step")
+    expected = [(s.step, s.values[place]) for s in stored]
+    assert head == ["step", "group/std_mean", "group/std_mean (smoothed 0.5)"]
+    assert [(int(row[0]), float(row[1])) for row in rows] == expected
+    assert len(rows) == 20_000
+
+
+def test_a_file_that_could_not_be_read_whole_says_so(page: Page, long_run: Run) -> None:
+    page.goto(f"/alpha/runs/{long_run.id}/")
+    wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
+    page.route("**/curves.json*", lambda route: route.fulfill(status=503))
+    card = page.locator("#chart-group-std_mean")
+
+    card.get_by_label("More of group/std_mean").click()
+    card.get_by_role("button", name="Save as CSV").click()
+
+    said = card.get_by_text("Not saved: the server answered 503")
+    expect(said).to_be_visible()
+    save = card.get_by_role("button", name="Save as CSV")
+    expect(save).to_be_enabled(timeout=20_000)  # the words stay a while
+
+
+def test_a_charts_link_shows_the_same_to_somebody_else(
+    page: Page, long_run: Run
+) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"/alpha/runs/{long_run.id}/?smooth=0.3&from=100&to=300")
+    wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
+    card = page.locator("#chart-group-std_mean")
+    card.get_by_label("More of group/std_mean").click()
+
+    card.get_by_role("button", name="Copy link").click()
+
+    expect(card.get_by_role("button", name="Link copied")).to_be_visible()
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link.endswith("#chart-group-std_mean")
+    # Whatever the reader has kept: each setting is in it.
+    for part in ("smooth=0.3", "x=step", "tails=on", "from=100", "to=300"):
+        assert part in link
+
+
+def test_a_hidden_tab_draws_nothing_and_catches_up_when_it_is_seen(
+    page: Page, team: Team
+) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(3)
+    page.goto(f"/alpha/runs/{story.run.id}/?smooth=0")
+    points = f"{REWARD}.data?.at(-1).x.length"
+    wait_until(page, points, lambda count: count == 3)
+
+    hide(page)
+    story.take_steps(4)
+    expect(page.locator("[data-run-step]")).to_have_text("7")  # it has heard of them
+    page.wait_for_timeout(500)
+    assert page.evaluate(points) == 3
+
+    show(page)
+    wait_until(page, points, lambda count: count == 7)
+
+
+def test_a_search_finds_metrics_whose_history_comes_when_they_are_seen(
+    page: Page, long_run: Run
+) -> None:
+    page.goto(f"/alpha/runs/{long_run.id}/metrics/?q=metric/1")
+    expect(page.locator("[data-metric-status]")).to_contain_text("of 40 metrics")
+    plot = "document.querySelector('[data-chart=\"metric-1\"]').data"
+
+    wait_until(page, f"{plot}?.at(-1).x.length ?? 0", lambda count: count > 500)
+    page.get_by_label("Find metrics").fill("^metric/.7$")
+
+    expect(page.locator("[data-metric]:visible")).to_have_count(1)
+    assert page.url.endswith("?q=%5Emetric%2F.7%24")
+    drawn = "document.querySelectorAll('.js-plotly-plot').length"
+    assert page.evaluate(drawn) < 40
+
+
+def test_what_a_resume_goes_back_before_turns_grey_while_one_looks(
+    page: Page, team: Team
+) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(6, **{"reward/mean": 0.25})
+    page.goto(f"/alpha/runs/{story.run.id}/?smooth=0")
+    wait_until(page, f"{REWARD}.data?.at(-1).x.length", lambda count: count == 6)
+
+    Run.objects.filter(id=story.run.id).update(state="queued", lease_until=None)
+    claim = claim_run(story.run.id, "worker-2")
+    assert claim is not None
+    cut_history(claim, after=4, checkpoint=None)
+    story.claim, story.line, story.step = claim, 0, 4
+    story.start()
+    story.take_steps(1, **{"reward/mean": 0.5})
+
+    lines = (
+        f"{REWARD}.data.filter((trace) => trace.line.width).map((t) => t.customdata)"
+    )
+    wait_until(page, lines, lambda steps: steps == [[1, 2, 3, 4, 5], [5, 6]])
+    dashes = f"{REWARD}.data.at(-1).line.dash"
+    assert page.evaluate(dashes) == "dash"
+    page.get_by_label("Superseded").uncheck()
+    wait_until(page, lines, lambda steps: steps == [[1, 2, 3, 4, 5]])
+
+
+def test_the_page_of_all_metrics_has_no_accessibility_findings(
+    page: Page, long_run: Run
+) -> None:
+    page.goto(f"/alpha/runs/{long_run.id}/metrics/?log=all&clip=all")
+    drawn = "document.querySelectorAll('.js-plotly-plot').length"
+    wait_until(page, drawn, lambda count: count > 2)
+
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run().then(r => r.violations.map(v => v.id))")
+
+    assert found == []

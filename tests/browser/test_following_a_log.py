@@ -1,0 +1,151 @@
+"""A log in a real browser, while it is written."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team
+from dashboard.runs.directory import run_directory
+from dashboard.runs.models import Run, RunState
+from dashboard.training.lease import claim_run
+from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+AT_END = "e => e.scrollHeight - e.scrollTop - e.clientHeight < 8"
+
+
+@pytest.fixture
+def log(team: Team) -> Path:
+    run = make_run(team)
+    Run.objects.filter(id=run.id).update(state=RunState.QUEUED, epoch=0)
+    claim_run(run.id, "training@gpu-1")
+    path = run_directory(run.id).epoch(1).trainer_log
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    write(path, 1, 700)
+    return path
+
+
+def write(path: Path, first: int, last: int) -> None:
+    with path.open("a") as file:
+        file.writelines(f"step {n}/900  reward 0.3\n" for n in range(first, last + 1))
+
+
+def open_logs(page: Page, team: Team, query: str = "") -> None:
+    page.goto(f"/alpha/runs/{Run.objects.get(team=team).id}/logs/{query}")
+    page.locator(".log-line").first.wait_for()
+
+
+def test_lines_come_as_they_are_written_and_wait_for_who_reads_above(
+    page: Page, team: Team, log: Path
+) -> None:
+    open_logs(page, team)
+    view = page.locator("[data-log-view]")
+    expect(page.locator("#L700")).to_be_visible()
+
+    write(log, 701, 703)
+    expect(page.locator("#L703")).to_be_visible()
+    assert view.evaluate(AT_END)
+
+    view.evaluate("e => { e.scrollTop = 900; }")
+    place = view.evaluate("e => e.scrollTop")
+    write(log, 704, 715)
+    newer = page.get_by_role("button", name="12 new lines ↓")
+    expect(newer).to_be_visible()
+    assert view.evaluate("e => e.scrollTop") == place
+
+    newer.click()
+    expect(page.locator("#L715")).to_be_in_viewport()
+    expect(newer).to_be_hidden()
+
+
+def test_what_a_model_prints_is_text_and_does_nothing(
+    page: Page, team: Team, log: Path
+) -> None:
+    log.write_text("<img src=x onerror=alert(1)> \x1b[31mred\x1b[0m \u202etxt\n")
+
+    open_logs(page, team)
+
+    shown = page.locator("#L1 .log-text")
+    expect(shown).to_have_text("<img src=x onerror=alert(1)> red \\u202etxt")
+    assert page.locator(".log img").count() == 0
+
+
+def test_the_whole_log_is_searched_and_a_line_has_an_address(
+    page: Page, team: Team, log: Path
+) -> None:
+    write(log, 701, 900)
+    open_logs(page, team)
+    assert page.locator("#L7").count() == 0  # not loaded yet
+
+    page.get_by_label("Search the whole log").fill(r"^step \d+7/")
+    page.get_by_label("RE2").check()
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Search", exact=True).click()
+
+    expect(page.locator("[data-log-found]")).to_contain_text("of 89")
+    expect(page.locator(".log-line.is-current mark")).to_be_in_viewport()
+    page.get_by_role("button", name="Match after").click()
+    assert "regex=1" in page.url
+
+    open_logs(page, team, "#L42")
+    expect(page.locator("#L42.is-current")).to_be_in_viewport()
+    assert not findings_in_each_view(page)
+
+
+def test_a_page_holds_two_thousand_lines_and_loads_the_earlier_ones(
+    page: Page, team: Team, log: Path, count: Callable[[], int]
+) -> None:
+    write(log, 701, 5_000)
+    open_logs(page, team)
+    assert count() == 500
+
+    for wanted in (1_000, 1_500, 2_000, 2_000):
+        before = page.locator(".log-line").first.get_attribute("id")
+        page.get_by_role("button", name="Load earlier lines").click()
+        expect(page.locator(".log-line").first).not_to_have_id(before or "")
+        assert count() == wanted
+
+    expect(page.get_by_role("button", name="Load later lines")).to_be_attached()
+
+
+@pytest.fixture
+def count(page: Page) -> Callable[[], int]:
+    return lambda: page.locator(".log-line").count()
+
+
+def test_a_trainers_lines_and_its_workers_are_one_list_by_time(
+    page: Page, team: Team, log: Path
+) -> None:
+    log.write_text("")
+    write(log, 1, 2)
+    seen = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()
+    log.with_name("trainer.times").write_bytes(
+        struct.pack("<Qd", log.stat().st_size, seen)
+    )
+    log.with_name("supervisor.log").write_text(
+        "2026-01-02 03:04:04.900 Claimed by training@gpu-1.\n"
+        "2026-01-02 03:04:05.100 Asked the trainer to save and stop.\n"
+    )
+
+    open_logs(page, team)
+    lines = page.locator(".log-line")
+    expect(lines).to_have_count(4)
+    write(log, 3, 3)
+    expect(lines).to_have_count(5)
+
+    ids = lines.evaluate_all("all => all.map(one => one.id)")
+    assert ids == ["W1", "L1", "L2", "W2", "L3"]
+    expect(page.locator("#W1 .log-text")).to_have_text("Claimed by training@gpu-1.")
+    expect(page.locator("#L1 time")).to_have_text("03:04:05")
+    page.get_by_label("Search the whole log").fill("save and stop")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page.locator("#W2.is-current mark")).to_have_text("save and stop")
+    assert findings_in_each_view(page) == []

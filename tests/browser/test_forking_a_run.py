@@ -1,0 +1,77 @@
+"""A run is forked from a checkpoint, with another learning rate, in a real browser."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team
+from dashboard.runs.directory import run_directory
+from dashboard.runs.models import Checkpoint, Run
+from tests.browser.accessibility import findings
+from tests.dashboard.runs.launching import (
+    make_config,
+    make_dataset,
+    make_recipe,
+    make_run,
+)
+from tests.dashboard.runs.stories import Story
+from tests.dashboard.training.checkpoints import save
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def test_a_run_is_forked_and_drawn_behind_its_parent(page: Page, team: Team) -> None:
+    parent = make_run(
+        team,
+        "amber-otter",
+        dataset=make_dataset(team),
+        recipe=make_recipe(team),
+        config=make_config(optim={"num_steps": 40}),
+    )
+    story = Story(parent)
+    story.start()
+    story.take_steps(20)
+    story.save_checkpoint()
+    path = save(run_directory(parent.id), 20)
+    digest = hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest()
+    Checkpoint.objects.filter(run=parent).update(sha256=digest)
+
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"/alpha/runs/{parent.id}/checkpoints/")
+    assert findings(page) == []
+    page.get_by_role("link", name="Fork from step 20").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(
+        "Fork amber-otter at step 20"
+    )
+    expect(page.get_by_label("Model", exact=True)).not_to_be_editable()
+    expect(page.locator("#launch-summary")).to_contain_text("Steps 21 to 40 of 40")
+    page.get_by_label("Learning rate", exact=True).fill("5e-6")
+    assert findings(page) == []
+    page.get_by_role("button", name="Launch").click()
+
+    expect(page.locator(".run-lineage")).to_contain_text(
+        "Forked from amber-otter at step 20."
+    )
+    child = Run.objects.get(forked_from=parent)
+    assert child.config["optim"]["learning_rate"] == 5e-6
+    later = Story(child)
+    later.step = 20
+    later.start()
+    later.take_steps(5)
+    expect(page.locator("[data-run-step]")).to_have_text("25")
+    chart = page.locator(".chart").first
+    expect(chart.locator(".legendtext").first).to_contain_text(
+        "amber-otter, to step 20", timeout=15_000
+    )
+    page.locator("summary", has_text="More to do with this run").click()
+    page.get_by_role("button", name="Cancel at once").click()
+    expect(page.get_by_role("dialog", name="Cancel this run at once?")).to_be_visible()
+    assert findings(page) == []
+    page.get_by_role("button", name="Keep it").click()
+
+    page.get_by_role("link", name="Lineage").first.click()
+    expect(page.locator(".lineage [aria-current]")).to_contain_text("this run")
+    assert findings(page) == []

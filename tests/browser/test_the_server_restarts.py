@@ -1,0 +1,60 @@
+"""The web process dies under an open page of a run, and comes back."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team
+from tests.browser.shown import TALL, assert_a_fresh_page_shows_the_same
+from tests.browser.waiting import wait_until
+from tests.dashboard.runs.stories import Story, queue_run
+from tests.fixtures_app import WebProcesses
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+REWARD = "document.querySelector('[data-chart=\"reward-mean\"]').data?.at(-1)"
+
+
+def take_step(story: Story) -> None:
+    story.step += 1
+    story.score_group(story.step % 3)
+    story.step -= 1
+    story.take_steps(1)
+
+
+def test_the_page_says_so_and_goes_on_by_itself_where_it_was(
+    page: Page, team: Team, web_processes: WebProcesses
+) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    for _ in range(6):
+        take_step(story)
+    page.set_viewport_size(TALL)
+    page.goto(f"/alpha/runs/{story.run.id}/?smooth=0")
+    link = page.locator("[data-run-link]")
+    expect(link).to_have_text("live", timeout=15_000)
+    wait_until(page, f"{REWARD}?.x.length === 6")
+    page.evaluate("window.isTheSamePage = true")
+
+    web_processes.kill()
+    expect(link).to_have_text(re.compile(r"^offline, retrying in \d+ s$"))
+    # The run goes on meanwhile.
+    for _ in range(5):
+        take_step(story)
+    story.evaluate()
+    story.warn("truncated", "Most completions are cut.")
+    story.save_checkpoint()
+    page.wait_for_timeout(3_000)
+    assert page.evaluate(f"{REWARD}.x.length") == 6
+    expect(link).to_have_text(re.compile(r"^(offline, retrying in \d+ s|connecting)$"))
+    web_processes.start_again()
+
+    expect(link).to_have_text("live", timeout=20_000)
+    wait_until(page, f"{REWARD}.x.length === 11")
+    assert page.evaluate(f"{REWARD}.customdata") == list(range(1, 12))
+    take_step(story)
+    wait_until(page, f"{REWARD}.x.length === 12")
+    assert page.evaluate("window.isTheSamePage")
+    assert_a_fresh_page_shows_the_same(page)

@@ -1,0 +1,401 @@
+"""Alerts, their rules and where they go, as people meet them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.alerts import services
+from dashboard.alerts.forms import RuleForm
+from dashboard.alerts.models import Alert, Channel, Delivery, MutedRun, Rule
+from dashboard.alerts.rules import describe, list_rules
+from dashboard.runs.models import Run
+from tests.dashboard.alerts.factories import make_alert, make_delivery, make_rule
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = pytest.mark.django_db
+
+OWN = {"metric": "kl/mean", "kind": "above", "threshold": "0.5", "for_steps": "3"}
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return make_run(team, state="paused", finished_at=None)
+
+
+def verbs() -> list[str]:
+    return list(AuditEntry.objects.order_by("id").values_list("verb", flat=True))
+
+
+def test_a_rule_is_added_with_four_fields(alice_client: Client, team: Team) -> None:
+    response = alice_client.post("/alpha/alerts/rules/", OWN | {"is_sent": "on"})
+
+    assert response.status_code == 302
+    rule = Rule.objects.get(built_in="")
+    assert rule.name == "kl/mean above 0.5 for 3 steps"
+    assert (rule.is_sent, rule.pauses_run, rule.is_enabled) == (True, False, True)
+    assert verbs() == ["alert_rule.created"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"metric": ""}, "required"),
+        ({"threshold": ""}, "Give the value that the metric is held to."),
+        ({"threshold": "nan"}, "Enter a number."),
+        ({"threshold": "1e999"}, "Enter a number."),
+        ({"kind": "changes", "threshold": "-5"}, "A change is more than 0 %; got -5."),
+        ({"kind": "warned"}, "not one of the available choices"),
+        ({"for_steps": "0"}, "It must be 1 to 500 steps; got 0."),
+        ({"for_steps": "501"}, "It must be 1 to 500 steps; got 501."),
+        ({"kind": "changes", "back": "501"}, "1 to 500 steps; got 501."),
+        ({"name": "x" * 81}, "at most 80 characters"),
+        ({"run": "999999"}, "not one of the available choices"),
+    ],
+)
+def test_a_rule_that_means_nothing_is_refused_in_words(
+    alice_client: Client, team: Team, changed: dict[str, str], said: str
+) -> None:
+    response = alice_client.post("/alpha/alerts/rules/", OWN | changed)
+
+    assert response.status_code == 400
+    assert said in response.content.decode()
+    assert not Rule.objects.filter(built_in="").exists()
+
+
+def test_a_team_has_rules_within_bounds(
+    alice_client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "MAX_RULES", 1)
+    alice_client.post("/alpha/alerts/rules/", OWN)
+
+    response = alice_client.post("/alpha/alerts/rules/", OWN)
+
+    assert response.status_code == 400
+    assert "1 own rules at most" in response.content.decode()
+    assert Rule.objects.filter(built_in="").count() == 1
+
+
+@pytest.mark.parametrize("address", [f"a@{'ä' * 60}.org", '"\x01"@example.org'])
+def test_an_address_that_no_mail_reaches_is_refused(
+    alice_client: Client, address: str
+) -> None:
+    given = {"kind": "email", "address": address}
+
+    response = alice_client.post("/alpha/alerts/delivery/", given)
+
+    assert response.status_code == 400
+    assert "is no e-mail address" in response.content.decode()
+
+
+def test_another_teams_run_is_not_offered(
+    alice_client: Client, team: Team, charlie: User
+) -> None:
+    theirs = make_run(Team.objects.get(slug="other"))
+
+    response = alice_client.post("/alpha/alerts/rules/", OWN | {"run": str(theirs.pk)})
+
+    assert response.status_code == 400
+
+
+def test_a_rule_is_for_one_run_or_a_pattern(team: Team, run: Run) -> None:
+    form = RuleForm(OWN | {"run": run.pk, "name_pattern": "a*"}, team=team)
+
+    assert "not both" in str(form.errors)
+
+
+def test_a_changed_condition_withdraws_open_alerts(
+    alice_client: Client, team: Team, run: Run
+) -> None:
+    rule = make_rule(team)
+    alert = make_alert(run, rule)
+
+    alice_client.post(f"/alpha/alerts/rules/{rule.pk}/", OWN | {"name": "KL"})
+
+    alert.refresh_from_db()
+    run.refresh_from_db()
+    assert alert.state == "withdrawn"
+    assert run.alerts_seq == run.seq == 1
+    assert Rule.objects.get(pk=rule.pk).revision == 2
+
+
+def test_a_new_name_withdraws_nothing(
+    alice_client: Client, team: Team, run: Run
+) -> None:
+    rule = make_rule(team)
+    alert = make_alert(run, rule)
+    same = {"metric": "kl/mean", "kind": "above", "threshold": "1", "for_steps": "1"}
+
+    alice_client.post(f"/alpha/alerts/rules/{rule.pk}/", same | {"name": "New"})
+
+    alert.refresh_from_db()
+    assert alert.state == "firing"
+    assert Rule.objects.get(pk=rule.pk).name == "New"
+
+
+def test_a_built_in_rule_takes_another_threshold_and_gives_it_back(
+    alice_client: Client, team: Team
+) -> None:
+    rule = next(r for r in list_rules(team.pk) if r.built_in == "kl")
+    address = f"/alpha/alerts/rules/{rule.pk}/"
+
+    alice_client.post(address, {"threshold": "0.2", "for_steps": "", "metric": "x"})
+    rule.refresh_from_db()
+    assert describe(rule) == "kl/mean above 0.2 for 10 steps"
+
+    alice_client.post(address, {"threshold": "", "for_steps": ""})
+    rule.refresh_from_db()
+    assert describe(rule) == "kl/mean above 1 for 10 steps"
+
+
+def test_every_built_in_rule_has_a_form(alice_client: Client, team: Team) -> None:
+    for rule in list_rules(team.pk):
+        page = alice_client.get(f"/alpha/alerts/rules/{rule.pk}/")
+
+        assert page.status_code == 200
+        assert describe(rule) in page.content.decode().replace("&lt;", "<").replace(
+            "&gt;", ">"
+        )
+
+
+def test_rules_are_switched_muted_and_deleted(
+    alice_client: Client, team: Team, run: Run
+) -> None:
+    rule = make_rule(team)
+    alert = make_alert(run, rule)
+    address = f"/alpha/alerts/rules/{rule.pk}"
+
+    alice_client.post(f"{address}/mute", {"mute": "8h"})
+    rule.refresh_from_db()
+    assert rule.is_muted
+    alice_client.post(f"{address}/mute", {"mute": ""})
+    alice_client.post(f"{address}/switch")
+    rule.refresh_from_db()
+    assert (rule.is_muted, rule.is_enabled) == (False, False)
+    alice_client.post(f"{address}/switch", {"on": "1"})
+    alice_client.post(f"{address}/delete")
+
+    assert not Rule.objects.filter(pk=rule.pk).exists()
+    alert.refresh_from_db()
+    assert (alert.rule_id, alert.state) == (None, "withdrawn")
+    assert verbs() == [
+        "alert_rule.muted",
+        "alert_rule.unmuted",
+        "alert_rule.switched_off",
+        "alert_rule.switched_on",
+        "alert_rule.deleted",
+    ]
+
+
+def test_a_built_in_rule_is_not_deleted(alice_client: Client, team: Team) -> None:
+    rule = list_rules(team.pk)[0]
+
+    alice_client.post(f"/alpha/alerts/rules/{rule.pk}/delete")
+
+    assert Rule.objects.filter(pk=rule.pk).exists()
+
+
+def test_the_list_shows_what_is_open_and_counts_the_rest(
+    alice_client: Client, team: Team, run: Run
+) -> None:
+    ended = {"state": "resolved", "ended_at": timezone.now(), "ended_step": 9}
+    make_alert(run, read_as={"name": "Open one"})
+    make_alert(run, read_as={"name": "Old one"}, **ended)
+    make_alert(make_run(team, "done"), read_as={"name": "Of a run that ended"})
+
+    page = text(alice_client, "/alpha/alerts/")
+    assert "1 of 3 alerts" in page
+    assert "Open one" in page
+    assert "Old one" not in page
+    assert "3 of 3 alerts" in text(alice_client, "/alpha/alerts/?state=all")
+    assert "1 of 3 alerts" in text(alice_client, "/alpha/alerts/?state=resolved")
+    assert "1 of 3 alerts" in text(alice_client, "/alpha/alerts/?state=all&run=done")
+    assert "2 of 3 alerts" in text(
+        alice_client, f"/alpha/alerts/?state=all&run=%23{run.pk}"
+    )
+    assert "open at the run&#x27;s end" in text(
+        alice_client, "/alpha/alerts/?state=all&run=done"
+    ).replace("'", "&#x27;")
+
+
+def text(client: Client, address: str) -> str:
+    plain = re.sub(r"<[^>]+>", "", client.get(address).content.decode())
+    return " ".join(plain.split())
+
+
+def test_the_run_has_a_line_and_a_tab(alice_client: Client, run: Run) -> None:
+    make_alert(run)
+    Run.objects.filter(pk=run.pk).update(alerts_seq=3)
+
+    overview = text(alice_client, f"/alpha/runs/{run.pk}/")
+    live = alice_client.get(f"/alpha/runs/{run.pk}/alerts.json").json()
+
+    assert "1 alert firing KL, step 7" in overview
+    assert "1 of 1 alert " in text(alice_client, f"/alpha/runs/{run.pk}/alerts/")
+    assert live["seq"] == 3
+    assert (live["alerts"][0]["step"], live["alerts"][0]["metric"]) == (7, "kl/mean")
+
+
+def test_an_alert_shows_its_evidence(alice_client: Client, run: Run) -> None:
+    alert = make_alert(run)
+
+    page = alice_client.get(f"/alpha/alerts/{alert.pk}/").content.decode()
+
+    assert f"/alpha/runs/{run.pk}/groups/7/0/" in page
+    assert re.findall(r'<td class="number[^>]*>([^<]*)</td>', page) == [
+        "0.5",
+        "2",
+        "none",
+    ]
+
+
+def test_somebody_acknowledges_it(alice_client: Client, run: Run) -> None:
+    alert = make_alert(run)
+
+    for _ in range(2):
+        alice_client.post(f"/alpha/alerts/{alert.pk}/acknowledge")
+
+    page = text(alice_client, f"/alpha/alerts/{alert.pk}/")
+    assert "by Alice" in page
+    assert verbs() == ["alert.acknowledged"]
+
+
+def test_a_run_is_muted_and_heard_again(alice_client: Client, run: Run) -> None:
+    address = f"/alpha/runs/{run.pk}/alerts/mute"
+
+    alice_client.post(address, {"mute": "1d"})
+    assert MutedRun.objects.get().until > timezone.now()
+    assert "Muted: until" in text(alice_client, f"/alpha/runs/{run.pk}/alerts/")
+    alice_client.post(address, {"mute": "soon"})
+    assert MutedRun.objects.exists()
+    alice_client.post(address, {"mute": ""})
+
+    assert not MutedRun.objects.exists()
+
+
+def test_a_webhooks_secret_is_shown_once_and_its_path_never(
+    alice_client: Client, team: Team
+) -> None:
+    given = {"kind": "webhook", "address": "https://hooks.example.org/T0K3N"}
+
+    shown = alice_client.post("/alpha/alerts/delivery/", given).content.decode()
+    later = alice_client.get("/alpha/alerts/delivery/").content.decode()
+
+    assert re.search(r"whsec_[0-9a-f]{64}", shown)
+    assert "whsec_" not in later
+    assert "https://hooks.example.org/…" in later
+    assert "T0K3N" not in shown + later
+    channel = Channel.objects.get()
+    renewed = alice_client.post(f"/alpha/alerts/delivery/{channel.pk}/secret")
+    assert "whsec_" in renewed.content.decode()
+    assert renewed["Cache-Control"].count("no-store")
+
+
+def test_mail_that_is_not_set_up_is_said(
+    alice_client: Client, team: Team, settings: Settings
+) -> None:
+    assert "COHORT_EMAIL_URL" in text(alice_client, "/alpha/alerts/delivery/")
+
+    settings.MAIL_IS_SET_UP = True
+
+    assert "COHORT_EMAIL_URL" not in text(alice_client, "/alpha/alerts/delivery/")
+
+
+@pytest.mark.parametrize("address", ["nobody", "a@b\nBcc: c@d.org", "a@b.org,c@d.org"])
+def test_what_is_no_mail_address_is_refused(
+    alice_client: Client, team: Team, address: str
+) -> None:
+    given = {"kind": "email", "address": address}
+
+    assert alice_client.post("/alpha/alerts/delivery/", given).status_code == 400
+    assert not Channel.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("https://10.0.0.7/x", "https://127.0.0.1/x", "https://[::1]/x"),
+        *("https://169.254.169.254/latest/", "https://[::ffff:10.0.0.7]/x"),
+        *("http://hooks.example.org/x", "https://hooks.example.org:8443/x"),
+        *("https://me:key@hooks.example.org/x", "ftp://hooks.example.org/x", "x"),
+    ],
+)
+def test_a_webhook_goes_to_public_addresses_over_https_only(
+    alice_client: Client, team: Team, address: str
+) -> None:
+    given = {"kind": "webhook", "address": address}
+
+    answer = alice_client.post("/alpha/alerts/delivery/", given)
+
+    assert answer.status_code == 400
+    assert not Channel.objects.exists()
+
+
+def test_a_test_is_put_down_and_seen_in_the_log(
+    alice_client: Client, team: Team
+) -> None:
+    channel = Channel.objects.create(team=team, kind="email", address="a@b.org")
+    address = f"/alpha/alerts/delivery/{channel.pk}"
+
+    alice_client.post(f"{address}/test")
+
+    assert Delivery.objects.get().alert is None
+    assert "Test a@b.org waiting 0 of 1" in text(
+        alice_client, "/alpha/alerts/delivery/"
+    )
+    alice_client.post(f"{address}/switch")
+    assert not Channel.objects.get().is_enabled
+    alice_client.post(f"{address}/delete")
+    assert not Delivery.objects.exists()
+
+
+def test_a_viewer_reads_and_sees_no_button(bob_client: Client, run: Run) -> None:
+    rule = make_rule(run.team)
+    alert = make_alert(run, rule)
+    make_delivery(
+        Channel.objects.create(team=run.team, kind="email", address="a@b.org")
+    )
+
+    for address in (
+        "/alpha/alerts/?state=all",
+        "/alpha/alerts/rules/",
+        "/alpha/alerts/delivery/",
+        f"/alpha/alerts/{alert.pk}/",
+        f"/alpha/runs/{run.pk}/alerts/",
+    ):
+        page = bob_client.get(address).content.decode()
+        main = page[page.index("<main") :]
+        assert 'method="post"' not in main, address
+
+
+def test_the_list_asks_as_much_for_fifty_alerts_as_for_one(
+    alice_client: Client, run: Run
+) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            alice_client.get("/alpha/alerts/?state=all")
+        return len(queries)
+
+    make_alert(run)
+    one = count()
+    for _ in range(20):
+        make_alert(run)
+
+    assert count() == one
+    assert Alert.objects.count() == 21
+
+
+def test_the_address_of_a_channel_is_in_no_text_of_it() -> None:
+    channel = Channel(pk=3, kind="webhook", address="https://hooks.example.org/T0K3N")
+
+    assert str(channel) == "webhook 3"
+    with pytest.raises(ValidationError):
+        Channel(kind="pigeon", address="x").full_clean()

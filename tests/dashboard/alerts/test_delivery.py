@@ -1,0 +1,464 @@
+"""Alerts on their way: to real servers on loopback, again when they fail."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+from django.utils import timezone
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.alerts import channels, webhook
+from dashboard.alerts import delivery as delivering
+from dashboard.alerts.channels import add_channel, change_secret, send_test
+from dashboard.alerts.delivery import MAX_ATTEMPTS, deliver_due, forget_old
+from dashboard.alerts.models import Alert, Channel, Delivery
+from dashboard.alerts.tasks import deliver
+from dashboard.alerts.webhook import signing_secret
+from dashboard.mail import read_mail_url
+from tests.dashboard.alerts.factories import (
+    Hook,
+    MailBox,
+    make_alert,
+    make_delivery,
+    serve_hook,
+    serve_mail,
+)
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def hook(settings: Settings) -> Iterator[Hook]:
+    """On loopback, which the administrator allows."""
+    with serve_hook() as hook:
+        settings.WEBHOOK_HOSTS = hook.host
+        yield hook
+
+
+@pytest.fixture
+def mail_box(settings: Settings) -> Iterator[MailBox]:
+    with serve_mail() as box:
+        settings.MAIL_IS_SET_UP = True
+        settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+        settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", box.port
+        yield box
+
+
+@pytest.fixture
+def alert(team: Team) -> Alert:
+    return make_alert(make_run(team, state="paused", finished_at=None))
+
+
+@pytest.fixture
+def channel(team: Team, hook: Hook) -> Channel:
+    return Channel.objects.create(team=team, kind="webhook", address=hook.url)
+
+
+def later(delivery: Delivery) -> None:
+    """Its pause is over."""
+    Delivery.objects.filter(pk=delivery.pk).update(not_before=timezone.now())
+
+
+def test_a_webhook_gets_signed_json(alert: Alert, channel: Channel, hook: Hook) -> None:
+    delivery = make_delivery(channel, alert)
+
+    assert deliver_due() == 1
+
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.said) == ("sent", "answered 204")
+    [(path, headers, body)] = hook.seen
+    assert path == "/hook/T0K3N?key=S3CRET"
+    signed = headers["Cohort-Timestamp"].encode() + b"." + body
+    key = signing_secret(channel).encode()
+    expected = hmac.new(key, signed, hashlib.sha256).hexdigest()
+    assert headers["Cohort-Signature"] == f"v1={expected}"
+    assert abs(time.time() - int(headers["Cohort-Timestamp"])) < 60
+    told = json.loads(body)
+    assert told["id"] == headers["Cohort-Delivery"] == str(delivery.pk)
+    assert (told["event"], told["team"]) == ("alert.fired", "alpha")
+    assert told["alert"]["condition"] == "kl/mean above 1"
+    assert told["alert"]["run"]["url"] == (
+        f"http://localhost:8000/alpha/runs/{alert.run_id}/"
+    )
+
+
+def test_what_was_sent_is_not_sent_again(
+    alert: Alert, channel: Channel, hook: Hook
+) -> None:
+    make_delivery(channel, alert)
+
+    assert (deliver_due(), deliver_due()) == (1, 0)
+
+    assert len(hook.seen) == 1
+
+
+def test_a_failure_is_tried_again_later_under_the_same_id(
+    alert: Alert, channel: Channel, hook: Hook
+) -> None:
+    delivery = make_delivery(channel, alert)
+    hook.status = 503
+
+    deliver_due()
+    assert deliver_due() == 0  # not yet
+
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.said) == ("pending", "It answered 503.")
+    assert delivery.not_before > timezone.now() + timedelta(seconds=10)
+    later(delivery)
+    hook.status = 200
+    deliver_due()
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.num_attempts) == ("sent", 2)
+    assert len({headers["Cohort-Delivery"] for _, headers, _ in hook.seen}) == 1
+
+
+def test_after_the_last_attempt_it_has_failed(
+    alert: Alert, channel: Channel, hook: Hook
+) -> None:
+    delivery = make_delivery(channel, alert)
+    hook.status = 500
+
+    for _ in range(MAX_ATTEMPTS + 2):
+        later(delivery)
+        deliver_due()
+
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.num_attempts) == ("failed", MAX_ATTEMPTS)
+    assert len(hook.seen) == MAX_ATTEMPTS
+
+
+def test_a_redirect_is_not_followed(
+    alert: Alert, team: Team, settings: Settings
+) -> None:
+    with serve_hook() as first, serve_hook() as second:
+        settings.WEBHOOK_HOSTS = f"{first.host},{second.host}"
+        first.status, first.location = 307, second.url
+        to = Channel.objects.create(team=team, kind="webhook", address=first.url)
+        delivery = make_delivery(to, alert)
+
+        deliver_due()
+
+    delivery.refresh_from_db()
+    assert delivery.state == "pending"
+    assert delivery.said == "It answered 307; a redirect is not followed."
+    assert (len(first.seen), second.seen) == (1, [])
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, *ips: str) -> list[str]:
+    """Names lead there, the first time to the first and then on; what was asked."""
+    asked: list[str] = []
+    real = socket.getaddrinfo
+
+    def getaddrinfo(host: str, port: int, *rest: Any, **more: Any) -> list[Any]:
+        if not host.endswith(".example.org"):
+            return real(host, port, *rest, **more)
+        if more.get("flags"):
+            raise socket.gaierror  # it is no number
+        asked.append(host)
+        ip = ips[min(len(asked), len(ips)) - 1]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return asked
+
+
+@pytest.mark.parametrize("ip", ["127.0.0.1", "10.0.0.7", "169.254.169.254"])
+def test_a_name_that_leads_into_our_network_gets_nothing(
+    alert: Alert, team: Team, monkeypatch: pytest.MonkeyPatch, ip: str
+) -> None:
+    # It is looked at when it is sent to: it was public when it was put down.
+    resolving(monkeypatch, ip)
+    url = "https://hooks.example.org/T0K3N"
+    to = Channel.objects.create(team=team, kind="webhook", address=url)
+    delivery = make_delivery(to, alert)
+
+    deliver_due()
+
+    delivery.refresh_from_db()
+    assert delivery.state == "pending"
+    assert f"hooks.example.org is {ip}, which is not a public addr" in delivery.said
+    assert "T0K3N" not in delivery.said
+
+
+def test_the_address_that_was_looked_at_is_the_one_connected_to(
+    alert: Alert, team: Team, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve_hook() as hook:
+        port = hook.host.partition(":")[2]
+        settings.WEBHOOK_HOSTS = f"hooks.example.org:{port}"
+        # Whoever asks a second time is led somewhere else.
+        asked = resolving(monkeypatch, "127.0.0.1", "192.0.2.1")
+        url = f"http://hooks.example.org:{port}/hook"
+        to = Channel.objects.create(team=team, kind="webhook", address=url)
+
+        make_delivery(to, alert)
+        deliver_due()
+
+    assert asked == ["hooks.example.org"]
+    assert hook.seen[0][1]["Host"] == f"hooks.example.org:{port}"
+
+
+def test_a_worker_that_dies_while_sending_leaves_it_to_the_next(
+    alert: Alert, channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = make_delivery(channel, alert)
+
+    def die(_: object) -> tuple[bool, str]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delivering, "_send", die)
+        with pytest.raises(KeyboardInterrupt):
+            deliver_due()
+    assert deliver_due() == 0  # its lease has not run out
+    later(delivery)
+
+    assert deliver_due() == 1
+
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.num_attempts) == ("sent", 2)
+
+
+def test_a_server_that_never_answers_is_given_up(
+    alert: Alert, channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook, "TIMEOUT_SECONDS", 0.3)
+    hook.wait = lambda: time.sleep(1)
+    delivery = make_delivery(channel, alert)
+
+    began = time.monotonic()
+    deliver_due()
+
+    assert time.monotonic() - began < 0.9
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.said) == ("pending", "No answer within 0 s.")
+
+
+def test_one_slow_server_holds_up_no_other(team: Team, settings: Settings) -> None:
+    with serve_hook() as slow, serve_hook() as quick:
+        settings.WEBHOOK_HOSTS = f"{slow.host},{quick.host}"
+        slow.wait = lambda: time.sleep(1)
+        began: list[float] = []
+        quick.wait = lambda: began.append(time.monotonic())
+        for hook in (slow, quick):
+            to = Channel.objects.create(team=team, kind="webhook", address=hook.url)
+            make_delivery(to)
+        start = time.monotonic()
+
+        assert deliver_due() == 2
+
+    assert began[0] - start < 0.8
+
+
+def test_a_switched_off_channel_gets_nothing_that_waited(
+    alert: Alert, channel: Channel, hook: Hook
+) -> None:
+    delivery = make_delivery(channel, alert)
+    Channel.objects.update(is_enabled=False)
+
+    deliver_due()
+
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.said) == (
+        "failed",
+        "Its channel was switched off.",
+    )
+    assert hook.seen == []
+
+
+def test_a_test_is_sent_once(alice: User, channel: Channel, hook: Hook) -> None:
+    hook.status = 404
+
+    delivery = send_test(channel=channel, user=alice)
+    deliver_due()
+
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.said) == ("failed", "It answered 404.")
+    assert json.loads(hook.seen[0][2])["event"] == "test"
+
+
+def test_a_new_secret_signs_from_then_on(alice: User, channel: Channel) -> None:
+    before = signing_secret(channel)
+
+    change_secret(channel=channel, user=alice)
+
+    channel.refresh_from_db()
+    assert signing_secret(channel) != before
+    assert signing_secret(channel).startswith("whsec_")
+
+
+def test_mail_tells_of_the_alert_with_its_links(
+    team: Team, alert: Alert, mail_box: MailBox
+) -> None:
+    to = Channel.objects.create(team=team, kind="email", address="lab@example.org")
+    delivery = make_delivery(to, alert)
+
+    deliver_due()
+
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.said) == ("sent", "taken by the mail server")
+    [mail] = mail_box.mails
+    assert "Subject: [Cohort] KL: calm-otter-1, step 7" in mail
+    assert "To: lab@example.org" in mail
+    assert f"Message-ID: <{delivery.pk}@cohort>" in mail
+    assert f"http://localhost:8000/alpha/alerts/{alert.pk}/" in mail.replace(
+        "=\r\n", ""
+    )
+
+
+def test_without_a_mail_server_a_mail_says_so(team: Team, alert: Alert) -> None:
+    to = Channel.objects.create(team=team, kind="email", address="lab@example.org")
+    delivery = make_delivery(to, alert)
+
+    deliver_due()
+
+    delivery.refresh_from_db()
+    assert "COHORT_EMAIL_URL" in delivery.said
+
+
+def test_a_mail_server_that_is_away_is_tried_again(
+    team: Team, alert: Alert, mail_box: MailBox, settings: Settings
+) -> None:
+    settings.EMAIL_PORT = 9  # nobody listens there
+    to = Channel.objects.create(team=team, kind="email", address="lab@example.org")
+    delivery = make_delivery(to, alert)
+
+    deliver_due()
+
+    delivery.refresh_from_db()
+    assert delivery.state == "pending"
+    assert "could not be reached" in delivery.said
+
+
+def test_no_log_and_no_audit_row_holds_a_webhooks_path(
+    alice: User,
+    team: Team,
+    alert: Alert,
+    hook: Hook,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    channel = add_channel(team=team, user=alice, kind="webhook", address=hook.url)
+    hook.status = 500
+    delivery = make_delivery(channel, alert)
+
+    deliver_due()
+
+    delivery.refresh_from_db()
+    rows = str(list(AuditEntry.objects.values_list("verb", "detail")))
+    told = f"{caplog.text} {delivery.said} {rows} {channel} {delivery}"
+    assert "T0K3N" not in told
+    assert "S3CRET" not in told
+    assert signing_secret(channel) not in told
+
+
+def test_old_deliveries_are_forgotten_and_waiting_ones_kept(channel: Channel) -> None:
+    old = timezone.now() - timedelta(days=91)
+    for state in ("sent", "pending"):
+        delivery = make_delivery(channel)
+        Delivery.objects.filter(pk=delivery.pk).update(state=state, created_at=old)
+
+    forget_old()
+
+    assert Delivery.objects.get().state == "pending"
+
+
+@pytest.mark.parametrize(
+    ("url", "port", "tls"),
+    [
+        ("smtp://me:p%40ss@mail.example.org", 587, (True, False)),
+        ("smtps://mail.example.org", 465, (False, True)),
+        ("smtp+plain://localhost:2525", 2525, (False, False)),
+    ],
+)
+def test_a_mail_servers_address_says_how_it_is_reached(
+    url: str, port: int, tls: tuple[bool, bool]
+) -> None:
+    server = read_mail_url(url)
+
+    assert server is not None
+    assert (server.port, (server.starts_tls, server.is_tls)) == (port, tls)
+    assert server.password in ("", "p@ss")
+    assert "p@ss" not in repr(server)
+
+
+@pytest.mark.parametrize("url", ["host:p4ss", "http://me:p4ss@x", "smtp://me:p4ss@h:x"])
+def test_an_address_of_no_mail_server_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ValueError, match="COHORT_EMAIL_URL") as refused:
+        read_mail_url(url)
+
+    assert "p4ss" not in str(refused.value)
+
+
+def test_no_team_waits_behind_all_of_another(team: Team, hook: Hook) -> None:
+    other = Team.objects.create(name="Other", slug="other")
+    for _ in range(delivering.PER_CALL + 5):
+        make_delivery(
+            Channel.objects.create(team=team, kind="webhook", address=hook.url)
+        )
+    foreign = Channel.objects.create(team=other, kind="webhook", address=hook.url)
+    behind = make_delivery(foreign)
+
+    deliver_due()
+
+    behind.refresh_from_db()
+    assert behind.state == "sent"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_slot_of_all_workers_delivers(channel: Channel, hook: Hook) -> None:
+    delivery = make_delivery(channel)
+    with psycopg.connect(**connection.get_connection_params()) as other:
+        # Of the transaction: a session's is let go of only some time after its end.
+        lock = "SELECT pg_advisory_xact_lock(%s)"
+        other.cursor().execute(lock, [delivering.ADVISORY_LOCK])
+        deliver()
+        assert hook.seen == []
+
+    deliver()
+
+    delivery.refresh_from_db()
+    assert delivery.state == "sent"
+
+
+def test_a_letter_that_cannot_be_made_holds_up_no_other(
+    team: Team, channel: Channel, hook: Hook, mail_box: MailBox
+) -> None:
+    address = f"a@{'ä' * 60}.org"  # its ASCII form is too long for a name
+    bad = Channel.objects.create(team=team, kind="email", address=address)
+    deliveries = [make_delivery(bad), make_delivery(channel)]
+
+    assert deliver_due() == 2
+
+    for one in deliveries:
+        one.refresh_from_db()
+    assert [one.state for one in deliveries] == ["failed", "sent"]
+    assert deliveries[0].said == "It could not be made: UnicodeError."
+
+
+def test_a_team_sends_few_tests_an_hour(
+    channel: Channel, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "MAX_TESTS", 2)
+    for _ in range(2):
+        send_test(channel=channel, user=alice)
+
+    with pytest.raises(ValueError, match="2 tests an hour"):
+        send_test(channel=channel, user=alice)
+    AuditEntry.objects.update(created_at=timezone.now() - timedelta(hours=2))
+    send_test(channel=channel, user=alice)
+
+    assert channel.deliveries.count() == 3

@@ -1,0 +1,443 @@
+"""Alerts as a run's events come in: once each, whatever happens to the worker."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from dashboard.accounts.models import Team, User
+from dashboard.alerts import firing, observing
+from dashboard.alerts.conditions import Kind
+from dashboard.alerts.models import Alert, Channel, Delivery, MutedRun, Rule
+from dashboard.alerts.rules import list_rules
+from dashboard.alerts.services import acknowledge, switch_rule
+from dashboard.runs.models import Run
+from dashboard.runs.services import resume_run
+from dashboard.training.ingest import ingest
+from dashboard.training.lease import Claim, claim_run
+from dashboard.training.takeover import cut_history
+from tests.dashboard.training.factories import Launcher
+from tests.dashboard.training.logs import LogBuilder, group
+from trainer.events import Evaluated, GroupScored, PhaseStarted, StepFinished, Warned
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def fresh_process() -> None:
+    observing._held.clear()
+
+
+@pytest.fixture
+def claim(run: Run) -> Claim:
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+    return claim
+
+
+class Teller:
+    """Tells a run's metrics step by step, as one life of its trainer does."""
+
+    def __init__(self, claim: Claim, *, step: int = 0) -> None:
+        self.claim = claim
+        self.log = LogBuilder(epoch=claim.epoch)
+        self.step = step
+        self.told = 0
+
+    def __call__(self, *values: float | None, metric: str = "kl/mean") -> None:
+        for value in values:
+            self.step += 1
+            self.log.add(StepFinished, step=self.step, metrics={metric: value})
+            self.flush()
+
+    def flush(self) -> None:
+        ingest(self.claim, self.log.events[self.told :])
+        self.told = len(self.log.events)
+
+
+@pytest.fixture
+def tell(claim: Claim) -> Teller:
+    return Teller(claim)
+
+
+def make_rule(team: Team, **fields: Any) -> Rule:
+    given = {"name": "KL", "metric": "kl/mean", "kind": "above", "threshold": 1.0}
+    return Rule.objects.create(team=team, **given | {"for_steps": 1} | fields)
+
+
+def found(run: Run) -> list[tuple[int, str, int | None]]:
+    alerts = Alert.objects.filter(run=run).order_by("id")
+    return list(alerts.values_list("step", "state", "ended_step"))
+
+
+def test_a_rule_fires_once_and_is_resolved(run: Run, tell: Teller) -> None:
+    make_rule(run.team, for_steps=2)
+
+    tell(0.5, 2, 2, 2, 0.5, 0.5, 0.5)
+
+    assert found(run) == [(3, "resolved", 6)]
+
+
+def test_lines_that_come_again_raise_nothing_again(
+    run: Run, claim: Claim, tell: Teller
+) -> None:
+    make_rule(run.team)
+    tell(2)
+
+    ingest(claim, tell.log.events)
+
+    assert found(run) == [(1, "firing", None)]
+
+
+def test_the_evidence_is_five_readings_on_both_sides_and_three_groups(
+    run: Run, tell: Teller
+) -> None:
+    make_rule(run.team)
+    tell(*[0.1] * 7)
+    for index in range(5):
+        fields = group(index) | {"reward_mean": index / 10}
+        tell.log.add(GroupScored, step=8, **fields)
+
+    tell(2, 2, 2, 2, 2, 2, 2, 2)
+
+    alert = Alert.objects.get(run=run)
+    assert [step for step, _ in alert.readings["kl/mean"]] == list(range(3, 14))
+    assert alert.readings["kl/mean"][5] == [8, 2]
+    assert alert.groups == [[8, 0], [8, 2], [8, 4]]
+    assert alert.read_as["text"] == "kl/mean above 1"
+    assert (alert.value, alert.bound) == (2, 1)
+
+
+def test_pages_hear_of_it_through_the_stream(run: Run, tell: Teller) -> None:
+    make_rule(run.team)
+    tell(0)
+    run.refresh_from_db()
+    assert run.alerts_seq == 0
+
+    tell(2)
+
+    run.refresh_from_db()
+    assert run.alerts_seq == run.seq
+
+
+def test_a_metric_the_run_has_had_and_no_longer_has_is_missing(
+    run: Run, tell: Teller
+) -> None:
+    make_rule(run.team, metric="loss", kind="missing", threshold=None)
+
+    tell(1, metric="kl/mean")  # it never had a loss
+    assert found(run) == []
+    tell(1, metric="loss")
+    tell(1, metric="kl/mean")
+
+    own = Alert.objects.filter(run=run, rule__built_in="")
+    assert [alert.step for alert in own] == [3]
+
+
+def test_a_rule_may_be_for_one_run_or_for_a_name(
+    run: Run, launch: Launcher, tell: Teller
+) -> None:
+    make_rule(run.team, name="another", run=launch(name="second"))
+    make_rule(run.team, name="other names", name_pattern="sft-*")
+    make_rule(run.team, name="these", name_pattern="fir*")
+
+    tell(2)
+
+    alerts = Alert.objects.filter(run=run)
+    assert [alert.read_as["name"] for alert in alerts] == ["these"]
+
+
+def test_evaluations_count_by_themselves(run: Run, tell: Teller) -> None:
+    make_rule(run.team, metric="eval/heldout/mean", kind="below", for_steps=2)
+    for value in (0.5, 0.4):
+        tell(0.1, 0.1)
+        tell.log.add(
+            Evaluated,
+            step=tell.step,
+            name="heldout",
+            num_prompts=1,
+            samples_per_prompt=1,
+            metrics={"eval/heldout/mean": value},
+        )
+        tell.flush()
+
+    assert found(run) == [(4, "firing", None)]
+
+
+def test_what_the_trainer_warns_of_is_an_alert_until_it_calms(
+    run: Run, tell: Teller
+) -> None:
+    said = {"code": "kl", "message": "KL is large.", "value": 30.0, "threshold": 20.0}
+    tell(30, metric="kl/max")
+    tell.log.add(Warned, step=1, **said)
+    tell.flush()
+
+    tell(25, 19, 19, 19, 19, metric="kl/max")
+    assert found(run) == [(1, "firing", None)]
+    tell(19, metric="kl/max")
+
+    assert found(run) == [(1, "resolved", 7)]
+    alert = Alert.objects.get(run=run)
+    assert alert.read_as["why"] == "KL is large."
+    assert alert.readings["kl/max"][0] == [1, 30]
+
+
+def test_a_warning_that_a_built_in_rule_covers_is_no_second_alert(
+    run: Run, tell: Teller
+) -> None:
+    tell.log.add(Warned, step=1, code="truncated", message="Most are cut.")
+    tell(0.6, metric="completion/frac_truncated")
+
+    assert found(run) == []
+
+
+def test_any_warning_can_be_kept(run: Run, tell: Teller) -> None:
+    for _ in range(2):
+        tell.log.add(Warned, step=1, code="odd\0", message="a\0b")
+        tell.flush()
+        observing._held.clear()
+
+    alert = Alert.objects.get(run=run)
+    assert (alert.code, alert.read_as["why"]) == ("odd␀", "a␀b")
+
+
+def test_a_phase_begins_with_usual_values_of_its_own(run: Run, tell: Teller) -> None:
+    make_rule(run.team, kind="times_usual", threshold=10, metric="grad")
+    tell(*[1.0] * 12, metric="grad")
+    tell.log.add(PhaseStarted, step=13, name="grpo", first_step=13, last_step=40)
+
+    tell(*[100.0] * 12, metric="grad")
+
+    assert found(run) == []
+
+
+@pytest.mark.parametrize("has_restarted", [False, True])
+def test_a_rule_that_is_switched_off_is_withdrawn(
+    run: Run, alice: User, tell: Teller, has_restarted: bool
+) -> None:
+    rule = make_rule(run.team)
+    tell(2)
+
+    switch_rule(rule=rule, user=alice, is_enabled=False)
+    if has_restarted:
+        observing._held.clear()
+    tell(2, 0, 2)
+
+    assert found(run) == [(1, "withdrawn", None)]
+
+
+def test_a_changed_rule_fires_anew_from_the_history(
+    run: Run, alice: User, tell: Teller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "RULES_SECONDS", 0)
+    rule = make_rule(run.team, threshold=5, for_steps=3)
+    tell(2, 2)
+
+    Rule.objects.filter(pk=rule.pk).update(threshold=1, revision=2)
+    tell(2)
+
+    assert found(run) == [(3, "firing", None)]
+
+
+def test_a_resume_supersedes_what_came_after_its_checkpoint(
+    run: Run, tell: Teller
+) -> None:
+    make_rule(run.team, name="KL")
+    tell(2, 2, 0, 2)  # 1: fires, 3: resolved, 4: fires
+
+    claim = _go_back(run, after=2)
+
+    assert found(run) == [(1, "firing", None), (4, "superseded", None)]
+    first = Alert.objects.filter(run=run).earliest("id")
+    assert first.readings["kl/mean"] == [[1, 2], [2, 2]]
+    again = Teller(claim, step=2)
+    again(0, 2)
+    assert found(run) == [
+        (1, "resolved", 3),
+        (4, "superseded", None),
+        (4, "firing", None),
+    ]
+
+
+def _go_back(run: Run, *, after: int) -> Claim:
+    Run.objects.filter(id=run.id).update(state="queued", lease_until=None)
+    claim = claim_run(run.id, "worker-2")
+    assert claim is not None
+    cut_history(claim, after=after, checkpoint=None)
+    return claim
+
+
+def test_what_was_rolled_back_is_seen_again(run: Run, tell: Teller) -> None:
+    make_rule(run.team, for_steps=2)
+    tell(2)
+    tell.log.add(StepFinished, step=2, metrics={"kl/mean": 2})
+    with suppress(ZeroDivisionError), transaction.atomic():
+        ingest(tell.claim, tell.log.events)
+        _go_away()
+    assert found(run) == []
+
+    tell.flush()
+
+    assert found(run) == [(2, "firing", None)]
+
+
+def _go_away() -> None:
+    raise ZeroDivisionError  # as when the database does
+
+
+def test_a_muted_alert_is_kept_and_not_sent(
+    run: Run, alice: User, tell: Teller
+) -> None:
+    Channel.objects.create(team=run.team, kind="email", address="a@example.org")
+    later = timezone.now() + timedelta(hours=1)
+    MutedRun.objects.create(run=run, until=later)
+    make_rule(run.team, pauses_run=True)
+
+    tell(2)
+
+    assert Alert.objects.get(run=run).is_muted
+    assert not Delivery.objects.exists()
+    assert Run.objects.get(id=run.id).state == "starting"
+
+
+def test_an_alert_is_put_down_for_every_channel(run: Run, tell: Teller) -> None:
+    for is_enabled in (True, False):
+        Channel.objects.create(
+            team=run.team, kind="email", address="a@b.org", is_enabled=is_enabled
+        )
+    make_rule(run.team)
+    make_rule(run.team, name="quiet", is_sent=False)
+
+    tell(2)
+
+    delivery = Delivery.objects.get()
+    assert delivery.alert is not None
+    assert delivery.alert.read_as["name"] == "KL"
+
+
+def test_a_rule_that_fires_all_the_time_fills_no_mailbox(
+    run: Run, tell: Teller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firing, "MAX_AN_HOUR", 2)
+    Channel.objects.create(team=run.team, kind="email", address="a@b.org")
+    for name in ("one", "two", "three"):
+        make_rule(run.team, name=name)
+
+    tell(2)
+
+    states = Delivery.objects.order_by("alert").values_list("state", flat=True)
+    assert list(states) == ["pending", "pending", "failed"]
+    said = Delivery.objects.get(state="failed").said
+    assert said == "Not sent: it had 2 messages within an hour. See the alerts."
+
+
+def test_a_pause_is_asked_for_once_a_finding(
+    run: Run, alice: User, tell: Teller
+) -> None:
+    make_rule(run.team, pauses_run=True)
+    tell.log.started()
+    tell(2)
+    run.refresh_from_db()
+    assert run.state == "pausing"
+    assert run.pause_reason == (
+        "The alert “KL” asked for it at step 1: kl/mean above 1."
+    )
+
+    Run.objects.filter(id=run.id).update(state="paused", lease_until=None)
+    run.refresh_from_db()
+    assert resume_run(run=run, user=alice)
+    claim = _go_back(run, after=0)  # no checkpoint was saved: it comes to it again
+    again = Teller(claim)
+    again.log.started()
+    again(2, 2)
+    assert found(run) == [(1, "superseded", None), (1, "firing", None)]
+    assert Run.objects.get(id=run.id).state == "running"
+
+    again(0, 2)  # a new finding
+
+    assert Run.objects.get(id=run.id).state == "pausing"
+
+
+def test_an_acknowledged_alert_is_not_raised_again(
+    run: Run, alice: User, tell: Teller
+) -> None:
+    make_rule(run.team)
+    tell(2)
+    alert = Alert.objects.get(run=run)
+
+    assert acknowledge(alert=alert, user=alice)
+    assert not acknowledge(alert=alert, user=alice)
+    tell(2, 2)
+
+    assert found(run) == [(1, "acknowledged", None)]
+    tell(0)
+    alert.refresh_from_db()
+    assert (alert.state, alert.acknowledged_by) == ("resolved", alice)
+
+
+def test_a_quiet_step_asks_the_database_nothing_about_alerts(
+    run: Run, tell: Teller
+) -> None:
+    for n in range(20):
+        make_rule(run.team, name=f"rule {n}")
+    tell(0)
+
+    with CaptureQueriesContext(connection) as queries:
+        tell(0)
+
+    assert not [q for q in queries.captured_queries if "alerts_" in q["sql"]]
+
+
+def test_every_team_has_the_built_in_rules(team: Team) -> None:
+    rules = list_rules(team.pk)
+
+    assert [rule.built_in for rule in rules][:2] == ["not_finite", "kl"]
+    assert len(rules) == len(list_rules(team.pk)) == 10
+
+
+COURSES = st.lists(
+    st.none() | st.sampled_from([0.0, 0.5, 1.0, 1.0, 3.0, 20.0]),
+    min_size=15,
+    max_size=60,
+)
+KINDS = [k for k in Kind if k not in (Kind.OVERFITS, Kind.WARNED)]
+
+
+@settings(
+    max_examples=15,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink takes minutes
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(course=COURSES, restarts=st.sets(st.integers(0, 60)), data=st.data())
+def test_restarts_of_the_worker_change_nothing(
+    launch: Launcher, course: list[float | None], restarts: set[int], data: Any
+) -> None:
+    Rule.objects.all().delete()
+    for kind in KINDS:
+        fields = {"threshold": data.draw(st.sampled_from([0.4, 1.0, 2.0, 40.0]))}
+        steps = {"for_steps": data.draw(st.integers(1, 4)), "back": 3}
+        make_rule(launch.team, name=kind.value, kind=kind.value, **fields, **steps)
+
+    def run_through(restarts: set[int]) -> list[Any]:
+        observing._held.clear()
+        run = launch()
+        claim = claim_run(run.id, "w")
+        assert claim is not None
+        tell = Teller(claim)
+        for place, value in enumerate(course):
+            if place in restarts:
+                observing._held.clear()
+            tell(value)
+        alerts = Alert.objects.filter(run=run).order_by("id")
+        names = ("rule__name", "step", "state", "ended_step", "bound", "readings")
+        return sorted(alerts.values_list(*names), key=repr)
+
+    assert run_through(restarts) == run_through(set())

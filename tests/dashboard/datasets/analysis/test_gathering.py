@@ -1,0 +1,198 @@
+"""What one pass over rows finds, against slow and plain ways of finding it."""
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from dashboard.datasets.analysis.answer_types import answer_type
+from dashboard.datasets.analysis.gathering import Gatherer, describe
+from dashboard.datasets.analysis.near_duplicates import (
+    find_groups,
+    signature,
+    similarity,
+)
+from dashboard.datasets.row import Row
+
+STORY = (
+    "A train leaves the station at five and goes at sixty miles an hour towards the "
+    "city in the east, while another comes the other way at forty; when do they meet, "
+    "and how far from the city are they then, if none of them stops on its way there?"
+)
+
+
+def gather(rows: list[Row]) -> dict:
+    gatherer = Gatherer(len(rows))
+    for row in rows:
+        gatherer.add(row)
+    return gatherer.result()
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        (None, "none"),
+        ("", "empty"),
+        (" \n", "empty"),
+        (" -1,024 ", "integer"),
+        ("1,02", "text"),
+        ("3.50", "decimal"),
+        ("1e-5", "decimal"),
+        ("3 / 4", "fraction"),
+        ("12 %", "percentage"),
+        ("(C)", "letter"),
+        ("False", "yes or no"),
+        ("so \\boxed{3}", "boxed"),
+        ("\\frac{1}{2}", "LaTeX"),
+        ("$x$", "LaTeX"),
+        ("[3, 5]", "JSON"),
+        ("{3, 5}", "text"),
+        ("[" * 90_000 + "]" * 10, "text"),
+        ("a cat", "text"),
+        ("a\ncat", "text of several lines"),
+    ],
+)
+def test_answers_are_told_apart_by_how_they_are_written(answer, wanted):
+    assert answer_type(answer) == wanted
+
+
+def test_rows_that_are_alike_are_found_as_comparing_all_pairs_does():
+    draw = random.Random(3)
+    rows = [
+        Row(
+            prompt=draw.choice(["A b", "a  B", "a b?", "ａ b", "c"]),
+            answer=draw.choice(["1", "2", None]),
+        )
+        for _ in range(60)
+    ]
+
+    found = gather(rows)
+
+    def more(keys: list) -> int:
+        return sum(count - 1 for count in Counter(keys).values())
+
+    pairs = [(row.prompt, row.answer) for row in rows]
+    words = [
+        "a b" if row.prompt in ("A b", "a  B", "ａ b") else row.prompt for row in rows
+    ]
+    counts = [found[kind]["num_more"] for kind in ("same_row", "same_prompt")]
+    assert counts[0] == more(pairs)
+    assert sum(counts) == more([row.prompt for row in rows])
+    assert sum(counts) + found["same_words"]["num_more"] == more(words)
+    groups = found["same_row"]
+    assert groups["sizes"] == sorted(groups["sizes"], reverse=True)
+    for positions in groups["shown"]:
+        assert len({pairs[position] for position in positions}) == 1
+        assert positions[0] == pairs.index(pairs[positions[0]])
+
+
+def test_a_pair_is_found_in_its_strictest_kind_alone():
+    rows = [
+        Row(prompt="2+2?", answer="4"),
+        Row(prompt="2+2?", answer="4"),
+        Row(prompt="2+2?", answer="5"),
+        Row(prompt=" 2+2? ", answer="4"),
+        Row(prompt="2+2?", answer="5"),
+    ]
+
+    found = gather(rows)
+
+    assert found["same_row"]["shown"] == [[0, 1], [2, 4]]
+    assert found["same_prompt"]["shown"] == [[0, 2]]
+    assert found["same_words"]["shown"] == [[0, 3]]
+
+
+def test_a_chat_is_not_its_own_text():
+    messages = [{"role": "user", "content": "2+2?"}]
+
+    found = gather([Row(prompt=messages), Row(prompt="2+2?"), Row(prompt=messages)])
+
+    assert found["same_row"]["shown"] == [[0, 2]]
+    assert found["same_words"]["shown"] == [[0, 1]]
+    assert found["prompt_chars"]["max"] == 4
+
+
+def test_signatures_agree_as_often_as_the_sets_do():
+    draw = random.Random(1)
+    words = [f"w{i}" for i in range(400)]
+    for kept in (300, 360, 390):
+        other = words[:kept] + [f"x{draw.randrange(10**9)}" for _ in range(400 - kept)]
+        one, two = signature(" ".join(words)), signature(" ".join(other))
+        assert one is not None
+        assert two is not None
+        shared = kept - 2
+        jaccard = shared / (2 * 398 - shared)
+
+        assert similarity(one, two[None])[0] == pytest.approx(jaccard, abs=0.17)
+
+
+def test_texts_that_differ_in_a_word_are_near_and_others_are_not():
+    texts = [STORY, "Who was it? " * 9, STORY.replace("sixty", "ninety"), STORY[:90]]
+    signatures = np.stack([signature(text) for text in texts])
+
+    assert find_groups(signatures) == [[0, 2]]
+
+
+def test_no_near_pair_of_many_is_missed():
+    draw = random.Random(2)
+    texts = []
+    for i in range(100):
+        text = " ".join(f"w{draw.randrange(10**9)}" for _ in range(120))
+        texts += [text, f"{text} {i}"]
+    signatures = np.stack([signature(text) for text in texts])
+
+    assert find_groups(signatures) == [[i, i + 1] for i in range(0, 200, 2)]
+
+
+def test_near_duplicates_leave_out_what_says_the_same_anyway():
+    rows = [Row(prompt=text) for text in (STORY, STORY.upper(), f"{STORY} Why?", "a b")]
+
+    found = gather(rows)
+
+    assert found["near"]["shown"] == [[0, 2]]
+    assert found["near"]["num_looked"] == 4
+
+
+def test_of_many_rows_every_so_many_th_is_compared(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dashboard.datasets.analysis.gathering.MAX_COMPARED", 4)
+    rows = [Row(prompt=f"{STORY} {i}") for i in range(9)]
+
+    near = gather(rows)["near"]
+
+    assert near == {
+        "num_more": 2,
+        "num_groups": 1,
+        "shown": [[0, 3, 6]],
+        "sizes": [3],
+        "num_looked": 3,
+        "every": 3,
+    }
+
+
+def test_lengths_are_described_by_hand():
+    lengths = describe(np.array([1] * 98 + [3, 700], np.uint32))
+
+    assert lengths == {
+        "count": 100,
+        "min": 1,
+        "p50": 1,
+        "p90": 1,
+        "p99": 3,
+        "max": 700,
+        "mean": 8.01,
+        "bin_width": 1,
+        "bins": [0, 98, 0, 1],
+        "num_longer": 1,
+    }
+    assert describe(np.array([], np.uint32)) is None
+
+
+def test_a_row_without_an_answer_is_counted_apart_from_an_empty_one():
+    rows = [Row(prompt="a"), Row(prompt="b", answer=""), Row(prompt="c", answer="7")]
+
+    found = gather(rows)
+
+    assert (found["missing_answers"], found["empty_answers"]) == (1, 1)
+    assert found["answer_types"] == [("integer", 1)]
+    assert found["answer_chars"]["count"] == 2

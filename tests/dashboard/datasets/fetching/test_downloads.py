@@ -1,0 +1,479 @@
+"""Bytes from a server of any manners: all of them, or a sentence."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from dashboard.datasets.fetching import download, request
+from dashboard.datasets.fetching.download import Download, Known, Way
+from dashboard.datasets.fetching.gates import Token, links_gate
+from dashboard.datasets.fetching.request import NotFetched
+from dashboard.datasets.imports.pulse import Halted
+from tests.dashboard.datasets.fetching.site import (
+    Handler,
+    Site,
+    drip,
+    endless,
+    file,
+    page,
+    redirect,
+    send,
+    status,
+    web_site,
+)
+from tests.trainer.rewards.test_llm_judge_addresses import resolving
+from tests.trainer.rewards.test_llm_judge_tls import certificate
+from trainer.internet import address
+from trainer.internet import connection as internet_connection
+from trainer.internet.address import read_link
+
+__all__ = ["certificate"]
+BODY = b'{"question": "1 + 1?", "answer": 2}\n' * 10_000
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "FIRST_PAUSE_SECONDS", 0.01)
+
+
+@pytest.fixture
+def site(settings: Settings) -> Iterator[Site]:
+    with web_site() as site:
+        settings.DATASET_HOSTS = site.host
+        yield site
+
+
+class Fetched:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.reports: list[tuple[int, int, str]] = []
+        self.known: list[Known] = []
+
+    def report(self, num_bytes: int, total: int, remark: str) -> None:
+        self.reports.append((num_bytes, total, remark))
+
+    def run(self, url: str, **changes: Any) -> bytes:
+        known = changes.pop("known", Known())
+        asked = {"gate": links_gate(), "token": None, "report": self.report, **changes}
+        Download(
+            read_link(url),
+            self.path,
+            Way(**asked),
+            known=known,
+            remember=self.known.append,
+        ).run()
+        return self.path.read_bytes()
+
+
+@pytest.fixture
+def fetched(tmp_path: Path) -> Fetched:
+    return Fetched(tmp_path / "rows")
+
+
+def test_a_file_arrives_and_says_how_far_it_is(site: Site, fetched: Fetched):
+    site.pages["/rows.jsonl"] = file(BODY)
+
+    assert fetched.run(site.url("/rows.jsonl?key=1")) == BODY
+    assert fetched.reports[-1][:2] == (len(BODY), len(BODY))
+    assert site.asked[0][0] == "/rows.jsonl?key=1"
+    assert site.asked[0][1]["Accept-Encoding"] == "identity"
+
+
+def test_a_broken_connection_goes_on_where_it_broke(site: Site, fetched: Fetched):
+    site.pages["/rows"] = file(BODY, breaks_at=(100_000, 70_000))
+
+    assert fetched.run(site.url("/rows")) == BODY
+    assert site.ranges() == ["", "bytes=100000-", "bytes=170000-"]
+    assert site.asked[1][1]["If-Range"] == '"one"'
+    assert any("broke off. Trying again" in said for *_, said in fetched.reports)
+
+
+def test_another_attempt_goes_on_from_what_is_on_disk(site: Site, fetched: Fetched):
+    site.pages["/rows"] = file(BODY)
+    fetched.path.write_bytes(BODY[:5_000])
+
+    known = Known(validator='"one"', num_bytes=len(BODY))
+    assert fetched.run(site.url("/rows"), known=known) == BODY
+    assert site.ranges() == ["bytes=5000-"]
+
+
+def test_a_file_that_has_changed_begins_anew(site: Site, fetched: Fetched):
+    site.pages["/rows"] = file(BODY, etag='"two"')
+    fetched.path.write_bytes(b"old" * 1_000)
+
+    known = Known(validator='"one"', num_bytes=9_000)
+    assert fetched.run(site.url("/rows"), known=known) == BODY
+
+
+def test_a_file_on_disk_that_is_too_long_begins_anew(site: Site, fetched: Fetched):
+    site.pages["/rows"] = file(BODY)
+    fetched.path.write_bytes(BODY + b"more")
+
+    known = Known(validator='"one"', num_bytes=len(BODY) + 9)
+    assert fetched.run(site.url("/rows"), known=known) == BODY
+    assert site.ranges() == [f"bytes={len(BODY) + 4}-", ""]
+
+
+def test_without_a_validator_nothing_is_gone_on_with(site: Site, fetched: Fetched):
+    site.pages["/rows"] = file(BODY, etag="W/weak", breaks_at=(100_000,))
+
+    assert fetched.run(site.url("/rows")) == BODY
+    assert site.ranges() == ["", ""]
+
+
+def test_a_server_that_always_breaks_off_is_given_up(site: Site, fetched: Fetched):
+    site.pages["/rows"] = file(BODY, etag="", breaks_at=(100_000,) * 20)
+
+    with pytest.raises(NotFetched, match=r"broke off. 4 tries in a row brought"):
+        fetched.run(site.url("/rows"))
+    assert len(site.asked) == 4
+
+
+def test_a_length_that_was_a_lie_is_noticed(site: Site, fetched: Fetched):
+    site.pages["/rows"] = page(BODY[:1_000], Content_Length=2_000)
+
+    with pytest.raises(NotFetched, match="broke off"):
+        fetched.run(site.url("/rows"))
+
+
+def test_a_length_beyond_the_limit_is_refused_at_once(site: Site, fetched: Fetched):
+    site.pages["/rows"] = page(b"x", Content_Length=10**13)
+
+    with pytest.raises(NotFetched, match=r"10,000,000,000,000 bytes or more"):
+        fetched.run(site.url("/rows"))
+    assert len(site.asked) == 1
+
+
+def test_a_body_without_end_is_refused(site: Site, fetched: Fetched):
+    site.pages["/rows"] = endless
+
+    with pytest.raises(NotFetched, match=r"1,000,000 are allowed"):
+        fetched.run(site.url("/rows"), limit=1_000_000)
+    assert not fetched.path.exists()
+
+
+def test_a_chunked_body_that_breaks_off_is_noticed(site: Site, fetched: Fetched):
+    def chunks(handler: Handler) -> None:
+        send(handler, 200, b"", Content_Length=None, Transfer_Encoding="chunked")
+        handler.wfile.write(b"5\r\nhello\r\nffff\r\nhalf")
+
+    site.pages["/rows"] = chunks
+
+    with pytest.raises(NotFetched, match="broke off"):
+        fetched.run(site.url("/rows"))
+
+
+def test_a_drip_is_silence(
+    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(download, "STALL_SECONDS", 0.2)
+    site.pages["/rows"] = drip(site, BODY, seconds=0.02)
+
+    with pytest.raises(NotFetched, match=r"sent [\d,]+ bytes in 0\.2 s. 4 tries"):
+        fetched.run(site.url("/rows"))
+
+
+def test_a_server_that_is_slow_for_long_is_given_up(
+    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
+):
+    """Each of its connections brings enough to be counted as one that got on."""
+    monkeypatch.setattr(download, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(download, "STALL_BYTES", 10)
+    breaks = tuple([1_000] * 300)
+    served = file(BODY, breaks_at=breaks)
+
+    def slow(handler: Handler) -> None:
+        site.over.wait(0.02)
+        served(handler)
+
+    site.pages["/rows"] = slow
+
+    with pytest.raises(
+        NotFetched, match=r"sent [\d,]+ bytes in the last .*; below 3,000"
+    ):
+        fetched.run(site.url("/rows"))
+    assert 1_000 < fetched.path.stat().st_size < 200_000
+
+
+def test_a_server_that_is_quick_enough_is_waited_for(
+    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(download, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(download, "SLOW_BYTES", 2)
+    site.pages["/rows"] = drip(site, BODY[:300], seconds=0.005)
+
+    assert fetched.run(site.url("/rows")) == BODY[:300]
+
+
+def test_silence_ends(site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(request, "IDLE_SECONDS", 0.1)
+    site.pages["/rows"] = drip(site, BODY, seconds=5)
+
+    with pytest.raises(NotFetched, match=r"sent nothing for 0\.1 s"):
+        fetched.run(site.url("/rows"))
+
+
+def test_a_drip_of_headers_ends(
+    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
+):
+    def headers(handler: Handler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        while not site.over.wait(0.05):
+            handler.wfile.write(b"X: y\r\n")
+
+    monkeypatch.setattr(request, "ANSWER_SECONDS", 0.3)
+    site.pages["/rows"] = headers
+
+    with pytest.raises(NotFetched, match=r"did not answer within 0\.3 s"):
+        fetched.run(site.url("/rows"))
+
+
+def test_all_of_it_has_a_time(site: Site, fetched: Fetched):
+    site.pages["/rows"] = drip(site, BODY, seconds=0.05)
+
+    with pytest.raises(NotFetched, match="took longer than 6 hours"):
+        fetched.run(site.url("/rows"), until=time.monotonic() + 0.3)
+
+
+def test_a_stop_ends_it_while_the_server_keeps_still(site: Site, fetched: Fetched):
+    site.pages["/rows"] = drip(site, BODY, seconds=30)
+    began = time.monotonic()
+
+    def stopped(*_: Any) -> None:
+        if time.monotonic() > began + 0.3:
+            raise Halted
+
+    with pytest.raises(Halted):
+        fetched.run(site.url("/rows"), report=stopped)
+    assert time.monotonic() < began + 2
+
+
+def test_redirects_are_followed(site: Site, fetched: Fetched):
+    for number, code in enumerate((301, 302, 303, 307, 308)):
+        site.pages[f"/{number}"] = redirect(f"{number + 1}?x={number}", code)
+    site.pages["/5"] = file(BODY)
+
+    assert fetched.run(site.url("/0")) == BODY
+    assert [path for path, _ in site.asked][-1] == "/5?x=4"
+
+
+def test_six_redirects_are_one_too_many(site: Site, fetched: Fetched):
+    site.pages["/0"] = redirect("/0")
+
+    with pytest.raises(NotFetched, match="more than 5 redirects"):
+        fetched.run(site.url("/0"))
+    assert len(site.asked) == 6
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        "http://169.254.169.254/latest/meta-data/",
+        "http://127.0.0.1:1/",
+        "http://[::ffff:127.0.0.1]/",
+        "http://2130706433/",
+        "http://localhost/",
+        "https://10.0.0.7/",
+    ],
+)
+def test_a_redirect_to_a_private_address_is_refused(
+    to: str, site: Site, fetched: Fetched
+):
+    site.pages["/rows"] = redirect(to)
+
+    with pytest.raises(NotFetched, match="COHORT_DATASET_HOSTS"):
+        fetched.run(site.url("/rows"))
+
+
+@pytest.mark.parametrize("to", ["file:///etc/passwd", "gopher://x/", "http://a:b@c/"])
+def test_a_redirect_to_what_is_no_link_is_refused(
+    to: str, site: Site, fetched: Fetched
+):
+    site.pages["/rows"] = redirect(to)
+
+    with pytest.raises(NotFetched, match="sends on to an address"):
+        fetched.run(site.url("/rows"))
+
+
+def test_a_token_stays_at_home(site: Site, fetched: Fetched, settings: Settings):
+    with web_site() as elsewhere:
+        settings.DATASET_HOSTS = f"{site.host},{elsewhere.host}"
+        site.pages["/rows"] = redirect("/moved")
+        site.pages["/moved"] = redirect(elsewhere.url("/rows"))
+        elsewhere.pages["/rows"] = redirect(site.url("/back"))
+        site.pages["/back"] = file(BODY)
+        token = Token(text="hf_secret", home=read_link(site.url("/")))
+
+        assert fetched.run(site.url("/rows"), token=token) == BODY
+
+        assert [h.get("Authorization") for _, h in elsewhere.asked] == [None]
+        assert "hf_secret" not in repr(token)
+    with_it = [path for path, h in site.asked if "Authorization" in h]
+    assert with_it == ["/rows", "/moved", "/back"]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (401, "does not give this file to everybody"),
+        (403, "does not give this file to everybody"),
+        (404, "has nothing at this address"),
+        (410, "has nothing at this address"),
+        (418, "answered with status 418"),
+        (204, "answered with status 204"),
+    ],
+)
+def test_a_refusal_is_told_without_its_body(
+    code: int, said: str, site: Site, fetched: Fetched
+):
+    site.pages["/rows"] = status(code)
+
+    with pytest.raises(NotFetched, match=said) as caught:
+        fetched.run(site.url("/rows"))
+    assert "secret" not in str(caught.value)
+    assert len(site.asked) == 1
+
+
+def test_a_server_that_is_busy_is_asked_again(site: Site, fetched: Fetched):
+    busy = [status(503), status(429, Retry_After="0"), status(502)]
+
+    def page_(handler: Handler) -> None:
+        (busy.pop(0) if busy else file(BODY))(handler)
+
+    site.pages["/rows"] = page_
+
+    assert fetched.run(site.url("/rows")) == BODY
+
+
+def test_a_web_page_is_no_file(site: Site, fetched: Fetched):
+    body = b"<html>secret</html>"
+    site.pages["/rows.jsonl"] = page(body, Content_Type="text/html; charset=utf-8")
+
+    with pytest.raises(NotFetched, match="sent a web page instead"):
+        fetched.run(site.url("/rows.jsonl"))
+
+
+def test_what_is_no_web_server_is_told_without_its_words(site: Site, fetched: Fetched):
+    def greet(handler: Handler) -> None:
+        handler.wfile.write(b"-ERR secret of the cache\r\n")
+
+    site.pages["/rows"] = greet
+
+    with pytest.raises(NotFetched, match="did not answer as a web server") as caught:
+        fetched.run(site.url("/rows"))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_is_not_there_is_told(fetched: Fetched, settings: Settings):
+    settings.DATASET_HOSTS = "127.0.0.1:1"
+
+    with pytest.raises(NotFetched, match=r"127.0.0.1 cannot be reached: Connection"):
+        fetched.run("http://127.0.0.1:1/rows")
+
+
+def test_a_machine_without_a_network_is_told(fetched: Fetched):
+    with pytest.raises(NotFetched, match="may have no network, or the name is wrong"):
+        fetched.run("https://no-such-host.invalid/rows")
+
+
+def test_no_proxy_of_the_environment_is_used(
+    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    site.pages["/rows"] = file(BODY)
+
+    assert fetched.run(site.url("/rows")) == BODY
+
+
+def test_the_address_that_was_looked_at_is_connected_to(
+    site: Site,
+    fetched: Fetched,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Asked a second time, a name may say otherwise."""
+    port = site.host.partition(":")[2]
+    settings.DATASET_HOSTS = f"rows.test:{port}"
+    asked: list[str] = []
+
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        asked.append(host)
+        ip = "127.0.0.1" if len(asked) == 1 else "169.254.169.254"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port))]
+
+    monkeypatch.setattr(address.socket, "getaddrinfo", getaddrinfo)
+    site.pages["/rows"] = file(BODY)
+
+    assert fetched.run(f"http://rows.test:{port}/rows") == BODY
+    assert asked == ["rows.test"]
+    assert site.asked[0][1]["Host"] == f"rows.test:{port}"
+
+
+def test_a_redirect_by_a_name_is_looked_at_too(
+    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
+):
+    resolve = socket.getaddrinfo
+
+    def getaddrinfo(host: str, port: int, **more: Any) -> list[Any]:
+        return resolve("10.0.0.7" if host == "inside.test" else host, port, **more)
+
+    monkeypatch.setattr(address.socket, "getaddrinfo", getaddrinfo)
+    site.pages["/rows"] = redirect("http://inside.test/rows")
+
+    with pytest.raises(NotFetched, match=r"inside\.test is 10\.0\.0\.7, which is not"):
+        fetched.run(site.url("/rows"))
+
+
+def test_a_slow_file_arrives_over_tls(
+    fetched: Fetched,
+    settings: Settings,
+    certificate: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Waiting in short turns leaves no half of a record behind."""
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificate)
+    trusted = ssl.create_default_context(cafile=certificate)
+    monkeypatch.setattr(internet_connection, "_tls", lambda: trusted)
+    monkeypatch.setattr(internet_connection, "_TICK_SECONDS", 0.01)
+    with web_site(own) as site:
+        resolving(monkeypatch, "127.0.0.1")
+        port = site.host.partition(":")[2]
+        settings.DATASET_HOSTS = f"judge.test:{port}"
+        site.pages["/rows"] = drip(site, BODY[:40], seconds=0.03)
+        site.pages["/whole"] = file(BODY)
+
+        assert fetched.run(f"https://judge.test:{port}/rows") == BODY[:40]
+        fetched.path.unlink()
+        assert fetched.run(f"https://judge.test:{port}/whole") == BODY
+
+        site.pages["/down"] = redirect(f"http://judge.test:{port[:-1]}/")
+        with pytest.raises(NotFetched, match="from https to http of judge"):
+            fetched.run(f"https://judge.test:{port}/down")
+
+
+def test_a_host_that_nobody_vouches_for_is_not_asked(
+    fetched: Fetched,
+    settings: Settings,
+    certificate: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificate)
+    with web_site(own) as site:
+        resolving(monkeypatch, "127.0.0.1")
+        port = site.host.partition(":")[2]
+        settings.DATASET_HOSTS = f"judge.test:{port}"
+
+        with pytest.raises(NotFetched, match=r"certificate of judge.test cannot be"):
+            fetched.run(f"https://judge.test:{port}/rows")
+        assert site.asked == []

@@ -1,0 +1,100 @@
+"""From a link to a version in a real browser, with a real worker and a web server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.models import DatasetVersion, ImportJob
+from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.datasets.fetching.hub_site import MAIN, add_dataset
+from tests.dashboard.datasets.fetching.site import Site, file, status, web_site
+from tests.dashboard.datasets.imports.test_transfer_in_browser import (
+    ROWS,
+    start_default_worker,
+)
+from tests.faults.workers import Worker
+
+pytestmark = pytest.mark.browser
+__all__ = ["start_default_worker"]
+FETCH = "Fetch it and look at the columns"
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with web_site() as site:
+        yield site
+
+
+@pytest.fixture
+def app_environment(app_environment: dict[str, str], site: Site) -> dict[str, str]:
+    """It may ask the site, which is its hub as well."""
+    return {
+        **app_environment,
+        "COHORT_DATASET_HOSTS": site.host,
+        "HF_ENDPOINT": site.url(""),
+    }
+
+
+def give(page: Page, link: str) -> None:
+    page.goto("/alpha/datasets/")
+    page.get_by_role("main").get_by_role("link", name="From a link").click()
+    page.get_by_label("URL of a file, or id of a hub dataset").fill(link)
+    page.get_by_role("button", name=FETCH).click()
+
+
+def follow(page: Page, shown: Locator) -> None:
+    """To where the download leads; one that was quicker than its page asks to go on."""
+    go_on = page.get_by_role("link", name="Go on")
+    expect(go_on.or_(shown)).to_be_visible(timeout=60_000)
+    if go_on.is_visible():
+        go_on.click()
+    expect(shown).to_be_visible()
+
+
+def import_as(page: Page, name: str) -> None:
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_role("button", name="Import", exact=True).click()
+    expect(page.get_by_text("Imported 300 rows as version 1.")).to_be_visible()
+
+
+def test_a_link_and_a_hub_dataset_become_versions(
+    team: Team,
+    alice: User,
+    page: Page,
+    site: Site,
+    start_default_worker: Callable[[], Worker],  # a fixture
+):
+    body = ROWS.encode()
+    site.pages["/rows.jsonl"] = file(body, breaks_at=(2_000,))
+    files = {"train.jsonl": body, "test.jsonl": body}
+    add_dataset(site, "maths/sums", files)
+    give(page, "http://10.0.0.7/rows.jsonl")
+    expect(page.get_by_text("10.0.0.7 is not a public address")).to_be_visible()
+    start_default_worker()  # which is up once the page has been looked at
+    found = findings_in_each_view(page)
+    give(page, site.url("/rows.jsonl?key=hush"))
+    follow(page, page.locator("#mapped"))
+    import_as(page, "By its URL")
+    expect(
+        page.get_by_text(f"http://{site.host}/rows.jsonl?…, fetched")
+    ).to_be_visible()
+    assert site.ranges()[:2] == ["", "bytes=2000-"]
+
+    give(page, "maths/sums")
+    follow(page, page.get_by_label("test.jsonl"))
+    found += findings_in_each_view(page)
+    page.get_by_label("test.jsonl").check()
+    page.get_by_role("button", name=FETCH).click()
+    follow(page, page.locator("#mapped"))
+    import_as(page, "From the hub")
+    assert DatasetVersion.objects.latest("pk").source["commit"] == MAIN
+
+    site.pages["/gone.jsonl"] = status(404)
+    give(page, site.url("/gone.jsonl"))
+    expect(page.get_by_text("has nothing at this address")).to_be_visible()
+    assert found == []
+    assert ImportJob.objects.filter(kind="fetch").count() == 4

@@ -1,0 +1,599 @@
+"""From a link to a version: by a worker, followed, stopped, gone on with, told of."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.fetching import download, fetches
+from dashboard.datasets.imports import jobs
+from dashboard.datasets.imports.jobs import State, claim_next, reap, request_stop
+from dashboard.datasets.imports.pulse import Halted
+from dashboard.datasets.imports.uploads import forget_what_is_old
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.datasets.trash import delete_dataset, trash_dataset
+from dashboard.datasets.work import work, work_with_pulse
+from tests.dashboard.datasets.fetching.site import (
+    Page,
+    Site,
+    drip,
+    file,
+    page,
+    status,
+    web_site,
+)
+from tests.dashboard.datasets.imports.test_import_jobs import (
+    go_silent,
+    page_of,
+    take_up,
+)
+from tests.dashboard.datasets.imports.test_upload import FILES, MAPPING, RECORDS, jsonl
+
+PAGE = "/alpha/datasets/upload"
+ROWS = FILES["sums.jsonl"]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "FIRST_PAUSE_SECONDS", 0.01)
+
+
+@pytest.fixture
+def site(settings: Settings) -> Iterator[Site]:
+    with web_site() as site:
+        settings.DATASET_HOSTS = site.host
+        yield site
+
+
+def give(client: Client, link: str, query: str = "", **more: str) -> ImportJob:
+    answer = client.post(f"{PAGE}{query}", {"link": link, **more})
+    assert answer.status_code == 302, answer.content.decode()
+    job = ImportJob.objects.latest("pk")
+    assert answer["Location"] == page_of(job)
+    return job
+
+
+def fetch(client: Client, link: str, **more: str) -> ImportJob:
+    """Give a link, and have a worker fetch it."""
+    job = give(client, link, **more)
+    work(take_up())
+    job.refresh_from_db()
+    return job
+
+
+def text_of(client: Client, job: ImportJob) -> str:
+    return client.get(page_of(job)).content.decode()
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("packing", ["", ".gz"])
+def test_a_link_becomes_a_version_that_names_it(
+    name: str, packing: str, alice_client: Client, site: Site
+):
+    body = gzip.compress(FILES[name]) if packing else FILES[name]
+    site.pages[f"/data/{name}{packing}"] = file(body)
+    address = site.url(f"/data/{name}{packing}")
+
+    job = fetch(alice_client, f"{address}?X-Signature=hush")
+
+    assert job.state == State.DONE, job.problem
+    assert (job.num_read, job.num_to_read) == (len(body), len(body))
+    columns = f"/alpha/datasets/uploads/{job.upload_id}"
+    polled = alice_client.get(page_of(job), headers={"hx-request": "true"})
+    assert polled["HX-Redirect"] == columns
+    assert "hush" not in json.dumps(Upload.objects.get().origin)
+    assert f"of {address}?…, fetched" in alice_client.get(columns).content.decode()
+    assert alice_client.get(columns).context["form"]["name"].value() == (
+        "sums" if not packing else name
+    )
+
+    assert alice_client.post(columns, MAPPING).status_code == 302
+
+    version = DatasetVersion.objects.get()
+    assert version.num_rows == 2
+    source = version.source
+    assert source["kind"] == "link"
+    assert source["url"] == f"{address}?…"
+    assert source["filename"] == f"{name}{packing}"
+    assert len(source["sha256"]) == 64
+    today = timezone.now().date().isoformat()
+    assert version.origin == f"{address}?…, fetched {today}"
+    detail = alice_client.get(f"/alpha/datasets/{version.dataset_id}/")
+    assert version.origin in detail.content.decode()
+    assert Upload.objects.count() == 0
+
+
+def test_the_page_of_a_download_that_is_done_leads_on(alice_client: Client, site: Site):
+    site.pages["/rows.jsonl"] = file(ROWS)
+    job = fetch(alice_client, site.url("/rows.jsonl?X-Signature=hush"))
+
+    text = text_of(alice_client, job)
+
+    assert f'href="/alpha/datasets/uploads/{job.upload_id}">Go on' in text
+    assert "hush" not in text
+
+
+def test_bad_rows_of_a_link_may_be_left_out(alice_client: Client, site: Site):
+    site.pages["/rows.jsonl"] = file(jsonl([*RECORDS, {"question": ""}]))
+    job = fetch(alice_client, site.url("/rows.jsonl"))
+    columns = f"/alpha/datasets/uploads/{job.upload_id}"
+
+    assert b"1 of 3 rows is refused" in alice_client.post(columns, MAPPING).content
+    alice_client.post(columns, {**MAPPING, "leave_out": "1"})
+
+    assert DatasetVersion.objects.get().num_left_out == 1
+
+
+def test_a_link_makes_a_new_version_of_a_dataset(alice_client: Client, site: Site):
+    site.pages["/rows.jsonl"] = file(ROWS)
+    job = fetch(alice_client, site.url("/rows.jsonl"))
+    alice_client.post(f"/alpha/datasets/uploads/{job.upload_id}", MAPPING)
+    first = DatasetVersion.objects.get()
+    site.pages["/rows.jsonl"] = file(jsonl(RECORDS[:1]))
+
+    job = give(alice_client, site.url("/rows.jsonl"), f"?dataset={first.dataset_id}")
+    work(take_up())
+    alice_client.post(f"/alpha/datasets/uploads/{job.upload_id}", MAPPING)
+
+    assert [v.num_rows for v in first.dataset.versions.order_by("number")] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("link", "said"),
+    [
+        ("http://127.0.0.1/rows.jsonl", "not a public address"),
+        ("http://[::ffff:a9fe:a9fe]/", "not a public address"),
+        ("https://a:b@example.com/", "a name or a password"),
+        ("file:///etc/passwd", "must begin with https://"),
+        ("no link", "neither a URL nor the id"),
+        ("", "No link was given"),
+    ],
+)
+def test_what_is_no_link_is_said_at_once(link: str, said: str, alice_client: Client):
+    answer = alice_client.post(PAGE, {"link": link})
+
+    assert answer.status_code == 422
+    assert said in answer.content.decode()
+    assert Upload.objects.count() == 0
+
+
+def test_a_second_click_finds_the_download_under_way(alice_client: Client, site: Site):
+    first = give(alice_client, site.url("/rows.jsonl"))
+
+    again = give(alice_client, site.url("/rows.jsonl"))
+
+    assert again == first
+
+
+@pytest.mark.parametrize(
+    ("served", "said"),
+    [
+        (page(b"<!DOCTYPE html><p>secret"), "A web page or an XML document came"),
+        (page(b"\xef\xbb\xbf \n<html>secret"), "A web page or an XML document came"),
+        (page(b"secret=of-the-house", Content_Type="text/html"), "sent a web page"),
+        (status(401), "does not give this file to everybody"),
+        (status(404), "has nothing at this address"),
+        (page(b""), "The file is empty"),
+        (page(b"[secret]\nnothing but prose\n"), "not one of its first 2 rows"),
+        (page(b"PK\x03\x04secret"), "a zip archive or a spreadsheet"),
+    ],
+)
+def test_what_is_no_dataset_is_told_without_a_word_of_it(
+    served: Any, said: str, alice_client: Client, site: Site
+):
+    site.pages["/rows.jsonl"] = served
+
+    job = fetch(alice_client, site.url("/rows.jsonl?sig=hush"))
+
+    assert job.state == State.FAILED
+    assert said in job.problem
+    text = text_of(alice_client, job)
+    assert "secret" not in text
+    assert "hush" not in text
+    assert "Try again" in text
+    assert Upload.objects.get().files == []
+
+
+def test_a_gzip_bomb_is_refused(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    line = json.dumps({"question": "2+2?", "solution": "4", "more": "x" * 50}) + "\n"
+    bomb = gzip.compress(line.encode() * 40_000)
+    monkeypatch.setattr(
+        "dashboard.datasets.parsing.source.UNPACKED_FLOOR_BYTES", 100_000
+    )
+    site.pages["/rows.jsonl.gz"] = file(bomb)
+    job = fetch(alice_client, site.url("/rows.jsonl.gz"))
+    assert job.state == State.DONE, "its beginning is good"
+
+    answer = alice_client.post(
+        f"/alpha/datasets/uploads/{job.upload_id}", {**MAPPING, "columns": []}
+    )
+
+    assert answer.status_code == 422
+    assert b"unpacks to more than" in answer.content
+    assert DatasetVersion.objects.count() == 0
+
+
+def test_a_file_of_nothing_but_zeros_is_refused(alice_client: Client, site: Site):
+    site.pages["/rows.jsonl.gz"] = file(gzip.compress(b"\x00" * 30_000_000))
+
+    job = fetch(alice_client, site.url("/rows.jsonl.gz"))
+
+    assert job.state == State.FAILED
+    assert "not one of its first" in job.problem
+
+
+def test_the_page_shows_bytes_of_all_and_what_delays(alice_client: Client, site: Site):
+    site.pages["/rows.jsonl"] = file(ROWS)
+    job = give(alice_client, site.url("/rows.jsonl"))
+    take_up()
+    job.refresh_from_db()
+    assert f"Asking {site.host.partition(':')[0]}" in text_of(alice_client, job)
+
+    ImportJob.objects.filter(pk=job.pk).update(
+        num_read=3_000_000, num_to_read=0, problem="It broke off."
+    )
+    text = text_of(alice_client, job)
+    assert "3 MB here; 127.0.0.1 does not say of how many" in text
+    assert "It broke off." in text
+
+    ImportJob.objects.filter(pk=job.pk).update(num_to_read=9_000_000)
+    assert "3 MB of 9 MB here" in text_of(alice_client, job)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stop_keeps_what_is_here_and_another_try_goes_on(
+    alice_client: Client, site: Site
+):
+    body = ROWS * 500
+    slow = drip(site, body, seconds=0.02, ETag='"one"')
+    site.pages["/rows.jsonl"] = slow
+    job = give(alice_client, site.url("/rows.jsonl"))
+    claim = take_up()
+
+    def run() -> None:
+        work_with_pulse(claim, is_shutting_down=bool)
+        connection.close()
+
+    worker = threading.Thread(target=run)
+    worker.start()
+    while job.num_read == 0:
+        job.refresh_from_db()
+
+    alice_client.post(page_of(job), {"stop": "1"})
+    worker.join(timeout=10)
+
+    job.refresh_from_db()
+    assert job.state == State.CANCELLED
+    here = Upload.objects.get().num_received
+    assert 0 < here < len(body)
+    text = text_of(alice_client, job)
+    assert "are here and kept for a week" in text
+    assert "from a link" in alice_client.get(PAGE).content.decode()
+
+    site.pages["/rows.jsonl"] = file(body)
+    answer = alice_client.post(page_of(job), {"again": "1"})
+    work(take_up())
+
+    again = ImportJob.objects.latest("pk")
+    assert answer["Location"] == page_of(again)
+    assert again.state == State.DONE, again.problem
+    assert site.ranges()[-1] == f"bytes={here}-"
+
+
+def test_a_worker_that_is_gone_loses_its_time_alone(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    body = ROWS * 500
+    site.pages["/rows.jsonl"] = file(body)
+    job = give(alice_client, site.url("/rows.jsonl"))
+
+    def killed(num_bytes: int, *_: Any) -> None:
+        if num_bytes > 10_000:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(download, "CHUNK_BYTES", 4_096)
+    with pytest.raises(KeyboardInterrupt):
+        work(take_up(), on_fetched=killed)
+    go_silent(job)
+    reap()
+    work(take_up())
+
+    job.refresh_from_db()
+    assert (job.state, job.attempt) == (State.DONE, 2)
+    start = int(site.ranges()[-1].removeprefix("bytes=").rstrip("-"))
+    assert start > 10_000
+
+
+def test_a_worker_that_shuts_down_puts_it_back(alice_client: Client, site: Site):
+    site.pages["/rows.jsonl"] = file(ROWS)
+    job = give(alice_client, site.url("/rows.jsonl"))
+
+    def shut_down(*_: Any) -> None:
+        raise Halted
+
+    work(take_up(), on_fetched=shut_down)
+
+    job.refresh_from_db()
+    assert (job.state, job.attempt) == (State.QUEUED, 0)
+
+
+def sips(site: Site, *, etag: str | None) -> Page:
+    """Rows without end, which anybody may go on with who has the ETag."""
+    told = {"ETag": etag} if etag else {}
+    return drip(site, ROWS * 1_000, seconds=0.01, **told)
+
+
+def run_beside_another(first: ImportJob) -> None:
+    """Until it has ended or given way, as a worker does it."""
+    claim = take_up()
+    assert claim.job_id == first.pk
+    work_with_pulse(claim, is_shutting_down=lambda: False)
+    first.refresh_from_db()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_slow_download_gives_way_and_keeps_what_is_here(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(jobs, "TURN_SECONDS", 1.5)
+    site.pages["/slow.jsonl"] = sips(site, etag='"one"')
+    slow = give(alice_client, site.url("/slow.jsonl"))
+    quick = give(alice_client, site.url("/rows.jsonl"))
+
+    run_beside_another(slow)
+
+    assert (slow.state, slow.attempt) == (State.QUEUED, 0)
+    assert slow.upload
+    assert slow.upload.num_received > 0
+    assert take_up().job_id == quick.pk
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_download_that_nobody_waits_for_goes_on(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(jobs, "TURN_SECONDS", 0.5)
+    body = jsonl(RECORDS)
+    site.pages["/slow.jsonl"] = drip(site, body, seconds=2.5 / len(body))
+    slow = give(alice_client, site.url("/slow.jsonl"))
+
+    run_beside_another(slow)
+
+    assert slow.state == State.DONE
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_one_that_would_begin_anew_gives_way_where_it_is_slow_alone(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch, is_quick: bool
+):
+    monkeypatch.setattr(jobs, "TURN_SECONDS", 0.5)
+    monkeypatch.setattr(jobs, "QUICK_BYTES_PER_SECOND", 1 if is_quick else 10**6)
+    body = jsonl(RECORDS)
+    site.pages["/slow.jsonl"] = drip(site, body, seconds=2.5 / len(body))
+    slow = give(alice_client, site.url("/slow.jsonl"))
+    give(alice_client, site.url("/rows.jsonl"))
+
+    run_beside_another(slow)
+
+    assert slow.state == (State.DONE if is_quick else State.QUEUED)
+
+
+def test_teams_take_turns(alice_client: Client, site: Site):
+    """However many downloads one of them asks for."""
+    first, second, third = (
+        give(alice_client, site.url(f"/{name}.jsonl")) for name in "abc"
+    )
+    team = Team.objects.create(slug="late", name="Late")
+    upload = third.upload
+    assert upload
+    Upload.objects.filter(pk=upload.pk).update(team=team)
+    ImportJob.objects.filter(pk=third.pk).update(team=team)
+
+    taken = [claim_next(f"worker-{n}") for n in range(3)]
+
+    assert [claim.job_id for claim in taken if claim] == [first.pk, third.pk, second.pk]
+
+
+def test_a_download_leaves_the_workers_imports_alone(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dashboard.datasets.views.mapping.AT_ONCE_BYTES", -1)
+    site.pages["/rows.jsonl"] = file(ROWS)
+    done = fetch(alice_client, site.url("/rows.jsonl"))
+    give(alice_client, site.url("/a.jsonl"))
+    second = give(alice_client, site.url("/b.jsonl"))
+    take_up("default@here")
+    alice_client.post(f"/alpha/datasets/uploads/{done.upload_id}", MAPPING)
+    ImportJob.objects.update(queued_at=timezone.now() - timedelta(minutes=1))
+
+    taken = claim_next("default@here")
+
+    assert taken
+    assert ImportJob.objects.get(pk=taken.job_id).kind == "import"
+    assert claim_next("default@here") is None
+    assert "one download at a time" in text_of(alice_client, second)
+
+
+def test_what_was_fetched_outlives_its_job(alice_client: Client, site: Site):
+    site.pages["/rows.jsonl"] = file(ROWS)
+    fetch(alice_client, site.url("/rows.jsonl"))
+
+    forget_what_is_old()
+
+    assert Upload.objects.get().path.read_bytes() == ROWS
+
+
+def test_a_discarded_download_leaves_nothing(alice_client: Client, site: Site):
+    site.pages["/rows.jsonl"] = file(ROWS * 9, breaks_at=(90,) * 40)
+    job = fetch(alice_client, site.url("/rows.jsonl"))
+    files = Upload.objects.get().files
+    assert job.state == State.FAILED
+    assert files
+
+    alice_client.post(f"/alpha/datasets/uploads/{job.upload_id}", {"discard": "1"})
+
+    assert Upload.objects.count() == 0
+    assert not any(each.exists() for each in files)
+
+
+def test_a_dataset_deleted_for_good_takes_its_downloads_along(
+    alice_client: Client,
+    team: Team,
+    alice: User,
+    site: Site,
+    django_capture_on_commit_callbacks: Any,
+):
+    dataset = create_dataset_version(
+        team=team,
+        name="Sums",
+        rows=[Row(prompt="1+1=")],
+        mapping={},
+        source={},
+        user=None,
+    ).dataset
+    for path in ("/one.jsonl", "/two.jsonl", "/three.jsonl"):
+        site.pages[path] = file(ROWS)
+        give(alice_client, site.url(path), query=f"?dataset={dataset.pk}")
+    stopped, working, waiting = ImportJob.objects.order_by("pk")
+    begun = Upload.objects.get(jobs=stopped)
+    begun.path.parent.mkdir(parents=True, exist_ok=True)
+    before = set(begun.path.parent.iterdir())
+    part = begun.path.with_name(f"{begun.stored_name}.part0")
+    part.write_bytes(ROWS[:10])
+    request_stop(stopped)
+    claim = take_up()
+    trash_dataset(dataset, alice)
+
+    def delete(num_bytes: int, *_: Any) -> None:
+        if num_bytes and Dataset.objects.exists():
+            with django_capture_on_commit_callbacks(execute=True):
+                delete_dataset(dataset, alice)
+
+    work(claim, on_fetched=delete)
+
+    assert not Upload.objects.exists()
+    assert set(part.parent.iterdir()) == before
+    ended = {job.pk: job.state for job in ImportJob.objects.all()}
+    assert ended == {
+        stopped.pk: State.CANCELLED,
+        working.pk: State.FAILED,
+        waiting.pk: State.CANCELLED,
+    }
+
+
+def test_the_teams_share_bounds_a_download(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(fetches, "MAX_TEAM_BYTES", 100)
+    site.pages["/rows.jsonl"] = file(ROWS * 50)
+
+    job = fetch(alice_client, site.url("/rows.jsonl"))
+
+    assert job.state == State.FAILED
+    assert "100 are allowed" in job.problem
+
+
+def test_nothing_is_sent_or_finished_for_a_download(
+    alice_client: Client, alice: User, site: Site
+):
+    """Its bytes come from the worker alone, and it is whole when they all are."""
+    job = give(alice_client, site.url("/rows.jsonl"))
+    parts = f"/alpha/datasets/uploads/{job.upload_id}/parts?offset=0"
+
+    sent = alice_client.post(parts, b"x", content_type="application/octet-stream")
+    finished = alice_client.post(PAGE, {"upload": job.upload_id})
+
+    assert (sent.status_code, finished.status_code) == (404, 404)
+    assert not Upload.objects.get().is_whole
+
+
+def test_another_team_finds_neither_download_nor_file(
+    alice_client: Client, charlie_client: Client, site: Site
+):
+    job = give(alice_client, site.url("/rows.jsonl"))
+
+    for team in ("alpha", "other"):
+        for place in (
+            f"imports/{job.pk}",
+            f"uploads/{job.upload_id}",
+            f"uploads/{job.upload_id}/choice",
+        ):
+            address = f"/{team}/datasets/{place}"
+            assert charlie_client.get(address).status_code == 404
+            assert charlie_client.post(address, {"stop": "1"}).status_code == 404
+    job.refresh_from_db()
+    assert not job.stop_requested
+
+
+def test_a_viewer_fetches_nothing(bob_client: Client, team: Team):
+    answer = bob_client.post(PAGE, {"link": "https://example.com/rows.jsonl"})
+
+    assert answer.status_code == 403
+    assert ImportJob.objects.count() == 0
+
+
+def test_a_machine_without_a_network_says_so_on_the_page(alice_client: Client):
+    job = fetch(alice_client, "https://no-such-host.invalid/rows.jsonl")
+
+    assert job.state == State.FAILED
+    text = text_of(alice_client, job)
+    assert "The name no-such-host.invalid could not be resolved" in text
+    assert "may have no network" in text
+
+
+def test_a_full_disk_is_told(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(download, "_write", full)
+    site.pages["/rows.jsonl"] = file(ROWS)
+
+    job = fetch(alice_client, site.url("/rows.jsonl"))
+
+    assert "is full. Free some space" in job.problem
+
+
+def test_what_a_server_packs_on_the_way_is_read(alice_client: Client, site: Site):
+    packed = page(gzip.compress(ROWS), Content_Encoding="gzip")
+    site.pages["/rows.jsonl"] = packed
+
+    job = fetch(alice_client, site.url("/rows.jsonl"))
+
+    assert job.state == State.DONE, job.problem
+    assert Upload.objects.get().kind == "JSONL, packed with gzip"
+
+
+def test_bytes_of_an_unknown_length_count_for_the_teams_share(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(fetches, "ROOM_BYTES", 1_000)
+    monkeypatch.setattr(download, "CHUNK_BYTES", 1_000)
+    site.pages["/rows.jsonl"] = page(ROWS * 100, Content_Length=None)
+    seen: list[int] = []
+
+    def look(*_: Any) -> None:
+        seen.append(Upload.objects.get().num_bytes)
+
+    give(alice_client, site.url("/rows.jsonl"))
+    work(take_up(), on_fetched=look)
+
+    assert any(0 < num_bytes < len(ROWS) * 100 for num_bytes in seen)

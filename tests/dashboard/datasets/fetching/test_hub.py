@@ -1,0 +1,531 @@
+"""A hub dataset: found, chosen from, pinned, checked, signed in for."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from dashboard.datasets.fetching import choices, download, hub, looking
+from dashboard.datasets.imports.jobs import State
+from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
+from dashboard.datasets.work import work
+from tests.dashboard.datasets.fetching.hub_site import (
+    CONVERTED,
+    MAIN,
+    add_dataset,
+    answer,
+    guarded,
+)
+from tests.dashboard.datasets.fetching.site import (
+    Site,
+    page,
+    redirect,
+    status,
+    web_site,
+)
+from tests.dashboard.datasets.fetching.test_fetches import fetch, give, text_of
+from tests.dashboard.datasets.imports.test_import_jobs import page_of, take_up
+from tests.dashboard.datasets.imports.test_upload import (
+    MAPPING,
+    RECORDS,
+    jsonl,
+    parquet,
+)
+
+NAME = "maths/sums"
+ROWS = jsonl(RECORDS)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(hub, "FIRST_PAUSE_SECONDS", 0.01)
+
+
+@pytest.fixture
+def site(settings: Settings) -> Iterator[Site]:
+    with web_site() as site:
+        settings.HUB_ENDPOINT = site.url("")
+        yield site
+
+
+def test_an_endpoint_that_is_no_url_is_told_on_the_page(
+    alice_client: Client, settings: Settings
+):
+    settings.HUB_ENDPOINT = "hub.example"
+
+    job = give(alice_client, NAME)
+    work(take_up())
+
+    assert "HF_ENDPOINT cannot be read" in text_of(alice_client, job)
+
+
+def place_of(job: ImportJob) -> str:
+    return f"/alpha/datasets/uploads/{job.upload_id}"
+
+
+def choose(client: Client, job: ImportJob, name: str) -> ImportJob:
+    """Choose it, and have a worker fetch it."""
+    answer = client.post(f"{place_of(job)}/choice", {"choice": name})
+    assert answer.status_code == 302, answer.content.decode()
+    chosen = ImportJob.objects.latest("pk")
+    assert answer["Location"] == page_of(chosen)
+    work(take_up())
+    chosen.refresh_from_db()
+    return chosen
+
+
+def imported(client: Client, job: ImportJob) -> DatasetVersion:
+    assert job.state == State.DONE, job.problem
+    answer = client.post(place_of(job), MAPPING)
+    assert answer.status_code == 302, answer.content.decode()
+    return DatasetVersion.objects.latest("pk")
+
+
+def configs(**splits: str | list[str]) -> dict[str, Any]:
+    files = [{"split": name, "path": path} for name, path in splits.items()]
+    return {"configs": [{"config_name": "main", "data_files": files}]}
+
+
+def test_the_only_file_is_fetched_and_pinned(alice_client: Client, site: Site):
+    add_dataset(site, NAME, {"train.jsonl": ROWS, "README.md": b"# Sums"})
+
+    job = fetch(alice_client, NAME)
+    version = imported(alice_client, job)
+
+    source = version.source
+    assert (source["kind"], source["dataset"]) == ("hub", NAME)
+    assert (source["commit"], source["revision"]) == (MAIN, "main")
+    assert (source["part"], source["files"]) == ("train.jsonl", ["train.jsonl"])
+    assert version.dataset.name == "Sums"
+    assert version.origin.startswith(f"{NAME} train.jsonl @ {MAIN}, fetched 20")
+    assert site.asked[-1][0] == f"/datasets/{NAME}/resolve/{MAIN}/train.jsonl"
+
+
+def test_splits_and_files_are_there_to_choose_from(alice_client: Client, site: Site):
+    files = {
+        "main/train-00000-of-00001.parquet": parquet(RECORDS),
+        "main/test-00000-of-00001.parquet": parquet(RECORDS[:1]),
+        "extra/notes.csv": b"a,b\n1,2\n",
+        "model.bin": b"\x00",
+        "dataset_infos.json": b"{}",
+    }
+    card = configs(train="main/train-*", test="main/test-*")
+    add_dataset(site, NAME, files, card=card, large=tuple(files)[:2])
+
+    job = fetch(alice_client, NAME)
+
+    assert job.state == State.DONE, job.problem
+    polled = alice_client.get(page_of(job), headers={"hx-request": "true"})
+    assert polled["HX-Redirect"] == f"{place_of(job)}/choice"
+    assert alice_client.get(place_of(job))["Location"] == f"{place_of(job)}/choice"
+    shown = alice_client.get(f"{place_of(job)}/choice")
+    text = shown.content.decode()
+    listed = [one.name for _, members in shown.context["groups"] for one in members]
+    assert listed == ["main/train", "main/test", *list(files)[:3]]
+    assert f"main, which is commit {MAIN} now" in text
+
+    nothing = alice_client.post(f"{place_of(job)}/choice", {"choice": "main/other"})
+    assert nothing.status_code == 422
+    chosen = choose(alice_client, job, "main/test")
+    form = alice_client.get(place_of(chosen)).context["form"]
+    assert form["name"].value() == "sums-main-test"
+    assert imported(alice_client, chosen).num_rows == 1
+
+
+@pytest.mark.parametrize("part", ["main/test", "test", "data/test.jsonl"])
+def test_what_was_named_is_fetched_at_once(part: str, alice_client: Client, site: Site):
+    files = {"data/train.jsonl": ROWS, "data/test.jsonl": jsonl(RECORDS[:1])}
+    card = configs(train="data/train.jsonl", test="data/test.jsonl")
+    add_dataset(site, NAME, files, card=card)
+
+    job = fetch(alice_client, NAME, part=part)
+
+    assert imported(alice_client, job).num_rows == 1
+
+
+def test_what_is_not_there_is_said_beside_what_is(alice_client: Client, site: Site):
+    add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
+
+    job = fetch(alice_client, NAME, part="c.jsonl")
+
+    text = alice_client.get(f"{place_of(job)}/choice").content.decode()
+    assert "There is no split or file “c.jsonl”" in text
+    assert "b.jsonl" in text
+
+
+def test_a_revision_is_looked_up_and_pinned(alice_client: Client, site: Site):
+    add_dataset(site, NAME, {"a.jsonl": ROWS}, revision="refs/pr/1", sha="b" * 40)
+
+    job = fetch(alice_client, NAME, revision="refs/pr/1")
+    version = imported(alice_client, job)
+
+    assert version.source["commit"] == "b" * 40
+    assert version.source["revision"] == "refs/pr/1"
+
+
+def test_the_hubs_own_parquet_offers_splits_where_the_card_has_none(
+    alice_client: Client, site: Site
+):
+    add_dataset(site, NAME, {"sums.py": b"..."})
+    converted = {
+        "default/train/0000.parquet": parquet(RECORDS[:1]),
+        "default/train/0001.parquet": parquet(RECORDS[1:]),
+    }
+    add_dataset(site, NAME, converted, revision="refs/convert/parquet", sha=CONVERTED)
+
+    version = imported(alice_client, fetch(alice_client, NAME))
+
+    assert version.num_rows == 2
+    assert [row.prompt for row in version.rows.order_by("position")] == ["2+2?", "3+3?"]
+    assert version.source["commit"] == CONVERTED
+    assert version.source["files"] == list(converted)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_the_files_of_a_split_become_one(
+    kind: str, alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    write = {"parquet": parquet, "jsonl": lambda rows: jsonl(rows).rstrip()}[kind]
+    files = {f"train-{i}.{kind}": write([{**RECORDS[0], "level": i}]) for i in range(3)}
+    add_dataset(site, NAME, files, card=configs(train="train-*"))
+
+    version = imported(alice_client, fetch(alice_client, NAME, part="train"))
+
+    rows = version.rows.order_by("position").values_list("columns", flat=True)
+    assert [row["level"] for row in rows] == [0, 1, 2]
+    assert Upload.objects.count() == 0
+
+
+def test_parts_with_other_columns_are_not_joined(alice_client: Client, site: Site):
+    files = {"a.parquet": parquet(RECORDS), "b.parquet": parquet([{"text": "x"}])}
+    add_dataset(site, NAME, files, card=configs(train=["a.parquet", "b.parquet"]))
+
+    job = fetch(alice_client, NAME, part="train")
+
+    assert job.state == State.FAILED
+    assert "cannot be joined" in job.problem
+    assert Upload.objects.get().files == []
+
+
+def test_a_bomb_among_the_parts_is_refused(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    file = io.BytesIO()
+    pq.write_table(pa.table({"question": ["x" * 100_000] * 1_000}), file)
+    assert len(file.getvalue()) < 100_000
+    files = {"a.parquet": file.getvalue(), "b.parquet": file.getvalue()}
+    add_dataset(site, NAME, files, card=configs(train=list(files)))
+    monkeypatch.setattr(
+        "dashboard.datasets.fetching.joining.MAX_UNPACKED_BYTES", 10_000_000
+    )
+
+    job = fetch(alice_client, NAME, part="train")
+
+    assert job.state == State.FAILED
+    assert "unpack to more than" in job.problem
+
+
+@pytest.mark.parametrize("large", [(), ("a.jsonl",)])
+def test_bytes_that_are_not_those_of_the_commit_are_refused(
+    large: tuple[str, ...], alice_client: Client, site: Site
+):
+    add_dataset(site, NAME, {"a.jsonl": ROWS}, large=large)
+    site.pages[f"/datasets/{NAME}/resolve/{MAIN}/a.jsonl"] = page(ROWS[::-1])
+
+    job = fetch(alice_client, NAME)
+
+    assert job.state == State.FAILED
+    assert "are not those that the hub lists" in job.problem
+
+
+def test_a_token_reads_a_private_dataset_and_stays_with_the_hub(
+    alice_client: Client, site: Site, settings: Settings
+):
+    with web_site() as store:
+        settings.HUB_TOKEN = "hf_secret_of_the_server"
+        settings.DATASET_HOSTS = store.host
+        add_dataset(
+            site, NAME, {"a.jsonl": ROWS}, token=settings.HUB_TOKEN, large=("a.jsonl",)
+        )
+        where = f"/datasets/{NAME}/resolve/{MAIN}/a.jsonl"
+        signed = store.url("/blobs/1?Signature=hush")
+        site.pages[where] = guarded(redirect(signed), settings.HUB_TOKEN)
+        store.pages["/blobs/1"] = page(ROWS)
+
+        job = fetch(alice_client, NAME)
+        version = imported(alice_client, job)
+
+    assert [headers.get("Authorization") for _, headers in store.asked] == [None]
+    kept = json.dumps([version.source, list(ImportJob.objects.values())], default=str)
+    assert "hf_secret" not in kept
+    assert "hush" not in kept
+
+
+def test_a_link_of_a_user_carries_no_token_to_the_hub(
+    alice_client: Client, site: Site, settings: Settings
+):
+    settings.HUB_TOKEN = "hf_secret_of_the_server"
+    settings.DATASET_HOSTS = site.host
+    site.pages["/models/x/resolve/main/a.jsonl"] = page(ROWS)
+
+    fetch(alice_client, site.url("/models/x/resolve/main/a.jsonl"))
+
+    assert "Authorization" not in site.asked[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [("", "an administrator sets HF_TOKEN"), ("hf_other", "may not read it")],
+)
+def test_a_private_dataset_says_what_is_missing(
+    token: str, said: str, alice_client: Client, site: Site, settings: Settings
+):
+    settings.HUB_TOKEN = token
+    add_dataset(site, NAME, {"a.jsonl": ROWS}, token="hf_right")
+
+    job = fetch(alice_client, NAME)
+
+    assert said in job.problem
+    assert "hf_" not in text_of(alice_client, job)
+
+
+def test_what_the_hub_does_not_have_is_told(alice_client: Client, site: Site):
+    job = fetch(alice_client, "nobody/nothing", revision="v2")
+
+    assert job.state == State.FAILED
+    assert "no dataset nobody/nothing with a revision v2" in job.problem
+
+
+def test_a_dataset_without_rows_to_read_is_told(alice_client: Client, site: Site):
+    add_dataset(site, NAME, {"weights.bin": b"0", "README.md": b"# Sums"})
+
+    job = fetch(alice_client, NAME)
+
+    assert "has 2 files, and none of them is JSONL" in job.problem
+
+
+def test_a_dataset_that_was_renamed_is_followed(alice_client: Client, site: Site):
+    add_dataset(site, NAME, {"a.jsonl": ROWS})
+    here = f"/api/datasets/{NAME}/revision/main"
+    site.pages["/api/datasets/old/sums/revision/main"] = redirect(here, 307)
+
+    version = imported(alice_client, fetch(alice_client, "old/sums"))
+
+    assert version.source["dataset"] == NAME
+
+
+def test_a_long_list_of_files_is_read_to_its_end(alice_client: Client, site: Site):
+    add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": jsonl(RECORDS[:1])})
+    tree = f"/api/datasets/{NAME}/tree/{MAIN}"
+    entries = [
+        {"type": "file", "path": path, "size": size}
+        for path, size in (("a.jsonl", len(ROWS)), ("b.jsonl", 53))
+    ]
+    more = f'<{site.url(tree)}?cursor=2>; rel="next"'
+    site.pages[f"{tree}?recursive=true"] = answer(entries[:1], Link=more)
+    site.pages[f"{tree}?cursor=2"] = answer(entries[1:])
+
+    job = fetch(alice_client, NAME)
+
+    shown = alice_client.get(f"{place_of(job)}/choice")
+    assert shown.context["num_shown"] == 2
+
+
+def test_a_cut_list_says_so(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dashboard.datasets.fetching.looking.MAX_CHOICES", 2)
+    add_dataset(site, NAME, {f"{i}.jsonl": ROWS for i in range(5)})
+
+    job = fetch(alice_client, NAME)
+
+    text = alice_client.get(f"{place_of(job)}/choice").content.decode()
+    assert "2 of 5 are listed" in text
+
+
+def test_files_that_many_splits_share_are_not_all_listed(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    """A short README could otherwise make a page of hundreds of megabytes."""
+    monkeypatch.setattr(looking, "MAX_LISTED_FILES", 7)
+    splits = {f"part{i}": "*.jsonl" for i in range(3)}
+    files = {f"{i}.jsonl": ROWS for i in range(3)}
+    add_dataset(site, NAME, files, card=configs(**splits))
+
+    job = fetch(alice_client, NAME)
+
+    shown = alice_client.get(f"{place_of(job)}/choice")
+    assert "2 of 6 are listed" in shown.content.decode()
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "a\ud800b", "\u202eb", "a" * 2**20])
+def test_a_split_whose_name_cannot_be_kept_is_left_out(
+    name: str, alice_client: Client, site: Site
+):
+    files = {"a.jsonl": ROWS, "b.jsonl": ROWS}
+    card = configs(**{name: "*.jsonl", "train": "a.jsonl", "test": "b.jsonl"})
+    add_dataset(site, NAME, files, card=card)
+
+    job = fetch(alice_client, NAME)
+
+    shown = alice_client.get(f"{place_of(job)}/choice")
+    listed = [one.name for _, members in shown.context["groups"] for one in members]
+    assert listed == ["main/train", "main/test", "a.jsonl", "b.jsonl"]
+
+
+def test_patterns_that_take_too_long_keep_no_worker(
+    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(choices, "MATCH_SECONDS", 0.0)
+    files = {"a.jsonl": ROWS, "b.jsonl": ROWS}
+    add_dataset(site, NAME, files, card=configs(train="**/*"))
+
+    job = fetch(alice_client, NAME)
+
+    assert job.state == State.FAILED
+    assert "Give the path of a file beside the link." in job.problem
+    job = fetch(alice_client, NAME, part="b.jsonl")
+    assert imported(alice_client, job).source["part"] == "b.jsonl"
+
+
+@pytest.mark.parametrize(
+    "served",
+    [
+        answer([]),
+        answer({"sha": "main"}),
+        answer({"sha": MAIN, "id": "../../x y"}),
+        page(b"secret"),
+        page(b"[" * 100_000),
+    ],
+)
+def test_what_is_no_hub_is_told_without_its_words(
+    served: Any, alice_client: Client, site: Site
+):
+    site.pages[f"/api/datasets/{NAME}/revision/main"] = served
+
+    job = fetch(alice_client, NAME)
+
+    assert "does not answer as the API of a hub does" in job.problem
+    assert "secret" not in job.problem
+
+
+def test_a_busy_hub_is_asked_again_and_given_up(alice_client: Client, site: Site):
+    site.pages[f"/api/datasets/{NAME}/revision/main"] = status(503)
+
+    job = fetch(alice_client, NAME)
+
+    assert "cannot answer now (status 503). It was tried 4 times" in job.problem
+
+
+def test_another_team_finds_no_choice(
+    alice_client: Client, charlie_client: Client, site: Site
+):
+    add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
+    job = fetch(alice_client, NAME)
+    foreign = place_of(job).replace("/alpha/", "/other/")
+
+    for address in (f"{place_of(job)}/choice", f"{foreign}/choice"):
+        assert charlie_client.get(address).status_code == 404
+        assert charlie_client.post(address, {"choice": "a.jsonl"}).status_code == 404
+    assert ImportJob.objects.count() == 1
+
+
+def test_a_choice_once_made_is_kept_for_another_try(alice_client: Client, site: Site):
+    add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
+    job = fetch(alice_client, NAME)
+    where = f"/datasets/{NAME}/resolve/{MAIN}/b.jsonl"
+    good, site.pages[where] = site.pages[where], status(404)
+    failed = choose(alice_client, job, "b.jsonl")
+    assert failed.state == State.FAILED
+    assert failed.filename == f"{NAME} b.jsonl"
+
+    site.pages[where] = good
+    alice_client.post(page_of(failed), {"again": "1"})
+    work(take_up())
+
+    again = ImportJob.objects.latest("pk")
+    assert imported(alice_client, again).source["part"] == "b.jsonl"
+
+
+def test_the_hub_is_no_way_into_the_network(
+    alice_client: Client, site: Site, settings: Settings
+):
+    """What the operator named is asked; what it, or a user, points to is not."""
+    with web_site() as inside:
+        add_dataset(site, NAME, {"a.jsonl": ROWS})
+        where = f"/datasets/{NAME}/resolve/{MAIN}/a.jsonl"
+        site.pages[where] = redirect(inside.url("/"))
+
+        job = fetch(alice_client, NAME)
+
+        assert "COHORT_DATASET_HOSTS" in job.problem
+        assert inside.asked == []
+    answer = alice_client.post(
+        "/alpha/datasets/upload", {"link": site.url("/api/whoami")}
+    )
+    assert answer.status_code == 422
+    assert b"only for hosts that this server" in answer.content
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "is_match"),
+    [
+        ("data/*.jsonl", "data/a.jsonl", True),
+        ("data/*.jsonl", "data/more/a.jsonl", False),
+        ("**/*.jsonl", "data/more/a.jsonl", True),
+        ("**", "a/b/c", True),
+        ("train-?.csv", "train-1.csv", True),
+        ("train-[12].csv", "train-3.csv", False),
+        ("data/**", "other/a", False),
+    ],
+)
+def test_patterns_of_a_card_match_as_the_hubs_do(
+    pattern: str, path: str, is_match: bool
+):
+    found = choices._matches(tuple(path.split("/")), tuple(pattern.split("/")))
+
+    assert found is is_match
+
+
+def test_a_link_to_a_file_of_the_hub_is_pinned_as_well(
+    alice_client: Client, site: Site
+):
+    add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
+
+    job = give(alice_client, site.url(f"/datasets/{NAME}/blob/main/b.jsonl"))
+    work(take_up())
+    job.refresh_from_db()
+
+    assert imported(alice_client, job).source["commit"] == MAIN
+
+
+def test_a_gated_dataset_is_listed_and_says_what_is_missing(
+    alice_client: Client, site: Site
+):
+    add_dataset(site, NAME, {"a.jsonl": ROWS})
+    site.pages[f"/datasets/{NAME}/resolve/{MAIN}/a.jsonl"] = status(403)
+
+    job = fetch(alice_client, NAME)
+
+    assert "an administrator sets HF_TOKEN" in job.problem
+
+
+def test_a_token_that_no_header_carries_is_not_told(
+    alice_client: Client, site: Site, settings: Settings
+):
+    settings.HUB_TOKEN = "hf_secret\nof the server"
+    add_dataset(site, NAME, {"a.jsonl": ROWS})
+
+    job = fetch(alice_client, NAME)
+
+    assert "HF_TOKEN holds characters" in job.problem
+    assert "hf_secret" not in job.problem

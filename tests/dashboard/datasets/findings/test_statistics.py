@@ -1,0 +1,287 @@
+"""Statistics of a version: asked for once, made by a worker, kept."""
+
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.findings import finding, statistics, token_lengths
+from dashboard.datasets.findings.statistics import find_statistics, make_statistics
+from dashboard.datasets.findings.token_lengths import make_token_lengths
+from dashboard.datasets.models import DatasetVersion, TokenLengths, VersionStatistics
+from dashboard.datasets.row import Row
+from dashboard.datasets.rows import reading
+from dashboard.datasets.services import create_dataset_version
+
+ROWS = [
+    *(Row(prompt=f"{i} plus {i} is?", answer=str(2 * i)) for i in range(12)),
+    Row(prompt="3 plus 3 is?", answer="7"),
+    Row(prompt=[{"role": "user", "content": "4 PLUS 4 is?"}]),
+]
+
+
+@pytest.fixture
+def version(team: Team) -> DatasetVersion:
+    return create_dataset_version(
+        team=team, name="Sums", rows=ROWS, mapping={}, source={}, user=None
+    )
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Tasks that were sent; what is asked for is sent at once, as after a commit."""
+    sent: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        finding, "put_in_line", lambda *args, **_: sent.append(args) or 1
+    )
+    monkeypatch.setattr(
+        "django.db.transaction.on_commit", lambda call, using=None: call()
+    )
+    return sent
+
+
+def url(version: DatasetVersion) -> str:
+    return f"/alpha/datasets/{version.dataset_id}/statistics"
+
+
+def words(answer: Any) -> str:
+    """What the page says, without its marks."""
+    text = re.sub(
+        r"<script.*?</script>|<[^>]+>", " ", answer.content.decode(), flags=re.S
+    )
+    return " ".join(text.split())
+
+
+def test_a_small_version_is_looked_through_at_once(
+    alice_client: Client, version: DatasetVersion, asked: list[Any]
+):
+    answer = alice_client.get(url(version))
+
+    text = words(answer)
+    assert "14 rows, all looked at" in text
+    assert "1 without an answer" in text
+    assert "1 same prompt, another answer" in text
+    assert "1 same words, another prompt" in text
+    assert "2 of 14 rows repeat an earlier one: 0 + 1 + 1 + 0. Each is counted" in text
+    assert "integer 13" in text
+    assert "?version=1&amp;row=12#row-12" in answer.content.decode()
+    assert asked == []
+    figures = answer.context["figures"]
+    assert sum(figures["prompt_chars"]["data"][0]["y"]) == 14
+    json.dumps(figures, allow_nan=False)
+
+
+def test_it_is_looked_through_once(
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+):
+    alice_client.get(url(version))
+    monkeypatch.setattr(statistics, "Gatherer", None)
+
+    assert "14 rows" in words(alice_client.get(url(version)))
+    assert VersionStatistics.objects.count() == 1
+
+
+def test_a_large_version_is_left_to_a_worker(
+    alice_client: Client,
+    version: DatasetVersion,
+    asked: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
+
+    page = alice_client.get(url(version))
+    alice_client.get(url(version))
+
+    found = VersionStatistics.objects.get()
+    assert asked == [("datasets.make_statistics", found.pk)]
+    assert "0 of 14 so far" in words(page)
+    assert 'hx-trigger="every 2s"' in page.content.decode()
+
+    make_statistics(found.pk)
+
+    page = alice_client.get(url(version))
+    assert "14 rows, all looked at" in words(page)
+    assert "hx-trigger" not in page.content.decode()
+
+
+def test_rows_that_are_large_are_left_to_a_worker_as_well(
+    alice_client: Client,
+    version: DatasetVersion,
+    asked: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A thousand of 4 MB would otherwise all be in the web process at once."""
+    monkeypatch.setattr(reading, "MAX_BYTES_OF_PAGE", 50, raising=False)
+
+    page = alice_client.get(url(version))
+
+    assert "0 of 14 so far" in words(page)
+    assert len(asked) == 1
+
+
+def test_how_far_it_is_is_written_down(
+    version: DatasetVersion, monkeypatch: pytest.MonkeyPatch, asked: list[Any]
+):
+    monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
+    monkeypatch.setattr(reading, "ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(finding, "REPORT_SECONDS", 0)
+    found = find_statistics(version)
+    seen: list[int] = []
+    note = finding.note
+
+    def noted(finding: Any) -> None:
+        note(finding)
+        seen.append(VersionStatistics.objects.get().num_looked)
+
+    monkeypatch.setattr(finding, "note", noted)
+
+    make_statistics(found.pk)
+
+    assert seen == list(range(15))
+
+
+def test_a_task_that_was_lost_is_asked_for_again(
+    alice_client: Client,
+    version: DatasetVersion,
+    asked: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(reading, "MAX_ROWS_OF_PAGE", 3)
+    alice_client.get(url(version))
+    long_ago = timezone.now() - finding.PATIENCE - timedelta(seconds=1)
+    VersionStatistics.objects.update(moved_at=long_ago)
+
+    alice_client.get(url(version))
+    alice_client.get(url(version))
+
+    assert len(asked) == 2
+
+
+def test_rows_that_are_gone_are_told(alice_client: Client, version: DatasetVersion):
+    version.rows.filter(position=5).delete()
+
+    text = words(alice_client.get(url(version)))
+
+    assert "Sums v1 has 13 rows in the database, but was imported with 14." in text
+
+
+def make_tokenizer(folder: Path) -> str:
+    """One whose tokens are words."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(str(folder))
+    return str(folder)
+
+
+def test_tokens_are_counted_by_the_engine(
+    alice_client: Client, version: DatasetVersion, asked: list[Any], tmp_path: Path
+):
+    model = make_tokenizer(tmp_path / "model")
+
+    answer = alice_client.post(
+        url(version), {"version": 1, "model": model, "limit": 3}, follow=True
+    )
+
+    counted = TokenLengths.objects.get()
+    assert ("datasets.make_token_lengths", counted.pk) in asked
+    assert "0 of 14 rows so far" in words(answer)
+
+    make_token_lengths(counted.pk)
+
+    counted.refresh_from_db()
+    assert counted.problem == ""
+    assert counted.result == {"lengths": [[4, 14]], "every": 1}
+    text = words(alice_client.get(url(version), {"model": model, "limit": 3}))
+    assert "14 of 14 prompts (100 %) are longer than 3 tokens" in text
+    assert "Every row was looked at." in text
+    text = words(alice_client.get(url(version), {"model": model, "limit": 4}))
+    assert "0 of 14 prompts (0 %) are longer than 4 tokens" in text
+
+
+@pytest.mark.slow
+def test_a_model_without_a_tokenizer_is_named(
+    alice_client: Client, version: DatasetVersion, asked: list[Any], tmp_path: Path
+):
+    form = {"version": 1, "model": str(tmp_path), "limit": 3}
+    alice_client.post(url(version), form)
+    counted = TokenLengths.objects.get()
+
+    make_token_lengths(counted.pk)
+
+    text = words(alice_client.get(url(version), {"model": str(tmp_path)}))
+    assert f"The model folder {tmp_path} has no tokenizer" in text
+    # Asking again may help: the folder may have got one.
+    alice_client.post(url(version), form, follow=True)
+    assert asked.count(("datasets.make_token_lengths", counted.pk)) == 2
+    assert TokenLengths.objects.get().problem == ""
+
+
+def test_of_many_rows_some_are_counted_and_the_page_says_so(
+    alice_client: Client,
+    version: DatasetVersion,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: list[Any],
+):
+    monkeypatch.setattr(token_lengths, "MAX_TOKENIZED", 5)
+    given: list[str] = []
+
+    def count(model: str, rows: Any) -> dict[int, int]:
+        given.extend(str(row.prompt) for row in rows)
+        return {4: 3, 9: 2}
+
+    monkeypatch.setattr(token_lengths, "count_tokens", count)
+    alice_client.post(url(version), {"version": 1, "model": "m", "limit": 8})
+    make_token_lengths(TokenLengths.objects.get().pk)
+
+    text = words(alice_client.get(url(version), {"model": "m", "limit": 8}))
+
+    assert given == [str(ROWS[i].prompt) for i in (0, 3, 6, 9, 12)]
+    assert "2 of 5 prompts (40 %) are longer than 8 tokens of m" in text
+    assert "5 of 14 rows were looked at, one of every 3." in text
+
+
+def test_a_viewer_sees_but_does_not_ask_for_tokens(
+    bob_client: Client, version: DatasetVersion
+):
+    page = bob_client.get(url(version), {"model": "m"})
+
+    assert page.status_code == 200
+    assert "Count tokens" not in page.content.decode()
+    assert bob_client.post(url(version), {"model": "m"}).status_code == 403
+    assert not TokenLengths.objects.exists()
+
+
+def test_a_stranger_finds_nothing(charlie_client: Client, version: DatasetVersion):
+    assert charlie_client.get(url(version)).status_code == 404
+    assert charlie_client.post(url(version), {"model": "m"}).status_code == 404
+
+
+@pytest.mark.parametrize("model", ["", "-v", "a\x00b", "m" * 501])
+def test_what_is_no_model_is_refused(
+    alice_client: Client, version: DatasetVersion, model: str
+):
+    answer = alice_client.post(url(version), {"version": 1, "model": model})
+
+    assert answer.status_code == 422
+    assert not TokenLengths.objects.exists()
+    assert alice_client.get(url(version), {"model": model}).status_code == 200
+
+
+def test_the_page_costs_the_same_queries_however_much_it_shows(
+    alice_client: Client, version: DatasetVersion, django_assert_max_num_queries: Any
+):
+    alice_client.get(url(version))
+
+    with django_assert_max_num_queries(10):
+        alice_client.get(url(version))

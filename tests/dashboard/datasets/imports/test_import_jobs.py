@@ -1,0 +1,385 @@
+"""An import as a job: started once, worked on by one, told of, never half done."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from django.db.models.functions import Now
+from django.test import Client
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.imports.jobs import (
+    MAX_ATTEMPTS,
+    Claim,
+    State,
+    claim_job,
+    claim_next,
+    reap,
+    start_job,
+)
+from dashboard.datasets.imports.mapping import Mapping
+from dashboard.datasets.imports.pulse import Halted
+from dashboard.datasets.imports.uploads import forget_what_is_old
+from dashboard.datasets.models import (
+    Dataset,
+    DatasetRow,
+    DatasetVersion,
+    ImportJob,
+    Upload,
+)
+from dashboard.datasets.work import work
+from tests.dashboard.datasets.imports.test_upload import MAPPING, RECORDS, jsonl, upload
+
+COLUMNS = Mapping(prompt="question", answer="solution", columns=("level",))
+BAD = {"question": "", "solution": "1"}
+
+
+@pytest.fixture(autouse=True)
+def left_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small, a file is imported by a worker: here, by `take_up`."""
+    monkeypatch.setattr("dashboard.datasets.views.mapping.AT_ONCE_BYTES", -1)
+
+
+def take_up(worker: str = "default@here") -> Claim:
+    claim = claim_next(worker)
+    assert claim
+    return claim
+
+
+def press_import(client: Client, url: str, **changes: Any) -> ImportJob:
+    answer = client.post(url, {**MAPPING, **changes})
+    assert answer.status_code == 302, answer.content.decode()
+    job = ImportJob.objects.latest("pk")
+    assert answer["Location"] == page_of(job)
+    return job
+
+
+def page_of(job: ImportJob) -> str:
+    return f"/alpha/datasets/imports/{job.pk}"
+
+
+def poll(client: Client, job: ImportJob) -> Any:
+    return client.get(page_of(job), headers={"hx-request": "true"})
+
+
+def go_silent(job: ImportJob) -> None:
+    ImportJob.objects.filter(pk=job.pk).update(heartbeat=Now() - timedelta(minutes=1))
+
+
+@pytest.fixture
+def job(alice_client: Client) -> ImportJob:
+    return press_import(alice_client, upload(alice_client))
+
+
+def test_the_page_leads_to_the_version_once_it_is_there(
+    alice_client: Client, job: ImportJob
+):
+    assert "Waits for a worker" in poll(alice_client, job).content.decode()
+
+    work(take_up())
+
+    version = DatasetVersion.objects.get()
+    answer = poll(alice_client, job)
+    assert answer["HX-Redirect"] == f"/alpha/datasets/{version.dataset_id}/"
+    page = alice_client.get(answer["HX-Redirect"]).content.decode()
+    assert "Imported 2 rows as version 1." in page
+    later = alice_client.get(page_of(job)).content.decode()
+    assert "Imported 2 rows as version 1." in later
+
+
+def test_refused_rows_are_shown_with_both_ways_on(alice_client: Client):
+    url = upload(alice_client, jsonl([*RECORDS, BAD]))
+    job = press_import(alice_client, url, name="Mine", columns=[])
+
+    work(take_up())
+
+    assert poll(alice_client, job)["HX-Redirect"] == url
+    page = alice_client.get(url)
+    text = page.content.decode()
+    assert "1 of 3 rows is refused" in text
+    assert "Fix the file and upload it again" in text
+    assert page.context["refusals"].shown[0].line == 3
+    assert page.context["form"]["name"].value() == "Mine"
+    assert page.context["form"]["columns"].value() == []
+    assert Dataset.objects.count() == 0
+
+    press_import(alice_client, url, leave_out="1", name="Mine", columns=[])
+    work(take_up())
+
+    assert DatasetVersion.objects.get().num_left_out == 1
+
+
+def test_a_second_click_finds_the_import_under_way(
+    alice_client: Client, job: ImportJob
+):
+    url = f"/alpha/datasets/uploads/{job.upload_id}"
+
+    assert press_import(alice_client, url) == job
+    assert alice_client.get(url)["Location"] == page_of(job)
+    claim = take_up()
+    assert press_import(alice_client, url) == job
+    work(claim)
+
+    assert press_import(alice_client, url) == job, "also where it has just ended"
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_two_processes_start_one_job(alice_client: Client, alice: User, job: ImportJob):
+    again, is_new = start_job(
+        upload=Upload.objects.get(), mapping=COLUMNS, name="Again", user=alice
+    )
+
+    assert (again, is_new) == (job, False)
+
+
+def test_one_worker_takes_a_job(job: ImportJob):
+    first = claim_job(job.pk, "a")
+
+    assert first == Claim(job_id=job.pk, attempt=1)
+    assert claim_job(job.pk, "b") is None
+
+
+def test_a_worker_does_one_import_at_a_time(alice_client: Client, job: ImportJob):
+    second = press_import(alice_client, upload(alice_client), name="Second")
+    first = take_up("default@a")
+
+    assert claim_next("default@a") is None, "its other slot is for dispatching"
+    assert "waits for its turn" in _after_a_while(alice_client, second)
+    assert take_up("default@b").job_id == second.pk
+    work(first)
+
+
+def _after_a_while(client: Client, job: ImportJob) -> str:
+    ImportJob.objects.filter(pk=job.pk).update(queued_at=Now() - timedelta(seconds=9))
+    return str(client.get(page_of(job)).content.decode())
+
+
+def test_where_no_worker_runs_the_page_says_so(alice_client: Client, job: ImportJob):
+    assert "No worker has taken it up" in _after_a_while(alice_client, job)
+
+
+def test_stopping_what_waits_is_at_once(alice_client: Client, job: ImportJob):
+    alice_client.post(page_of(job), {"stop": "1"})
+
+    assert claim_next("default@a") is None
+    page = alice_client.get(page_of(job)).content.decode()
+    assert "The import was stopped. Nothing was stored." in page
+    assert "Back to the columns" in page
+    assert (
+        alice_client.get(f"/alpha/datasets/uploads/{job.upload_id}").status_code == 200
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_stopping_what_is_being_stored_undoes_it(alice_client: Client, job: ImportJob):
+    claim = take_up()
+
+    def press_stop() -> None:
+        alice_client.post(page_of(job), {"stop": "1"})
+        connection.close()
+
+    def stop(num_rows: int, total: int) -> None:
+        if num_rows:
+            assert DatasetRow.objects.count() == 2, "they are stored, but not for good"
+            thread = threading.Thread(target=press_stop)
+            thread.start()
+            thread.join()
+
+    work(claim, on_stored=stop)
+
+    job.refresh_from_db()
+    assert job.state == State.CANCELLED
+    assert Dataset.objects.count() == 0
+    assert DatasetRow.objects.count() == 0
+    assert Upload.objects.get().path.exists()
+
+
+def test_stopping_what_has_ended_says_so(alice_client: Client, job: ImportJob):
+    work(take_up())
+
+    page = alice_client.post(page_of(job), {"stop": "1"}, follow=True)
+
+    assert "had ended already: Import of" in page.content.decode()
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_a_job_whose_worker_is_gone_is_begun_anew(alice_client: Client, job: ImportJob):
+    take_up()
+    go_silent(job)
+
+    page = alice_client.get(page_of(job))
+
+    assert page.context["job"].state == State.QUEUED
+    work(take_up("another"))
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_a_worker_that_was_given_up_stores_nothing(job: ImportJob):
+    slow = take_up("slow")
+    go_silent(job)
+    reap()
+    quick = take_up("quick")
+
+    work(slow)
+
+    assert DatasetVersion.objects.count() == 0
+    job.refresh_from_db()
+    assert (job.state, job.worker) == (State.RUNNING, "quick")
+    work(quick)
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_what_loses_its_worker_again_and_again_fails(
+    alice_client: Client, job: ImportJob
+):
+    for _ in range(MAX_ATTEMPTS):
+        take_up()
+        go_silent(job)
+        reap()
+
+    page = alice_client.get(page_of(job)).content.decode()
+    assert "3 times its worker ended" in page
+    assert "Try again" in page
+
+    alice_client.post(page_of(job), {"again": "1"})
+    work(take_up())
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_what_was_to_stop_is_not_begun_anew(alice_client: Client, job: ImportJob):
+    take_up()
+    alice_client.post(page_of(job), {"stop": "1"})
+    go_silent(job)
+
+    reap()
+
+    job.refresh_from_db()
+    assert job.state == State.CANCELLED
+
+
+def test_a_worker_that_shuts_down_puts_it_back(job: ImportJob):
+    def halt(num_rows: int, total: int) -> None:
+        raise Halted
+
+    work(take_up(), on_stored=halt)
+
+    job.refresh_from_db()
+    assert (job.state, job.attempt) == (State.QUEUED, 0), "it costs no attempt"
+    work(take_up())
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_an_outage_of_the_database_is_outlived(job: ImportJob):
+    def fail(num_rows: int, total: int) -> None:
+        raise OperationalError("the connection is closed\nmore")
+
+    for _ in range(MAX_ATTEMPTS):
+        job.refresh_from_db()
+        assert job.state == State.QUEUED
+        work(take_up(), on_stored=fail)
+
+    job.refresh_from_db()
+    assert job.state == State.FAILED
+    assert "could not take the rows: the connection is closed." in job.problem
+
+
+def test_a_fault_of_ours_is_told_and_logged(job: ImportJob):
+    def fail(num_rows: int, total: int) -> None:
+        raise RuntimeError("bug")
+
+    claim = take_up()
+    with pytest.raises(RuntimeError):
+        work(claim, on_stored=fail)
+
+    job.refresh_from_db()
+    assert job.state == State.FAILED
+    assert "fault of Cohort's own" in job.problem
+
+
+def test_a_name_that_was_taken_meanwhile_is_told(
+    alice_client: Client, alice: User, team: Team, job: ImportJob
+):
+    Dataset.objects.create(team=team, name="Sums", created_by=alice)
+
+    work(take_up())
+
+    page = alice_client.get(page_of(job)).content.decode()
+    assert "already has a dataset named" in page
+    assert "Back to the columns" in page
+    columns = alice_client.get(f"/alpha/datasets/uploads/{job.upload_id}")
+    assert columns.context["form"]["name"].value() == "Sums", "as it was chosen"
+    assert "name" in columns.context["form"].errors
+
+
+def test_a_file_that_the_worker_cannot_see_is_told(job: ImportJob):
+    Upload.objects.get().path.unlink()
+
+    work(take_up())
+
+    job.refresh_from_db()
+    assert job.state == State.FAILED
+    assert "let them share that folder" in job.problem
+
+
+def test_a_disk_without_room_is_told_before(
+    job: ImportJob, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dashboard.datasets.room.RESERVED_BYTES", 2**60)
+
+    work(take_up())
+
+    job.refresh_from_db()
+    assert job.state == State.FAILED
+    assert "Free some space there, then try again." in job.problem
+
+
+def test_rows_that_are_there_already_end_the_job(alice_client: Client, job: ImportJob):
+    work(take_up())
+    dataset = Dataset.objects.get()
+    url = upload(alice_client, query=f"?dataset={dataset.pk}")
+    again = press_import(alice_client, url)
+
+    work(take_up())
+
+    page = alice_client.get(page_of(again)).content.decode()
+    assert "no new version was made" in page
+    assert dataset.versions.count() == 1
+
+
+def test_a_viewer_watches_and_a_stranger_finds_nothing(
+    bob_client: Client, charlie_client: Client, job: ImportJob
+):
+    assert bob_client.get(page_of(job)).status_code == 200
+    assert bob_client.post(page_of(job), {"stop": "1"}).status_code == 403
+    assert charlie_client.get(page_of(job)).status_code == 404
+    assert charlie_client.post(page_of(job), {"stop": "1"}).status_code == 404
+    job.refresh_from_db()
+    assert job.state == State.QUEUED
+
+
+def test_a_waiting_import_keeps_its_file(job: ImportJob):
+    old = Now() - timedelta(days=8)
+    Upload.objects.update(created_at=old)
+    forget_what_is_old()
+    assert Upload.objects.count() == 1
+
+    work(take_up())
+    ImportJob.objects.update(ended_at=old)
+    forget_what_is_old()
+
+    assert ImportJob.objects.count() == 0
+
+
+def test_what_a_killed_worker_had_imported_is_removed(job: ImportJob):
+    claim = take_up()
+    claim.end(State.DONE)
+    path = Upload.objects.get().path
+
+    forget_what_is_old()
+
+    assert not path.exists()
+    assert Upload.objects.count() == 0

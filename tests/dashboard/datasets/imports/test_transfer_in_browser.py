@@ -1,0 +1,178 @@
+"""Large files from a real browser: broken off, gone on with, cancelled, imported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.imports.jobs import ring_importers
+from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
+from tests.browser.accessibility import findings_in_each_view
+from tests.faults.workers import Worker
+
+pytestmark = pytest.mark.browser
+
+ROWS = "".join(
+    json.dumps({"question": f"{i} + {i}?", "answer": 2 * i}) + "\n" for i in range(300)
+)
+PARTS = "**/parts?offset=*"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "sums.jsonl"
+    path.write_text(ROWS)
+    return path
+
+
+def choose(page: Page, file: Path) -> None:
+    """In parts of 2,000 bytes instead of mebibytes."""
+    page.goto("/alpha/datasets/upload")
+    page.eval_on_selector("input[type=file]", "field => field.dataset.partBytes = 2000")
+    page.set_input_files("input[type=file]", file)
+
+
+def press_upload(page: Page) -> None:
+    page.get_by_role("button", name="Upload and look at the columns").click()
+
+
+class Line:
+    """A connection that breaks at these offsets, the last of them for good."""
+
+    def __init__(self, page: Page, *, breaks_at: tuple[int, ...] = ()) -> None:
+        self.breaks_at = breaks_at
+        self.broken: list[int] = []
+        self.offsets: list[int] = []
+        page.route(PARTS, self._carry)
+
+    def _carry(self, route: Route) -> None:
+        offset = int(route.request.url.rsplit("=", 1)[1])
+        is_first = offset not in self.broken
+        is_last = offset == (self.breaks_at or (None,))[-1]
+        if offset in self.breaks_at and (is_first or is_last):
+            self.broken.append(offset)
+            route.abort()
+        else:
+            self.offsets.append(offset)
+            route.continue_()
+
+
+def test_an_upload_that_broke_off_goes_on_where_it_stopped(
+    team: Team, alice: User, page: Page, file: Path
+):
+    line = Line(page, breaks_at=(2_000, 6_000))
+    choose(page, file)
+    expect(page.locator("[data-trouble]")).to_be_hidden()
+    press_upload(page)
+    trouble = page.get_by_text("The connection broke off. Trying again in 2 s")
+    expect(trouble).to_be_visible()
+    assert line.offsets == [0, 2_000, 4_000], "one break was outlived"
+    found = findings_in_each_view(page)
+
+    page.reload()
+    page.unroute(PARTS)
+
+    row = page.locator("[data-begun]")
+    expect(row).to_contain_text("6 kB of")
+    expect(row.get_by_role("button", name="Choose it again to go on")).to_be_visible()
+    found += findings_in_each_view(page)
+    line = Line(page)
+    choose(page, file)
+    expect(page.get_by_text("A part of it is here already")).to_be_visible()
+    press_upload(page)
+    page.wait_for_url("**/uploads/*")
+    assert line.offsets[0] == 6_000
+    assert Upload.objects.get().path.read_text() == ROWS
+    assert found == []
+
+
+def test_an_upload_is_cancelled_and_another_begun(
+    team: Team, alice: User, page: Page, file: Path
+):
+    page.route(PARTS, lambda route: None)  # the first part never arrives
+    choose(page, file)
+    press_upload(page)
+    cancel = page.get_by_role("button", name="Cancel")
+    expect(cancel).to_be_visible()
+    expect(page.get_by_text("0.0 MB of 0.0 MB sent")).to_be_visible()
+
+    cancel.press("Enter")
+
+    expect(page.get_by_text("Cancelled. Nothing of it was kept.")).to_be_visible()
+    assert Upload.objects.count() == 0
+    page.unroute(PARTS)
+    press_upload(page)
+    page.wait_for_url("**/uploads/*")
+
+
+def test_what_the_server_refuses_is_said(
+    team: Team, alice: User, page: Page, file: Path
+):
+    page.route(
+        PARTS,
+        lambda route: route.fulfill(status=507, json={"error": "The disk is full."}),
+    )
+    choose(page, file)
+    press_upload(page)
+
+    expect(page.get_by_text("The disk is full.")).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel")).to_be_hidden()
+
+
+def test_pasted_rows_come_to_their_columns(team: Team, alice: User, page: Page):
+    page.goto("/alpha/datasets/upload")
+    page.get_by_label("Rows").fill("question\tanswer\n1 + 1?\t2\n")
+
+    page.get_by_role("button", name="Look at the columns", exact=True).click()
+
+    page.wait_for_url("**/uploads/*")
+    expect(page.get_by_text("TSV")).to_be_visible()
+
+
+@pytest.fixture
+def start_default_worker(
+    app_environment: dict[str, str], tmp_path: Path
+) -> Iterator[Callable[[], Worker]]:
+    workers: list[Worker] = []
+
+    def start() -> Worker:
+        log = tmp_path / "default.log"
+        worker = Worker("default", env=app_environment, log=log, queue="default")
+        workers.append(worker)
+        return worker
+
+    yield start
+    for worker in workers:
+        worker.terminate()
+
+
+def test_an_import_is_watched_until_its_version_is_there(
+    team: Team,
+    alice: User,
+    page: Page,
+    start_default_worker: Callable[[], Worker],
+):
+    """The worker is started once the page has said that none runs."""
+    rows = ROWS * 200
+    page.goto("/alpha/datasets/upload")
+    buffer = {"name": "sums.jsonl", "mimeType": "", "buffer": rows.encode()}
+    page.set_input_files("input[type=file]", files=[buffer])
+    press_upload(page)
+    page.wait_for_url("**/uploads/*")
+    page.get_by_role("button", name="Import", exact=True).click()
+    page.wait_for_url("**/imports/*")
+    expect(page.get_by_text("No worker has taken it up")).to_be_visible(timeout=15_000)
+    assert findings_in_each_view(page) == []
+
+    start_default_worker()
+    ring_importers()
+
+    done = page.get_by_text("Imported 60,000 rows as version 1.")
+    expect(done).to_be_visible(timeout=60_000)
+    assert DatasetVersion.objects.get().num_rows == 60_000
+    assert ImportJob.objects.get().num_rows_stored == 60_000

@@ -1,0 +1,123 @@
+"""A file is what it begins as, whatever its name says; the page says so."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetRow, DatasetVersion, Upload
+from dashboard.datasets.parsing.detection import Detected, detect
+from tests.dashboard.datasets.parsing.bad_files import parquet, zstd
+
+LINES = b'{"prompt": "a"}\n{"prompt": "b"}\n'
+LIST = b'[{"prompt": "a"}, {"prompt": "b"}]'
+WRAPPED = b'{"data": [{"prompt": "a"}, {"prompt": "b"}]}'
+COMMAS = b"prompt,answer\na,1\nb,2\n"
+TABS = b"prompt\tanswer\na\t1\nb\t2\n"
+COLUMNS = parquet(prompt=["a", "b"])
+
+
+def detected(folder: Path, filename: str, content: bytes) -> Detected:
+    path = folder / "upload"
+    path.write_bytes(content)
+    return detect(filename, path)
+
+
+@pytest.mark.parametrize(
+    ("filename", "content", "file_format"),
+    [
+        ("rows.jsonl", LINES, "jsonl"),
+        ("ROWS.NDJSON", LINES, "jsonl"),
+        ("rows.jsonl", WRAPPED, "jsonl"),
+        ("rows.json", LIST, "json"),
+        ("rows.json", WRAPPED, "json"),
+        ("rows.json", b" \n" + json.dumps([{"a": 1}], indent=2).encode(), "json"),
+        ("rows.json", json.dumps({"a": [{"a": 1}]}, indent=2).encode(), "json"),
+        ("rows.json", "[\n{}]".encode("utf-16"), "json"),
+        ("rows.csv", COMMAS, "csv"),
+        ("rows.csv", TABS, "csv"),
+        ("rows.tsv", TABS, "tsv"),
+        ("rows.pq", COLUMNS, "parquet"),
+        ("rows", LIST, "json"),
+        ("rows.txt", LINES, "jsonl"),
+        ("rows.bin", COLUMNS, "parquet"),
+        ("rows.csv", b"[x],y\n1,2\n", "csv"),
+        ("rows.jsonl", b"hello, world\n", "jsonl"),
+        ("rows.jsonl", b'"prompt": "a", "b": "c"}\n', "jsonl"),
+    ],
+)
+def test_a_name_that_fits_needs_no_remark(
+    tmp_path: Path, filename: str, content: bytes, file_format: str
+):
+    assert detected(tmp_path, filename, content) == Detected(format=file_format)
+
+
+@pytest.mark.parametrize(
+    ("filename", "content", "file_format", "said"),
+    [
+        (
+            "rows.json",
+            LINES,
+            "jsonl",
+            "says one JSON document, but it holds JSON lines",
+        ),
+        ("rows.jsonl", LIST, "json", "says JSON lines, but it holds one JSON document"),
+        ("rows.jsonl", json.dumps({"a": [{}]}, indent=1).encode(), "json", "document"),
+        ("rows.csv", LINES, "jsonl", "says CSV, but it holds JSON lines"),
+        ("rows.csv", LIST, "json", "says CSV, but it holds one JSON document"),
+        ("rows.jsonl", COMMAS, "csv", "says JSON lines, but it holds CSV"),
+        ("rows.json", TABS, "tsv", "holds TSV"),
+        ("rows.tsv", COMMAS, "csv", "says TSV, but it holds CSV"),
+        ("rows.csv", COLUMNS, "parquet", "holds Parquet"),
+        ("rows.parquet", LINES, "jsonl", "says Parquet, but it holds JSON lines"),
+        ("rows.jsonl.gz", LINES, "jsonl", "ends in .gz, but it is not packed"),
+    ],
+)
+def test_a_name_that_lies_is_remarked_on(
+    tmp_path: Path, filename: str, content: bytes, file_format: str, said: str
+):
+    found = detected(tmp_path, filename, content)
+
+    assert found.format == file_format
+    assert said in found.remark
+
+
+@pytest.mark.parametrize("pack", [lambda c: gzip.compress(c, mtime=0), zstd])
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [
+        ("jsonl", LINES),
+        ("json", WRAPPED),
+        ("csv", COMMAS),
+        ("tsv", TABS),
+        ("parquet", COLUMNS),
+    ],
+)
+@pytest.mark.parametrize("packed_suffix", [".gz", ".zst", ""])
+def test_a_packed_file_is_imported_as_it_would_be_unpacked(
+    alice_client: Client, team: Team, pack, suffix: str, content: bytes, packed_suffix
+):
+    file = SimpleUploadedFile(f"rows.{suffix}{packed_suffix}", pack(content))
+
+    answer = alice_client.post("/alpha/datasets/upload", {"file": file})
+    page = alice_client.get(answer["Location"])
+    alice_client.post(answer["Location"], {"name": "Rows", "prompt": "prompt"})
+
+    assert ", packed with " in page.content.decode()
+    rows = DatasetRow.objects.order_by("position")
+    assert list(rows.values_list("prompt", flat=True)) == ["a", "b"]
+    version = DatasetVersion.objects.get()
+    assert version.source["format"] == suffix
+
+
+def test_the_page_says_what_the_name_does_not(alice_client: Client, team: Team):
+    file = SimpleUploadedFile("rows.csv", LINES)
+
+    page = alice_client.post("/alpha/datasets/upload", {"file": file}, follow=True)
+
+    assert "Its name says CSV, but it holds JSON lines" in page.content.decode()
+    assert Upload.objects.get().format == "jsonl"

@@ -1,0 +1,122 @@
+"""What is packed is unpacked as a stream, within bounds, and damage has a place."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from dashboard.datasets.parsing.formats import read_records
+from dashboard.datasets.parsing.records import Record
+from dashboard.datasets.parsing.refusals import Refusal
+from dashboard.datasets.parsing.source import Source
+from tests.dashboard.datasets.parsing.bad_files import parquet, zstd
+
+PACK = {"gzip": lambda content: gzip.compress(content, mtime=0), "zstd": zstd}
+
+
+def noise(num_rows: int) -> bytes:
+    chance = random.Random(0)
+    rows = ({"prompt": chance.randbytes(300).hex()} for _ in range(num_rows))
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def source(folder: Path, content: bytes, packing: str, name: str = "jsonl") -> Source:
+    path = folder / "upload"
+    path.write_bytes(content)
+    return Source(path, name, packing)
+
+
+@pytest.mark.parametrize("packing", PACK)
+@pytest.mark.parametrize("parts", [1, 3])
+def test_every_part_of_a_packed_file_is_read(tmp_path: Path, packing: str, parts: int):
+    """Parts packed one by one may stand after each other, as `cat a.gz b.gz` does."""
+    content = PACK[packing](noise(2_000)) * parts
+
+    found = list(read_records(source(tmp_path, content, packing)))
+
+    assert (
+        sum(isinstance(item, Record) for item in found) == len(found) == 2_000 * parts
+    )
+
+
+@pytest.mark.parametrize("packing", PACK)
+@pytest.mark.parametrize("damage", ["cut short", "changed"])
+def test_rows_before_the_damage_are_read_and_the_line_is_named(
+    tmp_path: Path, packing: str, damage: str
+):
+    content = PACK[packing](noise(5_000))
+    place = len(content) * 3 // 4
+    broken = content[:place]
+    if damage == "changed":
+        broken += bytes(200) + content[place + 200 :]
+
+    *rows, last = read_records(source(tmp_path, broken, packing))
+
+    assert isinstance(last, Refusal)
+    assert f"cannot be unpacked with {packing}" in last.problem
+    assert last.ends_file
+    assert last.line == len(rows) + 1 > 1_000
+
+
+@pytest.mark.parametrize("packing", PACK)
+@pytest.mark.parametrize("name", ["jsonl", "json", "csv", "tsv", "parquet"])
+def test_a_bomb_goes_off_nowhere(tmp_path: Path, packing: str, name: str):
+    content = PACK[packing](bytes(200 * 2**20))
+
+    found = list(read_records(source(tmp_path, content, packing, name)))
+
+    assert len(found) <= 20
+    assert found[-1].ends_file
+
+
+@pytest.mark.parametrize("packing", PACK)
+def test_a_file_may_not_unpack_to_more_than_a_hundred_times_its_size(
+    tmp_path: Path, packing: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dashboard.datasets.parsing.source.UNPACKED_FLOOR_BYTES", 2**20)
+    line = json.dumps({"prompt": "a" * 2**10}).encode() + b"\n"
+
+    *rows, last = read_records(source(tmp_path, PACK[packing](line * 9_000), packing))
+
+    assert isinstance(last, Refusal)
+    assert "more than 100 times its size" in last.problem
+    assert last.line == len(rows) + 1
+    assert all(isinstance(row, Record) for row in rows)
+
+
+def test_a_frame_that_asks_for_too_much_memory_is_refused(tmp_path: Path):
+    """zstd --long=31 wants a window of 2 GiB."""
+    huge_window = b"\x28\xb5\x2f\xfd" + bytes([0x00, 21 << 3]) + b"\x01\x00\x00"
+
+    (refusal,) = read_records(source(tmp_path, huge_window, "zstd"))
+
+    assert isinstance(refusal, Refusal)
+    assert "memory" in refusal.value
+
+
+@pytest.mark.parametrize("packing", PACK)
+def test_a_packed_parquet_file_that_is_damaged_is_refused_as_a_whole(
+    tmp_path: Path, packing: str
+):
+    content = PACK[packing](parquet(prompt=["a"] * 9))[:-4]
+
+    (refusal,) = read_records(source(tmp_path, content, packing, "parquet"))
+
+    assert isinstance(refusal, Refusal)
+    assert refusal.ends_file
+
+
+@pytest.mark.parametrize("packing", ["", *PACK])
+@pytest.mark.parametrize("name", ["jsonl", "parquet"])
+def test_reading_tells_how_far_it_is(tmp_path: Path, packing: str, name: str):
+    content = noise(3_000) if name == "jsonl" else parquet(prompt=["a"] * 500)
+    packed = PACK[packing](content) if packing else content
+    read = source(tmp_path, packed, packing, name)
+
+    seen = [read.num_bytes_read for _ in read_records(read)]
+
+    assert seen == sorted(seen)
+    assert seen[-1] == len(packed)
+    assert len(set(seen)) > 1 or packing

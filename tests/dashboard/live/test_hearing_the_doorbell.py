@@ -1,0 +1,147 @@
+"""One ear in a process for all pages of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from channels.layers import get_channel_layer
+from redis.exceptions import ConnectionError as RedisGone
+
+from dashboard.live import bell
+from dashboard.live.bell import Bell, bell_of
+
+GROUP = "run-7000001"
+
+
+class Page:
+    """Hears numbers, and lets one wait for them."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[int] = asyncio.Queue()
+
+    def hear(self, seq: int) -> None:
+        self.heard.put_nowait(seq)
+
+    async def next(self) -> int:
+        return await asyncio.wait_for(self.heard.get(), 5)
+
+
+async def ring(seq: int) -> None:
+    layer = get_channel_layer()
+    assert layer is not None
+    await layer.group_send(GROUP, {"type": "run.wake", "run": 7_000_001, "seq": seq})
+
+
+def members() -> tuple[Any, str]:
+    """Redis, and the key under which it keeps who is in the group."""
+    layer = get_channel_layer()
+    assert layer is not None
+    return layer.connection(layer.consistent_hash(GROUP)), layer._group_key(GROUP)
+
+
+async def num_members() -> int:
+    redis, key = members()
+    found: int = await redis.zcard(key)
+    return found
+
+
+async def test_all_pages_hear_what_is_rung_through_one_channel() -> None:
+    pages = [Page() for _ in range(3)]
+    for page in pages:
+        await bell_of(GROUP).join(page.hear)
+
+    await ring(5)
+
+    assert [await page.next() for page in pages] == [5, 5, 5]
+    assert await num_members() == 1
+    for page in pages:
+        await bell_of(GROUP).leave(page.hear)
+
+
+async def test_whoever_leaves_hears_no_more_and_the_last_takes_the_channel_along() -> (
+    None
+):
+    heard, left = Page(), Page()
+    own = Bell(GROUP)
+    await own.join(heard.hear)
+    await own.join(left.hear)
+
+    await own.leave(left.hear)
+    await ring(6)
+
+    assert await heard.next() == 6
+    assert left.heard.empty()
+    await own.leave(heard.hear)
+    assert await num_members() == 0
+
+
+async def test_a_page_that_comes_after_the_last_has_left_hears_again() -> None:
+    own, page = Bell(GROUP), Page()
+    await own.join(page.hear)
+    await own.leave(page.hear)
+    await own.join(page.hear)
+
+    await ring(7)
+
+    assert await page.next() == 7
+    await own.leave(page.hear)
+
+
+async def test_a_redis_that_went_away_is_joined_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer: Any = get_channel_layer()
+    receive, has_failed = layer.receive, asyncio.Event()
+
+    async def fail_once(channel: str) -> Any:
+        if not has_failed.is_set():
+            has_failed.set()
+            raise RedisGone("gone")
+        return await receive(channel)
+
+    monkeypatch.setattr(layer, "receive", fail_once)
+    monkeypatch.setattr(bell, "RETRY_SECONDS", 0.01)
+    own, page = Bell(GROUP), Page()
+    await own.join(page.hear)
+    await has_failed.wait()
+
+    await ring(8)
+
+    assert await page.next() == 8
+    await own.leave(page.hear)
+
+
+async def test_a_redis_that_forgot_its_groups_is_told_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bell, "RENEW_SECONDS", 0.05)
+    own, page = Bell(GROUP), Page()
+    await own.join(page.hear)
+    redis, key = members()
+
+    await redis.delete(key)
+    while not await num_members():  # noqa: ASYNC110 - Redis has no event
+        await asyncio.sleep(0.01)
+    await ring(9)
+
+    assert await page.next() == 9
+    await own.leave(page.hear)
+
+
+async def test_nobody_waits_long_for_a_redis_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer: Any = get_channel_layer()
+
+    async def never(*_: str) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(layer, "group_add", never)
+    monkeypatch.setattr(bell, "JOIN_SECONDS", 0.05)
+    own, page = Bell(GROUP), Page()
+
+    await asyncio.wait_for(own.join(page.hear), 30)
+
+    await own.leave(page.hear)

@@ -1,0 +1,125 @@
+"""What the pages say about a queued run's place and start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from dashboard.runs.queue.line import Line, Place, read_line
+from dashboard.runs.queue.sentences import ordinal, rough, say_place, say_short
+from dashboard.training.models import Worker
+from dashboard.training.workers import register
+from tests.dashboard.runs.stories import Story, queue_run
+
+pytestmark = pytest.mark.django_db
+WORKER = "training@here"
+
+
+def place_of(run: Run) -> tuple[Place, Line]:
+    line = read_line()
+    return line.places[run.id], line
+
+
+def said(run: Run) -> str:
+    return say_place(*place_of(run))
+
+
+def train(team: Team, *, step_seconds: float | None = None, **fields: Any) -> Story:
+    story = Story(queue_run(team, **fields), worker=WORKER)
+    story.start()
+    if step_seconds:
+        story.take_steps(1, **{"time/step": step_seconds})
+    return story
+
+
+@pytest.fixture(autouse=True)
+def worker(db: None) -> None:
+    register(WORKER, num_slots=1)
+
+
+def test_a_free_worker_takes_it_at_once(team: Team) -> None:
+    assert said(queue_run(team)) == (
+        "Next in line: a worker is free. It starts within seconds."
+    )
+
+
+def test_it_starts_when_the_run_before_it_has_made_its_steps(team: Team) -> None:
+    train(team, step_seconds=60.0, num_steps=11)
+
+    assert said(queue_run(team, num_steps=5)) == (
+        "Next in line: the one worker is busy. It starts in about 10 min."
+    )
+
+
+def test_past_runs_of_the_same_shape_tell_how_long_a_run_takes(team: Team) -> None:
+    train(team, step_seconds=60.0, num_steps=11)
+    queue_run(team, num_steps=20)
+
+    place, _ = place_of(queue_run(team))
+
+    assert place.start.seconds == (10 + 20) * 60
+    assert place.number == 2
+
+
+def test_what_nothing_is_known_of_is_said_to_be_unknown(team: Team) -> None:
+    train(team)
+
+    assert "When it starts cannot be told" in said(queue_run(team))
+
+
+def test_other_teams_runs_are_counted(team: Team) -> None:
+    train(team, step_seconds=60.0)
+    other = Team.objects.create(slug="beta", name="Beta")
+    for _ in range(2):
+        queue_run(other)
+
+    assert "2 runs are before it, of other teams." in said(queue_run(team))
+
+
+def test_a_run_that_nothing_here_suits_says_so_and_is_not_counted(team: Team) -> None:
+    hardware = {"gpus": [], "takes": "any"}
+    Worker.objects.update(hardware=hardware)
+    big = queue_run(team)
+    big.config["model"] |= {"device": "cuda"}
+    big.save()
+    small = queue_run(team)
+
+    assert said(big).startswith("It needs a GPU; the worker here has none.")
+    assert say_short(*place_of(big)) == "no worker suits it"
+    assert place_of(small)[0].number == 1
+
+
+def test_a_run_on_hold_has_no_number(team: Team) -> None:
+    held = queue_run(team, on_hold=True)
+
+    assert said(held).startswith("On hold")
+    assert say_short(*place_of(held)) == "on hold"
+
+
+def test_the_run_list_says_it_in_few_words(team: Team) -> None:
+    train(team, step_seconds=60.0, num_steps=11)
+
+    assert say_short(*place_of(queue_run(team))) == "1st in line, ≈ 10 min"
+
+
+def test_numbers_are_no_finer_than_they_are_known() -> None:
+    assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 21, 111)] == [
+        *("1st", "2nd", "3rd", "4th", "11th", "12th", "21st", "111th")
+    ]
+    assert [rough(s) for s in (9, 61, 3_700, 90_000)] == [
+        *("a minute", "1 min", "1 h 02 min", "1 d 1 h")
+    ]
+
+
+def test_the_line_takes_four_queries_however_long(
+    team: Team, django_assert_num_queries: Any
+) -> None:
+    train(team, step_seconds=60.0)
+    for _ in range(10):
+        queue_run(team)
+
+    with django_assert_num_queries(4):
+        read_line()

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+from pytest_django.asserts import assertRedirects
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Priority, Run
+from dashboard.training.workers import register
+from tests.dashboard.runs.stories import Story, queue_run
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def runs(team: Team) -> list[Run]:
+    register("training@here", num_slots=1)
+    return [queue_run(team, name=f"run-{name}") for name in "abc"]
+
+
+def page(client: Client) -> str:
+    response = client.get("/alpha/queue/")
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_the_teams_runs_are_listed_in_their_order(
+    alice_client: Client, runs: list[Run]
+) -> None:
+    alice_client.post(f"/alpha/runs/{runs[2].id}/move", {"where": "front"})
+
+    html = page(alice_client)
+
+    places = [html.index(f'data-queued="{runs[at].id}"') for at in (2, 0, 1)]
+    assert places == sorted(places)
+    assert "run-c moved to the front." in html
+
+
+def test_a_busy_worker_counts_where_nothing_waits(
+    alice_client: Client, team: Team
+) -> None:
+    register("training@here", num_slots=2)
+    Story(queue_run(team), worker="training@here")
+
+    html = page(alice_client)
+
+    assert '<span class="number">1</span> of <span class="number">2</span>' in html
+    assert "Nothing waits" in html
+
+
+def test_other_teams_runs_are_counted_not_named(
+    alice_client: Client, runs: list[Run]
+) -> None:
+    other = Team.objects.create(slug="beta", name="Beta")
+    for _ in range(2):
+        queue_run(other, name="secret plan")
+
+    html = page(alice_client)
+
+    assert html.count("1 run of another team") == 2, "they take turns"
+    assert "secret plan" not in html
+
+
+def test_a_run_is_held_released_and_given_a_priority(
+    alice_client: Client, runs: list[Run]
+) -> None:
+    address = f"/alpha/runs/{runs[0].id}"
+    back = {"from": "queue"}
+
+    assertRedirects(alice_client.post(f"{address}/hold", back), "/alpha/queue/")
+    assert "<strong>On hold</strong>" in page(alice_client)
+    assertRedirects(alice_client.post(f"{address}/release"), f"{address}/")
+    alice_client.post(f"{address}/priority", {"priority": "high", **back})
+
+    runs[0].refresh_from_db()
+    assert (runs[0].on_hold, runs[0].priority) == (False, Priority.HIGH)
+
+
+def test_what_is_no_priority_is_refused(alice_client: Client, runs: list[Run]) -> None:
+    address = f"/alpha/runs/{runs[0].id}/priority"
+
+    answer = alice_client.post(address, {"priority": "9", "from": "queue"}, follow=True)
+
+    assert "A priority is low, normal, high; got &#x27;9&#x27;." in answer.text
+
+
+def test_what_came_too_late_is_said(alice_client: Client, runs: list[Run]) -> None:
+    Story(runs[0])
+
+    answer = alice_client.post(f"/alpha/runs/{runs[0].id}/hold", follow=True)
+
+    assert "run-a was not held: the run is starting." in answer.text
+
+
+@pytest.mark.parametrize("action", ["hold", "release", "move", "priority"])
+def test_viewers_and_strangers_change_nothing(
+    bob_client: Client, charlie_client: Client, runs: list[Run], action: str
+) -> None:
+    address = f"/alpha/runs/{runs[0].id}/{action}"
+    asked = {"where": "down", "priority": "high"}
+
+    assert bob_client.post(address, asked).status_code == 403
+    assert charlie_client.post(address, asked).status_code == 404
+    assert charlie_client.get("/alpha/queue/").status_code == 404
+
+
+def test_a_viewer_sees_no_buttons(bob_client: Client, runs: list[Run]) -> None:
+    html = page(bob_client)
+
+    assert "run-a" in html
+    assert "Move run-a" not in html
+
+
+def test_an_empty_queue_says_so(alice_client: Client, alice: User) -> None:
+    html = page(alice_client)
+
+    assert "Nothing waits" in html
+    assert "No worker is alive" in html
+
+
+def test_the_run_list_shows_the_place(alice_client: Client, runs: list[Run]) -> None:
+    rows = alice_client.get(
+        "/alpha/runs/live.json", {"ids": ",".join(str(run.id) for run in runs)}
+    ).json()["rows"]
+
+    assert [rows[str(run.id)]["place"] for run in runs] == [
+        *("1st in line, now", "2nd in line", "3rd in line")
+    ]
+
+
+def test_a_queued_runs_page_offers_what_may_be_done(
+    alice_client: Client, runs: list[Run]
+) -> None:
+    html = alice_client.get(f"/alpha/runs/{runs[0].id}/").text
+
+    assert f'action="/alpha/runs/{runs[0].id}/hold"' in html
+    assert 'href="/alpha/queue/"' in html

@@ -1,0 +1,102 @@
+"""Every metric of a run has a chart, and its history when somebody looks."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.live.messages import Position
+from dashboard.runs.models import Run
+from dashboard.runs.stream.frames import read_frame
+from tests.dashboard.runs.stories import Story, make_history, queue_run
+from tests.dashboard.samples.factories import make_run
+
+
+def ask(client: Client, run: Run, **query: Any) -> dict[str, Any]:
+    response = client.get(f"/alpha/runs/{run.id}/curves.json", query)
+    assert response.status_code == 200, response.content
+    body: dict[str, Any] = response.json()
+    return body
+
+
+def test_each_metric_has_a_card_in_its_family(alice_client: Client, team: Team) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(1)
+    story.evaluate(**{"eval/heldout/mean/low": 0.1, "eval/heldout/mean/high": 0.2})
+
+    page = alice_client.get(f"/alpha/runs/{story.run.id}/metrics/").text
+
+    names = re.findall(r'data-metric="([^"…]+)"', page)
+    run = Run.objects.get(id=story.run.id)
+    assert set(run.metric_names) <= set(names)
+    assert "eval/heldout/mean" in names
+    assert "eval/heldout/mean/low" not in names
+    families = re.findall(r'data-family="([^"]+)"', page)
+    assert len(families) == len(set(families))
+    assert families[:2] == ["reward", "group"]
+
+
+def test_three_hundred_metrics_make_a_page(alice_client: Client, team: Team) -> None:
+    run = make_run(team)
+    make_history(run, num_steps=10, num_metrics=300)
+
+    page = alice_client.get(f"/alpha/runs/{run.id}/metrics/").text
+
+    assert page.count('data-metric="metric/') == 300
+
+
+def test_a_snapshot_tells_the_range_of_what_it_does_not_carry(team: Team) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(1, **{"ratio/max": 3.0})
+    story.take_steps(1, **{"ratio/max": 1.5})
+    story.take_steps(2, **{"ratio/max": 2.0})
+
+    frame = read_frame(Run.objects.get(id=story.run.id), Position())
+
+    assert "reward/mean" in frame["curves"]["names"]
+    assert "ratio/max" not in frame["curves"]["names"]
+    assert frame["curves"]["others"]["ratio/max"] == [1.5, 3.0, 2.0]
+    assert frame["curves"]["width"] == 1
+
+
+def test_its_history_is_asked_for_with_what_it_belongs_to(
+    alice_client: Client, team: Team
+) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(4)
+
+    answer = ask(alice_client, story.run, metrics="ratio/max,loss")
+
+    assert answer["curves"]["ratio/max"]["steps"] == [1, 2, 3, 4]
+    assert (answer["epoch"], answer["through"], answer["width"]) == (1, 4, 1)
+
+
+def test_a_closer_look_gives_every_step_of_a_thinned_history(
+    alice_client: Client, team: Team
+) -> None:
+    run = make_run(team)
+    make_history(run, num_steps=20_000, num_metrics=2)
+
+    whole = ask(alice_client, run, metrics="metric/0")
+    near = ask(alice_client, run, metrics="metric/0", first_step=9_000, last_step=9_900)
+
+    assert whole["width"] == 64
+    assert len(whole["curves"]["metric/0"]["steps"]) <= 1_000
+    assert near["width"] == 1
+    assert near["curves"]["metric/0"]["steps"] == list(range(9_000, 9_901))
+
+
+def test_long_answers_travel_packed(alice_client: Client, team: Team) -> None:
+    run = make_run(team)
+    make_history(run, num_steps=2_000, num_metrics=2)
+    page = f"/alpha/runs/{run.id}/"
+
+    for address in ("curves.json?metrics=metric/0", "stream.json"):
+        answer = alice_client.get(page + address, headers={"accept-encoding": "gzip"})
+        assert answer["Content-Encoding"] == "gzip"

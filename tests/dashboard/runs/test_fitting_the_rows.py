@@ -1,0 +1,128 @@
+"""What a launch form suggests fits the dataset that is chosen."""
+
+from __future__ import annotations
+
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion, TokenLengths
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
+from dashboard.runs.launch.row_fit import EVAL, LENGTH, STEP, Fit, fit_to_rows
+from dashboard.runs.launch.starts import default_start, start_of_run
+from tests.dashboard.runs.launching import (
+    make_config,
+    make_recipe,
+    make_run,
+)
+
+DEFAULTS = default_start().texts
+SHORT = {**DEFAULTS, LENGTH: "32", "data.chat_template": "none"}
+
+
+def make_rows(team: Team, num_rows: int, *, chars: int = 5) -> DatasetVersion:
+    rows = [Row(prompt=f"{n:0{chars}}", answer="1") for n in range(num_rows)]
+    return create_dataset_version(
+        team=team, name=f"{num_rows} rows", rows=rows, mapping={}, source={}, user=None
+    )
+
+
+def fit(texts: dict[str, str], version: DatasetVersion) -> Fit:
+    return fit_to_rows(texts, version, "model")
+
+
+def test_of_few_rows_a_fifth_is_held_out(team: Team) -> None:
+    found = fit(DEFAULTS, make_rows(team, 53))
+
+    assert found.texts[EVAL] == "10"
+    assert found.sentences == (
+        "Held-out prompts are 10 in place of 64, a fifth of the 53 rows.",
+    )
+
+
+def test_what_fits_stays_as_it_is(team: Team) -> None:
+    found = fit(DEFAULTS, make_rows(team, 200))
+
+    assert found == Fit(texts={path: DEFAULTS[path] for path in (EVAL, STEP, LENGTH)})
+
+
+def test_a_step_takes_no_more_prompts_than_are_left(team: Team) -> None:
+    assert fit(DEFAULTS, make_rows(team, 12)).texts[STEP] == "10"
+
+
+@pytest.mark.parametrize(("chars", "limit"), [(20, "32"), (61, "61"), (5_000, "512")])
+def test_the_longest_prompt_has_room(team: Team, chars: int, limit: str) -> None:
+    assert fit(SHORT, make_rows(team, 3, chars=chars)).texts[LENGTH] == limit
+
+
+def test_a_chat_template_has_room_too(team: Team) -> None:
+    texts = {**SHORT, "data.chat_template": "auto"}
+
+    assert fit(texts, make_rows(team, 3, chars=61)).texts[LENGTH] == "125"
+
+
+def test_tokens_that_were_counted_go_before_characters(team: Team) -> None:
+    version = make_rows(team, 3, chars=5_000)
+    lengths = {"lengths": [[700, 2], [1_300, 1]], "every": 1}
+    TokenLengths.objects.create(
+        version=version,
+        model="model",
+        num_wanted=3,
+        moved_at=timezone.now(),
+        result=lengths,
+    )
+
+    found = fit(SHORT, version)
+
+    assert found.texts[LENGTH] == "1300"
+    assert "as the dataset's longest has 1,300 tokens" in found.sentences[-1]
+
+
+def test_the_form_does_not_refuse_its_own_suggestion(
+    alice_client: Client, team: Team
+) -> None:
+    version = make_rows(team, 53)
+    make_recipe(team)
+
+    page = unescape(alice_client.get(f"/alpha/runs/new?dataset={version.pk}").text)
+
+    assert 'name="data.num_eval_rows" value="10"' in page
+    assert "Held-out prompts are 10 in place of 64" in page
+    assert "leave none" not in page
+
+
+def test_another_start_brings_no_limit_below_the_prompts(
+    alice_client: Client, team: Team, tmp_path: Path, settings: Any
+) -> None:
+    settings.COHORT_DATA = tmp_path
+    folder = tmp_path / "starter" / "countdown"
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "config.json").write_text("{}")
+    (folder / "run.toml").write_text(
+        '[data]\nmax_prompt_tokens = 32\nchat_template = "none"\n'
+    )
+    (folder / "starter.json").write_text("{}")
+    version = make_rows(team, 53, chars=61)
+
+    page = alice_client.get(
+        f"/alpha/runs/new?preset=countdown&dataset={version.pk}"
+    ).text
+
+    assert 'name="data.max_prompt_tokens" value="61"' in page
+
+
+def test_a_clone_keeps_what_its_run_had(alice_client: Client, team: Team) -> None:
+    version = make_rows(team, 53)
+    config = make_config(data={"rows": "rows.jsonl", "num_eval_rows": 40})
+    run = make_run(team, "a", dataset=version, recipe=make_recipe(team), config=config)
+
+    page = alice_client.get(f"/alpha/runs/new?clone={run.pk}").text
+
+    assert 'name="data.num_eval_rows" value="40"' in page
+    assert start_of_run(run).texts[EVAL] == "40"

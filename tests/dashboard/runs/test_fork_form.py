@@ -1,0 +1,222 @@
+"""The launch form as a fork's: what it says, what it keeps, and what it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.directory import run_directory
+from dashboard.runs.models import Checkpoint, Run, RunState
+from tests.dashboard.runs.launching import (
+    make_config,
+    make_dataset,
+    make_recipe,
+    make_run,
+)
+from tests.dashboard.runs.test_clone import _fields
+from tests.dashboard.training.checkpoints import save
+
+NAME = "step-000040-epoch-1"
+
+
+@pytest.fixture
+def parent(team: Team, alice: User, settings: Settings, tmp_path: Path) -> Run:
+    settings.COHORT_DATA = tmp_path
+    config = make_config(
+        model={"path": "org/other", "lora_rank": 8},
+        optim={"num_steps": 77, "learning_rate": 2.5e-5, "schedule": "linear"},
+    )
+    run = make_run(
+        team,
+        "amber-otter",
+        dataset=make_dataset(team),
+        recipe=make_recipe(team),
+        owner=alice,
+        config=config,
+        state=RunState.FINISHED,
+    )
+    path = save(run_directory(run.id), 40)
+    Checkpoint.objects.create(
+        run=run,
+        step=40,
+        epoch=1,
+        name=NAME,
+        sha256=hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest(),
+        num_bytes=9,
+        saved_at=Now(),
+    )
+    return run
+
+
+def address(run: Run, name: str = NAME) -> str:
+    return f"/alpha/runs/new?fork={run.pk}&checkpoint={name}"
+
+
+def send(client: Client, run: Run, **changes: Any) -> Any:
+    fields = _fields(client.get(address(run)).text)
+    return client.post("/alpha/runs/new", fields | changes)
+
+
+def test_the_form_says_what_it_forks_from_and_what_stays(
+    alice_client: Client, parent: Run
+) -> None:
+    page = unescape(alice_client.get(address(parent)).text)
+
+    assert "Fork amber-otter at step 40" in page
+    assert f'href="/alpha/runs/{parent.pk}/">amber-otter</a>' in page
+    assert "A fork keeps this</strong>: the checkpoint's adapters have this shape" in (
+        page
+    )
+    assert "Steps 41 to 77 of 77 are trained." in page
+
+
+def test_a_fork_sent_as_it_is_has_the_settings_of_its_parent(
+    alice_client: Client, parent: Run
+) -> None:
+    response = send(alice_client, parent)
+
+    child = Run.objects.latest("pk")
+    assert response.status_code == 302
+    assert child.config == parent.config
+    assert (child.forked_from, child.fork_step) == (parent, 40)
+    assert child.fork_checkpoint == NAME
+    assert child.cloned_from is None
+    assert (run_directory(child.id).checkpoints / "step-000040-epoch-0").is_dir()
+
+
+def test_what_the_checkpoint_does_not_hold_may_change(
+    alice_client: Client, team: Team, parent: Run
+) -> None:
+    other = make_dataset(team, "products")
+
+    send(
+        alice_client,
+        parent,
+        dataset=str(other.pk),
+        **{"optim.learning_rate": "1e-5", "optim.num_steps": "90"},
+    )
+
+    child = Run.objects.latest("pk")
+    assert child.forked_from == parent
+    assert child.dataset_version == other
+    assert (child.num_steps, child.config["optim"]["learning_rate"]) == (90, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("model.lora_rank", "16", "A fork cannot change model.lora_rank"),
+        ("model.dtype", "float32", "A fork cannot change model.dtype"),
+        ("optim.optimizer", "adamw_8bit", "A fork cannot change optim.optimizer"),
+        ("model_other", "org/third", "A fork cannot change model.path"),
+        ("optim.num_steps", "40", "so the run has to go further; got 40 steps"),
+    ],
+)
+def test_what_the_checkpoint_is_made_of_may_not(
+    alice_client: Client, parent: Run, path: str, value: str, said: str
+) -> None:
+    response = send(alice_client, parent, **{path: value})
+
+    assert response.status_code == 422
+    assert said in unescape(response.text)
+    assert Run.objects.count() == 1
+
+
+def test_phases_that_have_begun_stay(alice_client: Client, parent: Run) -> None:
+    parent.config["phases"] = [
+        {"name": "warm", "num_steps": 20, "changes": {}},
+        {"name": "main", "num_steps": 57, "changes": {}},
+    ]
+    parent.save()
+    later = '[[phases]]\nname = "warm"\nnum_steps = {}\n\n[[phases]]\nname = "main"\n'
+    later += "num_steps = {}\n"
+    steps = {"optim.num_steps": "90"}
+
+    refused = send(alice_client, parent, phases=later.format(30, 60), **steps)
+    longer = send(alice_client, parent, phases=later.format(20, 70), **steps)
+
+    said = "must begin where they did, with the same names: warm from step 1, main"
+    assert said in refused.text
+    assert longer.status_code == 302
+
+
+def test_a_change_of_the_schedule_and_of_the_data_is_told_before_the_launch(
+    alice_client: Client, team: Team, parent: Run
+) -> None:
+    other = make_dataset(team, "products")
+    fields = _fields(alice_client.get(address(parent)).text)
+    fields |= {"dataset": str(other.pk), "optim.num_steps": "200"}
+
+    said = unescape(alice_client.post("/alpha/runs/new/summary", fields).text)
+
+    assert "The learning rate at step 41 is 1.9" in said
+    assert "in amber-otter it was 1.1" in said
+    assert "Step 41 takes the rows that step 41 of any run on products v1" in said
+
+
+def test_files_that_are_gone_are_told_and_nothing_is_launched(
+    alice_client: Client, parent: Run
+) -> None:
+    folder = run_directory(parent.id).checkpoints
+    (folder / NAME).rename(folder / "superseded")
+
+    response = send(alice_client, parent)
+
+    assert response.status_code == 422
+    assert "no longer there" in response.text
+    assert Run.objects.count() == 1
+
+
+def test_a_checkpoint_that_was_never_saved_launches_nothing(
+    alice_client: Client, parent: Run
+) -> None:
+    fields = _fields(alice_client.get(address(parent)).text)
+    Checkpoint.objects.all().delete()
+
+    response = alice_client.post("/alpha/runs/new", fields)
+
+    assert response.status_code == 422
+    assert f"has no checkpoint {NAME}" in response.text
+    assert Run.objects.count() == 1
+
+
+def test_two_clicks_at_once_fork_twice_and_harm_nothing(
+    alice_client: Client, parent: Run
+) -> None:
+    send(alice_client, parent)
+    send(alice_client, parent)
+
+    assert Run.objects.filter(forked_from=parent).count() == 2
+
+
+def test_a_viewer_and_a_stranger_fork_nothing(
+    bob_client: Client, charlie_client: Client, parent: Run
+) -> None:
+    tab = f"/alpha/runs/{parent.id}/checkpoints/"
+
+    assert bob_client.get(address(parent)).status_code == 403
+    assert "?fork=" not in bob_client.get(tab).text
+    assert charlie_client.get(address(parent)).status_code == 404
+    other = address(parent).replace("alpha", "other")
+    assert charlie_client.get(other).status_code == 404
+
+
+def test_the_checkpoints_tab_offers_to_fork_from_what_is_kept(
+    alice_client: Client, parent: Run
+) -> None:
+    tab = f"/alpha/runs/{parent.id}/checkpoints/"
+    link = f'class="btn btn-sm" href="/alpha/runs/new?fork={parent.pk}&amp;'
+    kept = alice_client.get(tab).text
+    folder = run_directory(parent.id).checkpoints
+    (folder / NAME).rename(folder / "superseded")
+
+    assert link in kept
+    assert link not in alice_client.get(tab).text

@@ -1,0 +1,98 @@
+"""A run's time, told from past runs of the same shape."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.runs.launch.pace import Pace, past_paces
+from dashboard.runs.models import Run, RunEvent, Step
+from tests.dashboard.runs.launching import (
+    make_config,
+    make_dataset,
+    make_recipe,
+    make_run,
+)
+from tests.dashboard.runs.test_clone import _fields
+from trainer.config import RunConfig
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _run(team: Team, *seconds: float | None, device: str = "cpu", **parts: Any) -> Run:
+    there = DatasetVersion.objects.filter(dataset__team=team).first()
+    run = make_run(
+        team,
+        "past",
+        dataset=there or make_dataset(team),
+        recipe=make_recipe(team, f"r{Run.objects.count()}"),
+        config=make_config(**parts),
+        metric_names=["loss", "time/step"],
+        last_step=len(seconds),
+    )
+    common = {"run": run, "epoch": 1, "time": NOW}
+    RunEvent.objects.create(
+        **common, seq=1, line=1, type="run_started", step=0, body={"device": device}
+    )
+    Step.objects.bulk_create(
+        Step(**common, step=n, seq=n + 1, values=[9.0, second])
+        for n, second in enumerate(seconds, 1)
+    )
+    return run
+
+
+def _paces(team: Team, **parts: Any) -> list[Pace]:
+    return past_paces(team, RunConfig.model_validate(make_config(**parts)))
+
+
+def test_the_medians_of_like_runs_are_taken(team: Team) -> None:
+    _run(team, 50.0, 2.0, 2.0)  # the first step warms up
+    _run(team, 4.0, None)
+    _run(team, 6.0)
+
+    assert _paces(team) == [Pace(device="cpu", step_seconds=4.0, num_runs=3)]
+
+
+def test_devices_are_told_apart(team: Team) -> None:
+    _run(team, 8.0)
+    _run(team, 1.0, device="cuda")
+
+    assert [(one.device, one.step_seconds) for one in _paces(team)] == [
+        ("cuda", 1.0),
+        ("cpu", 8.0),
+    ]
+
+
+def test_a_run_of_another_shape_or_team_says_nothing(team: Team) -> None:
+    others = Team.objects.create(slug="beta", name="Beta")
+    _run(others, 1.0)
+    _run(team, 1.0, rollout={"group_size": 4})
+    _run(team, 1.0, rollout={"max_new_tokens": 7})
+    _run(team, 1.0, model={"path": "org/other"})
+    _run(team, 1.0, model={"path": "org/model", "lora_rank": 8})
+    _run(team, 1.0, optim={"updates_per_batch": 2})
+    _run(team)
+
+    assert _paces(team) == []
+
+
+def test_the_summary_tells_it_and_where_it_was_read(
+    alice_client: Client, team: Team
+) -> None:
+    _run(team, 12.0)
+    fields = _fields(alice_client.get(f"/{team.slug}/runs/new").text)
+    fields |= {"model": "", "model_other": "org/model", "optim.num_steps": "100"}
+    url = f"/{team.slug}/runs/new/summary"
+
+    told = alice_client.post(url, fields).text
+    unknown = alice_client.post(url, fields | {"rollout.group_size": "4"}).text
+
+    assert "Time per step on cpu" in told
+    assert "12 s" in told
+    assert "20 min 00 s in all, from 1 past run like this" in told
+    assert "no past run of this model" in unknown
+    assert "Tokens sampled in all" in told

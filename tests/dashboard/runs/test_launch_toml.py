@@ -1,0 +1,228 @@
+"""The launch form as TOML, and TOML as the form."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dashboard.accounts.models import Team
+from dashboard.rewards.models import RecipeVersion, RewardRecipe
+from dashboard.runs.config.fields import all_fields
+from dashboard.runs.config.toml_text import (
+    MAX_PROBLEMS,
+    MAX_READ,
+    Lines,
+    find_toml_problems,
+    read_toml,
+)
+from dashboard.runs.launch.forms import Choices, LaunchForm
+from dashboard.runs.launch.starts import Start, default_start, start_of_preset
+from dashboard.runs.launch.toml_form import apply_toml, write_form
+from tests.dashboard.runs.launching import NUMERIC, make_dataset, make_recipe
+from tests.dashboard.runs.test_clone import _fields
+from trainer.presets.preset import preset_names
+
+
+def _form(start: Start, *specs: Any) -> LaunchForm:
+    recipes = [
+        RecipeVersion(pk=n, number=1, spec=spec, recipe=RewardRecipe(name=f"r{n}"))
+        for n, spec in enumerate(specs, 1)
+    ]
+    choices = Choices(starters=[], datasets=[], recipes=recipes)
+    form = LaunchForm.from_start(start, choices, "brave-otter")
+    form.model_other = "org/model"
+    form.recipe = "1"
+    return form
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("name", preset_names())
+@settings(max_examples=5, deadline=None)
+@given(
+    rate=st.floats(1e-9, 1e-2),
+    size=st.integers(2, 64),
+    temperature=st.floats(0.1, 2),
+    prompt=st.none() | st.text("aä\"'\\\n\t#= []\u007f☃", min_size=1),
+    is_masked=st.booleans(),
+)
+def test_every_preset_goes_to_toml_and_back(
+    name: str,
+    scaled: bool,
+    rate: float,
+    size: int,
+    temperature: float,
+    prompt: str | None,
+    is_masked: bool,
+) -> None:
+    start = start_of_preset(name, scaled=scaled)
+    specs = [one for one in (start.recipe or NUMERIC, start.step_recipe) if one]
+    form = _form(start, *specs)
+    form.texts |= {
+        "optim.learning_rate": all_fields()["optim.learning_rate"].write(rate),
+        "rollout.group_size": str(size),
+        "rollout.temperature": all_fields()["rollout.temperature"].write(temperature),
+        "data.system_prompt": prompt or "",
+        "loss.mask_truncated": "on" if is_masked else "",
+    }
+    other = _form(default_start(), *specs)
+
+    draft = apply_toml(other, write_form(form))
+
+    if not draft.problems:  # else these settings do not go together
+        assert other.texts == form.texts
+        assert other.phases == form.phases
+        assert (other.recipe, other.step_recipe) == (form.recipe, form.step_recipe)
+    else:
+        assert all(problem.key == "" for problem in draft.problems), draft.problems
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_as_it_is_has_no_problem_as_toml(name: str) -> None:
+    start = start_of_preset(name, scaled=False)
+    specs = [one for one in (start.recipe or NUMERIC, start.step_recipe) if one]
+    other = _form(default_start(), *specs)
+
+    draft = apply_toml(other, write_form(_form(start, *specs)))
+
+    assert not draft.problems
+    assert other.texts == start.texts
+
+
+def test_a_wrong_value_is_told_with_line_key_value_and_remedy() -> None:
+    text = "seed = 1\n\n[optim]\n# learning_rate\nnum_steps = 5\nlearning_rate = 'x'\n"
+    form = _form(default_start(), NUMERIC)
+
+    draft = apply_toml(form, text)
+
+    assert [str(problem) for problem in draft.problems] == [
+        "Line 6, optim.learning_rate = “x”: Learning rate must be a number, such as "
+        "0.5 or 1e-6; got “x”."
+    ]
+    assert form.texts == default_start().texts
+
+
+def test_an_unknown_key_is_told_with_the_one_that_was_meant() -> None:
+    form = _form(default_start(), NUMERIC)
+
+    typo = apply_toml(form, "[optim]\nlerning_rate = 1e-6\n")
+    lost = apply_toml(form, "[loss]\ntemperature = 1.0\n")
+
+    assert "Write optim.learning_rate." in str(typo.problems[0])
+    assert "Write rollout.temperature." in str(lost.problems[0])
+
+
+def test_settings_that_do_not_go_together_are_told_with_a_line() -> None:
+    text = "[rollout]\ngroup_size = 1\n"
+
+    draft = apply_toml(_form(default_start(), NUMERIC), text)
+
+    assert draft.problems
+    assert draft.problems[0].line == 2
+
+
+def test_a_line_is_found_behind_texts_of_many_lines() -> None:
+    text = '[data]\nsystem_prompt = """\nseed = 3\n"""\n[optim]\nnum_steps = 4\n'
+
+    lines = Lines(text, read_toml(text))
+
+    assert lines.line_of(["optim", "num_steps"]) == 6
+    assert lines.line_of(["data", "system_prompt"]) == 2
+    assert find_toml_problems(lines, read_toml(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a." * 40 + "b = 1", "more than 16 parts"),
+        ('[x]\ny = { "\\"" . ' + "'a' . " * 40 + "b = 1 }", "more than 16 parts"),
+        ("seed = 0x" + "f" * 9_000, "longer than any setting takes"),
+        ("seed = " + "[" * 25 + "]" * 25, "at most 20 deep"),
+        ("seed = " + "[" * 9_000, "recursion"),
+        ('data.system_prompt = "a\\u0000b"', "holds a NUL"),
+    ],
+)
+def test_toml_that_nothing_holds_is_refused(text: str, said: str) -> None:
+    draft = apply_toml(_form(default_start(), NUMERIC), text)
+
+    assert said in str(draft.problems[0])
+
+
+def test_lines_are_looked_for_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each key stands on each line of a text, which no line but the last ends."""
+    keys = [f"key{n}" for n in range(20)]
+    text = 'seed = """\n' + (" ".join(keys) + "\n") * 1_500 + '"""\n'
+    text += "".join(f"{key} = 1\n" for key in keys)
+    sizes: list[int] = []
+    loads = tomllib.loads
+
+    def count(begin: str) -> dict[str, Any]:
+        sizes.append(len(begin))
+        return loads(begin)
+
+    monkeypatch.setattr(tomllib, "loads", count)
+
+    draft = apply_toml(_form(default_start(), NUMERIC), text)
+
+    assert len(draft.problems) == MAX_PROBLEMS
+    assert sum(sizes) < 2 * MAX_READ
+
+
+def test_broken_toml_says_where() -> None:
+    draft = apply_toml(_form(default_start(), NUMERIC), "seed = 1\n[optim\n")
+
+    assert "line 2" in str(draft.problems[0])
+
+
+def test_files_are_not_taken_from_the_text() -> None:
+    text = '[evaluation.sets]\nsecret = "/etc/passwd"\n'
+
+    draft = apply_toml(_form(default_start(), NUMERIC), text)
+
+    assert draft.problems[0].line == 2
+    assert "Add one named secret under Evaluation sets" in str(draft.problems[0])
+
+
+def test_other_rows_are_listed_as_having_no_field() -> None:
+    draft = apply_toml(_form(default_start(), NUMERIC), "[data]\nrows = 'my.jsonl'\n")
+
+    assert not draft.problems
+    assert "data.rows = “my.jsonl”" in draft.notes[0]
+
+
+def test_a_form_that_does_not_fit_is_still_shown_as_it_was_typed() -> None:
+    form = _form(default_start(), NUMERIC)
+    form.texts["optim.num_steps"] = "many"
+
+    assert 'num_steps = "many"' in write_form(form)
+
+
+def test_the_page_applies_toml_and_saves_a_reward_it_brings(
+    alice_client: Client, team: Team
+) -> None:
+    make_dataset(team)
+    make_recipe(team)
+    fields = _fields(alice_client.get(f"/{team.slug}/runs/new").text)
+    shown = alice_client.post(f"/{team.slug}/runs/new/toml", fields)
+    assert "[optim]" in shown.text
+    text = "[optim]\nnum_steps = 7\n[[reward.recipe.rules]]\n"
+    text += "name = 'c'\nkind = 'countdown'\n"
+
+    url = f"/{team.slug}/runs/new/from-toml"
+    refused = alice_client.post(url, fields | {"toml": text})
+    applied = alice_client.post(url, fields | {"toml": text, "saves_rewards": "1"})
+
+    assert refused.status_code == 422
+    assert "Line 3, reward.recipe: Your team has no such reward" in unescape(
+        refused.text
+    )
+    assert applied.status_code == 200
+    assert re.search(r'name="optim.num_steps" value="7"', applied.text)
+    assert RewardRecipe.objects.filter(team=team, name="Reward from TOML").exists()
+    assert "Nothing was launched" not in applied.text

@@ -1,0 +1,153 @@
+"""Several runs from one form: a grid or a list of values."""
+
+from __future__ import annotations
+
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import AuditEntry, Team
+from dashboard.runs import services
+from dashboard.runs.launch.sweep import Row
+from dashboard.runs.models import Run, RunGroup
+from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
+from tests.dashboard.runs.test_clone import _fields
+
+RATES = {"sweep-1-path": "optim.learning_rate", "sweep-1-values": "1e-6, 3e-6"}
+SEEDS = {"sweep-2-path": "seed", "sweep-2-values": "0..2"}
+
+
+@pytest.fixture
+def filled(alice_client: Client, team: Team) -> dict[str, Any]:
+    make_dataset(team)
+    make_recipe(team)
+    fields = _fields(alice_client.get(f"/{team.slug}/runs/new").text)
+    chosen = {"model_other": "org/model", "model": "", "name": "brave-otter"}
+    return fields | chosen
+
+
+def _plan(client: Client, team: Team, fields: dict[str, Any]) -> str:
+    return unescape(client.post(f"/{team.slug}/runs/new/plan", fields).text)
+
+
+def test_a_grid_is_launched_with_a_shared_group(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    fields = filled | RATES | SEEDS
+
+    told = _plan(alice_client, team, fields)
+    answer = alice_client.post(f"/{team.slug}/runs/new", fields)
+
+    assert "6 runs are launched together" in told
+    group = RunGroup.objects.get()
+    assert answer.headers["Location"] == f"/{team.slug}/runs/?group={group.pk}"
+    runs = list(group.runs.order_by("pk"))
+    assert [run.name for run in runs] == [f"brave-otter-{n}" for n in range(1, 7)]
+    assert [(r.config["optim"]["learning_rate"], r.config["seed"]) for r in runs] == [
+        (rate, seed) for rate in (1e-6, 3e-6) for seed in (0, 1, 2)
+    ]
+    entry = AuditEntry.objects.get(verb="group.launched")
+    assert entry.detail == {"name": "brave-otter", "num_runs": 6}
+
+
+@pytest.mark.parametrize("text", ["0..49," * 100_000, "1," * 1_000_000])
+def test_values_without_end_are_not_gathered(text: str) -> None:
+    with pytest.raises(ValueError, match="more than 50 runs"):
+        _ = Row(path="seed", text=text).values
+
+
+def test_side_by_side_takes_the_first_values_together(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    pairs = RATES | SEEDS | {"sweep-2-values": "4, 5", "sweep_mode": "pairs"}
+
+    alice_client.post(f"/{team.slug}/runs/new", filled | pairs)
+
+    assert [
+        (run.config["optim"]["learning_rate"], run.config["seed"])
+        for run in Run.objects.order_by("pk")
+    ] == [(1e-6, 4), (3e-6, 5)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"sweep-1-values": "1e-6"}, "needs two values or more"),
+        ({"sweep-1-values": "1e-6, 0.000001"}, "has 0.000001 twice"),
+        ({"sweep-1-path": ""}, "Choose the setting that has the values"),
+        ({"sweep-1-path": "nope"}, "Choose the setting that has the values"),
+        ({"sweep-1-values": "1e-6, fast"}, "With Learning rate fast, Seed 0: Learning"),
+        ({"sweep-2-values": "0..50"}, "These are 51 runs; 50"),
+        ({"sweep-2-values": "0..49"}, "more than 50 runs; 50"),
+        ({"sweep_mode": "pairs"}, "Side by side needs as many values of each"),
+        ({"sweep-1-path": "seed", "sweep-1-values": "1,2"}, "Seed is named twice"),
+        (
+            {"sweep-1-path": "loss.mask_truncated", "sweep-1-values": "on, yes"},
+            "is on or off; got “yes”",
+        ),
+    ],
+)
+def test_what_cannot_be_launched_is_told_and_nothing_is(
+    alice_client: Client,
+    team: Team,
+    filled: dict[str, Any],
+    changes: dict[str, str],
+    sentence: str,
+) -> None:
+    fields = filled | RATES | SEEDS | changes
+
+    told = _plan(alice_client, team, fields)
+    answer = alice_client.post(f"/{team.slug}/runs/new", fields)
+
+    assert sentence in told
+    assert answer.status_code == 422
+    assert sentence in unescape(answer.text)
+    assert not Run.objects.exists()
+
+
+def test_all_are_launched_or_none(
+    alice_client: Client,
+    team: Team,
+    filled: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole, count = services.launch_run, iter(range(9))
+
+    def trashed_meanwhile(**asked: Any) -> Run:
+        if next(count) == 1:
+            raise ValueError("This dataset was moved to the trash.")
+        return whole(**asked)
+
+    monkeypatch.setattr(services, "launch_run", trashed_meanwhile)
+
+    answer = alice_client.post(f"/{team.slug}/runs/new", filled | RATES)
+
+    assert answer.status_code == 422
+    assert "moved to the trash" in answer.text
+    assert not Run.objects.exists()
+    assert not RunGroup.objects.exists()
+
+
+def test_the_list_shows_a_group_and_leads_to_its_comparison(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    alice_client.post(f"/{team.slug}/runs/new", filled | RATES)
+    dataset, recipe = make_dataset(team, "other"), make_recipe(team, "other")
+    make_run(team, "lonely", dataset=dataset, recipe=recipe)
+    group = RunGroup.objects.get()
+
+    page = alice_client.get(f"/{team.slug}/runs/?group={group.pk}").text
+
+    assert "brave-otter-2" in page
+    assert "lonely" not in page
+    address = f"/{team.slug}/compare?group={group.pk}"
+    assert address in page
+    compared = alice_client.get(address).text
+    assert all(run.name in compared for run in group.runs.all())
+
+
+def test_ranges_are_whole_numbers_only() -> None:
+    assert Row(path="seed", text="0..2, 7").values == ["0", "1", "2", "7"]
+    assert Row(path="optim.learning_rate", text="0..2").values == ["0..2"]

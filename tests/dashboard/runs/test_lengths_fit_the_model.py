@@ -1,0 +1,181 @@
+"""The launch form tells of completions that would go on behind the model's end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion, TokenLengths
+from dashboard.runs.launch.lengths import find_limit, warn_of_lengths
+from tests.dashboard.runs.launching import make_config, make_dataset, make_recipe
+from trainer.config import RunConfig
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def dataset(team: Team) -> DatasetVersion:
+    """Its longest prompt, 0+1=, has 4 characters."""
+    return make_dataset(team)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Made for texts of 512 tokens."""
+    tree = {"model_type": "llama", "max_position_embeddings": 512}
+    (tmp_path / "config.json").write_text(json.dumps(tree))
+    return tmp_path
+
+
+def warn(model: object, dataset: DatasetVersion, **parts: Any) -> str:
+    tree = make_config(model={"path": str(model)}, **parts)
+    return warn_of_lengths(RunConfig.model_validate(tree), dataset)
+
+
+def of(max_new_tokens: int, *, template: str = "none") -> dict[str, Any]:
+    return {
+        "data": {"rows": "rows.jsonl", "chat_template": template},
+        "rollout": {"max_new_tokens": max_new_tokens},
+    }
+
+
+def test_what_fits_to_the_last_token_is_not_warned_of(
+    model: Path, dataset: DatasetVersion
+) -> None:
+    assert warn(model, dataset, **of(512 - 4)) == ""
+    assert warn(model, dataset, **of(512 - 3)) == (
+        "Prompts of up to 4 tokens with completions of up to 509 have 513 tokens, but "
+        "the model was made for 512: behind them it writes nonsense, or the run fails. "
+        "Lower rollout.max_new_tokens to 508, or take a model that goes further."
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("chat_template.jinja", "{{ x }}"), ("tokenizer_config.json", None)],
+)
+def test_a_chat_template_takes_room(
+    file: str, text: str | None, model: Path, dataset: DatasetVersion
+) -> None:
+    auto = of(500, template="auto")
+    assert warn(model, dataset, **auto) == ""  # the model has none
+
+    (model / file).write_text(text or json.dumps({"chat_template": "{{ x }}"}))
+
+    assert "to 444" in warn(model, dataset, **auto)
+    assert warn(model, dataset, **of(500)) == ""
+
+
+def test_counted_tokens_go_before_characters(
+    model: Path, dataset: DatasetVersion
+) -> None:
+    TokenLengths.objects.create(
+        version=dataset,
+        model=str(model),
+        num_wanted=5,
+        moved_at=timezone.now(),
+        result={"lengths": [[100, 4], [2, 1]], "every": 1},
+    )
+
+    assert "Prompts of up to 100 tokens" in warn(model, dataset, **of(500))
+
+
+def test_no_prompt_is_longer_than_the_run_allows(
+    model: Path, dataset: DatasetVersion
+) -> None:
+    parts = of(510)
+    parts["data"]["max_prompt_tokens"] = 2
+
+    assert warn(model, dataset, **parts) == ""
+
+
+def test_the_phase_with_the_longest_completions_counts(
+    model: Path, dataset: DatasetVersion
+) -> None:
+    changes = {"rollout": {"max_new_tokens": 600}}
+    phases = [
+        {"name": "short", "num_steps": 1},
+        {"name": "long", "num_steps": 1, "changes": changes},
+    ]
+
+    said = warn(model, dataset, **of(9), optim={"num_steps": 2}, phases=phases)
+
+    assert "completions of up to 600" in said
+
+
+def test_what_is_not_known_is_not_warned_of(
+    tmp_path: Path, dataset: DatasetVersion
+) -> None:
+    assert warn("org/model", dataset, **of(9_999)) == ""
+    assert warn(tmp_path, dataset, **of(9_999)) == ""
+    (tmp_path / "config.json").write_text('{"model_type": "bloom"}')
+    assert warn(tmp_path, dataset, **of(9_999)) == ""
+
+
+@pytest.mark.parametrize(
+    ("tree", "limit"),
+    [
+        ({"n_positions": 1_024}, 1_024),
+        ({"text_config": {"max_position_embeddings": 2_048}}, 2_048),
+        ({"max_position_embeddings": "many"}, None),
+        ({"max_position_embeddings": 0}, None),
+        (
+            {
+                "max_position_embeddings": 32_768,
+                "rope_scaling": {
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 32_768,
+                },
+            },
+            131_072,
+        ),
+        (
+            {
+                "max_position_embeddings": 131_072,
+                "rope_parameters": {
+                    "factor": 32.0,
+                    "original_max_position_embeddings": 8_192,
+                },
+            },
+            262_144,
+        ),
+        (
+            {
+                "max_position_embeddings": 2_048,
+                "rope_scaling": {"factor": float("inf")},
+            },
+            2_048,
+        ),
+    ],
+)
+def test_a_models_end_is_read_from_its_configuration(
+    tree: dict[str, Any], limit: int | None
+) -> None:
+    assert find_limit(tree) == limit
+
+
+def test_the_form_asks_before_it_launches(
+    alice_client: Client, team: Team, model: Path, dataset: DatasetVersion
+) -> None:
+    form = {
+        "name": "long",
+        "model_other": str(model),
+        "dataset": dataset.pk,
+        "recipe": make_recipe(team).pk,
+        "rollout.max_new_tokens": "4096",
+        "data.chat_template": "none",
+    }
+
+    page = alice_client.post("/alpha/runs/new/summary", form).text
+    answer = alice_client.post("/alpha/runs/new", form)
+
+    assert "the model was made for 512" in page
+    assert answer.status_code == 422
+    assert "Launch anyway" in answer.text
+    assert not team.runs.exists()

@@ -1,0 +1,96 @@
+"""What a resume went back before stays, apart from the history that counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.live.messages import Position
+from dashboard.runs.charts.tails import MAX_POINTS, MAX_TAILS, read_tails
+from dashboard.runs.models import Run
+from dashboard.runs.stream.frames import read_frame
+from dashboard.training.lease import claim_run
+from dashboard.training.takeover import cut_history
+from tests.dashboard.runs.stories import Story, queue_run
+
+
+def resume(story: Story, step: int) -> None:
+    Run.objects.filter(id=story.run.id).update(state="queued", lease_until=None)
+    claim = claim_run(story.run.id, "worker-2")
+    assert claim is not None
+    cut_history(claim, after=step, checkpoint=None)
+    story.claim, story.line, story.step = claim, 0, step
+
+
+@pytest.fixture
+def story(team: Team) -> Story:
+    story = Story(queue_run(team, num_steps=1_000))
+    story.start()
+    return story
+
+
+def snapshot(story: Story) -> dict[str, Any]:
+    frame = read_frame(Run.objects.get(id=story.run.id), Position())
+    curves: dict[str, Any] = frame["curves"]
+    return curves
+
+
+def test_a_run_that_never_went_back_has_none(story: Story) -> None:
+    story.take_steps(3)
+
+    assert snapshot(story)["tails"] == []
+
+
+def test_a_tail_tells_where_the_run_went_back_to(story: Story) -> None:
+    story.take_steps(5, **{"reward/mean": 0.25})
+    story.evaluate(**{"eval/heldout/mean": 0.75})
+    resume(story, 3)
+    story.take_steps(1, **{"reward/mean": 0.5})
+
+    curves = snapshot(story)
+
+    [tail] = curves["tails"]
+    assert (tail["epoch"], tail["after"]) == (2, 3)
+    assert tail["clock"]["steps"] == [4, 5]
+    assert tail["names"]["reward/mean"] == {"values": [0.25, 0.25]}
+    assert tail["names"]["eval/heldout/mean"] == {"steps": [5], "values": [0.75]}
+    assert curves["names"]["reward/mean"]["values"] == [0.25, 0.25, 0.25, 0.5]
+
+
+def test_the_newest_tails_are_told_when_there_are_many(story: Story) -> None:
+    for _ in range(MAX_TAILS + 2):
+        story.take_steps(2)
+        resume(story, story.step - 1)
+
+    run = Run.objects.get(id=story.run.id)
+    tails = read_tails(run, ["reward/mean"])
+
+    newest = story.claim.epoch
+    assert [tail.epoch for tail in tails] == [newest, newest - 1, newest - 2]
+
+
+def test_a_long_tail_is_thinned(story: Story) -> None:
+    story.take_steps(MAX_POINTS * 2)
+    resume(story, 5)
+
+    [tail] = read_tails(Run.objects.get(id=story.run.id), ["reward/mean"])
+
+    assert len(tail.curves["reward/mean"].steps) <= MAX_POINTS
+    assert tail.clock.steps[-1] == MAX_POINTS * 2
+
+
+def test_a_metric_asked_for_alone_has_its_tail_too(
+    alice_client: Client, story: Story
+) -> None:
+    story.take_steps(5)
+    resume(story, 3)
+    place = f"/alpha/runs/{story.run.id}/curves.json?metrics=ratio/max"
+
+    whole = alice_client.get(place).json()
+    part = alice_client.get(f"{place}&first_step=1&last_step=3").json()
+
+    assert len(whole["tails"][0]["names"]["ratio/max"]["values"]) == 2
+    assert part["tails"] == []

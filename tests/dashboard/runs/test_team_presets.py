@@ -1,0 +1,130 @@
+"""Settings of the launch form that a team keeps under a name."""
+
+from __future__ import annotations
+
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import AuditEntry, Team
+from dashboard.runs.models import TeamPreset
+from tests.dashboard.runs.launching import make_dataset, make_recipe
+from tests.dashboard.runs.test_clone import _fields
+
+
+@pytest.fixture
+def filled(alice_client: Client, team: Team) -> dict[str, Any]:
+    make_dataset(team)
+    make_recipe(team)
+    fields = _fields(alice_client.get(f"/{team.slug}/runs/new").text)
+    return fields | {"model_other": "org/model", "model": "", "preset_name": "small"}
+
+
+def _save(client: Client, team: Team, fields: dict[str, Any]) -> Any:
+    return client.post(f"/{team.slug}/runs/new/presets", fields)
+
+
+def test_settings_are_kept_and_a_form_starts_from_them(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    phases = '[[phases]]\nname = "a"\nnum_steps = 100\n'
+    changed = filled | {"rollout.group_size": "6", "optim.num_steps": "100"}
+
+    saved = _save(alice_client, team, changed | {"phases": phases})
+
+    preset = TeamPreset.objects.get()
+    assert saved.status_code == 302
+    assert f"preset=team%3A{preset.pk}" in saved.headers["Location"]
+    page = alice_client.get(f"/{team.slug}/runs/new?preset=team:{preset.pk}").text
+    assert f'<option value="team:{preset.pk}" selected>small</option>' in page
+    fields = _fields(page)
+    assert fields["rollout.group_size"] == "6"
+    assert 'name = "a"' in fields["phases"]
+
+
+def test_it_holds_the_model_and_the_reward_only_when_asked(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    other = make_recipe(team, "other")
+    both = {"keeps_model": "on", "keeps_recipe": "on", "recipe": str(other.pk)}
+    _save(alice_client, team, filled)
+    _save(alice_client, team, filled | both | {"preset_name": "whole"})
+    without, whole = TeamPreset.objects.order_by("pk")
+
+    page = alice_client.get(f"/{team.slug}/runs/new?preset=team:{whole.pk}").text
+
+    assert (without.model, without.recipe_version) == ("", None)
+    assert "path" not in without.config["model"]
+    assert "recipe" not in without.config["reward"]
+    assert "rows" not in without.config["data"]
+    assert 'name="model_other" value="org/model"' in page
+    assert f'<option value="{other.pk}" selected>' in page
+
+
+def test_one_is_replaced_only_when_asked_and_the_log_keeps_what_it_held(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    _save(alice_client, team, filled)
+    changed = filled | {"seed": "7"}
+
+    refused = _save(alice_client, team, changed)
+    assert refused.status_code == 422
+    assert "Your team has a preset “small”" in unescape(refused.text)
+    _save(alice_client, team, changed | {"overwrites": "on"})
+
+    assert TeamPreset.objects.get().config["seed"] == 7
+    entry = AuditEntry.objects.get(verb="preset.overwritten")
+    assert entry.detail["before"]["seed"] == 0
+
+
+def test_settings_that_no_run_can_have_are_not_kept(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    answer = _save(alice_client, team, filled | {"optim.num_steps": "many"})
+
+    assert answer.status_code == 422
+    assert "a preset holds settings that a run can have" in answer.text
+    assert not TeamPreset.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["", "x" * 61, "a\nb"])
+def test_a_preset_needs_a_name_of_one_line(
+    alice_client: Client, team: Team, filled: dict[str, Any], name: str
+) -> None:
+    assert _save(alice_client, team, filled | {"preset_name": name}).status_code == 422
+
+
+def test_one_is_renamed_and_deleted(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    _save(alice_client, team, filled)
+    preset = TeamPreset.objects.get()
+    url = f"/{team.slug}/runs/presets/{preset.pk}"
+
+    alice_client.post(url, {"action": "rename", "preset_name": "tiny"})
+    preset.refresh_from_db()
+    assert preset.name == "tiny"
+    alice_client.post(url, {"action": "delete"})
+
+    assert not TeamPreset.objects.exists()
+    verbs = AuditEntry.objects.filter(verb__startswith="preset.").order_by("pk")
+    assert list(verbs.values_list("verb", flat=True)) == [
+        "preset.saved",
+        "preset.renamed",
+        "preset.deleted",
+    ]
+
+
+def test_another_teams_preset_is_not_there(alice_client: Client, team: Team) -> None:
+    others = Team.objects.create(slug="beta", name="Beta")
+    preset = TeamPreset.objects.create(team=others, name="theirs", config={})
+
+    started = alice_client.get(f"/{team.slug}/runs/new?preset=team:{preset.pk}")
+    changed = alice_client.post(
+        f"/{team.slug}/runs/presets/{preset.pk}", {"action": "delete"}
+    )
+
+    assert (started.status_code, changed.status_code) == (404, 404)
+    assert TeamPreset.objects.exists()

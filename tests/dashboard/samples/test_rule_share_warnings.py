@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from dashboard.samples.signals.dominance import Standing, judge
+from dashboard.samples.signals.rule_shares import read_rule_shares
+from dashboard.samples.signals.step_groups import StepGroup
+from tests.dashboard.samples.factories import make_run
+from tests.dashboard.samples.rollups import WEIGHTED, make_rollup
+from tests.dashboard.samples.step_groups import make_group
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return make_run(team)
+
+
+def graded(answers: Sequence[float], formats: Sequence[float]) -> StepGroup:
+    rules = [{"answer": a, "format": f} for a, f in zip(answers, formats, strict=True)]
+    return make_group([r["answer"] + 0.2 * r["format"] for r in rules], rules=rules)
+
+
+def tell(run: Run, group: StepGroup, *, first: int = 1, num_steps: int = 20) -> None:
+    for step in range(first, first + num_steps):
+        make_rollup(run, step, [group], composition=WEIGHTED)
+
+
+BALANCED = graded([0.3, 0, 0.3, 0], [1, 1, 0, 0])
+BY_FORMAT = graded([0.0, 0.02, 0.0, 0.0], [1, 0, 0, 1])
+BY_ANSWER_ALONE = graded([1, 0, 0, 0], [1, 1, 1, 1])
+
+
+def test_each_column_has_the_rules_parts_and_shares(run: Run) -> None:
+    tell(run, graded([1, 1, 0, 0], [1, 0, 1, 0]), num_steps=1)
+
+    answer = read_rule_shares(run)
+
+    assert answer["rules"] == ["answer", "format"]
+    assert answer["reward"] == [0.6]
+    assert answer["part"] == {"answer": [0.5], "format": [0.1]}
+    assert answer["mean"] == {
+        "answer": [pytest.approx(5 / 6, abs=1e-5)],
+        "format": [pytest.approx(1 / 6, abs=1e-5)],
+    }
+    # Variances ¼ and 0.04 / 4 of uncorrelated parts.
+    assert answer["variance"] == {
+        "answer": [pytest.approx(0.25 / 0.26, abs=1e-5)],
+        "format": [pytest.approx(0.01 / 0.26, abs=1e-5)],
+    }
+    assert answer["rest"] == [pytest.approx(0, abs=1e-9)]
+    assert answer["kind"] == "sum"
+
+
+def test_steps_with_other_rules_share_a_column(run: Run) -> None:
+    for step in range(1, 321):
+        name = "answer" if step % 2 else "format"
+        rules = [{name: 1.0}, {name: 0.0}]
+        make_rollup(run, step, [make_group([1.0, 0.0], rules=rules)])
+
+    answer = read_rule_shares(run)
+
+    assert len(answer["columns"]) == 160
+    assert set(answer["rules"]) == {"answer", "format"}
+    assert answer["variance"]["answer"][0] == 0.5
+    assert answer["variance"]["format"][0] == 0.5
+
+
+def test_nothing_is_learnt_from_dead_groups_so_nothing_is_shared(run: Run) -> None:
+    tell(run, graded([0, 0], [1, 1]), num_steps=1)
+
+    answer = read_rule_shares(run)
+
+    assert answer["variance"] == {"answer": [None], "format": [None]}
+    assert answer["rest"] == [None]
+    assert answer["part"] == {"answer": [0.0], "format": [0.2]}
+
+
+def test_a_rule_that_dominates_is_named_with_its_share(run: Run) -> None:
+    tell(run, BALANCED, num_steps=100)
+    tell(run, BY_FORMAT, first=101)
+
+    (warning,) = read_rule_shares(run)["warnings"]
+
+    share = read_rule_shares(run)["variance"]["format"][-1]
+    assert share > 0.9
+    assert warning.startswith(
+        f"format supplies {100 * share:.0f} % of what the last 20 steps"
+    )
+
+
+def test_old_dominance_is_not_told(run: Run) -> None:
+    tell(run, BY_FORMAT)
+    tell(run, BALANCED, first=21)
+
+    assert read_rule_shares(run)["warnings"] == read_rule_shares(run)["facts"] == []
+
+
+def test_the_task_itself_may_dominate(run: Run) -> None:
+    """Its weight is five times the format's, whose 4 % are what that asks for."""
+    tell(run, graded([1, 1, 0, 0], [1, 0, 1, 0]))
+
+    answer = read_rule_shares(run)
+
+    assert answer["warnings"] == []
+    (fact,) = answer["facts"]
+    assert fact.startswith("answer supplies 96 % of what the last 20 steps")
+    assert "hides no other rule" in fact
+
+
+def test_a_rule_that_is_drowned_is_named(run: Run) -> None:
+    """The answer weighs five times as much, and is hardly heard."""
+    tell(run, BY_FORMAT)
+
+    answer = read_rule_shares(run)
+
+    (warning,) = answer["warnings"]
+    assert warning.startswith("format supplies")
+    assert "It hides answer, which differs within 100 % of the groups" in warning
+    assert answer["facts"] == []
+
+
+def test_what_all_have_learnt_is_no_warning(run: Run) -> None:
+    tell(run, BY_ANSWER_ALONE)
+
+    answer = read_rule_shares(run)
+
+    assert answer["warnings"] == []
+    dominates, silent = answer["facts"]
+    assert dominates.startswith("answer supplies 100 %")
+    assert silent.startswith("format gave something, the same to all completions in")
+
+
+def test_what_nobody_ever_got_is_warned_of(run: Run) -> None:
+    tell(run, graded([1, 0, 0, 0], [0, 0, 0, 0]))
+
+    answer = read_rule_shares(run)
+
+    (warning,) = answer["warnings"]
+    assert warning.startswith("format gave nothing to all completions in each of the")
+    assert "cannot be learnt" in warning
+
+
+@pytest.mark.parametrize(
+    ("differs", "share", "is_warned"),
+    [
+        (0.1, 0.0, False),  # hardly ever differs
+        (0.4, 0.019, False),  # 0.2² · 0.4 / (0.2² · 0.4 + 0.8) = 0.0196 is asked for
+        (0.4, 0.009, True),
+    ],
+)
+def test_a_rule_is_drowned_below_half_of_what_its_weight_asks_for(
+    differs: float, share: float, is_warned: bool
+) -> None:
+    task = Standing(rule="answer", weight=1.0, share=1 - share, differs=0.8, part=0.5)
+    other = Standing(rule="format", weight=0.2, share=share, differs=differs, part=0.1)
+
+    said = judge([task, other], num_groups=80, num_steps=20)
+
+    assert bool(said["warnings"]) is is_warned
+    assert len(said["facts"]) == (not is_warned)
+
+
+def test_a_few_steps_are_too_few_to_warn_of(run: Run) -> None:
+    tell(run, BY_FORMAT, num_steps=19)
+
+    assert read_rule_shares(run)["warnings"] == []
+
+
+def test_of_one_rule_alone_there_is_nothing_to_say(run: Run) -> None:
+    for step in range(1, 21):
+        make_rollup(run, step, [make_group([1.0, 0.0])])
+
+    assert read_rule_shares(run)["warnings"] == read_rule_shares(run)["facts"] == []

@@ -1,0 +1,106 @@
+"""An end at once, whatever the trainer, its worker or the queue are at."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from django.db.models.functions import Now
+
+from dashboard.accounts.models import AuditEntry, User
+from dashboard.runs.changing import extend_run
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.services import cancel_run, request_stop
+from dashboard.training.ingest import ingest
+from dashboard.training.lease import Fenced, claim_run, renew
+from dashboard.training.reaper import reap
+from tests.dashboard.training.logs import LogBuilder
+from tests.dashboard.training.test_forking_a_run import keep
+from tests.dashboard.training.test_supervising_a_run import after_steps, live
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_trainer_that_heeds_nothing_is_killed_at_once(run: Run, alice: User) -> None:
+    begun: list[float] = []
+
+    def act() -> None:
+        begun.append(time.monotonic())
+        cancel_run(run=run, user=alice)
+
+    ended = live(run, "ignore_requests", after_steps(1, run, act))
+
+    assert time.monotonic() - begun[0] < 0.4  # not its half second of grace
+    assert ended.state == RunState.STOPPED
+    assert ended.lease_until is None
+    assert "alice cancelled it. None was saved: step 1 stay" in ended.stop_reason
+    assert run.epochs.get().outcome == "cancelled at step 1"
+    assert AuditEntry.objects.get(verb="run.cancelled").detail["was"] == "running"
+
+
+def test_one_that_is_asked_to_stop_is_cancelled_all_the_same(
+    run: Run, alice: User
+) -> None:
+    def act() -> None:
+        request_stop(run=run, user=alice)
+        assert cancel_run(run=run, user=alice)
+
+    ended = live(run, "ignore_requests", after_steps(1, run, act))
+
+    assert ended.state == RunState.STOPPED
+
+
+def test_what_is_lost_is_told(run: Run, alice: User) -> None:
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+    ingest(claim, LogBuilder().started().stepped(1).stepped(2).stepped(3).events)
+    keep(run, 1)
+
+    cancel_run(run=run, user=alice)
+
+    run.refresh_from_db()
+    said = "The last checkpoint is of step 1: its last 2 steps stay recorded"
+    assert said in run.stop_reason
+    assert run.steps.filter(superseded_by=None).count() == 3
+
+
+def test_a_queued_run_is_cancelled(run: Run, alice: User) -> None:
+    assert cancel_run(run=run, user=alice)
+
+    run.refresh_from_db()
+    assert run.state == RunState.STOPPED
+    assert claim_run(run.id, "worker-1") is None
+    assert not cancel_run(run=run, user=alice)
+
+
+def test_a_run_whose_worker_is_gone_is_cancelled_and_not_queued_again(
+    run: Run, alice: User
+) -> None:
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+
+    cancel_run(run=run, user=alice)
+    Run.objects.filter(id=run.id).update(lease_until=Now())
+    reap()
+
+    run.refresh_from_db()
+    assert run.state == RunState.STOPPED
+    with pytest.raises(Fenced):
+        renew(claim)
+
+
+def test_a_cancelled_run_is_taken_up_at_its_last_checkpoint(
+    run: Run, alice: User
+) -> None:
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+    ingest(claim, LogBuilder().started().stepped(1).stepped(2).events)
+    keep(run, 1)
+    cancel_run(run=run, user=alice)
+
+    extend_run(run=run, user=alice, num_steps=10)
+    after = live(run, "be_killed")
+
+    assert after.stop_reason == ""
+    assert run.epochs.get(number=2).from_step == 1
+    assert run.steps.filter(superseded_by=2).exists()

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.queue.hosts import Host
+from dashboard.training import tasks
+from dashboard.training.draining import drain, undrain
+from dashboard.training.lease import claim_next, claim_run
+from dashboard.training.models import Worker
+from dashboard.training.workers import WorkerBeat
+from tests.dashboard.training.factories import Launcher
+from tests.dashboard.training.machines import make_worker
+
+pytestmark = pytest.mark.django_db
+NAME = "training@gpu-1"
+
+
+def anything(_run: Run) -> bool:
+    return True
+
+
+def post(client: Client, what: str, worker: Worker, slug: str = "alpha") -> int:
+    url = reverse(f"worker_{what}", args=[slug, worker.id])
+    status: int = client.post(url).status_code
+    return status
+
+
+def page(client: Client) -> str:
+    return client.get(reverse("workers", args=["alpha"])).content.decode()
+
+
+def test_a_drained_worker_takes_no_run(team: Team, alice: User, run: Run) -> None:
+    drain(make_worker(NAME), team=team, user=alice)
+
+    assert claim_next(Host(name=NAME), sees=anything) is None
+    assert claim_run(run.id, NAME) is None  # not in a race either
+
+    run.refresh_from_db()
+    assert run.state == RunState.QUEUED
+
+
+def test_another_worker_takes_it_meanwhile(team: Team, alice: User, run: Run) -> None:
+    drain(make_worker(NAME), team=team, user=alice)
+
+    assert claim_next(Host(name="training@gpu-2"), sees=anything) is not None
+
+
+def test_undrained_it_takes_runs_again(team: Team, alice: User, run: Run) -> None:
+    worker = make_worker(NAME)
+    drain(worker, team=team, user=alice)
+
+    undrain(worker, team=team, user=alice)
+
+    assert claim_next(Host(name=NAME), sees=anything) is not None
+
+
+def test_a_restart_leaves_it_drained(team: Team, alice: User) -> None:
+    drain(make_worker(NAME), team=team, user=alice)
+
+    assert make_worker(NAME).drained_at is not None
+
+
+def test_it_finishes_what_it_runs(alice_client: Client, run: Run) -> None:
+    worker = make_worker(NAME)
+    claim_run(run.id, NAME)
+
+    post(alice_client, "drain", worker)
+
+    run.refresh_from_db()
+    assert run.state == RunState.STARTING
+    html = page(alice_client)
+    assert "draining</span>" in html
+    assert "1 worker, 1 busy, 1 drained" in html
+    assert "drained by Alice" in html
+
+
+def test_each_change_is_audited_once(alice: User, alice_client: Client) -> None:
+    worker = make_worker(NAME)
+
+    for what in ("drain", "drain", "undrain", "undrain"):
+        assert post(alice_client, what, worker) == 302
+
+    entries = AuditEntry.objects.filter(object_type="worker").order_by("id")
+    verbs = [(entry.verb, entry.actor) for entry in entries]
+    assert verbs == [("worker.drained", alice), ("worker.undrained", alice)]
+
+
+def test_only_admins_and_owners_may_ask(
+    alice: User, alice_client: Client, charlie_client: Client
+) -> None:
+    worker = make_worker(NAME)
+    assert "Drain training@gpu-1" in page(alice_client)
+    Membership.objects.filter(user=alice).update(role=Role.MEMBER)
+
+    assert post(alice_client, "drain", worker) == 403
+    assert "Drain training@gpu-1" not in page(alice_client)
+    assert post(charlie_client, "drain", worker) == 404
+
+    Membership.objects.filter(user=alice).update(role=Role.ADMIN)
+    assert post(alice_client, "drain", worker) == 302
+
+
+def test_what_it_ran_before_is_listed(alice_client: Client, launch: Launcher) -> None:
+    make_worker(NAME)
+    run = launch(name="long gone")
+    claim_run(run.id, NAME)
+    run.epochs.update(ended_at=run.created_at, outcome="finished at step 9")
+
+    assert "finished at step 9" in page(alice_client)
+
+
+class Control:
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def cancel_consumer(self, queue: str, destination: list[str]) -> None:
+        self.asked.append(("cancel", queue, *destination))
+
+    def add_consumer(self, queue: str, destination: list[str]) -> None:
+        self.asked.append(("add", queue, *destination))
+
+
+def test_its_beat_leaves_the_messages_to_others(team: Team, alice: User) -> None:
+    worker = make_worker(NAME)
+    app = SimpleNamespace(control=Control())
+    beat = WorkerBeat(
+        NAME,
+        num_slots=1,
+        on_drain=lambda is_drained: tasks._heed_drain(app, NAME, is_drained),
+    )
+
+    drain(worker, team=team, user=alice)
+    beat._heed_drain()
+    beat._heed_drain()
+    undrain(worker, team=team, user=alice)
+    beat._heed_drain()
+
+    assert app.control.asked == [
+        ("cancel", "training", NAME),
+        ("add", "training", NAME),
+    ]

@@ -1,0 +1,239 @@
+"""More steps for a run, and other intervals: asked of it in any state."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dashboard.accounts.models import AuditEntry, User
+from dashboard.runs.changing import change_run, extend_run
+from dashboard.runs.directory import run_directory
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.services import request_stop
+from dashboard.runs.state import transition
+from dashboard.training.ingest import ingest
+from dashboard.training.lease import claim_run
+from tests.dashboard.training.factories import Launcher
+from tests.dashboard.training.logs import LogBuilder
+from tests.dashboard.training.test_forking_a_run import keep
+from tests.dashboard.training.test_supervising_a_run import after_steps, live
+from trainer.config import RunConfig
+from trainer.events import SettingsChanged
+
+pytestmark = pytest.mark.django_db
+
+
+def changes_of(run: Run, epoch: int) -> list[dict[str, Any]]:
+    path = run_directory(run.id).epoch(epoch).changes
+    listed: list[dict[str, Any]] = json.loads(path.read_text())["changes"]
+    return listed
+
+
+def end(run: Run, state: RunState) -> None:
+    Run.objects.filter(id=run.id).update(state=state, finished_at=run.created_at)
+
+
+def first_steps(run: Run) -> int:
+    config = json.loads(run_directory(run.id).config.read_text())
+    steps: int = config["optim"]["num_steps"]
+    return steps
+
+
+@pytest.mark.parametrize("state", [RunState.FINISHED, RunState.STOPPED])
+def test_an_ended_run_goes_on_from_its_last_checkpoint_as_the_same_run(
+    run: Run, alice: User, state: RunState
+) -> None:
+    live(run, "finish")
+    keep(run, 2)
+    end(run, state)
+
+    extend_run(run=run, user=alice, num_steps=30)
+
+    run.refresh_from_db()
+    assert (run.state, run.num_steps, run.finished_at) == (RunState.QUEUED, 30, None)
+    entry = AuditEntry.objects.get(verb="run.extended")
+    assert (entry.actor, entry.detail["num_steps"]) == (alice, 30)
+    live(run, "be_killed")
+    assert run.epochs.get(number=2).from_step == 2
+    assert first_steps(run) == 10  # its trainer hears of the rest
+    asked = {"number": 1, "after_step": None, "settings": {"optim.num_steps": 30}}
+    assert changes_of(run, 2) == [asked]
+
+
+def test_a_stopped_run_goes_on_to_the_steps_it_had(run: Run, alice: User) -> None:
+    keep(run, 4)
+    end(run, RunState.STOPPED)
+
+    extend_run(run=run, user=alice, num_steps=10)
+
+    run.refresh_from_db()
+    assert (run.state, run.num_steps) == (RunState.QUEUED, 10)
+    assert not run.changes.exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "num_steps", "said"),
+    [
+        (RunState.FAILED, 30, "Fork it from its last checkpoint"),
+        (RunState.STOPPING, 30, "Wait until it has stopped"),
+        (RunState.FINISHED, 4, "step 5 or further; got 4"),
+        (RunState.QUEUED, 10, "goes to step 10 already"),
+        (RunState.PAUSED, 9, "goes to step 10 already; got 9"),
+    ],
+)
+def test_what_cannot_be_extended_says_why(
+    run: Run, alice: User, state: RunState, num_steps: int, said: str
+) -> None:
+    keep(run, 4)
+    Run.objects.filter(id=run.id).update(state=state, lease_until=run.created_at)
+
+    with pytest.raises(ValueError, match=said):
+        extend_run(run=run, user=alice, num_steps=num_steps)
+
+    run.refresh_from_db()
+    assert (run.state, run.num_steps) == (state, 10)
+
+
+def test_an_ended_run_without_a_checkpoint_cannot_go_on(run: Run, alice: User) -> None:
+    request_stop(run=run, user=alice)
+
+    with pytest.raises(ValueError, match="no checkpoint to go on from"):
+        extend_run(run=run, user=alice, num_steps=30)
+
+
+def test_a_second_click_answers_with_a_sentence(run: Run, alice: User) -> None:
+    keep(run, 4)
+    end(run, RunState.FINISHED)
+    extend_run(run=run, user=alice, num_steps=30)
+
+    with pytest.raises(ValueError, match="goes to step 30 already"):
+        extend_run(run=run, user=alice, num_steps=30)
+
+    assert AuditEntry.objects.filter(verb="run.extended").count() == 1
+
+
+def test_nothing_but_an_extension_takes_an_ended_run_up_again(run: Run) -> None:
+    end(run, RunState.FINISHED)
+
+    with pytest.raises(AssertionError):
+        transition(run.id, sources=[RunState.FINISHED], target=RunState.QUEUED)
+
+
+def test_a_running_trainer_is_handed_what_is_asked_meanwhile(
+    run: Run, alice: User
+) -> None:
+    def act() -> None:
+        extend_run(run=run, user=alice, num_steps=20)
+        change_run(run=run, user=alice, settings={"checkpoint.every_steps": 3})
+
+    def ask() -> bool:
+        asked()
+        stop()
+        return False
+
+    asked = after_steps(1, run, act)
+    stop = after_steps(8, run, lambda: request_stop(run=run, user=alice))
+    live(run, "train_until_told", ask)
+
+    assert [c["settings"] for c in changes_of(run, 1)] == [
+        {"optim.num_steps": 20},
+        {"checkpoint.every_steps": 3},
+    ]
+    run.refresh_from_db()
+    assert run.num_steps == 20
+    assert run.config["checkpoint"]["every_steps"] == 3
+
+
+def test_a_change_that_was_heard_is_repeated_at_its_step(run: Run, alice: User) -> None:
+    change = change_run(run=run, user=alice, settings={"checkpoint.keep_last": 5})
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+    log = LogBuilder().started().stepped(1)
+    log.add(SettingsChanged, step=1, number=1, settings=change.after)
+    ingest(claim, log.events)
+    Run.objects.filter(id=run.id).update(state=RunState.QUEUED, lease_until=None)
+    keep(run, 1)
+
+    live(run, "be_killed")
+
+    change.refresh_from_db()
+    assert change.heard_step == 1
+    assert changes_of(run, 2)[0]["after_step"] == 1
+
+
+def test_a_change_heard_in_what_was_never_stored_is_repeated_too(
+    run: Run, alice: User
+) -> None:
+    change = change_run(run=run, user=alice, settings={"checkpoint.keep_last": 5})
+    assert claim_run(run.id, "worker-1")
+    keep(run, 1)
+    log = LogBuilder().started().stepped(1).stepped(2)
+    log.add(SettingsChanged, step=2, number=1, settings=change.after)
+    log.write(run_directory(run.id).epoch(1).events)
+    Run.objects.filter(id=run.id).update(state=RunState.QUEUED, lease_until=None)
+
+    live(run, "be_killed")
+
+    assert changes_of(run, 2)[0]["after_step"] == 2
+
+
+def test_an_extension_that_comes_too_late_for_its_trainer_is_the_next_ones(
+    run: Run, alice: User
+) -> None:
+    look = after_steps(3, run, lambda: extend_run(run=run, user=alice, num_steps=20))
+
+    ended = live(run, "finish", look)
+
+    assert (ended.state, ended.attempt) == (RunState.QUEUED, 0)
+
+
+def test_a_run_that_heard_of_its_extension_finishes(run: Run, alice: User) -> None:
+    extend_run(run=run, user=alice, num_steps=20)
+    run.changes.update(heard_step=2)
+
+    assert live(run, "finish").state == RunState.FINISHED
+
+
+def test_the_first_settings_are_found_through_all_changes(launch: Launcher) -> None:
+    phases = [
+        {"name": "one", "num_steps": 4, "changes": {}},
+        {"name": "two", "num_steps": 6, "changes": {}},
+    ]
+    run = launch(phases=phases)
+    first = RunConfig.model_validate(run.config)
+    for num_steps in (20, 30):
+        extend_run(run=run, user=launch.user, num_steps=num_steps)
+    change_run(run=run, user=launch.user, settings={"evaluation.every_steps": 7})
+    run.refresh_from_db()
+
+    live(run, "be_killed")
+
+    written = json.loads(run_directory(run.id).config.read_text())
+    assert RunConfig.model_validate(written).optim == first.optim
+    assert RunConfig.model_validate(written).phases == first.phases
+    assert RunConfig.model_validate(run.config).phases[-1].num_steps == 26
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"checkpoint.keep_last": 2}, "these are the run's settings already"),
+        ({"checkpoint.keep_last": 0}, "checkpoint.keep_last"),
+    ],
+)
+def test_a_change_that_is_none_or_does_not_fit_is_refused(
+    run: Run, alice: User, asked: dict[str, int], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        change_run(run=run, user=alice, settings=asked)
+
+    assert not run.changes.exists()
+
+
+def test_an_ended_run_has_no_settings_to_change(run: Run, alice: User) -> None:
+    request_stop(run=run, user=alice)
+
+    with pytest.raises(ValueError, match="Nothing was changed: the run is stopped"):
+        change_run(run=run, user=alice, settings={"checkpoint.keep_last": 5})

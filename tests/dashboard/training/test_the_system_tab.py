@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.runs.models import Epoch, Run
+from dashboard.training.lease import claim_run
+from dashboard.training.models import SystemSample
+from dashboard.training.process import TrainerProcess
+from dashboard.training.system import proc, sampler
+from dashboard.training.system import samples as system_samples
+from dashboard.training.system.nvml import Gpus, chosen_gpus
+from dashboard.training.system.reader import METRICS, Reader
+from dashboard.training.system.sampler import SystemSampler
+from dashboard.training.system.samples import Window, halve, read_points
+from tests.dashboard.training.machines import START, make_samples, make_worker
+
+pytestmark = pytest.mark.django_db
+BUSY = "import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
+CHILD = "block = b'x' * 200_000_000\nwhile True: pass"
+
+
+def by_name(values: list[float | None]) -> dict[str, float | None]:
+    return dict(zip(METRICS, values, strict=False))
+
+
+def answer(client: Client, run: Run, **query: object) -> Any:
+    response = client.get(reverse("run_system_samples", args=["alpha", run.id]), query)
+    assert response.status_code == 200
+    return response.json()
+
+
+def page(client: Client, run: Run) -> str:
+    response = client.get(reverse("run_system", args=["alpha", run.id]))
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def busy_trainer(folder: Path) -> TrainerProcess:
+    """Its child holds 200 MB and a core, as the trainer's own children may."""
+    command = [sys.executable, "-c", BUSY.format(code=CHILD)]
+    return TrainerProcess(command, log=folder / "log")
+
+
+def test_a_trainer_is_measured_with_what_it_started(tmp_path: Path) -> None:
+    with busy_trainer(tmp_path) as trainer:
+        time.sleep(1.5)
+        reader = Reader(tmp_path, pid=trainer.pid)
+        time.sleep(1)
+        values = by_name(reader.read())
+
+    assert 200e6 < (values["trainer_memory"] or 0) < 500e6
+    assert (values["trainer_cpu"] or 0) > 0.5
+    assert 0 < (values["cpu"] or 0) <= 100
+    assert (values["memory"] or 0) > (values["trainer_memory"] or 0)
+    assert (values["disk_free"] or 0) > 0
+
+
+def test_a_trainer_that_has_gone_has_no_values(tmp_path: Path) -> None:
+    with TrainerProcess([sys.executable, "-c", ""], log=tmp_path / "log") as trainer:
+        while not trainer.has_exited():
+            time.sleep(0.01)
+        trainer.reap()
+        values = by_name(Reader(tmp_path, pid=trainer.pid).read())
+
+    assert (values["trainer_memory"], values["trainer_cpu"]) == (None, None)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_samples_are_stored_while_a_trainer_runs(run: Run, data_folder: Path) -> None:
+    claim = claim_run(run.id, "training@gpu-1")
+    assert claim is not None
+    with (
+        busy_trainer(data_folder) as trainer,
+        SystemSampler(claim, pid=trainer.pid, read_step=lambda: 7, every=0.1),
+    ):
+        deadline = time.monotonic() + 30
+        while SystemSample.objects.count() < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    sample = SystemSample.objects.latest("id")
+    assert (sample.run_id, sample.epoch, sample.step) == (run.id, 1, 7)
+    assert by_name(sample.values)["memory"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_resumed_life_begins_at_its_checkpoints_step(
+    run: Run, data_folder: Path
+) -> None:
+    claim = claim_run(run.id, "training@gpu-1")
+    assert claim is not None
+    run.epochs.update(from_step=40)
+    with (
+        busy_trainer(data_folder) as trainer,
+        SystemSampler(claim, pid=trainer.pid, read_step=lambda: 0, every=0.1),
+    ):
+        deadline = time.monotonic() + 30
+        while not SystemSample.objects.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    assert SystemSample.objects.earliest("id").step == 40
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_stored_of_a_run_that_another_has_claimed(
+    run: Run, data_folder: Path
+) -> None:
+    claim = claim_run(run.id, "training@gpu-1")
+    assert claim is not None
+    Run.objects.update(epoch=2)
+    with (
+        busy_trainer(data_folder) as trainer,
+        SystemSampler(claim, pid=trainer.pid, read_step=lambda: 7, every=0.05),
+    ):
+        time.sleep(0.5)
+
+    assert not SystemSample.objects.exists()
+
+
+def test_rows_are_bounded_and_peaks_of_memory_are_kept(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system_samples, "MAX_ROWS", 100)
+    make_samples(run, 101)
+    peak = SystemSample.objects.order_by("time")[42]
+    peak.values[METRICS.index("memory")] = 9e9
+    peak.save()
+
+    halve(run.id)
+
+    rows = list(SystemSample.objects.order_by("time"))
+    assert 45 <= len(rows) <= 55
+    memory = [by_name(row.values)["memory"] for row in rows]
+    cpu = [by_name(row.values)["cpu"] for row in rows]
+    assert max(filter(None, memory)) == 9e9
+    assert cpu[1] == 2.5  # the mean of 2 and 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_sampler_keeps_its_rows_within_their_bound(
+    run: Run, data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "MAX_ROWS", 5)
+    monkeypatch.setattr(system_samples, "MAX_ROWS", 5)
+    claim = claim_run(run.id, "training@gpu-1")
+    assert claim is not None
+    newest = SystemSample.objects.order_by("-id").values_list("id", flat=True)
+    with (
+        TrainerProcess(
+            [sys.executable, "-c", "import time; time.sleep(60)"],
+            log=data_folder / "log",
+        ) as trainer,
+        SystemSampler(claim, pid=trainer.pid, read_step=lambda: 7, every=0.02),
+    ):
+        deadline = time.monotonic() + 60
+        begin = None
+        while begin is None or (newest.first() or 0) < begin + 15:
+            begin = newest.first() if begin is None else begin
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    assert SystemSample.objects.count() <= 6
+
+
+def test_disks_and_network_are_rates_in_both_directions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_proc(tmp_path, monkeypatch, disk=(10, 20), network=(1_000, 2_000))
+    reader = Reader(tmp_path)
+    fake_proc(tmp_path, monkeypatch, disk=(40, 80), network=(8_000, 13_000))
+    time.sleep(0.05)
+
+    values = by_name(reader.read())
+
+    # 30 and 60 sectors of 512 bytes, 7,000 and 11,000 bytes; over the same seconds.
+    names = ("disk_read", "disk_written", "network_received", "network_sent")
+    rates = [values[name] or 0 for name in names]
+    seconds = 7_000 / rates[2]
+    assert seconds >= 0.05
+    moved = [rate * seconds for rate in rates]
+    assert moved == pytest.approx([15_360, 30_720, 7_000, 11_000])
+
+
+def fake_proc(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    disk: tuple[int, int],
+    network: tuple[int, int],
+) -> None:
+    """As the kernel's documentation writes them, with what must not be counted."""
+    (folder / "block" / "vda").mkdir(parents=True, exist_ok=True)
+    (folder / "block" / "loop0").mkdir(exist_ok=True)
+    rows = [("vda", disk), ("vda1", disk), ("loop0", (9_000, 9_000))]
+    (folder / "diskstats").write_text(
+        "".join(f" 252 0 {name} 5 0 {r} 7 3 0 {w} 4 0 9 11\n" for name, (r, w) in rows)
+    )
+    (folder / "net").mkdir(exist_ok=True)
+    lines = [("lo", (5, 5)), ("eth0", network)]
+    (folder / "net" / "dev").write_text(
+        "Inter-| Receive | Transmit\n face |bytes packets |bytes packets\n"
+        + "".join(f"{n}: {i} 1 0 0 0 0 0 0 {o} 1 0 0 0 0 0 0\n" for n, (i, o) in lines)
+    )
+    monkeypatch.setattr(proc, "PROC", folder)
+    monkeypatch.setattr(proc, "BLOCK", folder / "block")
+
+
+def test_many_samples_are_sent_as_few_points(run: Run) -> None:
+    make_samples(run, 5_000)
+
+    points = read_points(run.id, Window())
+    begin = START.timestamp() + 5 * 1_000
+    near = read_points(run.id, Window(first=begin, last=begin + 495))
+
+    assert 450 <= len(points) <= 510
+    assert len(near) == 100  # a closer look has all of them
+
+
+def test_new_samples_come_as_they_are(alice_client: Client, run: Run) -> None:
+    make_samples(run, 12)
+
+    found = answer(alice_client, run, after=START.timestamp() + 5 * 9 + 0.001)
+
+    assert found["step"] == [10, 11]
+    assert found["values"]["cpu"] == [10, 11]
+
+
+def test_over_steps_a_resume_shows_each_step_once(run: Run) -> None:
+    for number, from_step in ((1, 0), (2, 5)):
+        Epoch.objects.create(
+            run=run, number=number, from_step=from_step, worker="w", claimed_at=START
+        )
+    make_samples(run, 10, epoch=1)
+    make_samples(run, 10, epoch=2, begin=6)
+
+    points = read_points(run.id, Window(axis="step"))
+
+    assert [(p.epoch, p.step) for p in points] == [
+        *((1, step) for step in range(6)),
+        *((2, step) for step in range(6, 16)),
+    ]
+
+
+def test_each_gpu_has_its_values(alice_client: Client, run: Run) -> None:
+    make_samples(run, 2, gpus=2)
+
+    found = answer(alice_client, run)
+
+    assert set(found["values"]) == {
+        *METRICS,
+        *("gpu_use/0", "gpu_memory/0", "gpu_use/1", "gpu_memory/1"),
+    }
+
+
+def test_a_run_that_never_started_says_so(alice_client: Client, run: Run) -> None:
+    assert "No worker has taken this run yet" in page(alice_client, run)
+    assert answer(alice_client, run)["time"] == []
+
+
+def test_a_worker_without_a_gpu_says_so(alice_client: Client, run: Run) -> None:
+    make_worker("training@gpu-1")
+    claim_run(run.id, "training@gpu-1")
+    make_samples(run, 2)
+
+    html = page(alice_client, run)
+
+    assert "No GPU on this worker." in html
+    assert "Life 1 on training@gpu-1" in html
+
+
+@pytest.mark.parametrize("bad", ["-1", "x", "nan", "1e99"])
+def test_a_bound_that_is_no_number_is_refused(
+    alice_client: Client, run: Run, bad: str
+) -> None:
+    url = reverse("run_system_samples", args=["alpha", run.id])
+
+    assert alice_client.get(url, {"first": bad}).status_code == 400
+
+
+@pytest.mark.parametrize("name", ["run_system", "run_system_samples"])
+def test_a_stranger_finds_nothing(charlie_client: Client, run: Run, name: str) -> None:
+    for slug in ("alpha", "other"):
+        url = reverse(name, args=[slug, run.id])
+        assert charlie_client.get(url).status_code == 404
+
+
+class Library:
+    """NVML with two GPUs, of which the second does not tell its use."""
+
+    def nvmlInit_v2(self) -> int:
+        return 0
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = 2
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:
+        handle._obj.value = index.value + 1
+        return 0
+
+    def nvmlDeviceGetUtilizationRates(self, handle: Any, use: Any) -> int:
+        use._obj.gpu = 87
+        return 0 if handle.value == 1 else 3
+
+    def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:
+        memory._obj.used = 2**30 * handle.value
+        return 0
+
+
+def test_gpus_tell_their_use_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    first, second = Gpus(Library()).read()
+
+    assert (first.percent, first.memory_bytes) == (87, 2**30)
+    assert (second.percent, second.memory_bytes) == (None, 2**31)
+
+
+@pytest.mark.parametrize(
+    ("environment", "chosen"),
+    [
+        ({}, None),
+        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, []),
+        ({"CUDA_VISIBLE_DEVICES": "2, GPU-8a"}, ["2", "GPU-8a"]),
+    ],
+)
+def test_only_the_gpus_of_this_worker_count(
+    environment: dict[str, str], chosen: list[str] | None
+) -> None:
+    assert chosen_gpus(environment) == chosen

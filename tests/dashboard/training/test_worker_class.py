@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import Team, User
+from dashboard.environment import read_environment
+from dashboard.training import process
+from dashboard.training.draining import drain
+from dashboard.training.hosts import list_hosts, this_host
+from dashboard.training.models import Worker
+from dashboard.training.worker_class import keep_visible
+from dashboard.training.workers import register
+
+GPUS = [{"name": name, "memory_bytes": 1} for name in ("a", "b", "c")]
+
+
+@pytest.mark.parametrize(
+    ("shown", "kept"),
+    [
+        (None, "abc"),
+        ("2,0", "ca"),
+        ("", ""),
+        ("-1", ""),
+        ("1,7,2", "b"),
+        ("GPU-8f2a,GPU-11", "ab"),
+    ],
+)
+def test_a_worker_has_the_gpus_that_cuda_shows_it(
+    monkeypatch: pytest.MonkeyPatch, shown: str | None, kept: str
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if shown is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+
+    assert "".join(gpu["name"] for gpu in keep_visible(GPUS)) == kept
+
+
+def test_a_worker_for_cpus_shows_its_trainer_no_gpu(settings: Settings) -> None:
+    settings.COHORT_WORKER_CLASS = "cpu"
+
+    assert keep_visible(GPUS) == []
+    given = process._environment({"CUDA_VISIBLE_DEVICES": "0"}, parent_pipe=3)
+    assert given["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_class_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COHORT_WORKER_CLASS", "huge")
+
+    with pytest.raises(ValueError, match="one of any, cpu, gpu, gpus; got 'huge'"):
+        read_environment()
+
+
+@pytest.mark.django_db
+def test_a_worker_tells_its_class(settings: Settings) -> None:
+    settings.COHORT_WORKER_CLASS = "gpus"
+    register("training@big", num_slots=2)
+
+    (host,) = list_hosts()
+    assert (host.takes, host.num_slots) == ("gpus", 2)
+    assert this_host("training@big").takes == "gpus"
+    assert this_host("training@unknown").takes == "gpus"
+
+
+@pytest.mark.django_db
+def test_a_drained_worker_is_no_host(team: Team, alice: User) -> None:
+    register("training@here", num_slots=1)
+    drain(Worker.objects.get(), team=team, user=alice)
+
+    assert list_hosts() == []
+
+
+@pytest.mark.django_db
+def test_a_worker_that_stopped_is_no_host() -> None:
+    register("training@gone", num_slots=1)
+    worker = Worker.objects.get()
+    worker.stopped_at = worker.last_seen
+    worker.save()
+
+    assert list_hosts() == []

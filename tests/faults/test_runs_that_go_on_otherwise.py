@@ -1,0 +1,54 @@
+"""Real trainers: a fork repeats its parent, and an extension goes on where it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dashboard.accounts.models import User
+from dashboard.runs.changing import extend_run
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.services import fork_run
+from dashboard.training.lease import claim_run
+from dashboard.training.supervise import supervise
+from tests.faults.test_killed_runs_lose_nothing import Series, stored_series
+from trainer.config import RunConfig
+
+pytestmark = pytest.mark.faults
+
+
+def live(run: Run) -> Run:
+    claim = claim_run(run.id, "here")
+    assert claim is not None
+    supervise(claim, is_shutting_down=lambda: False)
+    ended = Run.objects.get(id=run.id)
+    assert ended.state == RunState.FINISHED, ended.fail_reason
+    return ended
+
+
+def test_a_fork_repeats_its_parent_and_an_extension_an_undisturbed_run(
+    launch_tiny: Callable[..., Run], undisturbed: Series, alice: User
+) -> None:
+    run = live(launch_tiny(num_steps=60))
+    middle = run.checkpoints.get(step=40)
+
+    child = fork_run(
+        middle,
+        team=run.team,
+        user=alice,
+        name="fork",
+        config=RunConfig.model_validate(run.config),
+        dataset_version=run.dataset_version,
+        recipe_version=run.recipe_version,
+        model_label="tiny",
+    )
+    live(child)
+    extend_run(run=run, user=alice, num_steps=80)
+    longer = live(run)
+
+    # Its totals go on from its parent's.
+    assert stored_series(child) == {step: undisturbed[step] for step in range(41, 61)}
+    assert longer.changes.get().heard_step == 60
+    assert longer.epochs.get(number=2).from_step == 60
+    assert stored_series(longer) == {step: undisturbed[step] for step in range(1, 81)}

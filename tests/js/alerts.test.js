@@ -1,0 +1,53 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { coveredCodes, describeFiring } from "../../static/js/live/alerts.js";
+import { listWarnings } from "../../static/js/live/warnings.js";
+
+function alert(fields) {
+  return {
+    name: "KL",
+    step: 1200,
+    state: "firing",
+    is_muted: false,
+    codes: [],
+    ...fields,
+  };
+}
+
+test("the newest of those that nobody looks after is named", () => {
+  const alerts = [
+    alert({ state: "acknowledged" }),
+    alert({ is_muted: true }),
+    alert({ name: "Gradient spikes" }),
+    alert({ step: 3 }),
+  ];
+
+  assert.deepEqual(describeFiring(alerts, false), {
+    count: "2 alerts firing",
+    newest: "Gradient spikes, step 1,200",
+    isShown: true,
+  });
+});
+
+test("an ended run has alerts that were open at its end", () => {
+  assert.equal(describeFiring([alert()], true).count, "1 alert open at its end");
+});
+
+test("without any that fires there is no line", () => {
+  const { isShown, newest } = describeFiring([alert({ state: "resolved" })], false);
+
+  assert.deepEqual([isShown, newest], [false, ""]);
+});
+
+test("a warning that an alert stands for is not said twice", () => {
+  const covered = coveredCodes([alert({ codes: ["truncated"] }), alert()]);
+  const warned = (code) => ({ type: "warned", step: 1, body: { code, message: code } });
+  const events = [warned("truncated"), warned("stale")];
+
+  assert.deepEqual(
+    listWarnings(events, 5, covered).map(({ code }) => code),
+    ["stale"],
+  );
+  assert.equal(listWarnings(events, 5).length, 2);
+});

@@ -1,0 +1,268 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { fillAnatomy } from "../../static/js/charts/signals/anatomy.js";
+import { placeColumns } from "../../static/js/charts/signals/columns.js";
+import { fillDistribution } from "../../static/js/charts/signals/distribution.js";
+import { fillMap, placeOf } from "../../static/js/charts/signals/map.js";
+import { fillRules } from "../../static/js/charts/signals/rules.js";
+
+const options = { read: () => "#123456", revision: 1, order: "dataset" };
+const layout = { xaxis: { title: {} }, yaxis: { title: {} } };
+
+function column(first, last = first, more = {}) {
+  return { first, last, ...more };
+}
+
+function signals(mixed, right) {
+  return { mixed, all_right: right, all_wrong: 0, tied: 0, unscorable: 0 };
+}
+
+const map = {
+  steps: [
+    column(1, 1, { signals: signals(1, 1), num_effective: 4, num_sampled: 8 }),
+    column(3, 3, { signals: signals(0, 1), num_effective: 0, num_sampled: 4 }),
+  ],
+  rows: [
+    { num: 1, low: 5, high: 5 },
+    { num: 1, low: 9, high: 9 },
+  ],
+  cells: {
+    column: [0, 0, 1],
+    row: [0, 1, 1],
+    band: [0, 1, 1],
+    spread: [0.25, 0, 0],
+    mean: [0.5, 1, 1],
+    num: [1, 1, 1],
+    step: [1, 1, 3],
+    prompt: [5, 9, 9],
+  },
+  num_prompts: 2,
+  num_groups: 3,
+  num_steps: 3,
+  steps_a_column: 1,
+  prompts_a_row: 1,
+};
+const mapFigure = {
+  data: [{ type: "bar" }, { type: "heatmap" }, { type: "heatmap" }],
+  layout: { ...layout, yaxis2: { title: { text: "effective" } } },
+};
+
+test("steps without groups leave a gap as wide as they are", () => {
+  assert.deepEqual(placeColumns([column(1, 5), column(11, 15), column(16, 17)]), {
+    places: [0, 2, 3],
+    num: 4,
+    x0: 3,
+    dx: 5,
+  });
+});
+
+test("mixed groups are coloured by their spread, dead ones by their kind", () => {
+  const { data } = fillMap(mapFigure, map, options);
+
+  assert.deepEqual(data[2].z, [
+    [0.25, null, null],
+    [null, null, null],
+  ]);
+  assert.deepEqual(data[1].z, [
+    [null, null, null],
+    [0.5, null, 0.5],
+  ]);
+});
+
+test("a kind is told by its mark and in words, not by colour alone", () => {
+  const { data } = fillMap(mapFigure, map, options);
+
+  assert.deepEqual(data[1].text[1], ["▲", "", "▲"]); // of null, Plotly writes "null"
+  assert.equal(data[1].texttemplate, "%{text}");
+  assert.equal(
+    data[2].hovertext[0][0],
+    "step 1, prompt 5<br>◆ mixed<br>spread 0.25, mean 0.5",
+  );
+});
+
+test("each band has a name and, but for three, a mark of its own", () => {
+  const bands = [0, 1, 2, 3, 4, 5]; // trainer.events.Signal, then "dead"
+  const cells = Object.fromEntries(
+    ["column", "row", "spread", "mean", "num", "step", "prompt"].map((name) => [
+      name,
+      name === "row" ? bands : bands.map(() => 0),
+    ]),
+  );
+  const rows = bands.map((low) => ({ num: 1, low, high: low }));
+
+  const { data } = fillMap(
+    mapFigure,
+    { ...map, rows, cells: { ...cells, band: bands } },
+    options,
+  );
+
+  const told = data[2].hovertext.map(([text]) => text.split("<br>")[1]);
+  assert.deepEqual(told, [
+    "◆ mixed",
+    "▲ all right",
+    "▼ all wrong",
+    "= tied",
+    "= unscorable",
+    "= dead for several reasons",
+  ]);
+  assert.deepEqual(data[1].z.slice(1, 3), [
+    [0.5, null, null],
+    [1.5, null, null],
+  ]);
+});
+
+test("a click on a cell leads to its group, on a bar to its step", () => {
+  const filled = fillMap(mapFigure, map, options);
+
+  const cell = { data: { type: "heatmap" }, pointNumber: [1, 2] };
+  assert.deepEqual(placeOf(cell, filled, map), { step: 3, prompt: 9 });
+  assert.equal(placeOf({ ...cell, pointNumber: [0, 1] }, filled, map), null);
+  const bar = { data: { type: "bar" }, pointNumber: 1 };
+  assert.deepEqual(placeOf(bar, filled, map), { step: 3 });
+});
+
+test("a map too large to be drawn whole says of how much it is", () => {
+  const wide = {
+    ...map,
+    num_prompts: 150,
+    prompts_a_row: 75,
+    num_steps: 3_000,
+    steps_a_column: 1_500,
+  };
+
+  const { note } = fillMap(mapFigure, wide, options);
+
+  assert.equal(
+    note,
+    "3 groups: 3,000 steps in 2 columns of 1,500, 150 prompts in 2 rows of 75.",
+  );
+});
+
+test("the table has the map's numbers, a step a row", () => {
+  const { table } = fillMap(mapFigure, map, options);
+
+  assert.deepEqual(table.rows[0], {
+    step: 1,
+    cells: ["step 1", "1", "1", "0", "0", "0", "4", "8"],
+  });
+});
+
+test("a histogram's cell is the share of its column", () => {
+  const answer = {
+    columns: [column(1, 1, { num: 4, quantiles: [0, 0, 0, 0.5, 1, 1, 1] })],
+    quantiles: [0, 5, 25, 50, 75, 95, 100],
+    edges: [0, 0.5, 1.1],
+    counts: [[3, 1]],
+  };
+  const figure = {
+    data: [{ type: "heatmap" }, { type: "scatter", meta: { quantile: 50 } }],
+    layout,
+  };
+
+  const { data } = fillDistribution(figure, answer, options);
+
+  assert.deepEqual(data[0].z, [[0.75], [0.25]]);
+  assert.match(
+    data[0].hovertext[1][0],
+    /^0\.5 to 1\.1: 1 of 4 \(25 %\)<br>step 1<br>lowest 0, 5 % 0,/,
+  );
+  assert.deepEqual(data[1].y, [0.5]);
+});
+
+const rules = {
+  kind: "sum",
+  columns: [column(1), column(2)],
+  rules: ["answer", "a<b"],
+  reward: [0.6, 0.5],
+  part: { answer: [0.5, 0.5], "a<b": [0.1, 0] },
+  mean: { answer: [0.8333, 1], "a<b": [0.1667, 0] },
+  variance: { answer: [0.9, null], "a<b": [0.1, null] },
+  rest: [0, null],
+  warnings: ["answer supplies 96%"],
+  facts: [],
+};
+const ruleFigure = { data: [{ type: "bar", marker: {} }], layout };
+
+test("each rule is a layer, its name no markup", () => {
+  const { data, warnings } = fillRules(ruleFigure, rules, {
+    ...options,
+    chart: "mean",
+  });
+
+  assert.deepEqual(
+    data.map(({ name }) => name),
+    ["answer", "a&lt;b"],
+  );
+  assert.deepEqual(data[1].customdata, ["16.7 % (0.1)", "0 % (0)"]);
+  assert.deepEqual(warnings, ["answer supplies 96%"]);
+});
+
+test("what the rules leave over is a layer where there is any", () => {
+  const names = (answer) =>
+    fillRules(ruleFigure, answer, { ...options, chart: "variance" }).data.map(
+      ({ name }) => name,
+    );
+
+  assert.deepEqual(names(rules), ["answer", "a&lt;b"]);
+  assert.deepEqual(names({ ...rules, rest: [0.2, null] }), [
+    "answer",
+    "a&lt;b",
+    "other",
+  ]);
+});
+
+test("shares that add up to nothing say so", () => {
+  const fill = (kind) =>
+    fillRules(ruleFigure, { ...rules, kind }, { ...options, chart: "variance" }).note;
+
+  assert.equal(fill("sum"), "");
+  assert.match(fill("product"), /squared correlation/);
+});
+
+test("what is only a fact stands quietly under the chart that it is about", () => {
+  const answer = { ...rules, warnings: [], facts: ["answer supplies 96%"] };
+  const fill = (chart) => fillRules(ruleFigure, answer, { ...options, chart });
+
+  assert.equal(fill("variance").note, "answer supplies 96%");
+  assert.equal(fill("mean").note, "");
+  assert.deepEqual(fill("variance").warnings, []);
+});
+
+test("a phase tells its seconds, its share and what dead groups took of it", () => {
+  const answer = {
+    columns: [column(1)],
+    phases: ["generate", "other"],
+    seconds: { generate: [6], other: [2], step: [8] },
+    dead: [3],
+    dead_of: { generate: [3] },
+  };
+  const bar = (phase) => ({ type: "bar", meta: { phase } });
+  const figure = { data: [bar("generate"), bar("other"), { type: "scatter" }], layout };
+
+  const { data } = fillAnatomy(figure, answer, options);
+
+  assert.deepEqual(
+    data.map(({ customdata }) => customdata[0]),
+    ["6 s (75 %), 3 s on dead groups", "2 s (25 %)", "3 s (37.5 %)"],
+  );
+});
+
+test("where groups are not logged, nothing is said of dead ones", () => {
+  const answer = {
+    columns: [column(1)],
+    phases: ["generate"],
+    seconds: { generate: [6], step: [6] },
+    dead: [null],
+    dead_of: { generate: [null] },
+  };
+  const figure = {
+    data: [{ type: "bar", meta: { phase: "generate" } }, { type: "scatter" }],
+    layout,
+  };
+
+  const { data } = fillAnatomy(figure, answer, options);
+
+  assert.equal(data.at(-1).visible, false);
+  assert.equal(data[0].customdata[0], "6 s (100 %)");
+});

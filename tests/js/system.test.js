@@ -1,0 +1,41 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { join, line, metricsOf, withUnit } from "../../static/js/charts/system.js";
+
+const answer = (times, epoch, values) => ({
+  time: times,
+  epoch: times.map(() => epoch),
+  step: times.map((time) => time / 10),
+  values,
+});
+
+test("a new life of the trainer begins a line of its own", () => {
+  const first = answer([0, 5], 1, { cpu: [1, 2] });
+  const all = join(first, answer([10, 15], 2, { cpu: [3, 4] }));
+
+  assert.deepEqual(line(all, "cpu", "step").y, [1, 2, null, 3, 4]);
+});
+
+test("a long silence is a gap, a late sample is not", () => {
+  const samples = answer([0, 10, 25, 200], 1, { cpu: [1, 2, 3, 4] });
+
+  assert.deepEqual(line(samples, "cpu", "time").y, [1, 2, 3, null, 4]);
+});
+
+test("a machine that has more to tell leaves the other's places empty", () => {
+  const all = join(
+    answer([0], 1, { cpu: [1] }),
+    answer([5], 2, { cpu: [2], "gpu_use/0": [50] }),
+  );
+
+  assert.deepEqual(all.values["gpu_use/0"], [null, 50]);
+  assert.deepEqual(metricsOf(all, "gpu_use"), ["gpu_use/0"]);
+});
+
+test("values are told with a unit that fits them", () => {
+  assert.equal(withUnit(1_240_000_000, "B"), "1.24 GB");
+  assert.equal(withUnit(999_600, "B/s"), "1 MB/s");
+  assert.equal(withUnit(7.65, "%"), "7.7 %");
+  assert.equal(withUnit(null, "B"), "–");
+});

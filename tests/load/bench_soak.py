@@ -1,0 +1,66 @@
+"""Hours of streaming in minutes: `pytest -m load -s tests/load/bench_soak.py`.
+
+8 hours of a step every 5 s are 5,760 steps, told here as fast as COHORT_LOAD_EVENTS a
+second, each step four groups of eight completions and its end. Pages come and go all
+the time, and some stay. Measured is the resident memory of the web process and of the
+supervisor, which ingests. bench_streaming.py measures the browser's.
+COHORT_LOAD_STEPS says how many.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.bench.machine import heading, say, table
+from tests.load.stack import resident_mb, running_stack
+from tests.load.steady_trainer import Pace
+
+pytestmark = pytest.mark.load
+NUM_STEPS = int(os.environ.get("COHORT_LOAD_STEPS", "5760"))
+EVENTS = float(os.environ.get("COHORT_LOAD_EVENTS", "100"))
+NUM_GROUPS = 4
+NUM_READINGS = 8
+NUM_STAYING, NUM_PASSING = 10, 10
+
+
+def test_the_server_does_not_grow() -> None:
+    pace = Pace(num_steps=NUM_STEPS, events_per_second=EVENTS, num_groups=NUM_GROUPS)
+    rows, webs = [], []
+    with running_stack() as stack:
+        show = stack.show(stack.prepare(pace), pace)
+        crowd = stack.crowd(show.scene)
+        crowd.ask("come", group="staying", count=NUM_STAYING)
+        show.go()
+        begin, visits, supervisor = time.monotonic(), 0, 0.0
+        for reading in range(1, NUM_READINGS + 1):
+            until = begin + pace.seconds * reading / NUM_READINGS
+            while time.monotonic() < until:
+                crowd.ask("come", group="passing", count=NUM_PASSING)
+                time.sleep(1)
+                crowd.ask("leave", group="passing")
+                visits += NUM_PASSING
+            web = resident_mb(stack.web_pid)
+            if show.process.poll() is None:
+                supervisor = resident_mb(show.process.pid)
+            webs.append(web)
+            rows.append(
+                [
+                    f"{time.monotonic() - begin:.0f} s",
+                    f"{visits:,}",
+                    f"{web:.1f} MB",
+                    f"{supervisor:.1f} MB",
+                ]
+            )
+        show.wait_for_the_end()
+        truth = stack.truth(show.scene)
+        ended = crowd.ask("finish", group="staying", truth=truth)
+    title = f"{NUM_STEPS:,} steps of {NUM_GROUPS} groups"
+    say("\n" + heading("pytest", packages=("django", "uvicorn")))
+    say(f"Load average {os.getloadavg()[0]:.1f} after.\n")
+    say(table((title, "visits so far", "web process", "supervisor"), rows))
+    assert ended["faults"] == []
+    # From when each of its threads and connections has once been used.
+    assert webs[-1] < webs[NUM_READINGS // 2] + 20

@@ -1,0 +1,302 @@
+"""The whole of Cohort on this machine, as `manage.py up` starts it, and its viewers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.fixtures_app import free_port
+from tests.load.stage import Scene
+from tests.load.steady_trainer import GO, Pace
+
+ROOT = Path(__file__).resolve().parents[2]
+TICKS = os.sysconf("SC_CLK_TCK")
+# What a process of `up` is known by, in its command line.
+PARTS = {
+    "web": "uvicorn dashboard.asgi",
+    "Redis": "redis-server",
+    "PostgreSQL": "postgres",
+    "workers": "celery",
+}
+
+
+class Crowd:
+    """The viewers' process, and what it is told."""
+
+    def __init__(
+        self, address: str, scene: Scene, *, env: Mapping[str, str], log: Path
+    ) -> None:
+        command = [sys.executable, "-m", "tests.load.viewers", address]
+        command += [str(scene.run_id), scene.cookie]
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=dict(env),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        self._log = log
+
+    def ask(self, do: str, **options: Any) -> dict[str, Any]:
+        """Returns when it is done."""
+        self.begin(do, **options)
+        return self.answer()
+
+    def begin(self, do: str, **options: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"do": do, **options}) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the viewers ended:\n{self._log.read_text()[-2_000:]}"
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class Show:
+    """A run from its claim to its end, by its real supervisor.
+
+    Told at a pace; without one, trained.
+    """
+
+    def __init__(
+        self, scene: Scene, pace: Pace | None, *, env: Mapping[str, str], log: Path
+    ) -> None:
+        self.scene, self._log = scene, log
+        command = [sys.executable, "-m", "tests.load.stage", "supervise"]
+        command += [str(scene.run_id), *([pace.as_json()] if pace else [])]
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=dict(env), stdout=output, stderr=output
+            )
+
+    @property
+    def events(self) -> Path:
+        return Path(self.scene.folder) / "events.jsonl"
+
+    def wait_until_it_speaks(self) -> None:
+        wait_for(self.events.exists, self.process, self._log)
+
+    def go(self) -> None:
+        (Path(self.scene.folder) / GO).touch()
+
+    def wait_for_the_end(self, patience_seconds: float = 900) -> None:
+        status = self.process.wait(patience_seconds)
+        assert status == 0, self._log.read_text()[-2_000:]
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()  # its trainer ends with it
+            self.process.wait()
+
+
+def wait_for(
+    look: Any, process: subprocess.Popen[Any], log: Path, seconds: float = 600
+) -> None:
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert process.poll() is None, f"it ended:\n{log.read_text()[-2_000:]}"
+        assert time.monotonic() < deadline, f"not within {seconds:g} s"
+        time.sleep(0.05)
+
+
+class Stack:
+    """A running `up` with a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        port = free_port()
+        self.address = f"http://127.0.0.1:{port}"
+        withheld = ("DATABASE_URL", "REDIS_URL", "COHORT_SECRET_KEY")
+        self.env = {
+            **{k: v for k, v in os.environ.items() if k not in withheld},
+            "COHORT_DATA": str(folder / "data"),
+            "COHORT_PORT": str(port),
+            "DJANGO_SETTINGS_MODULE": "dashboard.settings",
+        }
+        self._log = folder / "up.log"
+        with self._log.open("wb") as output:
+            self._up = subprocess.Popen(
+                [sys.executable, "manage.py", "up", "--no-starter"],
+                cwd=ROOT,
+                env=self.env,
+                stdout=output,
+                stderr=output,
+            )
+        self._closing: list[Show | Crowd] = []
+
+    def wait_until_it_is_up(self) -> None:
+        wait_for(self._is_up, self._up, self._log)
+
+    def _is_up(self) -> bool:
+        return re.search(r"http://\S+/sign-in/", self._log.read_text()) is not None
+
+    def stage(self, *arguments: str) -> str:
+        command = [sys.executable, "-m", "tests.load.stage", *arguments]
+        done = subprocess.run(
+            command, cwd=ROOT, env=self.env, check=True, stdout=subprocess.PIPE
+        )
+        return done.stdout.decode()
+
+    def prepare(self, pace: Pace) -> Scene:
+        return Scene(**json.loads(self.stage("prepare", pace.as_json())))
+
+    def prepare_training(self, starter: Path, *, num_steps: int) -> Scene:
+        told = self.stage("prepare-training", str(starter), str(num_steps))
+        return Scene(**json.loads(told))
+
+    def show(self, scene: Scene, pace: Pace | None) -> Show:
+        log = self.folder / "supervisor.log"
+        show = Show(scene, pace, env=self.env, log=log)
+        self._closing.append(show)
+        show.wait_until_it_speaks()
+        return show
+
+    def crowd(self, scene: Scene) -> Crowd:
+        log = self.folder / "viewers.log"
+        crowd = Crowd(self.address, scene, env=self.env, log=log)
+        self._closing.append(crowd)
+        return crowd
+
+    def truth(self, scene: Scene) -> str:
+        """The file that holds it."""
+        path = self.folder / f"truth-{scene.run_id}.json"
+        self.stage("truth", str(scene.run_id), str(path))
+        return str(path)
+
+    @property
+    def web_pid(self) -> int:
+        [pid] = self.pids()["web"]
+        return pid
+
+    def pids(self) -> dict[str, list[int]]:
+        """By part; PostgreSQL's with those of its connections."""
+        parents = parents_of_all()
+        own = descendants(self._up.pid, parents)
+        found: dict[str, list[int]] = {part: [] for part in PARTS}
+        for pid in own:
+            command = command_of(pid)
+            for part, sign in PARTS.items():
+                if sign in command:
+                    found[part].append(pid)
+                    break
+        return found
+
+    def stop(self) -> None:
+        for one in self._closing:
+            one.close()
+        if self._up.poll() is None:
+            self._up.send_signal(signal.SIGTERM)
+        try:
+            self._up.wait(60)
+        except subprocess.TimeoutExpired:
+            self._up.kill()
+            self._up.wait()
+
+
+@contextmanager
+def running_stack() -> Iterator[Stack]:
+    folder = Path(tempfile.mkdtemp(prefix="cohort-load-", dir="/tmp"))
+    (folder / "data").mkdir()
+    try:
+        stack = Stack(folder)
+        try:
+            stack.wait_until_it_is_up()
+            yield stack
+        finally:
+            stack.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- what processes use
+
+
+def parents_of_all() -> dict[int, int]:
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue
+            found[int(entry.name)] = int(stat.rsplit(")", 1)[1].split()[1])
+    return found
+
+
+def descendants(pid: int, parents: Mapping[int, int]) -> list[int]:
+    children = [child for child, parent in parents.items() if parent == pid]
+    return [pid] + [one for child in children for one in descendants(child, parents)]
+
+
+def command_of(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return b" ".join(words).decode(errors="replace")
+
+
+def resident_mb(pid: int) -> float:
+    """Memory of the process itself that is in RAM."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    match = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert match is not None, status
+    return int(match[1]) * 1024 / 1e6
+
+
+def processor_seconds(pids: list[int]) -> float:
+    """User's and system's, of those that live."""
+    total = 0
+    for pid in pids:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue
+        user, system = stat.rsplit(")", 1)[1].split()[11:13]
+        total += int(user) + int(system)
+    return total / TICKS
+
+
+@dataclass
+class Meter:
+    """Processor time of each part since it was made."""
+
+    parts: dict[str, list[int]]
+
+    def __post_init__(self) -> None:
+        self._begin = time.monotonic()
+        self._before = self._read()
+
+    def _read(self) -> dict[str, float]:
+        return {part: processor_seconds(pids) for part, pids in self.parts.items()}
+
+    def seconds(self) -> dict[str, float]:
+        """Asked while all of them live."""
+        return {part: now - self._before[part] for part, now in self._read().items()}
+
+    def shares(self) -> dict[str, float]:
+        """Of one core. Asked while all of them live."""
+        seconds = time.monotonic() - self._begin
+        return {part: used / seconds for part, used in self.seconds().items()}

@@ -1,0 +1,169 @@
+"""What a load is put on: a run, whoever watches it, and its supervisor.
+
+In the database of the environment, each in a process of its own:
+
+    python -m tests.load.stage prepare PACE          prints a Scene
+    python -m tests.load.stage prepare-training STARTER NUM_STEPS   the same, to train
+    python -m tests.load.stage supervise RUN [PACE]  from the claim to the run's end
+    python -m tests.load.stage truth RUN FILE        what the database holds of the run
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import django
+
+from tests.load.steady_trainer import Pace
+
+if TYPE_CHECKING:
+    from dashboard.accounts.models import Team, User
+    from dashboard.runs.directory import RunDirectory
+    from dashboard.runs.models import Run
+
+TRAINER = Path(__file__).parent / "steady_trainer.py"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scene:
+    """A run that `supervise` may take up, and a cookie that may watch it."""
+
+    run_id: int
+    team: str
+    cookie: str
+    folder: str  # where its trainer writes
+
+    @property
+    def page(self) -> str:
+        return f"/{self.team}/runs/{self.run_id}/"
+
+
+def set_scene(team: Team, user: User, **parts: object) -> Scene:
+    from tests.dashboard.training.factories import Launcher
+
+    run = Launcher(team, user)(**parts)
+    return _scene_of(run, user)
+
+
+def set_training(user: User, starter: Path, *, num_steps: int) -> Scene:
+    """A run of the starter model in a team of its own, nothing but steps."""
+    from django.db import transaction
+
+    from dashboard.accounts.models import Membership, Role, Team
+    from dashboard.training.starter import launch_starter_run
+
+    with transaction.atomic():
+        slug = f"load-{Team.objects.count()}"
+        team = Team.objects.create(slug=slug, name=slug)
+        Membership.objects.create(team=team, user=user, role=Role.OWNER)
+        run = launch_starter_run(team=team, user=user, folder=starter)
+        assert run is not None
+        run.config["evaluation"]["every_steps"] = 0
+        run.config["checkpoint"]["every_steps"] = num_steps
+        run.config["optim"]["num_steps"] = run.num_steps = num_steps
+        run.save()
+        return _scene_of(run, user)
+
+
+def _scene_of(run: Run, user: User) -> Scene:
+    from dashboard.runs.directory import run_directory
+    from dashboard.runs.models import Run
+
+    # No worker of this machine shall take it.
+    Run.objects.filter(id=run.id).update(on_hold=True)
+    folder = run_directory(run.id).epoch(1).path
+    return Scene(
+        run_id=run.id, team=run.team.slug, cookie=_cookie_of(user), folder=str(folder)
+    )
+
+
+def _cookie_of(user: User) -> str:
+    from django.conf import settings
+    from django.test import Client
+
+    client = Client()
+    client.force_login(user)
+    name = settings.SESSION_COOKIE_NAME
+    return f"{name}={client.cookies[name].value}"
+
+
+def supervise_run(run_id: int, pace: Pace | None) -> None:
+    """By the real supervisor; without a pace, a real trainer."""
+    from django.db import transaction
+
+    from dashboard.runs.models import Run
+    from dashboard.training.lease import claim_run
+    from dashboard.training.process import trainer_command
+    from dashboard.training.supervise import supervise
+
+    with transaction.atomic():
+        Run.objects.filter(id=run_id).update(on_hold=False)
+        claim = claim_run(run_id, "load")
+    assert claim is not None, f"run {run_id} is not queued"
+
+    def command(
+        directory: RunDirectory, *, epoch: int, resume_from: Path | None
+    ) -> list[str]:
+        if pace is None:
+            return trainer_command(directory, epoch=epoch, resume_from=resume_from)
+        out = directory.epoch(epoch).path
+        return [sys.executable, str(TRAINER), str(out), str(epoch), pace.as_json()]
+
+    supervise(claim, is_shutting_down=lambda: False, command=command)
+
+
+def read_truth(run_id: int) -> dict[str, Any]:
+    """All of a run that its viewers should hold, straight from the tables."""
+    from dashboard.runs.models import Run, Step
+
+    run = Run.objects.get(id=run_id)
+    steps = Step.objects.filter(run=run, superseded_by__isnull=True).order_by("step")
+    return {
+        "seq": run.seq,
+        "epoch": run.epoch,
+        "state": run.state,
+        "last_step": run.last_step,
+        "steps": {
+            step.step: dict(zip(run.metric_names, step.values, strict=True))
+            for step in steps
+        },
+    }
+
+
+def main(what: str, *arguments: str) -> None:
+    django.setup()
+    if what == "prepare":
+        [pace] = arguments
+        num_steps = Pace(**json.loads(pace)).num_steps
+        owner = _owner()
+        team = owner.teams.order_by("id")[0]
+        _print(set_scene(team, owner, optim={"num_steps": num_steps}))
+    elif what == "prepare-training":
+        starter, num_steps_text = arguments
+        _print(set_training(_owner(), Path(starter), num_steps=int(num_steps_text)))
+    elif what == "supervise":
+        run_id, *paces = arguments
+        supervise_run(int(run_id), Pace(**json.loads(paces[0])) if paces else None)
+    elif what == "truth":
+        run_id, path = arguments
+        Path(path).write_text(json.dumps(read_truth(int(run_id))))
+    else:
+        raise ValueError(f"prepare, prepare-training, supervise, truth; not {what!r}.")
+
+
+def _owner() -> User:
+    from dashboard.accounts.services import create_first_team
+
+    return create_first_team()
+
+
+def _print(scene: Scene) -> None:
+    sys.stdout.write(json.dumps(asdict(scene)) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,76 @@
+"""What a call may take, as the kernel has it, and what each limit does alone."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from tests.trainer.rewards.sandbox.asking import Asker
+from trainer.rewards.sandbox.limits import Limits
+
+READ = """
+import json, resource
+names = ("CPU", "AS", "NOFILE", "FSIZE", "CORE")
+print(json.dumps([resource.getrlimit(getattr(resource, f"RLIMIT_{n}")) for n in names]))
+"""
+MEBIBYTE = 2**20
+
+
+def test_limits_are_the_kernels(asker: Asker) -> None:
+    answer = asker.call(READ, wall_seconds=2.5, memory_mb=300)
+
+    assert json.loads(answer.stdout) == [
+        [3, 4],  # of which a call may ignore the first
+        [300 * MEBIBYTE] * 2,
+        [64, 64],
+        [8 * MEBIBYTE] * 2,
+        [0, 0],
+    ]
+
+
+def test_no_limit_is_raised_from_inside(asker: Asker) -> None:
+    body = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))"
+
+    assert asker.error(body)
+
+
+def test_a_call_opens_sixty_four_descriptors_and_no_more(asker: Asker) -> None:
+    body = """
+    import os
+    n = 0
+    try:
+        while True:
+            os.dup(1)
+            n += 1
+    except OSError:
+        return n
+    """
+
+    reply = asker.reply(body)
+
+    assert reply is not None
+    assert 0 < reply["value"] < 64
+
+
+def test_the_processors_time_ends_a_call_by_itself(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where several threads take more of it than the clock shows."""
+    header = Limits(wall_seconds=50).as_header()
+    header["limits"]["cpu_seconds"] = 1
+    monkeypatch.setattr(Limits, "as_header", lambda limits: header)
+
+    answer = asker.call("while True: pass", wall_seconds=50)
+
+    assert (answer.end, answer.code) == ("ended", -signal.SIGXCPU)
+    assert answer.cpu_seconds < 10
+
+
+@pytest.mark.parametrize("body", ["while True: pass", "import time; time.sleep(60)"])
+def test_the_clock_ends_a_call_within_half_a_second(asker: Asker, body: str) -> None:
+    # The best of several: the others tell how busy the machine is.
+    took = [asker.call(body, wall_seconds=0.3).wall_seconds for _ in range(5)]
+
+    assert 0.3 <= min(took) < 0.8

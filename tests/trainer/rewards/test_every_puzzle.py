@@ -1,0 +1,109 @@
+"""Each of reasoning-gym's tasks makes rows, and its own scorer judges them as it does.
+
+The rows are those of the generator: entries that have been JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.trainer.rewards.scores import score
+from trainer.rewards.puzzles import REFUSED_TASKS, TASKS
+
+# A library of theirs leaves the file of its boards to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+LEFT_OUT = {"codeio", "composite"}  # by the generator, which lists neither
+GENERATED = sorted({*TASKS, *REFUSED_TASKS} - LEFT_OUT)
+SCORED = sorted({*TASKS} - LEFT_OUT)
+# Where many answers are right the entry holds none, or one among its metadata.
+SOLVED_BY = {
+    "graph_color": lambda metadata: json.dumps(metadata["possible_answer"]),
+    "propositional_logic": lambda metadata: metadata["example_answer"],
+    "rubiks_cube": lambda metadata: metadata["example_correct_answer"],
+}
+OPEN = {"boxnet", "rush_hour"}  # of which no solution is known
+
+
+@cache
+def made(task: str) -> tuple[dict[str, Any], ...]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # libraries it imports are out of date
+        # Loaded with the test that needs it: it takes seconds.
+        from dashboard.datasets.generators.process import _generate
+
+        *replies, last = _generate(task=task, size=2, seed=3, options={})
+    assert last == {"done": True}
+    return tuple(json.loads(json.dumps(reply["entry"])) for reply in replies)
+
+
+def judged(task: str, answer: str, entry: dict[str, Any]) -> float | None:
+    completion = f"<answer>{answer}</answer>"
+    columns = {"task": task, "entry": entry}
+    params = {"task": task, "timeout_seconds": 30}
+
+    return score("reasoning_gym", completion, entry["answer"], columns, **params)
+
+
+@pytest.mark.parametrize("task", GENERATED)
+def test_a_task_makes_rows_that_ask_something(task: str) -> None:
+    entries = made(task)
+
+    assert len(entries) == 2
+    assert all(entry["question"].strip() for entry in entries)
+
+
+@pytest.mark.parametrize("task", sorted({*SCORED} - OPEN))
+def test_what_solves_a_row_is_given_the_highest_score(task: str) -> None:
+    for entry in made(task):
+        answer = entry["answer"]
+        if answer is None:
+            answer = SOLVED_BY[task](entry["metadata"])
+
+        assert judged(task, answer, entry) == 1.0
+
+
+@pytest.mark.parametrize("task", SCORED)
+def test_the_rule_says_what_the_library_says_of_its_own_entry(task: str) -> None:
+    import reasoning_gym
+
+    scorer = reasoning_gym.create_dataset(task, size=2, seed=3)
+    entries = made(task)
+    answers = ["0", "[]", *(entry["answer"] or "A" for entry in entries)]
+    for entry, original in zip(entries, scorer, strict=True):
+        for answer in answers:
+            try:
+                expected = min(1.0, max(0.0, scorer.score_answer(answer, original)))
+            except Exception:  # noqa: BLE001 - a malformed answer, which scores 0
+                expected = 0.0
+
+            assert judged(task, answer, entry) == pytest.approx(expected), answer
+
+
+def test_a_puzzle_without_an_answer_of_its_own_is_judged_by_its_rules() -> None:
+    """The car A drives out of an empty street."""
+    board = "o" * 12 + "AAoooo" + "o" * 18
+    entry = {"question": "?", "answer": None, "metadata": {"board_config": board}}
+
+    assert judged("rush_hour", "A+4", entry) == 1.0
+    assert judged("rush_hour", "A+1", entry) == pytest.approx(0.01)
+
+
+def test_boxes_that_meet_their_targets_are_counted() -> None:
+    state = {"0.5_0.5": ["box_red", "target_red"], "1.5_0.5": ["box_blue"]}
+    entry = {"question": "?", "answer": None, "metadata": {"initial_state": state}}
+    plan = [{"Agent[0.5, 0.5]": "move(box_red, target_red)"}]
+
+    assert judged("boxnet", json.dumps(plan), entry) == 0.5
+
+
+def test_a_board_that_is_none_gives_no_score() -> None:
+    entry = {"question": "?", "answer": "1 2", "metadata": {"output": 3}}
+
+    assert judged("arc_agi", "1 2", entry) is None
