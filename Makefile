@@ -4,8 +4,10 @@ BIN := .venv/bin
 INSTALL := $(PYTHON) dashboard/local/install.py
 PYTEST := $(BIN)/python -m pytest
 # As many as there are cores. A file stays in one process, for what its tests share, and
-# files in their order, in which browser tests are last.
-IN_PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# files in their order, in which browser tests are last. A process that crashes ends the
+# tests: pytest-xdist would start another, deal it files that are done, and wait for ever.
+IN_PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+	--max-worker-restart 0
 BENCH := .cohort/bench
 STEP := $(BIN)/python -m tests.bench.bench_step
 SAMPLING := $(BIN)/python -m tests.bench.bench_generation
@@ -78,11 +80,18 @@ bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python tests/bench/bench_import.py 1000
 	$(BIN)/python -m tests.bench.bench_rows
 	$(BIN)/python -m tests.bench.bench_versions
-	$(PYTEST) -m load -q -s tests/bench/bench_curves.py
+	$(PYTEST) -m load -q -s tests/bench/bench_curves.py tests/bench/bench_signals.py
+	$(PYTEST) -m load -q -s tests/bench/bench_charts.py
+	$(PYTEST) -m load -q -s tests/bench/bench_streaming.py
+	$(PYTEST) -m load -q -s tests/load/bench_viewers.py
+	$(PYTEST) -m load -q -s tests/load/bench_stalled.py
+	$(PYTEST) -m load -q -s tests/load/bench_reconnects.py
+	$(PYTEST) -m load -q -s tests/load/bench_soak.py
 	$(BIN)/python -m tests.bench.bench_scoring
 	$(BIN)/python -m tests.bench.bench_rules
 	$(BIN)/python -m tests.bench.bench_sandbox
 	@$(MAKE) bench-step
+	$(PYTEST) -m load -q -s tests/load/bench_step_time.py
 	$(BIN)/python tests/bench/bench_memory.py
 
 bench-step: setup-tests ## Measure steps, memory, growth and sampling beside TRL's
