@@ -66,12 +66,10 @@ def metrics(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 
 def metric_names(run: Run) -> list[str]:
-    """Families together (kl/mean, kl/coef …), in the order they first came."""
-    last = run.summary.get("last", {})
-    others = sorted(name for name in last if name not in set(run.metric_names))
-    names = [name for name in [*run.metric_names, *others] if not is_bound(name)]
-    families = list(dict.fromkeys(map(family, names)))
-    return sorted(names, key=lambda name: families.index(family(name)))
+    """By family (kl of kl/mean), then by name, as the page puts those that come later."""
+    names = {*run.metric_names, *run.summary.get("last", {})}
+    shown = (name for name in names if not is_bound(name))
+    return sorted(shown, key=lambda name: (family(name), name))
 
 
 def family(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import { drawRunCharts } from "./run_charts.js";
 import { makeMatcher } from "../charts/search.js";
+import { family, insertInOrder } from "../live/metric_order.js";
 import { isBound } from "../live/numbers.js";
 import { store } from "./run.js";
 
@@ -27,7 +28,7 @@ function addChart(metric, card) {
   board.add(card.querySelector("[data-chart]"), figureOf(metric));
 }
 
-// A metric that came while one looks: at the end of its family.
+// A metric that came while one looks.
 function addCard(metric) {
   const card = blank.content.firstElementChild.cloneNode(true);
   const id = metric.replaceAll(/[^A-Za-z0-9_]+/g, "-").replaceAll(/^[-_]+|[-_]+$/g, "");
@@ -40,24 +41,27 @@ function addCard(metric) {
       "aria-label",
       part.getAttribute("aria-label").replace("…", metric),
     );
-  const [family] = metric.split("/");
+  const title = family(metric);
   const section =
-    root.querySelector(`[data-family="${CSS.escape(family)}"]`) ?? addFamily(family);
-  section.querySelector(".chart-grid").append(card);
+    root.querySelector(`[data-family="${CSS.escape(title)}"]`) ?? addFamily(title);
+  const grid = section.querySelector(".chart-grid");
+  insertInOrder(grid, card, ({ dataset }) => dataset.metric);
   addChart(metric, card);
 }
 
-function addFamily(family) {
+function addFamily(name) {
   const section = document.createElement("section");
   section.className = "chart-section";
-  section.dataset.family = family;
+  section.dataset.family = name;
   const title = document.createElement("h2");
   title.className = "chart-section-title";
-  title.textContent = family;
+  title.id = `family-${root.querySelectorAll("[data-family]").length + 1}`;
+  title.textContent = name;
+  section.setAttribute("aria-labelledby", title.id);
   const grid = document.createElement("div");
   grid.className = "chart-grid";
   section.append(title, grid);
-  root.append(section);
+  insertInOrder(root, section, ({ dataset }) => dataset.family);
   return section;
 }
 

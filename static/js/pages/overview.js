@@ -2,6 +2,7 @@
 
 import { coveredCodes } from "../live/alerts.js";
 import { showWarnings } from "../live/announce.js";
+import { insertInOrder } from "../live/metric_order.js";
 import { isBound, sig4 } from "../live/numbers.js";
 import { describeWarning, listWarnings } from "../live/warnings.js";
 import { store } from "./run.js";
@@ -15,11 +16,6 @@ const warnings = document.querySelector("[data-warnings]");
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const { toolbar, view } = drawRunCharts({ figures });
 linkSignals({ view, onZoom: (range) => toolbar.zoom(range) });
-
-// kl/mean and kl/coef stand together, whenever each first came.
-function family(row) {
-  return row.dataset.metric.split("/")[0];
-}
 
 function addRow(name) {
   const row = document.createElement("tr");
@@ -35,9 +31,7 @@ function addRow(name) {
     cell.dataset[part] = "";
     row.append(cell);
   }
-  const relatives = [...rows.children].filter((other) => family(other) === family(row));
-  if (relatives.length) relatives.at(-1).after(row);
-  else rows.append(row);
+  insertInOrder(rows, row, ({ dataset }) => dataset.metric);
   return row;
 }
 
