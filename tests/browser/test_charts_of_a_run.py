@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -26,6 +28,21 @@ from trainer.config import RunConfig
 pytestmark = pytest.mark.browser
 AXE = Path("node_modules/axe-core/axe.min.js")
 REWARD = "document.querySelector('[data-chart=\"reward-mean\"]')"
+SVG = "{http://www.w3.org/2000/svg}"
+# Of the pixels of [a PNG's base64, a CSS colour], how many are of about this colour.
+COUNT_PIXELS = """async ([encoded, colour]) => {
+  const bytes = Uint8Array.from(atob(encoded), (character) => character.charCodeAt());
+  const picture = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
+  const { width, height } = picture;
+  const canvas = new OffscreenCanvas(width, height).getContext("2d");
+  canvas.drawImage(picture, 0, 0);
+  const { data } = canvas.getImageData(0, 0, width, height);
+  const wanted = colour.match(/\\d+/g).slice(0, 3).map(Number);
+  let count = 0;
+  for (let at = 0; at < data.length; at += 4)
+    if (wanted.every((value, i) => Math.abs(data[at + i] - value) < 8)) count += 1;
+  return [width, height, count];
+}"""
 DRAWN = f"({REWARD}.data?.at(-1).customdata ?? [])"
 
 
@@ -141,11 +158,43 @@ def test_one_chart_has_full_screen_a_link_and_files(page: Page, long_run: Run) -
     expect(dialog).not_to_be_visible()
     expect(page.locator("[data-charts] #chart-group-std_mean")).to_be_visible()
 
-    for kind in ("PNG", "SVG", "CSV"):
-        card.get_by_label("More of group/std_mean").click()
-        with page.expect_download() as download:
-            card.get_by_role("button", name=f"Save as {kind}").click()
-        assert download.value.suggested_filename.endswith(kind.lower())
+
+def save(page: Page, kind: str) -> Path:
+    card = page.locator("#chart-group-std_mean")
+    card.get_by_label("More of group/std_mean").click()
+    with page.expect_download() as download:
+        card.get_by_role("button", name=f"Save as {kind}").click()
+    assert download.value.suggested_filename.endswith(f".{kind.lower()}")
+    return Path(download.value.path())
+
+
+def test_a_vector_file_has_the_title_and_the_line(page: Page, long_run: Run) -> None:
+    page.goto(f"/alpha/runs/{long_run.id}/")
+    wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
+
+    text = save(page, "SVG").read_text()
+    picture = ElementTree.fromstring(text)  # noqa: S314 - our own page made it
+
+    assert (picture.get("width"), picture.get("height")) == ("960", "480")
+    texts = [text.text for text in picture.iter(f"{SVG}text")]
+    assert any("group/std_mean" in (text or "") for text in texts)
+    lines = [p for p in picture.iter(f"{SVG}path") if p.get("class") == "js-line"]
+    assert max(line.get("d", "").count("L") for line in lines) > 100
+
+
+def test_a_picture_has_the_line_in_its_colour(page: Page, long_run: Run) -> None:
+    page.goto(f"/alpha/runs/{long_run.id}/")
+    wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
+    line = page.locator("#chart-group-std_mean .js-line").last
+    line.scroll_into_view_if_needed()
+    colour = line.evaluate("line => getComputedStyle(line).stroke")
+
+    encoded = base64.b64encode(save(page, "PNG").read_bytes()).decode()
+    width, height, num_pixels = page.evaluate(COUNT_PIXELS, [encoded, colour])
+
+    assert (width, height) == (1920, 960)
+    # The line crosses the picture, and is no more than a line.
+    assert 1_000 < num_pixels < width * height / 4
 
 
 def test_a_file_has_the_value_of_every_step(page: Page, long_run: Run) -> None:
