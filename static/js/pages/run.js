@@ -87,10 +87,14 @@ function showLink({ name, retryIn }) {
     return;
   }
   const until = Date.now() + retryIn;
+  // Seen, and not read out each second.
+  const seconds = document.createElement("span");
+  seconds.ariaHidden = "true";
   const tick = () => {
-    const seconds = Math.max(0, Math.ceil((until - Date.now()) / 1000));
-    setText(element, `offline, retrying in ${seconds} s`);
+    const left = Math.max(0, Math.ceil((until - Date.now()) / 1000));
+    seconds.textContent = `, retrying in ${left} s`;
   };
+  element.replaceChildren("offline", seconds);
   tick();
   countdown = setInterval(tick, 1000);
 }
