@@ -1,0 +1,45 @@
+"""A page of charts names all of its modules: each that it does not is one more wait."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from tests.dashboard.samples.factories import make_run
+
+SCRIPTS = Path("static/js").resolve()
+IMPORT = re.compile(r'^(?:import|export)\s[^;]*?"(\.[^"]+)";', re.MULTILINE)
+MODULE = re.compile(r'<script type="module" src="/static/js/([^"]+)"')
+PRELOADED = re.compile(r'<link rel="modulepreload" href="/static/js/([^"]+)"')
+
+
+def imported_by(module: Path) -> set[Path]:
+    """What it imports, and what that imports."""
+    found: set[Path] = set()
+    unread = [module]
+    while unread:
+        path = unread.pop()
+        names = IMPORT.findall(path.read_text())
+        fresh = {(path.parent / name).resolve() for name in names} - found
+        found |= fresh
+        unread += fresh
+    return found
+
+
+@pytest.mark.parametrize("tab", ["", "metrics/"])
+def test_a_page_of_charts_names_each_of_its_modules(
+    alice_client: Client, team: Team, tab: str
+) -> None:
+    address = f"/alpha/runs/{make_run(team).id}/{tab}"
+    html = alice_client.get(address).content.decode()
+    modules = {SCRIPTS / name for name in MODULE.findall(html)}
+    preloaded = {SCRIPTS / name for name in PRELOADED.findall(html)}
+
+    imported = set().union(*map(imported_by, modules))
+
+    assert len(imported) > 20
+    assert preloaded == imported - modules
