@@ -42,6 +42,9 @@ FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
         return  # it deals files out to processes, each of which starts its own
+    if hasattr(config, "workerinput"):
+        # Each has a core, and so have the trainers that it starts.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
     if settings.configured:
         raise pytest.UsageError(
             "Django read its settings before the test servers were started. Unset "

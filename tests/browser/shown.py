@@ -30,8 +30,7 @@ SHOWN = f"""Object.fromEntries([
     ];
   }}),
   ...{TEXTS}.map((part) => [part, document.querySelector(part).innerText]),
-  // Metrics stand in the order in which they were first heard of.
-  ["values", document.querySelector("[data-values]").innerText.split("\\n").sort()],
+  ["values", document.querySelector("[data-values]").innerText.split("\\n")],
 ])"""
 
 
