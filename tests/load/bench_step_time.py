@@ -1,33 +1,42 @@
 """What watching costs training: `pytest -m load -s tests/load/bench_step_time.py`.
 
-The starter model trains for some steps with nobody watching, then the same run again
-with viewers, in turns, every second pair the other way round. All have one seed, so the
-same step samples the same tokens, and its times are compared with one another. Viewers
-live on other machines: here their process is SCHED_IDLE, and runs when nothing else
-wants to. COHORT_LOAD_STARTER is what `python -m trainer warmup --out` made.
-COHORT_LOAD_PAIRS of COHORT_LOAD_STEPS steps, COHORT_LOAD_VIEWERS.
+The starter model trains twice with one seed, so that a step does the same work in both.
+In turns of some steps nobody watches, then all viewers do, the other way round in the
+second run: a step's times are compared with one another, and what makes one whole run
+slower than the other cancels out. Steps during which viewers come or leave are not
+counted. Viewers live on other machines: here their process is SCHED_IDLE, and runs when
+nothing else wants to. COHORT_LOAD_STARTER is what `python -m trainer warmup --out`
+made. COHORT_LOAD_VIEWERS, COHORT_LOAD_TURNS of COHORT_LOAD_STEPS steps, of
+COHORT_LOAD_PROMPTS prompts each.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from tests.bench.machine import heading, say, spread, table, tell
-from tests.load.stack import ROOT, Meter, Stack, running_stack
+from tests.load.stack import ROOT, Crowd, Meter, Show, Stack, running_stack
 
 pytestmark = pytest.mark.load
 NUM_VIEWERS = int(os.environ.get("COHORT_LOAD_VIEWERS", "200"))
-NUM_PAIRS = int(os.environ.get("COHORT_LOAD_PAIRS", "6"))
-NUM_STEPS = int(os.environ.get("COHORT_LOAD_STEPS", "16"))
-WARMUP = 3
+NUM_TURNS = int(os.environ.get("COHORT_LOAD_TURNS", "16"))
+NUM_STEPS = int(os.environ.get("COHORT_LOAD_STEPS", "12"))
+NUM_PROMPTS = int(os.environ.get("COHORT_LOAD_PROMPTS", "16"))
 STARTER = Path(os.environ.get("COHORT_LOAD_STARTER", ROOT / ".cohort/bench/starter"))
+ALONE, WATCHED = False, True
 
 
 @pytest.fixture(scope="module")
@@ -38,79 +47,134 @@ def starter() -> Path:
     return STARTER
 
 
-def train(
-    stack: Stack, starter: Path, num_viewers: int
-) -> tuple[list[dict[str, float]], dict[str, float]]:
-    """Each step's metrics, and the processor's seconds of Cohort's parts a step."""
-    scene = stack.prepare_training(starter, num_steps=WARMUP + NUM_STEPS)
+@dataclass
+class Training:
+    """By whether it was watched: the steps that count, and the processor's seconds."""
+
+    counted: dict[bool, list[int]] = field(
+        default_factory=lambda: {ALONE: [], WATCHED: []}
+    )
+    used: dict[bool, Counter[str]] = field(
+        default_factory=lambda: {ALONE: Counter(), WATCHED: Counter()}
+    )
+    steps: list[dict[str, float]] = field(default_factory=list)  # their metrics
+
+
+class Finished:
+    """How many steps a run has finished; its log is read once."""
+
+    def __init__(self, show: Show, log: BinaryIO) -> None:
+        self._show, self._log = show, log
+        self._count = 0
+
+    def count(self) -> int:
+        self._count += sum(b'"step_finished"' in line for line in self._log)
+        return self._count
+
+    def wait_for(self, count: int) -> None:
+        while self.count() < count:
+            assert self._show.process.poll() is None, "the run ended early"
+            time.sleep(0.05)
+
+
+def bring(crowd: Crowd, turn: bool) -> None:
+    pid = crowd.process.pid
+    os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+    if turn is WATCHED:
+        crowd.ask("come", group="viewers", count=NUM_VIEWERS, over=2)
+    else:
+        crowd.ask("leave", group="viewers")
+    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+
+
+def train(stack: Stack, starter: Path, first: bool) -> Training:
+    scene = stack.prepare_training(
+        starter, num_steps=NUM_TURNS * NUM_STEPS + 2, num_prompts=NUM_PROMPTS
+    )
     crowd = stack.crowd(scene)
-    if num_viewers:
-        # Before the trainer starts: to come is not what is measured.
-        crowd.ask("come", group="viewers", count=num_viewers, over=3)
-    os.sched_setscheduler(crowd.process.pid, os.SCHED_IDLE, os.sched_param(0))
     show = stack.show(scene, None)
-    parts = {**stack.pids(), "supervisor": [show.process.pid]}
-    meter = Meter({**parts, "viewers": [crowd.process.pid]})
-    used: dict[str, float] = {}
-    while show.process.poll() is None:
-        used = meter.seconds()
-        try:
-            show.process.wait(0.5)
-        except subprocess.TimeoutExpired:
-            continue
-    show.wait_for_the_end()
-    if num_viewers:
-        truth = stack.truth(scene)
-        ended = crowd.ask("finish", group="viewers", truth=truth)
-        assert ended["faults"] == []
+    found = Training()
+    with show.events.open("rb") as log:
+        finished = Finished(show, log)
+        for number in range(NUM_TURNS):
+            turn = first if number % 2 == 0 else not first
+            bring(crowd, turn)
+            # The step in which they came is not counted, and of a run not its first.
+            begin = finished.count() + (1 if number else 3)
+            finished.wait_for(begin)
+            parts = {"viewers": [crowd.process.pid], "supervisor": [show.process.pid]}
+            meter = Meter({**stack.pids(), **parts})
+            end = (number + 1) * NUM_STEPS
+            finished.wait_for(end)
+            found.used[turn].update(meter.seconds())
+            found.counted[turn] += range(begin, end)
     crowd.close()
+    show.wait_for_the_end()
     events = [json.loads(line) for line in show.events.read_bytes().splitlines()]
-    steps = [e["metrics"] for e in events if e["type"] == "step_finished"]
-    return steps[WARMUP:], {part: of / len(steps) for part, of in used.items()}
+    found.steps = [e["metrics"] for e in events if e["type"] == "step_finished"]
+    return found
+
+
+def ratios_of(watched: Training, alone: Training) -> list[float]:
+    """Of the times of the steps that were watched in the one and not in the other."""
+    found = []
+    for place in set(watched.counted[WATCHED]) & set(alone.counted[ALONE]):
+        one, other = watched.steps[place], alone.steps[place]
+        name = "sampling/num_tokens"
+        assert one[name] == other[name], "not the same work"
+        found.append(one["time/step"] / other["time/step"])
+    return found
+
+
+def mean_ratio(halves: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """The geometric mean of the halves' geometric means, and its 95 % interval."""
+    logs = [[math.log(ratio) for ratio in half] for half in halves]
+    mean = statistics.mean(map(statistics.mean, logs))
+    variance = sum(statistics.variance(half) / len(half) for half in logs)
+    error = math.sqrt(variance) / len(logs)
+    low, high = mean - 1.96 * error, mean + 1.96 * error
+    return math.exp(mean), math.exp(low), math.exp(high)
+
+
+def seconds_of(trainings: Sequence[Training], turn: bool) -> str:
+    times = [t.steps[at]["time/step"] for t in trainings for at in t.counted[turn]]
+    return spread(times, ".3f")
+
+
+def milliseconds_of(trainings: Sequence[Training], turn: bool, part: str) -> str:
+    """Of the processor, a step."""
+    num_steps = sum(len(training.counted[turn]) for training in trainings)
+    seconds = sum(training.used[turn][part] for training in trainings)
+    return f"{1000 * seconds / num_steps:.0f} ms"
 
 
 def test_watching_costs_training_nothing(starter: Path) -> None:
-    ratios: list[list[float]] = []
-    seconds: dict[int, list[float]] = {0: [], NUM_VIEWERS: []}
-    used: dict[int, list[dict[str, float]]] = {0: [], NUM_VIEWERS: []}
     with running_stack() as stack:
-        for pair in range(NUM_PAIRS):
-            order = [0, NUM_VIEWERS] if pair % 2 == 0 else [NUM_VIEWERS, 0]
-            found = {}
-            for count in order:
-                found[count], parts = train(stack, starter, count)
-                seconds[count] += [step["time/step"] for step in found[count]]
-                used[count].append(parts)
-            ratios.append([])
-            for alone, watched in zip(found[0], found[NUM_VIEWERS], strict=True):
-                name = "sampling/num_tokens"
-                assert alone[name] == watched[name], "not the same work"
-                ratios[-1].append(watched["time/step"] / alone["time/step"])
-            tell(f"pair {pair + 1}: {statistics.median(ratios[-1]):.3f}")
-    of_pairs = [statistics.median(pair) for pair in ratios]
-    of_steps = [ratio for pair in ratios for ratio in pair]
+        both = []
+        for first in (ALONE, WATCHED):
+            both.append(train(stack, starter, first))
+            tell(f"trained {len(both)} of 2 times")
+    one, other = both
+    halves = [ratios_of(one, other), ratios_of(other, one)]
+    mean, low, high = mean_ratio(halves)
+    num_pairs = sum(map(len, halves))
     rows = [
+        ["seconds a step", seconds_of(both, ALONE), seconds_of(both, WATCHED)],
         [
-            "seconds a step",
-            spread(seconds[0], ".3f"),
-            spread(seconds[NUM_VIEWERS], ".3f"),
+            f"ratio of {num_pairs} steps, 95 %",
+            "1",
+            f"{mean:.3f} ({low:.3f}–{high:.3f})",
         ],
-        ["ratio, median of all steps", "1", f"{statistics.median(of_steps):.3f}"],
-        ["ratio, medians of the pairs", "1", spread(of_pairs, ".3f")],
     ]
     rows += [
         [
             f"processor a step: {part}",
-            mean_of(used[0], part),
-            mean_of(used[NUM_VIEWERS], part),
+            milliseconds_of(both, ALONE, part),
+            milliseconds_of(both, WATCHED, part),
         ]
-        for part in used[0][0]
+        for part in sorted(one.used[ALONE])
     ]
-    title = f"{NUM_PAIRS} pairs of {NUM_STEPS} steps"
+    title = f"{NUM_PROMPTS} prompts a step"
     say("\n" + heading("pytest", packages=("torch", "django", "uvicorn")))
     say(f"Load average {os.getloadavg()[0]:.1f} after.\n")
     say(table((title, "nobody watches", f"{NUM_VIEWERS} viewers"), rows))
-
-
-def mean_of(used: list[dict[str, float]], part: str) -> str:
-    return f"{1000 * statistics.mean(one[part] for one in used):.0f} ms"

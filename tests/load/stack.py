@@ -162,8 +162,11 @@ class Stack:
     def prepare(self, pace: Pace) -> Scene:
         return Scene(**json.loads(self.stage("prepare", pace.as_json())))
 
-    def prepare_training(self, starter: Path, *, num_steps: int) -> Scene:
-        told = self.stage("prepare-training", str(starter), str(num_steps))
+    def prepare_training(
+        self, starter: Path, *, num_steps: int, num_prompts: int
+    ) -> Scene:
+        sizes = (str(num_steps), str(num_prompts))
+        told = self.stage("prepare-training", str(starter), *sizes)
         return Scene(**json.loads(told))
 
     def show(self, scene: Scene, pace: Pace | None) -> Show:

@@ -3,7 +3,8 @@
 In the database of the environment, each in a process of its own:
 
     python -m tests.load.stage prepare PACE          prints a Scene
-    python -m tests.load.stage prepare-training STARTER NUM_STEPS   the same, to train
+    python -m tests.load.stage prepare-training STARTER NUM_STEPS NUM_PROMPTS
+                                                     the same, to train
     python -m tests.load.stage supervise RUN [PACE]  from the claim to the run's end
     python -m tests.load.stage truth RUN FILE        what the database holds of the run
 """
@@ -49,7 +50,9 @@ def set_scene(team: Team, user: User, **parts: object) -> Scene:
     return _scene_of(run, user)
 
 
-def set_training(user: User, starter: Path, *, num_steps: int) -> Scene:
+def set_training(
+    user: User, starter: Path, *, num_steps: int, num_prompts: int
+) -> Scene:
     """A run of the starter model in a team of its own, nothing but steps."""
     from django.db import transaction
 
@@ -65,6 +68,7 @@ def set_training(user: User, starter: Path, *, num_steps: int) -> Scene:
         run.config["evaluation"]["every_steps"] = 0
         run.config["checkpoint"]["every_steps"] = num_steps
         run.config["optim"]["num_steps"] = run.num_steps = num_steps
+        run.config["rollout"]["prompts_per_step"] = num_prompts
         run.save()
         return _scene_of(run, user)
 
@@ -143,8 +147,12 @@ def main(what: str, *arguments: str) -> None:
         team = owner.teams.order_by("id")[0]
         _print(set_scene(team, owner, optim={"num_steps": num_steps}))
     elif what == "prepare-training":
-        starter, num_steps_text = arguments
-        _print(set_training(_owner(), Path(starter), num_steps=int(num_steps_text)))
+        starter, *sizes = arguments
+        num_steps, num_prompts = map(int, sizes)
+        scene = set_training(
+            _owner(), Path(starter), num_steps=num_steps, num_prompts=num_prompts
+        )
+        _print(scene)
     elif what == "supervise":
         run_id, *paces = arguments
         supervise_run(int(run_id), Pace(**json.loads(paces[0])) if paces else None)
