@@ -56,6 +56,8 @@ def web(*, data: Path, port: int) -> Process:
     arguments = ["uvicorn", "dashboard.asgi:application", "--host", "127.0.0.1"]
     arguments += ["--port", str(port), "--no-access-log", "--lifespan", "off"]
     arguments += ["--ws", "dashboard.live.deflate:SharedDeflateProtocol"]
+    # Pages send a few bytes. What unpacks to more ends its socket.
+    arguments += ["--ws-max-size", "16384"]
     # An open page's socket would otherwise keep the process from ending.
     arguments += ["--timeout-graceful-shutdown", "2"]
     return Process("web", arguments, data=data)

@@ -1,0 +1,51 @@
+"""A message that is small on the way and large in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from dashboard.accounts.models import Team
+from dashboard.local.processes import web
+from tests.dashboard.runs.stories import queue_run
+
+ROOT = Path(__file__).parent.parent.parent
+TOO_BIG = 1009  # RFC 6455, 7.4.1
+
+
+def read_to_the_end(page: ClientConnection) -> None:
+    while True:
+        page.recv(timeout=20)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_message_that_unpacks_to_megabytes_ends_its_socket(
+    live_app: str, alice_client: Client, team: Team
+) -> None:
+    name = settings.SESSION_COOKIE_NAME
+    cookie = f"{name}={alice_client.cookies[name].value}"
+    address = live_app.replace("http:", "ws:") + f"/ws/runs/{queue_run(team).id}/"
+
+    with connect(
+        address, origin=live_app, additional_headers={"Cookie": cookie}, proxy=None
+    ) as page:
+        page.recv(timeout=20)
+        page.send("a" * 10_000_000)  # 10 kB, as it is sent
+        with pytest.raises(ConnectionClosed) as closed:
+            read_to_the_end(page)
+
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == TOO_BIG
+
+
+def test_every_start_of_the_pages_bounds_messages(tmp_path: Path) -> None:
+    arguments = web(data=tmp_path, port=1).arguments
+    image = (ROOT / "docker/web.Dockerfile").read_text()
+
+    assert arguments[arguments.index("--ws-max-size") + 1] == "16384"
+    assert '"--ws-max-size", "16384"' in image
