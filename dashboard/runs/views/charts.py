@@ -66,7 +66,7 @@ def metrics(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 
 
 def metric_names(run: Run) -> list[str]:
-    """By family (kl of kl/mean), then by name, as the page puts those that come later."""
+    """By family (kl of kl/mean), then by name, as pages put those that come later."""
     names = {*run.metric_names, *run.summary.get("last", {})}
     shown = (name for name in names if not is_bound(name))
     return sorted(shown, key=lambda name: (family(name), name))
