@@ -11,7 +11,7 @@ from django.utils import timezone
 from dashboard.runs.config.error_shares import common_share
 from dashboard.runs.models import ENDED, Run, RunState
 from dashboard.runs.queue.line import read_line
-from dashboard.runs.queue.pace import STEP_SECONDS, steps_take
+from dashboard.runs.queue.pace import step_seconds, steps_take
 from dashboard.runs.queue.sentences import say_place
 
 # No step of these will follow unless a worker takes the run up again.
@@ -87,11 +87,13 @@ def _isoformat(moment: datetime | None) -> str | None:
 
 
 def _seconds_left(run: Run) -> float | None:
-    """Steps still to come, each as long as the last one; evaluations come on top."""
+    """Steps still to come, each as long as the latest; evaluations come on top."""
     num_left = run.num_steps - run.last_step
     if run.state in RESTING or num_left <= 0:
         return None
-    return steps_take(num_left, run.summary.get("last", {}).get(STEP_SECONDS))
+    summary = run.summary
+    pace = step_seconds(summary.get("step_seconds"), summary.get("last"))
+    return steps_take(num_left, pace)
 
 
 def _notice(run: Run) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.runs.models import REWARD
+from dashboard.runs.queue.pace import PACE_STEPS, STEP_SECONDS
 from trainer.events import Evaluated, Event, StepFinished
 
 NAME_LENGTH = 120
@@ -22,7 +23,8 @@ TOTALS = {
 class Progress:
     """Starts as the stored row has it; `is_changed` tells to write it back.
 
-    summary = {"last": {metric: value}, "best": {"reward/mean": value, "step": n}}
+    summary = {"last": {metric: value}, "best": {"reward/mean": value, "step": n},
+    "step_seconds": what the latest steps took, oldest first}
     """
 
     metric_names: list[str]
@@ -45,6 +47,7 @@ class Progress:
         if isinstance(event, StepFinished):
             self.last_step = max(self.last_step, event.step)
             self._note_best(event.metrics.get(REWARD), event.step)
+            self._note_pace(event.metrics.get(STEP_SECONDS))
         if isinstance(event, StepFinished | Evaluated):
             self.summary["last"].update(finite(event.metrics))
             self.is_changed = True
@@ -84,6 +87,12 @@ class Progress:
             return
         if best is None or value > best:
             self.summary["best"] = {REWARD: value, "step": step}
+
+    def _note_pace(self, seconds: float | None) -> None:
+        if seconds is None or not math.isfinite(seconds):
+            return
+        latest = [*self.summary.get("step_seconds", []), seconds]
+        self.summary["step_seconds"] = latest[-PACE_STEPS:]
 
 
 def finite(metrics: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -13,6 +13,7 @@ from dashboard.runs.queue.hosts import Host, describe_lack, known_hosts
 from dashboard.runs.queue.order import Waiting, list_waiting, take_turns
 from dashboard.runs.queue.pace import (
     CONFIG_COLUMNS,
+    PACE_COLUMNS,
     config_of,
     own_step_seconds,
     past_step_seconds,
@@ -61,7 +62,7 @@ def read_line() -> Line:
 
 HELD_FIELDS = (
     *("team_id", "worker", "state", "num_steps", "last_step"),
-    *("summary__last", *CONFIG_COLUMNS),
+    *(*PACE_COLUMNS, *CONFIG_COLUMNS),
 )
 
 

@@ -23,6 +23,7 @@ from dashboard.runs.models import HELD, Run, RunState
 from dashboard.runs.queue.hosts import Needs
 from dashboard.runs.queue.pace import (
     CONFIG_COLUMNS,
+    PACE_COLUMNS,
     Shape,
     config_of,
     own_step_seconds,
@@ -47,7 +48,7 @@ class Waiting:
     on_hold: bool = False
     is_resting: bool = False  # a while after its worker was lost
     num_left: int = 0  # steps
-    step_seconds: float | None = None  # of its own last step
+    step_seconds: float | None = None  # of its own latest steps
     shape: Shape | None = None
 
     @property
@@ -84,7 +85,7 @@ def list_waiting(runs: QuerySet[Run] | None = None) -> list[Waiting]:
         ),
     ).values(
         *("id", "team_id", "priority", "rank_place", "on_hold", "is_resting"),
-        *("num_steps", "last_step", "summary__last"),
+        *("num_steps", "last_step", *PACE_COLUMNS),
         *CONFIG_COLUMNS,
     )
     return [_read(row) for row in rows]

@@ -1,9 +1,9 @@
-"""How long a run takes: from its own last step, or from past runs of its shape."""
+"""How long a run takes: from its own latest steps, or past runs of its shape."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from statistics import median
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from statistics import fmean, median
 from typing import Any
 
 from django.db.models import QuerySet
@@ -12,6 +12,9 @@ from dashboard.runs.models import Run
 
 Shape = tuple[str, ...]
 STEP_SECONDS = "time/step"  # the metric
+# One step alone may take thrice as long as the next; so many even that out.
+PACE_STEPS = 20
+PACE_COLUMNS = ("summary__step_seconds", "summary__last")
 # What the time of a step depends on most.
 SHAPED_BY = {
     "model": ("path", "revision", "device", "dtype", "lora_rank", "quantization"),
@@ -49,17 +52,26 @@ def past_runs(
 
 
 def own_step_seconds(row: Mapping[str, Any]) -> float | None:
-    """Of the last step of a run, from its `summary__last`."""
-    seconds: float | None = (row["summary__last"] or {}).get(STEP_SECONDS)
+    """The mean of a run's latest steps, from PACE_COLUMNS."""
+    return step_seconds(row["summary__step_seconds"], row["summary__last"])
+
+
+def step_seconds(
+    latest: Sequence[float] | None, last: Mapping[str, Any] | None
+) -> float | None:
+    """The mean of the latest steps; after a resume, what the last one took."""
+    if latest:
+        return fmean(latest)
+    seconds: float | None = (last or {}).get(STEP_SECONDS)
     return seconds
 
 
 def past_step_seconds(shapes: Collection[Shape]) -> dict[Shape, float]:
-    """The median of the last steps of past runs, by shape; one query, or none."""
+    """The median of past runs' latest steps, by shape; one query, or none."""
     if not shapes:
         return {}
     found: dict[Shape, list[float]] = {}
-    for shape, row in past_runs(Run.objects.all(), "summary__last"):
+    for shape, row in past_runs(Run.objects.all(), *PACE_COLUMNS):
         seconds = own_step_seconds(row)
         if seconds and shape in shapes:
             found.setdefault(shape, []).append(seconds)

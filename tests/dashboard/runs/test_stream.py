@@ -141,9 +141,20 @@ def test_a_run_queued_again_says_that_its_worker_was_lost(
 def test_time_left_is_told_while_steps_are_to_come(
     alice_client: Client, story: Story
 ) -> None:
-    story.take_steps(1, **{"time/step": 2.0})
+    story.take_steps(20, **{"time/step": 2.0})
 
     left = ask(alice_client, story.run)["run"]["seconds_left"]
     story.end(RunState.LOST)
 
-    assert left == 2.0 * (story.run.num_steps - 4)
+    assert left == 2.0 * (story.run.num_steps - 23)
+
+
+def test_one_slow_step_hardly_moves_the_time_left(
+    alice_client: Client, story: Story
+) -> None:
+    story.take_steps(19, **{"time/step": 1.0})
+    story.take_steps(1, **{"time/step": 21.0})
+
+    left = ask(alice_client, story.run)["run"]["seconds_left"]
+
+    assert left == 2.0 * (story.run.num_steps - 23)
