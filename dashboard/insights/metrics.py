@@ -25,9 +25,12 @@ LAST = "Optimization"  # names of one word: loss, grad_norm, lr, entropy …
 ORDER = (*TITLES.values(), LAST)
 
 
-def list_metrics(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """Names by group, of all the runs together. One query."""
+def list_metrics(
+    runs: Sequence[Run], *, shown: str = REWARD
+) -> list[tuple[str, list[str]]]:
+    """Names by group, of all the runs together, and the one shown. One query."""
     names = {name for run in runs for name in run.metric_names} | _evaluated(runs)
+    names.add(shown)  # no run may have measured it yet
     groups: dict[str, list[str]] = {}
     for name in sorted(names, key=lambda name: (name != REWARD, name)):
         groups.setdefault(_title(name), []).append(name)

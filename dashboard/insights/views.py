@@ -62,7 +62,7 @@ def _compared(selection: Selection, form: CompareForm) -> dict[str, Any]:
     return {
         "rows": _rows(selection, [column.figures for column in standings]),
         "columns": [column.title for column in standings],
-        "metrics": list_metrics(runs),
+        "metrics": list_metrics(runs, shown=form.value("metric")),
         "figure": _figure(runs, form),
         "settings": settings if show_all else differing,
         "num_settings": len(settings),

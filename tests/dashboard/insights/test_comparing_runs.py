@@ -120,6 +120,16 @@ def test_a_metric_that_a_run_lacks_draws_nothing_for_it(
     assert [line["x"] for line in lines(html).values()] == [[], []]
 
 
+def test_runs_without_a_value_yet_still_say_which_metric_is_shown(
+    alice_client: Client, team: Team
+) -> None:
+    queued = make_run(team, name="queued", state="queued")
+
+    html = get(alice_client, f"?runs={queued.pk}")
+
+    assert "<option selected>reward/mean</option>" in html
+
+
 def test_wall_time_counts_from_each_runs_own_first_step(
     alice_client: Client, first: Run
 ) -> None:
