@@ -3,6 +3,8 @@
 
 import { clipRange } from "./series.js";
 
+const THOUSANDS_FROM = 10_000; // 15k, which Plotly would write as 1.5e+4
+
 export function fitScale(data, { isLog, isClipped, isFixed }) {
   if (isFixed) return { data, axis: {}, notes: [] };
   const points = data.filter(isCounted).flatMap(rawOf).filter(Number.isFinite);
@@ -22,9 +24,19 @@ export function fitScale(data, { isLog, isClipped, isFixed }) {
     data: isLog ? data.map((trace) => withoutNonPositive(trace, lowest)) : data,
     axis: {
       type: isLog ? "log" : "linear",
+      ...(isLog ? {} : fitTicks(data.flatMap(({ y }) => y))),
       ...(range ? { range, autorange: false } : { autorange: true }),
     },
     notes,
+  };
+}
+
+// What is never below 0, a share for one, has no axis there either.
+function fitTicks(drawn) {
+  const isLarge = drawn.some((value) => Math.abs(value) >= THOUSANDS_FROM);
+  return {
+    rangemode: drawn.some((value) => value < 0) ? "normal" : "nonnegative",
+    ...(isLarge ? { tickformat: "~s" } : {}),
   };
 }
 
