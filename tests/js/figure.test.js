@@ -283,6 +283,33 @@ test("without outliers the view says how many points lie outside", () => {
   assert.deepEqual(notes, ["1 of 100 points outside the view"]);
 });
 
+test("what is never below 0 has no axis there", () => {
+  const change = (store) => store.get("loss").values.splice(0, 3, 0, 0, 0);
+  const below = (store) => store.get("loss").values.splice(0, 1, -1);
+
+  assert.equal(fill([line], { change }).layout.yaxis.rangemode, "nonnegative");
+  assert.equal(fill([line], { change: below }).layout.yaxis.rangemode, "normal");
+});
+
+test("an axis of large numbers counts in thousands", () => {
+  const change = (store) => store.get("loss").values.splice(0, 1, 15_000);
+
+  assert.equal(fill([line], { change }).layout.yaxis.tickformat, "~s");
+  assert.equal(fill([line]).layout.yaxis.tickformat, undefined);
+});
+
+test("a legend leaves out what the title says, a file does not", () => {
+  const scores = { ...line, meta: { each: "^eval/", cut: "eval/" } };
+
+  const { data } = fill([scores]);
+
+  assert.deepEqual(
+    data.map(({ name }) => name),
+    ["a", "b"],
+  );
+  assert.match(asCsv(data), /^step,eval\/a,eval\/b\n/);
+});
+
 test("a stack has neither a log axis nor outliers", () => {
   const layer = { ...line, stackgroup: "one" };
 

@@ -41,7 +41,7 @@ def overview_sections(config: RunConfig) -> list[Section]:
 @lru_cache(maxsize=256)
 def _sections(traits: Traits) -> list[Section]:
     sets = traits.eval_sets
-    held_out = [_evaluation(f"eval/{name}/…", re.escape(name)) for name in sets]
+    held_out = [_evaluation(name, re.escape(name)) for name in sets]
     several = [Section(title="Held-out prompts", charts=held_out)]
     return [
         Section(
@@ -81,7 +81,7 @@ def _reward(traits: Traits) -> list[Chart]:
     if traits.scheduled:
         charts.append(_weights(traits))
     if len(traits.eval_sets) == 1:
-        charts.append(_evaluation("eval/…", "[^/]+"))
+        charts.append(_evaluation(traits.eval_sets[0], "[^/]+"))
     return charts
 
 
@@ -101,15 +101,21 @@ def _weights(traits: Traits) -> Chart:
     return chart(f"reward/{name}/weight", "As scheduled", lines, y="weight")
 
 
-def _evaluation(title: str, name: str) -> Chart:
+def _evaluation(name: str, pattern: str) -> Chart:
+    """The title names the set, so the legend need not with each line."""
     each = go.Scatter(
         mode="lines+markers",
         marker={"size": 5},
         hovertemplate=hover(""),
-        meta={"each": SCORES.format(set=name), "smooth": False, "band": True},
+        meta={
+            "each": SCORES.format(set=pattern),
+            "cut": f"eval/{name}/",
+            "smooth": False,
+            "band": True,
+        },
     )
     about = "Held-out prompts; shaded: 95 % confidence"
-    return chart(title, about, [each], y="score")
+    return chart(f"eval/{name}/…", about, [each], y="score")
 
 
 def _signal() -> list[Chart]:
@@ -167,8 +173,11 @@ def _completions(traits: Traits) -> list[Chart]:
 
 
 def _speed() -> list[Chart]:
-    """Where each step's time goes, the signal charts show."""
-    return [chart("tokens_per_second", "Completion tokens", y="tokens per second")]
+    """What a step's time goes into, the signal charts show."""
+    return [
+        chart("tokens_per_second", "Completion tokens", y="tokens per second"),
+        chart("time/step", "From sampling to the update", y="seconds"),
+    ]
 
 
 def shown_metrics(config: RunConfig) -> frozenset[str]:

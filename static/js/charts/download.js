@@ -35,7 +35,7 @@ export async function savePicture(element, { format = "png", name, title }) {
 export function asCsv(data) {
   const columns = data.filter((trace) => trace.customdata && !trace.meta?.isFaint);
   const named = columns.flatMap(({ name, customdata, y, meta = {} }) => {
-    const full = textOf(meta.of ? `${meta.of}: ${name}` : name);
+    const full = textOf(meta.of ? `${meta.of}: ${name}` : (meta.full ?? name));
     const own = { name: full, steps: customdata, values: meta.raw ?? y };
     const drawn = {
       name: `${full} (smoothed ${meta.weight})`,

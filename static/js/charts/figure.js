@@ -100,10 +100,11 @@ function expand(trace, store) {
     const color = `var(--cohort-series-${(i % NUM_SERIES_COLORS) + 1})`;
     const line = {
       ...trace,
-      name: asLabel(name),
+      name: asLabel(shorten(name, trace.meta.cut)),
       line: { ...trace.line, color },
       meta: {
         ...trace.meta,
+        full: name,
         terms: [[name, 1]],
         smooth: trace.meta.smooth && !still?.test(name),
       },
@@ -111,6 +112,11 @@ function expand(trace, store) {
     const isBanded = trace.meta.band && hasBand(name);
     return isBanded ? [...band(name, color, store), line] : [line];
   });
+}
+
+// Without what the chart's title says of all of them.
+function shorten(name, cut = "") {
+  return name.startsWith(cut) ? name.slice(cut.length) : name;
 }
 
 // A metric's interval: its lower edge, and its upper one filled down to that.

@@ -108,6 +108,11 @@ function drawParent(trace, { steps, values }, { parent, axis, view, read, range 
     opacity: OPACITY,
     legendgroup: `parent-${parent.step}`,
     hovertemplate: `%{y:.4~g} (${name})<extra>${trace.name}</extra>`,
-    meta: { raw: near.map((i) => values[i]), weight, of: trace.name, isParent: true },
+    meta: {
+      raw: near.map((i) => values[i]),
+      weight,
+      of: trace.meta.full ?? trace.name,
+      isParent: true,
+    },
   };
 }

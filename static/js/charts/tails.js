@@ -51,6 +51,11 @@ function drawTail(trace, tail, { axis, view, read, range }) {
     opacity: OPACITY,
     legendgroup: `tail-${tail.epoch}`,
     hovertemplate: `%{y:.4~g} (superseded)<extra>${trace.name}</extra>`,
-    meta: { raw: near.map((i) => values[i]), weight, of: trace.name, isTail: true },
+    meta: {
+      raw: near.map((i) => values[i]),
+      weight,
+      of: trace.meta.full ?? trace.name,
+      isTail: true,
+    },
   };
 }

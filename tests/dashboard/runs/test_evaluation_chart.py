@@ -22,7 +22,7 @@ def _family() -> str:
     charts = [
         chart for section in overview_sections(CONFIG) for chart in section.charts
     ]
-    figure = next(chart.figure for chart in charts if chart.title == "eval/…")
+    figure = next(chart.figure for chart in charts if chart.title == "eval/heldout/…")
     family: str = figure["data"][0]["meta"]["each"]
     return family
 
