@@ -37,7 +37,7 @@ def test_each_metric_has_a_card_in_its_family(alice_client: Client, team: Team) 
     assert "eval/heldout/mean/low" not in names
     families = re.findall(r'data-family="([^"]+)"', page)
     assert len(families) == len(set(families))
-    assert families[:2] == ["reward", "group"]
+    assert families == sorted(families)
 
 
 def test_three_hundred_metrics_make_a_page(alice_client: Client, team: Team) -> None:

@@ -275,4 +275,4 @@ def test_a_metric_that_comes_later_stands_with_its_family(
     page = alice_client.get(f"/{team.slug}/runs/{run.pk}/").text
 
     names = re.findall(r'<tr data-metric="([^"]+)">', page)
-    assert names[names.index("kl/max") + 1] == "kl/coef"
+    assert names[names.index("kl/coef") + 1] == "kl/max"
