@@ -16,7 +16,7 @@ from dashboard.runs.charts.thinning import (
     bucket_width,
     read_thinned,
 )
-from dashboard.runs.models import Run, Step
+from dashboard.runs.models import Evaluation, Run, Step
 
 MAX_POINTS = 1_000
 # Of a curve that is thinned anyway: more than a screen shows, and half the bytes.
@@ -89,6 +89,30 @@ def read_history(
         found = [_pick(rows, i, place) for i, place in enumerate(wanted)]
     curves |= dict(zip(known, found, strict=True))
     return History(curves=curves, clock=clock, width=width)
+
+
+def read_evaluated(
+    run: Run,
+    metrics: Sequence[str],
+    *,
+    first_step: int | None = None,
+    last_step: int | None = None,
+) -> dict[str, Curve]:
+    """Those of the metrics that held-out evaluations measured; one query, or none."""
+    curves = {name: Curve() for name in metrics if name.startswith("eval/")}
+    if not curves:
+        return {}
+    held_out = Evaluation.objects.filter(run=run, superseded_by=None).order_by("step")
+    if first_step is not None:
+        held_out = held_out.filter(step__gte=first_step)
+    if last_step is not None:
+        held_out = held_out.filter(step__lte=last_step)
+    for step, measured in held_out.values_list("step", "metrics"):
+        for name in curves.keys() & measured.keys():
+            if measured[name] is not None:
+                curves[name].steps.append(step)
+                curves[name].values.append(measured[name])
+    return {name: curve for name, curve in curves.items() if curve.steps}
 
 
 def _read_whole(

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_POST
 from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team, User
 from dashboard.runs.charts.chart import Chart, chart_id
-from dashboard.runs.charts.curves import MAX_POINTS, read_history
+from dashboard.runs.charts.curves import MAX_POINTS, read_evaluated, read_history
 from dashboard.runs.charts.figures import Section, metric_figure
 from dashboard.runs.charts.intervals import is_bound
 from dashboard.runs.charts.settings import keep_settings, read_settings
@@ -103,11 +103,13 @@ def curves(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
         first_step=first,
         last_step=last,
     )
+    # A fork's chart of held-out scores begins with its parent's.
+    evaluated = read_evaluated(run_, names, first_step=first, last_step=last)
     is_whole = first is None and last is None
     tails = read_tails(run_, names) if is_whole else []
     return JsonResponse(
         {
-            "curves": {n: asdict(c) for n, c in history.curves.items()},
+            "curves": {n: asdict(c) for n, c in (history.curves | evaluated).items()},
             "clock": asdict(history.clock),
             "width": history.width,
             "is_thinned": history.is_thinned,

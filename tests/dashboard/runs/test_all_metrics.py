@@ -100,3 +100,17 @@ def test_long_answers_travel_packed(alice_client: Client, team: Team) -> None:
     for address in ("curves.json?metrics=metric/0", "stream.json"):
         answer = alice_client.get(page + address, headers={"accept-encoding": "gzip"})
         assert answer["Content-Encoding"] == "gzip"
+
+
+def test_held_out_scores_up_to_a_fork_are_given_with_their_steps(
+    alice_client: Client, team: Team
+) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    for score in (0.25, 0.5):
+        story.take_steps(2)
+        story.evaluate(**{"eval/heldout/mean": score})
+
+    found = ask(alice_client, story.run, metrics="eval/heldout/mean", last_step=3)
+
+    assert found["curves"]["eval/heldout/mean"] == {"steps": [2], "values": [0.25]}
