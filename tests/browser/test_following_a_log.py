@@ -86,7 +86,7 @@ def test_the_whole_log_is_searched_and_a_line_has_an_address(
     assert page.locator("#L7").count() == 0  # not loaded yet
 
     page.get_by_label("Search the whole log").fill(r"^step \d+7/")
-    page.get_by_label("RE2").check()
+    page.get_by_label("Regex").check()
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Search", exact=True).click()
 

@@ -180,7 +180,10 @@ def test_a_run_names_what_it_comes_from_and_what_was_made_of_it(
     of_parent = bob_client.get(f"/alpha/runs/{parent.id}/").text
     of_fork = bob_client.get(f"/alpha/runs/{fork.id}/").text
 
-    assert f'Made of it: <a href="/alpha/runs/{fork.id}/">fork</a> (fork at step' in of_parent
+    assert (
+        f'Made of it: <a href="/alpha/runs/{fork.id}/">fork</a> (fork at step'
+        in of_parent
+    )
     link = f'<a href="/alpha/runs/{parent.id}/">{parent.name}</a>'
     assert f'Forked from {link} at step <span class="number">20</span>' in of_fork
     assert f'Made of it: <a href="/alpha/runs/{clone.id}/">copy</a> (clone).' in of_fork

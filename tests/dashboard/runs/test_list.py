@@ -221,6 +221,15 @@ def thousand_runs(team: Team, alice: User) -> None:
     )
 
 
+def test_models_and_the_queue_are_a_click_away(
+    alice_client: Client, team: Team
+) -> None:
+    page = alice_client.get(f"/{team.slug}/runs/").text
+
+    assert f'href="/{team.slug}/models/"' in page
+    assert f'href="/{team.slug}/queue/"' in page
+
+
 def test_a_thousand_runs_cost_no_more_queries_than_one(
     alice_client: Client, team: Team, thousand_runs: None
 ) -> None:
