@@ -33,7 +33,7 @@ from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.sweep import Sweep
 from dashboard.runs.launch.sweep_section import describe_sweep
 from dashboard.runs.launch.toml_form import TomlDraft
-from dashboard.runs.services import launch_group, launch_one
+from dashboard.runs.launching import launch_group, launch_run
 from trainer.rewards.spec import Recipe
 
 # What the form's address keeps when a preset's reward was saved.
@@ -63,7 +63,7 @@ def run_new(request: HttpRequest, team: str) -> HttpResponse:
         if sweep.runs:
             return _launch_group(request, team_, form, sweep)
         assert isinstance(request.user, User)
-        run = launch_one(
+        run = launch_run(
             launch,
             team=team_,
             user=request.user,
