@@ -191,14 +191,21 @@ def show_form(
         "phases_example": EXAMPLE,
         "must_confirm": bool(summary.warnings) and was_refused,
         "section": describe_sets(form),
-        "sets_url": reverse("run_new_sets", args=[team.slug]),
-        "fit_url": reverse("run_new_fit", args=[team.slug]),
-        "summary_url": reverse("run_new_summary", args=[team.slug]),
-        "preview_url": reverse("run_new_prompt", args=[team.slug]),
+        **_addresses(team),
         "preview_form": "#launch-form",
         "shows_prompt": any(path in request.GET for path in PROMPT_PATHS),
     }
     return render(request, "runs/launch.html", context, status=status)
+
+
+def _addresses(team: Team) -> dict[str, str]:
+    """What the form asks while it is filled in."""
+    return {
+        "sets_url": reverse("run_new_sets", args=[team.slug]),
+        "fit_url": reverse("run_new_fit", args=[team.slug]),
+        "summary_url": reverse("run_new_summary", args=[team.slug]),
+        "preview_url": reverse("run_new_prompt", args=[team.slug]),
+    }
 
 
 def kept_choices(form: LaunchForm) -> dict[str, str]:
