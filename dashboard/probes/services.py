@@ -58,11 +58,7 @@ def start_probe(
     _check_size(len(positions), num_samples)
     hold_untrashed(dataset_version)
     hold_published(team, config.model_dump(mode="json"))
-    num_open = Probe.objects.filter(team=team, state__in=OPEN).count()
-    if num_open >= MAX_OPEN:
-        raise TooMuch(
-            f"{num_open} probes of {team} wait or run already. Stop one, or wait."
-        )
+    _check_open(team)
     probe = Probe.objects.create(
         team=team,
         created_by=user,
@@ -90,6 +86,14 @@ def _check_size(num_prompts: int, num_samples: int) -> None:
             f"{num_prompts} prompts × {num_samples} completions are "
             f"{num_prompts * num_samples:,}; a probe takes {MAX_COMPLETIONS:,} at "
             "most. Take fewer prompts or completions."
+        )
+
+
+def _check_open(team: Team) -> None:
+    num_open = Probe.objects.filter(team=team, state__in=OPEN).count()
+    if num_open >= MAX_OPEN:
+        raise TooMuch(
+            f"{num_open} probes of {team} wait or run already. Stop one, or wait."
         )
 
 

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.live.publish import ring_on_commit
+from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.launch.published import hold_published
 from dashboard.runs.models import Run, RunState, SettingChange
-from dashboard.runs.services import ring_workers
 from dashboard.runs.state import EXTENDED, transition
 from trainer.config import MAY_CHANGE, RunConfig, change_settings
 

@@ -10,9 +10,9 @@ from django.db.models import F, Q
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.live.publish import ring_on_commit
+from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import ENDED, Priority, Run, RunState
 from dashboard.runs.queue.order import PLACE
-from dashboard.runs.services import ring_workers
 
 Move = Literal["front", "up", "down"]
 MOVES: tuple[Move, ...] = get_args(Move)

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Q
+from django.db.models.functions import Greatest, Now
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
@@ -15,6 +16,8 @@ from dashboard.live.publish import ring_on_commit
 from dashboard.runs.models import ENDED, HELD, Run, RunState
 
 _S = RunState
+# The web server's clock gave created_at, the database gives the end: they may differ.
+END_TIME = Greatest(Now(), F("created_at"))
 EXTENDED = "run.extended"  # the one verb that takes an ended run up again
 TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     {

@@ -10,8 +10,7 @@ from django.db import transaction
 
 from dashboard.runs.changing import STEPS
 from dashboard.runs.models import Epoch, Run, RunState
-from dashboard.runs.services import END_TIME
-from dashboard.runs.state import transition
+from dashboard.runs.state import END_TIME, transition
 from dashboard.samples.cleaning import clean_text
 from dashboard.training.lease import HOLDING, Claim, Fenced, close_epoch
 from dashboard.training.lives import fail, lose_life

@@ -8,8 +8,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.services import END_TIME
-from dashboard.runs.state import transition
+from dashboard.runs.state import END_TIME, transition
 from dashboard.training.lease import HOLDING, Claim, close_epoch
 
 MAX_ATTEMPTS = 3

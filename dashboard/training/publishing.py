@@ -63,21 +63,7 @@ def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:
         link_files(source, draft, files, link=LINK)
         for path, expected in files.items():
             verify_file(draft, path, expected, lambda: None)
-        with transaction.atomic():
-            model = PublishedModel.objects.create(
-                team=run.team,
-                name=name,
-                run=run,
-                run_name=run.name,
-                step=checkpoint.step,
-                sha256=checkpoint.sha256,
-                num_bytes=num_bytes,
-                published_by=user,
-            )
-            record(run.team, user, "model.published", model, name=name, run=run.pk)
-            model.folder.parent.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(model.folder, ignore_errors=True)  # of a lost transaction
-            draft.rename(model.folder)
+        return _place(draft, checkpoint, name=name, user=user, num_bytes=num_bytes)
     except IntegrityError:
         raise ValueError(
             f"The team has a model called “{name}” already. Choose another name."
@@ -88,6 +74,28 @@ def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:
         ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+@transaction.atomic
+def _place(
+    draft: Path, checkpoint: Checkpoint, *, name: str, user: User, num_bytes: int
+) -> PublishedModel:
+    """The model and its files, both or neither."""
+    run = checkpoint.run
+    model = PublishedModel.objects.create(
+        team=run.team,
+        name=name,
+        run=run,
+        run_name=run.name,
+        step=checkpoint.step,
+        sha256=checkpoint.sha256,
+        num_bytes=num_bytes,
+        published_by=user,
+    )
+    record(run.team, user, "model.published", model, name=name, run=run.pk)
+    model.folder.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(model.folder, ignore_errors=True)  # of a lost transaction
+    draft.rename(model.folder)
     return model
 
 

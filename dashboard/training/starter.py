@@ -24,9 +24,10 @@ from dashboard.environment import ROOT
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.services import save_recipe_version
 from dashboard.runs.directory import ROWS
+from dashboard.runs.launch.forms import Launch
 from dashboard.runs.launch.model_choices import title_of
+from dashboard.runs.launching import launch_run
 from dashboard.runs.models import Run
-from dashboard.runs.services import launch_run
 from trainer.config import RunConfig, load_config
 from trainer.rewards.spec import Recipe
 
@@ -101,9 +102,7 @@ def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
     model = config.model.model_copy(update={"path": str(folder / "model")})
     data = config.data.model_copy(update={"rows": ROWS})
     recipe = _recipe_version(team, user, folder)
-    return launch_run(
-        team=team,
-        user=user,
+    launch = Launch(
         name=RUN_NAME,
         config=RunConfig.model_validate(
             {
@@ -116,6 +115,7 @@ def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
         recipe_version=recipe,
         model_label=title_of(folder.name),
     )
+    return launch_run(launch, team=team, user=user)
 
 
 def _dataset_version(team: Team, user: User, folder: Path) -> DatasetVersion:

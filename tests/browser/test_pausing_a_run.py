@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
+from dashboard.runs.control import resume_run
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.services import resume_run
 from dashboard.runs.state import transition
 from tests.browser.accessibility import findings
 from tests.browser.waiting import wait_until

@@ -12,8 +12,9 @@ import pytest
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import User
+from dashboard.runs.control import request_stop
+from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.services import request_stop, ring_workers
 from dashboard.training.models import Worker as TrainingWorker
 from dashboard.training.reaper import reap
 from tests.faults.tiny import NUM_STEPS, untimed

@@ -8,8 +8,9 @@ import pytest
 
 from dashboard.accounts.models import User
 from dashboard.runs.changing import extend_run
+from dashboard.runs.launch.forms import Launch
+from dashboard.runs.launching import launch_run
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.services import fork_run
 from dashboard.training.lease import claim_run
 from dashboard.training.supervise import supervise
 from tests.faults.test_killed_runs_lose_nothing import Series, stored_series
@@ -33,16 +34,14 @@ def test_a_fork_repeats_its_parent_and_an_extension_an_undisturbed_run(
     run = live(launch_tiny(num_steps=60))
     middle = run.checkpoints.get(step=40)
 
-    child = fork_run(
-        middle,
-        team=run.team,
-        user=alice,
+    fork = Launch(
         name="fork",
         config=RunConfig.model_validate(run.config),
         dataset_version=run.dataset_version,
         recipe_version=run.recipe_version,
         model_label="tiny",
     )
+    child = launch_run(fork, team=run.team, user=alice, fork_of=middle)
     live(child)
     extend_run(run=run, user=alice, num_steps=80)
     longer = live(run)

@@ -6,7 +6,7 @@ import {
   interleave,
   lineId,
   withoutStamp,
-} from "../../static/js/live/log_merge.js";
+} from "../../static/js/logs/merge.js";
 
 const lines = (...times) => times.map((time, i) => ({ number: i + 1, time, text: "" }));
 const ids = (merged) => merged.map(lineId);

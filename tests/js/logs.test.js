@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { LogSearch, pieces } from "../../static/js/live/log_search.js";
-import { LogWindow, MAX_LINES } from "../../static/js/live/log_window.js";
+import { pieces } from "../../static/js/logs/marked.js";
+import { LogSearch } from "../../static/js/logs/search.js";
+import { LogWindow, MAX_LINES } from "../../static/js/logs/window.js";
 
 // Lines "line N" of 10 bytes each, from the one with this number on.
 function part(

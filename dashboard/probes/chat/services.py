@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from dashboard.accounts.models import User
+from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetRow
 from dashboard.probes.chat.news import change
 from dashboard.probes.models import HELD, OPEN, Chat, ProbeState
@@ -49,13 +49,7 @@ def ask(
         TooMany: of open questions, or turns.
     """
     team = checkpoint.run.team
-    num_open = Chat.objects.filter(state__in=OPEN).count()
-    own = Chat.objects.filter(state__in=OPEN, team=team).count()
-    if own >= MAX_OPEN_OF_A_TEAM or num_open >= MAX_OPEN:
-        raise TooMany(
-            f"{own} questions of {team} and {num_open} in all wait for an answer, of "
-            f"{MAX_OPEN_OF_A_TEAM} and {MAX_OPEN} that may. Stop one, or wait."
-        )
+    _check_open(team)
     Chat.objects.filter(team=team, created_at__lt=timezone.now() - KEPT).delete()
     config = RunConfig.model_validate(checkpoint.run.config)
     data = config.data.model_dump(mode="json", exclude={"rows", "num_eval_rows"})
@@ -66,11 +60,7 @@ def ask(
         position=row.position,
         previous=previous,
         question={
-            "row": {
-                "prompt": row.prompt_value,
-                "answer": row.answer,
-                "columns": row.columns,
-            },
+            "row": _values(row),
             "turns": _turns(previous, reply),
             "data": data,
             "seed": seed,
@@ -80,6 +70,24 @@ def ask(
         },
         answers=[{"completions": [None] * num_samples} for _ in range(2)],
     )
+
+
+def _check_open(team: Team) -> None:
+    num_open = Chat.objects.filter(state__in=OPEN).count()
+    own = Chat.objects.filter(state__in=OPEN, team=team).count()
+    if own >= MAX_OPEN_OF_A_TEAM or num_open >= MAX_OPEN:
+        raise TooMany(
+            f"{own} questions of {team} and {num_open} in all wait for an answer, of "
+            f"{MAX_OPEN_OF_A_TEAM} and {MAX_OPEN} that may. Stop one, or wait."
+        )
+
+
+def _values(row: DatasetRow) -> dict[str, Any]:
+    return {
+        "prompt": row.prompt_value,
+        "answer": row.answer,
+        "columns": row.columns,
+    }
 
 
 def _turns(previous: Chat | None, reply: str) -> list[list[dict[str, str]]]:

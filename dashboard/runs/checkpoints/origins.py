@@ -34,6 +34,19 @@ def origin_of(run: Run, directory: RunDirectory) -> Path:
     return directory.checkpoints / origin_name(run.fork_step)
 
 
+def add_origin(run: Run, checkpoint: Checkpoint) -> None:
+    """What a fork begins from is its own first checkpoint."""
+    Checkpoint.objects.create(
+        run=run,
+        step=checkpoint.step,
+        epoch=0,
+        name=origin_name(checkpoint.step),
+        sha256=checkpoint.sha256,
+        num_bytes=checkpoint.num_bytes,
+        saved_at=checkpoint.saved_at,
+    )
+
+
 def take_checkpoint(run_id: int, name: str, target: Path, *, sha256: str) -> None:
     """Make a checkpoint of this run this folder's too: by links, else by copies.
 

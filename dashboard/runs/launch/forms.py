@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +48,7 @@ class Launch:
     dataset_version: DatasetVersion
     recipe_version: RecipeVersion
     model_label: str
-    evaluation_sets: list[ChosenSet]
+    evaluation_sets: Sequence[ChosenSet] = ()
 
 
 @dataclass(kw_only=True)

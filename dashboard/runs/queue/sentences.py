@@ -88,6 +88,13 @@ def short_start(start: Start) -> str:
     return f"{'≤' if start.is_latest else '≈'} {rough(start.seconds)}"
 
 
+def title_start(start: Start) -> str:
+    """The words beside a run on the page of the queue."""
+    if start.seconds is None:
+        return "Start not known"
+    return "Starts now" if not start.seconds else f"Starts in {short_start(start)}"
+
+
 def ordinal(number: int) -> str:
     tail = number % 100
     ending = (

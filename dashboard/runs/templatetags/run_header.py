@@ -5,10 +5,10 @@ from __future__ import annotations
 from django import template
 from django.template import Context
 
+from dashboard.runs.control import describe_loss
 from dashboard.runs.lineage import list_children
 from dashboard.runs.models import Run
 from dashboard.runs.progress import Progress, describe_progress
-from dashboard.runs.services import describe_loss
 
 register = template.Library()
 

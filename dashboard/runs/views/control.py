@@ -10,9 +10,9 @@ from django.views.decorators.http import require_POST
 
 from dashboard.accounts.access import get_writable_team
 from dashboard.accounts.models import User
+from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import get_run
-from dashboard.runs.services import cancel_run, request_pause, request_stop, resume_run
 
 
 class Ask(Protocol):

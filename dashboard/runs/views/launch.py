@@ -33,7 +33,7 @@ from dashboard.runs.launch.summary import summarize, warn
 from dashboard.runs.launch.sweep import Sweep
 from dashboard.runs.launch.sweep_section import describe_sweep
 from dashboard.runs.launch.toml_form import TomlDraft
-from dashboard.runs.services import launch_group, launch_one
+from dashboard.runs.launching import launch_group, launch_run
 from trainer.rewards.spec import Recipe
 
 # What the form's address keeps when a preset's reward was saved.
@@ -63,7 +63,7 @@ def run_new(request: HttpRequest, team: str) -> HttpResponse:
         if sweep.runs:
             return _launch_group(request, team_, form, sweep)
         assert isinstance(request.user, User)
-        run = launch_one(
+        run = launch_run(
             launch,
             team=team_,
             user=request.user,
@@ -191,14 +191,21 @@ def show_form(
         "phases_example": EXAMPLE,
         "must_confirm": bool(summary.warnings) and was_refused,
         "section": describe_sets(form),
-        "sets_url": reverse("run_new_sets", args=[team.slug]),
-        "fit_url": reverse("run_new_fit", args=[team.slug]),
-        "summary_url": reverse("run_new_summary", args=[team.slug]),
-        "preview_url": reverse("run_new_prompt", args=[team.slug]),
+        **_addresses(team),
         "preview_form": "#launch-form",
         "shows_prompt": any(path in request.GET for path in PROMPT_PATHS),
     }
     return render(request, "runs/launch.html", context, status=status)
+
+
+def _addresses(team: Team) -> dict[str, str]:
+    """What the form asks while it is filled in."""
+    return {
+        "sets_url": reverse("run_new_sets", args=[team.slug]),
+        "fit_url": reverse("run_new_fit", args=[team.slug]),
+        "summary_url": reverse("run_new_summary", args=[team.slug]),
+        "preview_url": reverse("run_new_prompt", args=[team.slug]),
+    }
 
 
 def kept_choices(form: LaunchForm) -> dict[str, str]:

@@ -19,8 +19,8 @@ from dashboard.alerts.conditions import Kind
 from dashboard.alerts.models import Alert, Channel, Delivery, MutedRun, Rule
 from dashboard.alerts.rules import list_rules
 from dashboard.alerts.services import acknowledge, switch_rule
+from dashboard.runs.control import resume_run
 from dashboard.runs.models import Run
-from dashboard.runs.services import resume_run
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import Claim, claim_run
 from dashboard.training.takeover import cut_history

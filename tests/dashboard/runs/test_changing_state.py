@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.runs.control import request_stop
 from dashboard.runs.models import ENDED, Run, RunState
-from dashboard.runs.services import request_stop
 from dashboard.runs.state import TRANSITIONS, transition
 from tests.dashboard.training.factories import Launcher
 

@@ -15,8 +15,9 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.probes.models import Probe
+from dashboard.runs.launch.forms import Launch
+from dashboard.runs.launching import launch_run
 from dashboard.runs.models import Run
-from dashboard.runs.services import launch_run
 from tests.dashboard.probes.factories import make_probe
 from tests.dashboard.runs.launching import make_config, make_dataset, make_recipe
 from trainer.config import RunConfig
@@ -28,15 +29,14 @@ SENTENCE = (
 
 
 def launch(team: Team, version: DatasetVersion) -> None:
-    launch_run(
-        team=team,
-        user=None,
+    asked = Launch(
         name="brave-otter",
         config=RunConfig.model_validate(make_config()),
         dataset_version=version,
         recipe_version=make_recipe(team),
         model_label="model",
     )
+    launch_run(asked, team=team, user=None)
 
 
 def probe(team: Team, version: DatasetVersion) -> None:
@@ -122,7 +122,7 @@ def test_what_was_deleted_for_good_is_refused_as_well(
 @pytest.mark.parametrize(
     ("address", "checked"),
     [
-        ("runs/new", "dashboard.runs.services.launch_run"),
+        ("runs/new", "dashboard.runs.views.launch.launch_run"),
         ("runs/new/probe", "dashboard.probes.views.probe.start_probe"),
     ],
 )
@@ -137,9 +137,9 @@ def test_the_form_says_so(
     module, name = checked.rsplit(".", 1)
     begin = getattr(__import__(module, fromlist=[name]), name)
 
-    def begin_late(**given: object) -> object:
+    def begin_late(*given: object, **named: object) -> object:
         trash_dataset(version.dataset, None)
-        return begin(**given)
+        return begin(*given, **named)
 
     monkeypatch.setattr(checked, begin_late)
     form = {"name": "otter", "model_other": "org/model", "confirmed": "on"}

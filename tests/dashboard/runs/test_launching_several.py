@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, Team
-from dashboard.runs import services
+from dashboard.runs import launching
+from dashboard.runs.launch.forms import Launch
 from dashboard.runs.launch.sweep import Row
 from dashboard.runs.models import Run, RunGroup
 from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
@@ -113,14 +114,14 @@ def test_all_are_launched_or_none(
     filled: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole, count = services.launch_run, iter(range(9))
+    whole, count = launching.launch_run, iter(range(9))
 
-    def trashed_meanwhile(**asked: Any) -> Run:
+    def trashed_meanwhile(launch: Launch, **asked: Any) -> Run:
         if next(count) == 1:
             raise ValueError("This dataset was moved to the trash.")
-        return whole(**asked)
+        return whole(launch, **asked)
 
-    monkeypatch.setattr(services, "launch_run", trashed_meanwhile)
+    monkeypatch.setattr(launching, "launch_run", trashed_meanwhile)
 
     answer = alice_client.post(f"/{team.slug}/runs/new", filled | RATES)
 

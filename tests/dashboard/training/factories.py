@@ -11,8 +11,9 @@ from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.services import save_recipe_version
 from dashboard.runs.launch.eval_sets import ChosenSet
+from dashboard.runs.launch.forms import Launch
+from dashboard.runs.launching import launch_run
 from dashboard.runs.models import Run
-from dashboard.runs.services import launch_run
 from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe
 
@@ -43,9 +44,7 @@ class Launcher:
             "optim": {"num_steps": 10},
             **parts,
         }
-        return launch_run(
-            team=self.team,
-            user=self.user,
+        launch = Launch(
             name=name,
             config=RunConfig.model_validate(tree),
             dataset_version=self.dataset_version,
@@ -53,6 +52,7 @@ class Launcher:
             model_label="tiny",
             evaluation_sets=evaluation_sets,
         )
+        return launch_run(launch, team=self.team, user=self.user)
 
 
 def make_dataset(team: Team, user: User) -> DatasetVersion:

@@ -9,8 +9,8 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.runs.changing import extend_run
+from dashboard.runs.control import cancel_run, request_stop
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.services import cancel_run, request_stop
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import Fenced, claim_run, renew
 from dashboard.training.reaper import reap

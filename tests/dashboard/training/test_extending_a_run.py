@@ -9,9 +9,9 @@ import pytest
 
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.runs.changing import change_run, extend_run
+from dashboard.runs.control import request_stop
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.services import request_stop
 from dashboard.runs.state import transition
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_run

@@ -16,8 +16,9 @@ from dashboard.accounts.models import AuditEntry
 from dashboard.runs.checkpoints.origins import origin_of, take_checkpoint
 from dashboard.runs.checkpoints.shelf import Shelf
 from dashboard.runs.directory import RunDirectory, run_directory
+from dashboard.runs.launch.forms import Launch
+from dashboard.runs.launching import launch_run
 from dashboard.runs.models import Checkpoint, Run, RunState
-from dashboard.runs.services import fork_run
 from dashboard.training.lease import claim_run
 from dashboard.training.supervise import supervise
 from dashboard.training.visibility import sees_files
@@ -45,17 +46,14 @@ def keep(run: Run, step: int, *, epoch: int = 1) -> Checkpoint:
 
 
 def fork(checkpoint: Checkpoint, launch: Launcher, **parts: Any) -> Run:
-    config = RunConfig.model_validate({**checkpoint.run.config, **parts})
-    return fork_run(
-        checkpoint,
-        team=launch.team,
-        user=launch.user,
+    asked = Launch(
         name="fork",
-        config=config,
+        config=RunConfig.model_validate({**checkpoint.run.config, **parts}),
         dataset_version=launch.dataset_version,
         recipe_version=launch.recipe_version,
         model_label="tiny",
     )
+    return launch_run(asked, team=launch.team, user=launch.user, fork_of=checkpoint)
 
 
 def live(run: Run) -> tuple[Run, list[Path | None]]:

@@ -13,10 +13,10 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.rows.freeze import draw_rows
 from dashboard.datasets.services import create_dataset_version
+from dashboard.runs.control import resume_run
 from dashboard.runs.directory import eval_rows
 from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.services import resume_run
 from dashboard.training.follow import LogFollower
 from dashboard.training.freeze import freeze
 from dashboard.training.ingest import ingest

@@ -9,10 +9,10 @@ import pytest
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry, User
+from dashboard.runs.control import request_pause, request_stop, resume_run
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queue.hosts import Host
-from dashboard.runs.services import request_pause, request_stop, resume_run
 from dashboard.training.freeze import freeze
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_next, claim_run

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dashboard.accounts.models import AuditEntry, User
+from dashboard.runs.control import request_stop
 from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run, RunState
-from dashboard.runs.services import request_stop
 from dashboard.training import process
 from dashboard.training.lease import claim_run
 from dashboard.training.supervise import Timing, supervise

@@ -1,6 +1,6 @@
 // A search of a log: which of the lines that match is the present one.
 
-import { lineId } from "./log_merge.js";
+import { lineId } from "./merge.js";
 
 export class LogSearch {
   matches = []; // as the server lists them, from the one numbered `first` on
@@ -45,17 +45,4 @@ export class LogSearch {
 // A match of the worker's log, where both are searched.
 export function idOf({ number, source }) {
   return lineId({ number, isWorker: source === "supervisor" });
-}
-
-// The text in pieces: [piece, whether it matched].
-export function pieces(text, spans) {
-  const found = [];
-  let at = 0;
-  for (const [start, end] of spans) {
-    if (start > at) found.push([text.slice(at, start), false]);
-    if (end > start) found.push([text.slice(start, end), true]);
-    at = end;
-  }
-  if (at < text.length) found.push([text.slice(at), false]);
-  return found;
 }

@@ -1,0 +1,121 @@
+"""What people ask of a run that was launched: to stop, to pause, to go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from dashboard.accounts.models import User
+from dashboard.runs.config.error_shares import allow_share, common_share
+from dashboard.runs.doorbell import ring_workers
+from dashboard.runs.models import ENDED, Run, RunState
+from dashboard.runs.state import END_TIME, transition
+
+
+def request_stop(*, run: Run, user: User | None) -> bool:
+    """Ask for the run's end; False when it has ended or is already ending.
+
+    A run that no worker holds is stopped at once, another by its supervisor, which
+    lets the trainer finish its step and save a checkpoint.
+    """
+    return transition(
+        run.id,
+        sources=[RunState.QUEUED, RunState.PAUSED, RunState.LOST],
+        target=RunState.STOPPED,
+        actor=user,
+        verb="run.stop_requested",
+        finished_at=END_TIME,
+    ) or transition(
+        run.id,
+        sources=[RunState.STARTING, RunState.RUNNING, RunState.PAUSING],
+        target=RunState.STOPPING,
+        actor=user,
+        verb="run.stop_requested",
+    )
+
+
+@transaction.atomic
+def cancel_run(*, run: Run, user: User) -> bool:
+    """End the run now, without a checkpoint; False when it has ended.
+
+    Whoever holds it is fenced off by the state alone: its supervisor sees that at its
+    next look and kills the trainer, and one that is gone or hangs is not asked.
+    """
+    live = [state for state in RunState if state not in ENDED]
+    held = Run.objects.select_for_update().get(id=run.id)
+    is_cancelled = transition(
+        run.id,
+        sources=live,
+        target=RunState.STOPPED,
+        actor=user,
+        verb="run.cancelled",
+        detail={"was": held.state},
+        stop_reason=f"{user.username} cancelled it. {describe_loss(held)}",
+        finished_at=END_TIME,
+    )
+    if is_cancelled:
+        life = held.epochs.filter(number=held.epoch, ended_at=None)
+        life.update(ended_at=Now(), outcome=f"cancelled at step {held.last_step}")
+    return is_cancelled
+
+
+def describe_loss(run: Run) -> str:
+    """What cannot be gone on from where the run ends without a checkpoint."""
+    saved = run.newest_checkpoint.step if run.newest_checkpoint else 0
+    lost = run.last_step - saved
+    if lost <= 0:
+        return "Nothing that was trained is lost."
+    steps = f"step {run.last_step:,}" if lost == 1 else f"its last {lost:,} steps"
+    where = f"The last checkpoint is of step {saved:,}" if saved else "None was saved"
+    return f"{where}: {steps} stay recorded, but nothing can go on from them."
+
+
+def request_pause(*, run: Run, user: User) -> bool:
+    """Ask a run that has a worker to save and let go of it; False when it has none."""
+    return transition(
+        run.id,
+        sources=[RunState.STARTING, RunState.RUNNING],
+        target=RunState.PAUSING,
+        actor=user,
+        verb="run.pause_requested",
+        pause_reason=f"{user.username} asked for it.",
+    )
+
+
+@transaction.atomic
+def resume_run(
+    *,
+    run: Run,
+    user: User,
+    max_error_share: float | None = None,
+    seen_epoch: int | None = None,
+) -> bool:
+    """Queue a paused run again; False when it is not paused, or not as it was seen.
+
+    It goes on from its last checkpoint. `max_error_share` is the one setting that may
+    change: it decides when a run pauses, and nothing of what it learns from a step
+    that it trains on. `seen_epoch` is that of the pause which somebody answers: since
+    then it may have been resumed, with another share, and have paused anew.
+    """
+    changed: dict[str, Any] = {}
+    if max_error_share not in (None, common_share(run.config)):
+        changed["config"] = allow_share(run.config, max_error_share)
+    is_queued = transition(
+        run.id,
+        sources=[RunState.PAUSED],
+        target=RunState.QUEUED,
+        when=None if seen_epoch is None else Q(epoch=seen_epoch),
+        actor=user,
+        verb="run.resume_requested",
+        detail={"max_error_share": max_error_share} if changed else None,
+        pause_reason="",
+        attempt=0,
+        not_before=None,
+        **changed,
+    )
+    if is_queued:
+        transaction.on_commit(ring_workers)
+    return is_queued

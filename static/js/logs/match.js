@@ -1,0 +1,33 @@
+// A line that matches, as the list of matches shows it: with the lines around it.
+
+import { marked } from "./marked.js";
+import { idOf } from "./search.js";
+
+export function matchItem(match, { isCurrent }) {
+  const item = document.createElement("li");
+  if (isCurrent) item.setAttribute("aria-current", "true");
+  const text = document.createElement("bdi");
+  text.append(...marked(match.line.text, match.spans));
+  const body = document.createElement("div");
+  body.className = "log-text";
+  body.append(around(match.before), text, around(match.after));
+  item.append(linkTo(match), body);
+  return item;
+}
+
+function linkTo(match) {
+  const link = document.createElement("a");
+  const isWorker = match.source === "supervisor";
+  link.href = `#${idOf(match)}`;
+  link.className = "log-number number";
+  link.textContent = isWorker ? "worker" : match.number;
+  link.ariaLabel = `Line ${match.number}${isWorker ? " of the worker" : ""}`;
+  return link;
+}
+
+function around(lines) {
+  const block = document.createElement("bdi");
+  block.className = "log-context";
+  block.textContent = lines.join("\n");
+  return block;
+}

@@ -1,0 +1,28 @@
+// The buttons beside a log's search: whether long lines wrap, and Copy.
+
+export function listenToWrap(button, { view, onWrap }) {
+  const wrap = () => {
+    const isWrapped = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", isWrapped);
+    view.classList.toggle("is-unwrapped", !isWrapped);
+    localStorage.setItem("log-wrap", isWrapped ? "yes" : "no");
+    onWrap();
+  };
+  button.addEventListener("click", wrap);
+  if (localStorage.getItem("log-wrap") === "no") wrap();
+}
+
+export function listenToCopy(button, readLines) {
+  button.addEventListener("click", async () => {
+    const lines = readLines();
+    try {
+      await navigator.clipboard.writeText(lines.map(({ text }) => text).join("\n"));
+      button.textContent = `Copied ${lines.length.toLocaleString("en-US")} lines`;
+    } catch {
+      button.textContent = "Not allowed here";
+    }
+    setTimeout(() => {
+      button.textContent = "Copy";
+    }, 2_000);
+  });
+}
