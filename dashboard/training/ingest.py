@@ -27,7 +27,14 @@ from dashboard.training.storing import (
     copy_groups,
     copy_steps,
 )
-from trainer.events import CheckpointSaved, Evaluated, Event, RunResumed, RunStarted
+from trainer.events import (
+    CheckpointSaved,
+    Evaluated,
+    Event,
+    GroupScored,
+    RunResumed,
+    RunStarted,
+)
 
 
 def last_ingested_line(run_id: int, epoch: int) -> int:
@@ -74,7 +81,9 @@ def _store(claim: Claim, events: Sequence[Event]) -> None:
     found = observe(claim.run_id, events, first_seq=first_seq, known=known)
     if found.has_changed:
         Run.objects.filter(id=claim.run_id).update(alerts_seq=placed[-1].seq)
-    ring_on_commit(claim.run_id, placed[-1].seq)
+    # A page shows groups with their step, so there is nothing to see before.
+    if not all(isinstance(event, GroupScored) for event in events):
+        ring_on_commit(claim.run_id, placed[-1].seq)
     _note_life(claim, events)
     for alert in found.pausing:
         pause_for(alert, when=claim.guard)

@@ -331,6 +331,22 @@ async def test_a_forged_ring_sends_nothing(alice: User, story: Story) -> None:
         assert await viewer.is_quiet_for(0.5)
 
 
+async def test_groups_wake_no_page_before_their_step(
+    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "POLL_SECONDS", 30.0)
+
+    async with watch(story.run.id, alice) as viewer:
+        await viewer.next_frame()
+        await in_thread(story.score_group)()
+        assert await viewer.is_quiet_for(0.5)
+
+        await in_thread(story.take_steps)(1)
+        frame = await viewer.next_frame()
+
+    assert [step["step"] for step in frame["steps"]] == [1]
+
+
 @pytest.mark.slow
 async def test_a_page_idle_for_12_seconds_still_hears(
     alice: User, story: Story
