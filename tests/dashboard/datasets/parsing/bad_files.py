@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from dashboard.datasets.limits import MAX_LINE_CHARS
 
+LONG_LINE = "x" * 99 + "\n"
 GOOD = b'{"prompt": "2+2?", "answer": "4"}\n'
 
 
@@ -197,7 +198,7 @@ CSV = [
     ),
     _csv(
         "a long field of many lines",
-        'prompt,answer\na,b\n"' + "x\n" * (MAX_LINE_CHARS // 2 + 1) + '",c\n',
+        'prompt,answer\na,b\n"' + LONG_LINE * (MAX_LINE_CHARS // 100 + 1) + '",c\n',
         3,
         "x",
         "double quote",
