@@ -61,6 +61,7 @@ def test_one_command_gives_the_memory_of_both(
     assert float(row[3]) == pytest.approx(ours / trl, abs=0.01)
 
 
+@pytest.mark.slow
 def test_without_trl_cohort_is_measured_alone(
     model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +87,7 @@ def test_growth_is_told_for_each_size(
     assert first[5] == "1.00 (1.00–1.00)"
 
 
+@pytest.mark.slow
 def test_sampling_stands_beside_generate(
     model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

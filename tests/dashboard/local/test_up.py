@@ -127,6 +127,7 @@ def test_it_starts_prints_a_link_that_signs_in_and_stops_leaving_nothing(
     assert processes_of(data) == []
 
 
+@pytest.mark.slow
 def test_a_second_start_on_the_same_folder_is_refused(
     start: Callable[..., Terminal],
 ) -> None:
