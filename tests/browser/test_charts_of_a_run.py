@@ -26,6 +26,7 @@ from tests.dashboard.samples.factories import make_run
 from trainer.config import RunConfig
 
 pytestmark = pytest.mark.browser
+NUM_STEPS = 8_000
 AXE = Path("node_modules/axe-core/axe.min.js")
 REWARD = "document.querySelector('[data-chart=\"reward-mean\"]')"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -50,7 +51,7 @@ DRAWN = f"({REWARD}.data?.at(-1).customdata ?? [])"
 def long_run(team: Team) -> Run:
     run = make_run(team)
     shown = sorted(shown_metrics(RunConfig.model_validate(run.config)))
-    make_history(run, num_steps=20_000, num_metrics=40, names=shown)
+    make_history(run, num_steps=NUM_STEPS, num_metrics=40, names=shown)
     return run
 
 
@@ -214,7 +215,7 @@ def test_a_file_has_the_value_of_every_step(page: Page, long_run: Run) -> None:
     expected = [(s.step, s.values[place]) for s in stored]
     assert head == ["step", "group/std_mean", "group/std_mean (smoothed 0.5)"]
     assert [(int(row[0]), float(row[1])) for row in rows] == expected
-    assert len(rows) == 20_000
+    assert len(rows) == NUM_STEPS
 
 
 def test_a_file_that_could_not_be_read_whole_says_so(page: Page, long_run: Run) -> None:
