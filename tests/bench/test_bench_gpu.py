@@ -92,6 +92,7 @@ def run(*arguments: object, env: dict[str, str]) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_that_a_gpu_machine_may_lack(tmp_path: Path) -> None:
     modules = (
         "tests.bench.bench_gpu, tests.bench.bench_generation, tests.bench.comparison, "
