@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 
-from celery import Celery
-from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F, OuterRef, Subquery
 from django.db.models.functions import Now
-from kombu.exceptions import OperationalError
 
 from dashboard.datasets.models import QueuedTask
+from dashboard.waking import wake
 
 logger = logging.getLogger(__name__)
 MAX_OF_A_TEAM = 8
@@ -91,12 +89,7 @@ def forget_what_was_done() -> None:
 
 def ring() -> None:
     """Best effort: beat has it rung again every 5 s."""
-    try:
-        # The web process has no Celery app of its own; it only puts a message down.
-        with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:
-            app.send_task("datasets.look", queue="default", expires=60, retry=False)
-    except OperationalError as error:
-        logger.warning("Could not ring the default workers: %s", error)
+    wake("datasets.look", queue="default", expires=60)
 
 
 def _take_next() -> QueuedTask | None:

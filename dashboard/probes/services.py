@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import random
 
-from celery import Celery
-from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
-from kombu.exceptions import OperationalError
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
@@ -19,9 +15,9 @@ from dashboard.probes.models import HELD, OPEN, Probe, ProbeState
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.launch.model_choices import label_model
 from dashboard.runs.launch.published import hold_published
+from dashboard.waking import wake
 from trainer.config import RunConfig
 
-logger = logging.getLogger(__name__)
 TASK, QUEUE = "probes.work", "training"
 EXPIRES_SECONDS = 3_600
 MAX_OPEN = 8  # of a team, waiting or running
@@ -127,9 +123,4 @@ def reap() -> int:
 
 def ring_workers(count: int = 1) -> None:
     """Wake training workers. Best effort: they are rung again every 5 s."""
-    try:
-        with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:
-            for _ in range(count):
-                app.send_task(TASK, queue=QUEUE, expires=EXPIRES_SECONDS, retry=False)
-    except OperationalError as error:
-        logger.warning("Could not ring the training workers: %s", error)
+    wake(TASK, queue=QUEUE, expires=EXPIRES_SECONDS, count=count)

@@ -5,23 +5,19 @@ Times are the database's own, so workers' clocks do not matter.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from celery import Celery
-from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Now
-from kombu.exceptions import OperationalError
 
 from dashboard.accounts.models import User
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.models import ImportJob, Upload
+from dashboard.waking import wake
 
-logger = logging.getLogger(__name__)
 State = ImportJob.State
 GONE_AFTER = timedelta(
     seconds=20
@@ -206,12 +202,7 @@ def tend() -> None:
 
 def ring_importers() -> None:
     """Wake a default worker. Best effort: beat has it rung again every 5 s."""
-    try:
-        # The web process has no Celery app of its own; it only puts a message down.
-        with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:
-            app.send_task("datasets.work", queue="default", expires=60, retry=False)
-    except OperationalError as error:
-        logger.warning("Could not ring the default workers: %s", error)
+    wake("datasets.work", queue="default", expires=60)
 
 
 def waiting_text(job: ImportJob) -> str:

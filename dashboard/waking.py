@@ -1,0 +1,25 @@
+"""Waking workers: a task is put down for them, which says only that there is work."""
+
+from __future__ import annotations
+
+import logging
+
+from celery import Celery
+from django.conf import settings
+from kombu.exceptions import OperationalError
+
+logger = logging.getLogger(__name__)
+
+
+def wake(task: str, *, queue: str, expires: int, count: int = 1) -> None:
+    """Best effort: whoever looks for work in the database rings again.
+
+    `expires`: seconds after which nobody is woken by it.
+    """
+    try:
+        # The web process has no Celery app of its own; it only puts a message down.
+        with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:
+            for _ in range(count):
+                app.send_task(task, queue=queue, expires=expires, retry=False)
+    except OperationalError as error:
+        logger.warning("Could not wake the %s workers by %s: %s", queue, task, error)
