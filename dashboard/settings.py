@@ -6,6 +6,7 @@ from typing import Any
 
 import django_stubs_ext
 
+from dashboard.assets import version_of_assets
 from dashboard.database import parse_database_url
 from dashboard.environment import ROOT, read_environment
 from dashboard.local.addresses import embedded_addresses
@@ -161,10 +162,12 @@ SILENCED_SYSTEM_CHECKS = [
     "security.W016",  # CSRF cookie, see TrustMiddleware
 ]
 
-STATIC_URL = "/static/"
+# What a browser once has it never asks for again: other files have other addresses.
+STATIC_URL = f"/static/{version_of_assets(ROOT)}/"
+WHITENOISE_IMMUTABLE_FILE_TEST = "^/static/"
 STATICFILES_DIRS = [
     ROOT / "static",
-    ("vendor/tabler", ROOT / "node_modules/@tabler/core/dist"),
+    ("vendor/tabler/css", ROOT / "node_modules/@tabler/core/dist/css"),
     ("vendor/plotly", ROOT / "node_modules/plotly.js-cartesian-dist-min"),
     ("vendor/htmx", ROOT / "node_modules/htmx.org/dist"),
 ]

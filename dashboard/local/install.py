@@ -24,6 +24,12 @@ VLLM_VENV = ROOT / ".venv-vllm"
 VLLM_PYTHON = VLLM_VENV / "bin" / "python"
 VLLM_LOCK = ROOT / "requirements-vllm.lock"
 NODE_MODULES = ROOT / "node_modules"
+# What pages load of them. Packed once, here: 2.2 MB become 0.6.
+SERVED = (
+    "@tabler/core/dist/css",
+    "htmx.org/dist",
+    "plotly.js-cartesian-dist-min",
+)
 LOG = ROOT / ".cohort" / "logs" / "install.log"
 # First and by itself: pip then takes the build made for this machine, if one is at
 # hand. Locks leave torch out.
@@ -211,7 +217,7 @@ def install_language_model() -> None:
 
 def install_front_end(*, with_tools: bool) -> None:
     stamp = NODE_MODULES / ".cohort-installed"
-    content = digest(ROOT / "package-lock.json")
+    content = digest(ROOT / "package-lock.json", *SERVED)
     # Installed with the tools is good without them, too.
     if is_stamped(stamp, f"{content} tools"):
         return
@@ -226,6 +232,10 @@ def install_front_end(*, with_tools: bool) -> None:
         [npm, "ci", *options, *omit],
         env={**os.environ, "PATH": path},
     )
+    for name in SERVED:
+        folder = NODE_MODULES / name
+        options = ["--no-brotli", "--quiet"]
+        run(f"Packing {name}", [PYTHON, "-m", "whitenoise.compress", *options, folder])
     stamp.write_text(f"{content} tools" if with_tools else content)
 
 

@@ -13,8 +13,8 @@ from tests.dashboard.samples.factories import make_run
 
 SCRIPTS = Path("static/js").resolve()
 IMPORT = re.compile(r'^(?:import|export)\s[^;]*?"(\.[^"]+)";', re.MULTILINE)
-MODULE = re.compile(r'<script type="module" src="/static/js/([^"]+)"')
-PRELOADED = re.compile(r'<link rel="modulepreload" href="/static/js/([^"]+)"')
+MODULE = re.compile(r'<script type="module" src="/static/\w+/js/([^"]+)"')
+PRELOADED = re.compile(r'<link rel="modulepreload" href="/static/\w+/js/([^"]+)"')
 
 
 def imported_by(module: Path) -> set[Path]:
