@@ -168,6 +168,7 @@ WHITENOISE_IMMUTABLE_FILE_TEST = "^/static/"
 STATICFILES_DIRS = [
     ROOT / "static",
     ("vendor/tabler/css", ROOT / "node_modules/@tabler/core/dist/css"),
+    ("vendor/diff", ROOT / "node_modules/diff/dist"),
     ("vendor/plotly", ROOT / "node_modules/plotly.js-cartesian-dist-min"),
     ("vendor/htmx", ROOT / "node_modules/htmx.org/dist"),
 ]

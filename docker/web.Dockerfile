@@ -28,7 +28,7 @@ COPY dashboard ./dashboard
 COPY trainer ./trainer
 COPY templates ./templates
 COPY static ./static
-RUN for folder in @tabler/core/dist/css htmx.org/dist plotly.js-cartesian-dist-min; do \
+RUN for folder in @tabler/core/dist/css diff/dist htmx.org/dist plotly.js-cartesian-dist-min; do \
       /venv/bin/python -m whitenoise.compress --no-brotli --quiet "node_modules/$folder" || exit; \
     done
 ENV PATH=/venv/bin:$PATH \

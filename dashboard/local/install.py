@@ -27,6 +27,7 @@ NODE_MODULES = ROOT / "node_modules"
 # What pages load of them. Packed once, here: 2.2 MB become 0.6.
 SERVED = (
     "@tabler/core/dist/css",
+    "diff/dist",
     "htmx.org/dist",
     "plotly.js-cartesian-dist-min",
 )

@@ -73,6 +73,12 @@ def rank_completions(
     ]
 
 
+def find_base(standings: Sequence[Standing]) -> Standing | None:
+    """What the others are compared with: the first of the best, else the first."""
+    best = (standing for standing in standings if standing.is_best)
+    return next(best, standings[0] if standings else None)
+
+
 def _split(
     group: Group,
     completion: Completion,

@@ -28,6 +28,28 @@ COMPLETION_SORTS = [
     ("-length", "longest first"),
     ("length", "shortest first"),
 ]
+GROUP_VIEWS = [
+    ("text", "text"),
+    ("rendered", "rendered: Markdown and formulas"),
+]
+GROUP_LAYOUTS = [("side", "side by side"), ("stacked", "stacked")]
+COMPLETION_ORDERS = [
+    ("position", "as sampled"),
+    ("-reward", "best reward first"),
+    ("reward", "worst reward first"),
+    ("-length", "longest first"),
+    ("length", "shortest first"),
+]
+TOKEN_COLORS = [
+    ("logprob", "log-prob"),
+    ("entropy", "entropy"),
+    ("kl", "KL to the reference"),
+    ("ratio", "ratio"),
+    ("clipped", "clipped or not"),
+    ("advantage", "advantage"),
+    ("coefficient", "gradient coefficient"),
+    ("none", "none: only where each begins"),
+]
 NOTE_KINDS = [("error", "errors only"), ("print", "prints only")]
 END_REASONS = [("stop", "ended by itself"), ("length", "cut at the length limit")]
 
@@ -44,6 +66,12 @@ def _number(
     )
 
 
+def _class_of(widget: forms.Widget) -> str:
+    if isinstance(widget, forms.CheckboxInput):
+        return "form-check-input"
+    return "form-select" if isinstance(widget, forms.Select) else "form-control"
+
+
 class FilterForm(forms.Form):
     """Filters held in the address. A bad value is named, and left out."""
 
@@ -52,8 +80,7 @@ class FilterForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for field in self.fields.values():
-            chosen = isinstance(field.widget, forms.Select)
-            field.widget.attrs["class"] = "form-select" if chosen else "form-control"
+            field.widget.attrs["class"] = _class_of(field.widget)
 
     @classmethod
     def read(cls, query: QueryDict) -> Self:
@@ -97,18 +124,43 @@ class GroupFilterForm(FilterForm):
 
 
 class GroupViewForm(FilterForm):
-    defaults: ClassVar[dict[str, Any]] = {"sort": "position"}
+    """How a group's completions are read."""
 
-    sort = forms.ChoiceField(
-        required=False,
-        choices=[
-            ("position", "as sampled"),
-            ("-reward", "best reward first"),
-            ("reward", "worst reward first"),
-            ("-length", "longest first"),
-            ("length", "shortest first"),
-        ],
+    defaults: ClassVar[dict[str, Any]] = {
+        "view": "text",
+        "layout": "side",
+        "sort": "position",
+        "color": "logprob",
+        "diff": False,
+    }
+
+    view = forms.ChoiceField(required=False, label="Read as", choices=GROUP_VIEWS)
+    color = forms.ChoiceField(required=False, label="Colour", choices=TOKEN_COLORS)
+    layout = forms.ChoiceField(required=False, label="Lay out", choices=GROUP_LAYOUTS)
+    sort = forms.ChoiceField(required=False, label="Order", choices=COMPLETION_ORDERS)
+    diff = forms.BooleanField(
+        required=False, label="Differences from the best", widget=forms.CheckboxInput
     )
+
+    @property
+    def choices(self) -> list[tuple[forms.BoundField, str]]:
+        """What is offered, and what is chosen of it: colours are those of tokens."""
+        is_colored = self.value("view") == "tokens"
+        names = ["view", *(["color"] if is_colored else []), "layout", "sort"]
+        return [(self[name], self.value(name)) for name in names]
+
+    @property
+    def shows_diff(self) -> bool:
+        return self.value("view") == "text" and bool(self.value("diff"))
+
+    @property
+    def query(self) -> str:
+        """Of an address that shows another group in the same way; "?…" or empty."""
+        chosen = {name: self.value(name) for name in self.fields}
+        told = {k: v for k, v in chosen.items() if v != self.defaults[k]}
+        if "diff" in told:
+            told["diff"] = "on"
+        return f"?{urlencode(told)}" if told else ""
 
 
 class CompletionFilterForm(FilterForm):

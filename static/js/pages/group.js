@@ -1,20 +1,30 @@
 // One group: j and k walk its completions, a button copies a link, long texts open.
+import { drawDifferences } from "../group/differences.js";
+import { drawTokenView } from "../group/token_view.js";
 import { bindKeys, isPlain, isTyping, moveIndex } from "../keys.js";
 
 bindKeys();
 
-const cards = [...document.querySelectorAll("[data-completion]")];
+function walk(delta) {
+  const cards = [...document.querySelectorAll("[data-completion]")];
+  const at = cards.findIndex((card) => card.contains(document.activeElement));
+  const card = cards[moveIndex(at, delta, cards.length)];
+  card?.focus({ preventScroll: true });
+  card?.scrollIntoView({ block: "nearest", behavior: "smooth" });
+}
 
-function focused() {
-  return cards.findIndex((card) => card.contains(document.activeElement));
+function readOtherwise(key) {
+  const select = document.querySelector(`[data-cycle-key="${key}"]`);
+  if (!select) return;
+  select.selectedIndex = (select.selectedIndex + 1) % select.options.length;
+  select.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
 document.addEventListener("keydown", (event) => {
+  if (!isPlain(event) || isTyping(event.target)) return;
   const delta = { j: 1, k: -1 }[event.key];
-  if (!delta || !isPlain(event) || isTyping(event.target)) return;
-  const card = cards[moveIndex(focused(), delta, cards.length)];
-  card?.focus({ preventScroll: true });
-  card?.scrollIntoView({ block: "nearest", behavior: "smooth" });
+  if (delta) walk(delta);
+  else readOtherwise(event.key);
 });
 
 async function copyLink(button) {
@@ -44,11 +54,19 @@ document.addEventListener("click", (event) => {
 });
 
 // A button appears only where the text does not fit.
-for (const button of document.querySelectorAll("[data-toggle-text]")) {
-  const text = document.getElementById(button.getAttribute("aria-controls"));
-  button.hidden = text.scrollHeight <= text.clientHeight + 1;
+function offerMore() {
+  for (const button of document.querySelectorAll("[data-toggle-text]")) {
+    const text = document.getElementById(button.getAttribute("aria-controls"));
+    button.hidden = text.scrollHeight <= text.clientHeight + 1;
+  }
 }
 
-for (const select of document.querySelectorAll("[data-submit-on-change]")) {
-  select.addEventListener("change", () => select.form.requestSubmit());
+function drawPage() {
+  const page = document.getElementById("group-page");
+  offerMore();
+  drawDifferences(page);
+  drawTokenView(page, offerMore);
 }
+
+drawPage();
+document.addEventListener("htmx:afterSettle", drawPage);

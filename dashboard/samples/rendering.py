@@ -1,0 +1,189 @@
+"""Completions as their writer meant them to look: Markdown, code and formulas.
+
+What a model wrote is untrusted: HTML in it stays text, nothing is loaded, and only
+links to web addresses are links.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from html import unescape
+from typing import Any
+from xml.etree.ElementTree import Element, tostring
+
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+from latex2mathml.converter import convert_to_element
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from mdit_py_plugins.amsmath import amsmath_plugin
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+
+MAX_CHARS = 20_000
+MAX_FORMULA_CHARS = 2_000
+PAGE_SECONDS = 2.0  # some texts take as long as their length squared
+WEB = ("http://", "https://")
+BLOCKS_OF_MATH = ("math_block", "math_block_label", "amsmath")
+BRACKETS = {"(": (r"\)", "math_inline"), "[": (r"\]", "math_inline_double")}
+MATHML = frozenset(
+    """
+    math menclose merror mfenced mfrac mi mmultiscripts mn mo mover mpadded
+    mphantom mprescripts mroot mrow ms mspace msqrt mstyle msub msubsup msup
+    mtable mtd mtext mtr munder munderover none
+    """.split()  # noqa: SIM905 - a list of them would be a screen long
+)
+LOOKS = frozenset(
+    """
+    accent accentunder columnalign columnlines columnspacing depth display
+    displaystyle fence form height largeop linethickness lspace mathvariant
+    maxsize minsize movablelimits notation rowlines rowspacing rspace
+    scriptlevel separator stretchy symmetric width xmlns
+    """.split()  # noqa: SIM905 - a list of them would be a screen long
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rendered:
+    html: SafeString
+    num_chars: int  # of the text that are in it
+    num_left: int  # that are not
+
+
+def render_texts(texts: Sequence[str]) -> list[Rendered | None]:
+    """Each as HTML; None: those before it took all of a page's time."""
+    deadline = time.monotonic() + PAGE_SECONDS
+    return [
+        render_text(text) if time.monotonic() < deadline else None for text in texts
+    ]
+
+
+def render_text(text: str) -> Rendered:
+    html = _markdown().render(text[:MAX_CHARS])
+    return Rendered(
+        html=mark_safe(html),  # noqa: S308 - every rule below escapes
+        num_chars=min(len(text), MAX_CHARS),
+        num_left=max(0, len(text) - MAX_CHARS),
+    )
+
+
+@lru_cache(maxsize=1)
+def _markdown() -> MarkdownIt:
+    # Models end lines where they mean to.
+    made = MarkdownIt("commonmark", {"html": False, "breaks": True})
+    made.enable(["table", "strikethrough"])
+    made.disable(["image"])  # its text and address are shown
+    made.validateLink = lambda url: url.lower().startswith(WEB)  # type: ignore[method-assign]
+    made.inline.ruler.before("emphasis", "product", _leave_product)
+    made.inline.ruler.before("escape", "bracketed", _take_bracketed)
+    made.use(dollarmath_plugin, allow_digits=False, double_inline=True)
+    made.use(amsmath_plugin)
+    made.add_render_rule("math_inline", _render_inline_formula)
+    made.add_render_rule("math_inline_double", _render_displayed_formula)
+    for name in BLOCKS_OF_MATH:
+        made.add_render_rule(name, _render_formula)
+    made.add_render_rule("heading_open", _open_heading)
+    made.add_render_rule("heading_close", _close_heading)
+    made.add_render_rule("link_open", _open_link)
+    return made
+
+
+def _take_bracketed(state: StateInline, silent: bool) -> bool:
+    r"""\( … \) in a line, \[ … \] apart from it."""
+    opening = state.src[state.pos : state.pos + 2]
+    if opening[:1] != "\\" or opening[1:] not in BRACKETS:
+        return False
+    closing, kind = BRACKETS[opening[1:]]
+    end = state.src.find(closing, state.pos + 2)
+    if end < 0:
+        return False
+    if not silent:
+        state.push(kind, "math", 0).content = state.src[state.pos + 2 : end]
+    state.pos = end + len(closing)
+    return True
+
+
+def _leave_product(state: StateInline, silent: bool) -> bool:
+    """The * of 3*4*5 is no emphasis, as it would be in Markdown."""
+    at, text = state.pos, state.src
+    if text[at] != "*" or not 0 < at < len(text) - 1:
+        return False
+    before, after = text[at - 1], text[at + 1]
+    if not (before.isalnum() or before in ")]") or not (
+        after.isalnum() or after in "(["
+    ):
+        return False
+    if not silent:
+        state.pending += "*"
+    state.pos += 1
+    return True
+
+
+def _open_heading(*_: Any) -> str:
+    return '<p class="rendered-heading">'  # no part of the page's outline
+
+
+def _close_heading(*_: Any) -> str:
+    return "</p>\n"
+
+
+def _open_link(
+    renderer: RendererHTML,
+    tokens: Sequence[Token],
+    at: int,
+    options: OptionsDict,
+    env: EnvType,
+) -> str:
+    tokens[at].attrSet("rel", "nofollow noopener noreferrer")
+    return renderer.renderToken(tokens, at, options, env)
+
+
+def _render_inline_formula(
+    renderer: RendererHTML, tokens: Sequence[Token], at: int, *_: Any
+) -> str:
+    return _formula(tokens[at], display="inline")
+
+
+def _render_displayed_formula(
+    renderer: RendererHTML, tokens: Sequence[Token], at: int, *_: Any
+) -> str:
+    return _formula(tokens[at], display="block")
+
+
+def _render_formula(
+    renderer: RendererHTML, tokens: Sequence[Token], at: int, *_: Any
+) -> str:
+    return f"<p>{_formula(tokens[at], display='block')}</p>\n"
+
+
+def _formula(token: Token, *, display: str) -> str:
+    """MathML, or the formula's source where it is none that can be shown."""
+    source = token.content.strip()
+    if len(source) <= MAX_FORMULA_CHARS:
+        try:
+            # Which it knows by its other name.
+            known = source.replace("{aligned}", "{align*}")
+            made = convert_to_element(known, display=display)
+        except Exception:  # noqa: BLE001 - it raises whatever a formula leads it to
+            made = None
+        if made is not None and _clean(made):
+            return tostring(made, encoding="unicode")
+    return f'<code class="rendered-formula">{escape(source)}</code>'
+
+
+def _clean(formula: Element) -> bool:
+    """Keep what says how a formula looks; False: a part was not understood."""
+    for part in formula.iter():
+        if part.tag not in MATHML:
+            return False
+        part.attrib = {k: v for k, v in part.attrib.items() if k in LOOKS}
+        # The library writes its signs as entities, which tostring would escape.
+        part.text = part.text and unescape(part.text)
+        if part.text == "&" or (part.text or "").startswith("\\"):
+            return False
+    return True

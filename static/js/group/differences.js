@@ -1,0 +1,30 @@
+// Draws the differences of completions as they come into view.
+
+import { compare, describe, draw, isAlike } from "./diff.js";
+
+function drawOne(element) {
+  const base = document.getElementById(element.dataset.diffWith);
+  const found = compare(base.textContent, element.textContent, window.Diff);
+  if (found && isAlike(found)) draw(element, found.pieces);
+  const note = element.closest("[data-completion]").querySelector("[data-diff-note]");
+  note.textContent = describe(found, element.dataset.diffName);
+}
+
+let watcher = null;
+
+export function drawDifferences(page) {
+  watcher?.disconnect();
+  watcher = new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) {
+        if (!isIntersecting) continue;
+        watcher.unobserve(target);
+        drawOne(target);
+      }
+    },
+    { rootMargin: "300px" },
+  );
+  for (const element of page.querySelectorAll("[data-diff-with]")) {
+    watcher.observe(element);
+  }
+}

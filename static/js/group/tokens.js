@@ -1,0 +1,125 @@
+// The tokens of completions: how strongly each is coloured, and what is said of it.
+
+import { sig4 } from "../live/numbers.js";
+
+const NUM_LEVELS = 4;
+
+// Where the colour begins, and whether it has two sides. A ratio's sides are in logs.
+const SCALES = {
+  logprob: { words: "log-prob, nats", of: (value) => -value, sign: -1 },
+  entropy: { words: "entropy, nats", of: (value) => value },
+  kl: { words: "KL to the reference, nats", of: (value) => value },
+  ratio: { words: "ratio", of: Math.log, isTwoSided: true, back: Math.exp },
+  advantage: { words: "advantage", of: (value) => value, isTwoSided: true },
+  coefficient: {
+    words: "gradient coefficient",
+    of: (value) => value,
+    isTwoSided: true,
+  },
+};
+
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+
+// Up to the 99th of a hundred: one token of −30 nats would leave the others pale.
+function reach(completions, name) {
+  const { of } = SCALES[name];
+  const sizes = completions
+    .flatMap((completion) => completion[name] ?? [])
+    .filter(isNumber)
+    .map((value) => Math.abs(of(value)))
+    .filter(Number.isFinite)
+    .sort((a, b) => a - b);
+  return sizes.length ? sizes[Math.ceil(0.99 * sizes.length) - 1] : null;
+}
+
+// null: no completion of the group has this value.
+export function makeScale(completions, name) {
+  if (name === "none") return { name, words: "", levelOf: () => 0, legend: [] };
+  if (name === "clipped") return makeClipScale(completions);
+  const end = reach(completions, name);
+  if (end === null) return null;
+  const {
+    of,
+    words,
+    isTwoSided = false,
+    back = (value) => value,
+    sign = 1,
+  } = SCALES[name];
+  const levelOf = (value) => {
+    if (!isNumber(value) || end === 0) return 0;
+    const share = of(value) / end;
+    const level = Math.min(NUM_LEVELS, Math.round(Math.abs(share) * NUM_LEVELS));
+    return isTwoSided && share < 0 ? -level : level;
+  };
+  const low = isTwoSided ? -NUM_LEVELS : 0;
+  const legend = [];
+  for (let level = low; level <= NUM_LEVELS; level += isTwoSided ? 2 : 1) {
+    legend.push({ level, text: sig4(back((sign * level * end) / NUM_LEVELS)) });
+  }
+  return { name, words, levelOf, legend };
+}
+
+const CLIPPED = {
+  "-1": "clipped from below",
+  0: "not clipped",
+  1: "clipped from above",
+  2: "bounded (dual clip)",
+};
+
+function makeClipScale(completions) {
+  if (!completions.some(({ clipped }) => clipped)) return null;
+  const levelOf = (value) => Math.sign(value ?? 0) * (value ? NUM_LEVELS : 0);
+  const legend = [-1, 1].map((value) => ({
+    level: levelOf(value),
+    text: CLIPPED[value],
+  }));
+  return { name: "clipped", words: "clipped or not", levelOf, legend };
+}
+
+// What a token looks like: spaces and ends of lines are seen.
+export function show(piece) {
+  return piece.replaceAll("\r", "␍").replaceAll("\t", "⇥\t").replaceAll("\n", "↵\n");
+}
+
+const VALUES = [
+  ["sampling_logprob", "sampled with", " nats"],
+  ["entropy", "entropy", " nats"],
+  ["kl", "KL", " nats"],
+  ["ratio", "ratio", ""],
+  ["advantage", "advantage", ""],
+  ["coefficient", "gradient coefficient", ""],
+];
+
+// Everything that is known of one token, in the order of the engine's formula.
+export function describe(completion, at) {
+  const { ids, pieces, logprob, clipped } = completion;
+  const parts = [
+    `Token ${at + 1} of ${ids.length}`,
+    `id ${ids[at]}`,
+    JSON.stringify(pieces[at]),
+  ];
+  if (isNumber(logprob?.[at])) {
+    const share = sig4(100 * Math.exp(logprob[at]));
+    parts.push(`log-prob ${sig4(logprob[at])} nats (${share} %)`);
+  }
+  for (const [name, words, unit] of VALUES) {
+    const value = completion[name]?.[at];
+    if (isNumber(value)) parts.push(`${words} ${sig4(value)}${unit}`);
+  }
+  if (clipped) parts.push(CLIPPED[clipped[at]]);
+  return parts.join(" · ");
+}
+
+export function makeTokens(completion, scale) {
+  const { pieces, special } = completion;
+  const values = completion[scale.name];
+  return pieces.map((piece, at) => {
+    const token = document.createElement("span");
+    token.className = special[at] ? "token is-special" : "token";
+    const level = scale.levelOf(values?.[at]);
+    if (level) token.dataset.level = level;
+    token.dataset.at = at;
+    token.textContent = show(piece);
+    return token;
+  });
+}

@@ -1,0 +1,92 @@
+"""A group's completions, read as text, rendered, or beside the best of them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.samples.factories import make_group, make_run
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+BEST = "Use **all** numbers:\n\n$x = \\frac{44}{4}$\n\n```python\nprint(11)\n```"
+OTHER = BEST.replace("44", "48").replace("11", "12")
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    run = make_run(team)
+    for step in (3, 5):
+        make_group(
+            run,
+            step=step,
+            prompt_index=4,
+            texts=[OTHER, BEST, "no idea"],
+            rewards=(0.2, 1.2, 0.0),
+        )
+    return run
+
+
+def test_a_key_shows_what_differs_from_the_best_and_the_link_keeps_it(
+    page: Page, run: Run
+) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
+    page.get_by_role("heading", name="Completion 1").wait_for()
+    page.evaluate("scrollTo(0, 200)")
+
+    page.keyboard.press("d")
+
+    first = page.locator("#completion-0")
+    expect(first.locator("ins")).to_have_text(["48", "12"])
+    expect(first.locator("del")).to_have_text(["44", "11"])
+    expect(first).to_contain_text("Beside completion 2: 2 words of its own, 2 words")
+    expect(page.locator("#completion-2")).to_contain_text("too few to show")
+    expect(page.locator("#completion-2 ins")).to_have_count(0)
+    expect(page).to_have_url(re.compile("diff=on"))
+    assert page.evaluate("scrollY") == 200
+    page.reload()
+    expect(first.locator("ins")).to_have_text(["48", "12"])
+    page.keyboard.press("n")
+    page.wait_for_url("**/groups/5/4/?diff=on")
+    expect(first.locator("ins")).to_have_text(["48", "12"])
+    page.keyboard.press("d")
+    expect(first.locator("ins")).to_have_count(0)
+
+
+def test_a_key_renders_markdown_and_formulas(page: Page, run: Run) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
+
+    page.keyboard.press("v")
+
+    text = page.locator("#text-1")
+    expect(text.locator("strong")).to_have_text("all")
+    expect(text.locator("pre")).to_have_text("print(11)\n")
+    expect(text.locator("math mfrac")).to_have_count(1)
+    expect(page.get_by_role("combobox", name="Read as")).to_have_value("rendered")
+    expect(page.get_by_role("combobox", name="Read as")).to_have_count(1)
+
+
+def test_stacked_completions_take_the_whole_width(page: Page, run: Run) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
+    box = page.locator("#completion-0").bounding_box()
+
+    page.get_by_role("combobox", name="Lay out").select_option("stacked")
+
+    page.locator(".is-stacked").wait_for()
+    wide = page.locator("#completion-0").bounding_box()
+    assert box is not None
+    assert wide is not None
+    assert wide["width"] > 2 * box["width"]
+    expect(page).to_have_url(re.compile("layout=stacked"))
+
+
+@pytest.mark.parametrize("query", ["?diff=on", "?view=rendered", "?layout=stacked"])
+def test_each_way_of_reading_is_for_everybody(page: Page, run: Run, query: str) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/groups/3/4/{query}")
+    page.locator("#completion-2").wait_for()
+
+    assert findings_in_each_view(page) == []

@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { test } from "node:test";
+
+import { compare, describe, isAlike } from "../../static/js/group/diff.js";
+
+const diff = createRequire(import.meta.url)("diff");
+
+const join = ({ pieces }, ...kinds) =>
+  pieces
+    .filter(({ kind }) => kinds.includes(kind))
+    .map(({ text }) => text)
+    .join("");
+
+test("what is served is the library that is tested", () => {
+  const served = readFileSync("node_modules/diff/dist/diff.min.js", "utf8");
+
+  assert.match(served, /diffWordsWithSpace/);
+});
+
+test("the pieces make up both texts", () => {
+  const base = "Use all numbers:\n3 * 4 = 12";
+  const text = "Use both numbers:\n\n3 * 5 = 15";
+
+  const found = compare(base, text, diff);
+
+  assert.equal(join(found, "same", "removed"), base);
+  assert.equal(join(found, "same", "added"), text);
+});
+
+test("words are counted, and told beside whom", () => {
+  const found = compare("the sum is 12 or so", "the sum is 15", diff);
+
+  assert.equal(
+    describe(found, "completion 2"),
+    "Beside completion 2: 1 word of its own, 3 words not here.",
+  );
+});
+
+test("the same text is told as such", () => {
+  assert.equal(
+    describe(compare("a b", "a b", diff), "completion 1"),
+    "The same text as completion 1.",
+  );
+});
+
+test("other spaces are no other words", () => {
+  assert.equal(
+    describe(compare("a b", "a  b", diff), "completion 1"),
+    "The words of completion 1, with other spaces.",
+  );
+});
+
+test("texts that share but a word are not mixed", () => {
+  const found = compare("one two three four five", "six seven three eight nine", diff);
+
+  assert.equal(isAlike(found), false);
+  assert.equal(
+    describe(found, "completion 1"),
+    "It shares 1 word of 5 with completion 1: too few to show where they differ.",
+  );
+});
+
+test("texts that would take too long are given up", () => {
+  const words = (seed) =>
+    Array.from({ length: 30_000 }, (_, at) => (at * seed) % 7_919).join(" ");
+
+  const found = compare(words(7), words(11), diff);
+
+  assert.equal(found, null);
+  assert.match(describe(found, "completion 1"), /too long/);
+});

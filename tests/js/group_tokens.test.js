@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { describe, makeScale, show } from "../../static/js/group/tokens.js";
+
+const COMPLETION = {
+  position: 0,
+  ids: [5, 9, 2],
+  pieces: ["The", " sum", "<eos>"],
+  special: [0, 0, 1],
+  logprob: [-0.1, -2, null],
+  sampling_logprob: [-0.1, -2.1, null],
+  entropy: [0.5, 1, 2],
+  kl: null,
+  ratio: [1, Math.exp(0.5), Math.exp(-0.5)],
+  clipped: [0, 1, -1],
+  advantage: [1.2, 1.2, 1.2],
+  coefficient: [1.2, 0, -0.6],
+};
+
+test("the less likely a token, the stronger its colour", () => {
+  const scale = makeScale([COMPLETION], "logprob");
+
+  assert.deepEqual([-2, -1, 0].map(scale.levelOf), [4, 2, 0]);
+  assert.equal(scale.legend.at(-1).text, "-2");
+});
+
+test("a ratio has two sides, alike in its logarithm", () => {
+  const scale = makeScale([COMPLETION], "ratio");
+
+  assert.deepEqual(COMPLETION.ratio.map(scale.levelOf), [0, 4, -4]);
+  assert.deepEqual(
+    scale.legend.map(({ text }) => text),
+    ["0.6065", "0.7788", "1", "1.284", "1.649"],
+  );
+});
+
+test("one token far off does not leave the others pale", () => {
+  const far = { ...COMPLETION, logprob: [...Array(199).fill(-1), -30] };
+
+  const scale = makeScale([far], "logprob");
+
+  assert.equal(scale.levelOf(-1), 4);
+  assert.equal(scale.levelOf(-30), 4);
+});
+
+test("what was not measured has no scale", () => {
+  assert.equal(makeScale([COMPLETION], "kl"), null);
+  assert.equal(makeScale([{ ...COMPLETION, clipped: null }], "clipped"), null);
+});
+
+test("what is not a number has no colour", () => {
+  assert.equal(makeScale([COMPLETION], "logprob").levelOf(null), 0);
+});
+
+test("clipped tokens are told by their side", () => {
+  const scale = makeScale([COMPLETION], "clipped");
+
+  assert.deepEqual(COMPLETION.clipped.map(scale.levelOf), [0, 4, -4]);
+});
+
+test("all that is known of a token is said, and nothing of what is not", () => {
+  assert.equal(
+    describe(COMPLETION, 1),
+    'Token 2 of 3 · id 9 · " sum" · log-prob -2 nats (13.53 %) · sampled with -2.1 nats' +
+      " · entropy 1 nats · ratio 1.649 · advantage 1.2 · gradient coefficient 0" +
+      " · clipped from above",
+  );
+});
+
+test("spaces that end a line are seen", () => {
+  assert.equal(show("a\n\tb\r"), "a↵\n⇥\tb␍");
+});
