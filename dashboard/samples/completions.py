@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from django.db.models import F, OrderBy, QuerySet
 
+from dashboard.accounts.models import User
 from dashboard.runs.models import Run
+from dashboard.samples.annotations.queries import with_marks
 from dashboard.samples.forms import CompletionFilterForm
 from dashboard.samples.models import Completion
 
@@ -19,7 +21,9 @@ ORDERS: dict[str, list[str | OrderBy]] = {
 }
 
 
-def find_completions(run: Run, form: CompletionFilterForm) -> QuerySet[Completion]:
+def find_completions(
+    run: Run, form: CompletionFilterForm, reader: User | None = None
+) -> QuerySet[Completion]:
     found = Completion.objects.filter(group__run=run, group__superseded_by__isnull=True)
     lookups = {
         "text": "text__icontains",
@@ -31,9 +35,13 @@ def find_completions(run: Run, form: CompletionFilterForm) -> QuerySet[Completio
         "prompt": "group__prompt_index",
     }
     given = {lookup: form.value(name) for name, lookup in lookups.items()}
-    return found.filter(
-        **{k: v for k, v in given.items() if v not in (None, "")}
-    ).order_by(*ORDERS[form.value("sort")])
+    found = found.filter(**{k: v for k, v in given.items() if v not in (None, "")})
+    tag, mark = (form.value(name) or "" for name in ("tag", "mark"))
+    by_reader = form.value("by") == "me"
+    if by_reader and not (tag or mark):
+        mark = "any"
+    found = with_marks(found, run, tag=tag, kind=mark, by=reader if by_reader else None)
+    return found.order_by(*ORDERS[form.value("sort")])
 
 
 def read_completions(ids: list[int]) -> list[Completion]:

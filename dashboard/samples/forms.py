@@ -51,6 +51,14 @@ TOKEN_COLORS = [
     ("none", "none: only where each begins"),
 ]
 NOTE_KINDS = [("error", "errors only"), ("print", "prints only")]
+MARKS = [
+    ("", "or not"),
+    ("any", "in any way"),
+    ("good", "good"),
+    ("bad", "bad"),
+    ("tagged", "with a tag"),
+    ("commented", "with a comment"),
+]
 END_REASONS = [("stop", "ended by itself"), ("length", "cut at the length limit")]
 
 
@@ -177,6 +185,16 @@ class CompletionFilterForm(FilterForm):
         choices=[("", "every reason"), *END_REASONS],
     )
     prompt = forms.IntegerField(required=False, min_value=0, label="Prompt number")
+    tag = forms.CharField(
+        required=False,
+        max_length=40,
+        label="Tag",
+        widget=forms.TextInput(attrs={"list": "team-tags", "autocomplete": "off"}),
+    )
+    mark = forms.ChoiceField(required=False, label="Marked", choices=MARKS)
+    by = forms.ChoiceField(
+        required=False, label="Marked by", choices=[("", "anybody"), ("me", "me")]
+    )
     sort = forms.ChoiceField(required=False, label="Order", choices=COMPLETION_SORTS)
     page = forms.IntegerField(required=False, min_value=1)
 

@@ -8,6 +8,11 @@ from django.db.models import Q
 
 from dashboard.runs.models import Run
 
+# Django looks for models here.
+from dashboard.samples.annotations.models import Comment as Comment
+from dashboard.samples.annotations.models import Tag as Tag
+from dashboard.samples.annotations.models import Thumb as Thumb
+
 
 class GroupQuerySet(models.QuerySet["Group"]):
     def current(self) -> Self:

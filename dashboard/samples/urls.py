@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from dashboard.samples.views.annotations import group_marks, run_annotations
 from dashboard.samples.views.completions import completions
 from dashboard.samples.views.group import group
 from dashboard.samples.views.groups import groups
@@ -14,6 +15,12 @@ from dashboard.samples.views.signals import signals
 urlpatterns = [
     path("<int:run_id>/groups/", groups, name="groups"),
     path("<int:run_id>/groups/<int:step>/<int:prompt>/", group, name="group"),
+    path(
+        "<int:run_id>/groups/<int:step>/<int:prompt>/marks/",
+        group_marks,
+        name="group_marks",
+    ),
+    path("<int:run_id>/export/<export>.jsonl", run_annotations, name="run_annotations"),
     path("<int:run_id>/completions/", completions, name="completions"),
     path("<int:run_id>/prompts/", run_prompts, name="run_prompts"),
     path("prompts/", prompts_of_runs, name="prompts_of_runs"),

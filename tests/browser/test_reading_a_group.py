@@ -90,3 +90,35 @@ def test_each_way_of_reading_is_for_everybody(page: Page, run: Run, query: str) 
     page.locator("#completion-2").wait_for()
 
     assert findings_in_each_view(page) == []
+
+
+def test_completions_are_marked_without_leaving_the_page(page: Page, run: Run) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
+    first = page.locator("#completion-0")
+    page.evaluate("scrollTo(0, 300)")
+
+    first.get_by_role("button", name="Good").click()
+    expect(first.get_by_role("button", name="Good")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    expect(first.get_by_role("button", name="Good")).to_be_focused()
+    first.get_by_role("combobox", name="Tag for completion 1").fill("reward hack")
+    page.keyboard.press("Enter")
+    expect(first.get_by_role("link", name="reward-hack")).to_be_visible()
+    first.get_by_role("combobox", name="Tag for completion 1").fill("<x>")
+    page.keyboard.press("Enter")
+    expect(first.get_by_role("alert")).to_contain_text("A tag is of letters")
+    first.get_by_text("Comment", exact=True).first.click()
+    first.get_by_role("textbox", name="Comment on completion 1").fill("It guesses.")
+    first.get_by_role("button", name="Comment").click()
+    expect(first.get_by_text("It guesses.")).to_be_visible()
+    assert page.evaluate("scrollY") > 0
+    page.reload()
+    expect(first.get_by_text("It guesses.")).to_be_visible()
+    expect(first.get_by_role("button", name="Good 1")).to_be_visible()
+    assert findings_in_each_view(page) == []
+
+    first.get_by_role("link", name="reward-hack").click()
+    page.wait_for_url("**/completions/?tag=reward-hack")
+    expect(page.get_by_role("listitem").filter(has_text="▲ good")).to_have_count(1)
+    assert findings_in_each_view(page) == []

@@ -116,6 +116,8 @@ VIEWERS_POST = {
     "run_tab": 405,
     "groups": 405,
     "group": 405,
+    "group_marks": 403,
+    "run_annotations": 405,
     "completions": 405,
     "run_prompts": 403,
     "prompts_of_runs": 405,
@@ -180,6 +182,7 @@ POST_ONLY = {
     "dataset_trash",
     "dataset_uploads",
     "dataset_map_prompt",
+    "group_marks",
     "run_stop",
     "run_cancel",
     "run_pause",
@@ -281,6 +284,7 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "tab": "config",
         "suffix": "toml",
         "chart": "map",
+        "export": "annotations",
         "token": "never-given",
     }
     found = {}

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from dashboard.accounts.access import get_team
+from dashboard.accounts.access import get_membership_for
 from dashboard.runs.queries import get_run
+from dashboard.samples.annotations.queries import Marks, read_marks, suggest_tags
 from dashboard.samples.breakdown import (
     Standing,
     find_base,
@@ -15,24 +16,33 @@ from dashboard.samples.breakdown import (
     sort_standings,
 )
 from dashboard.samples.forms import GroupViewForm
+from dashboard.samples.models import Completion, RuleNote
 from dashboard.samples.recipes import rule_weights, step_recipe
 from dashboard.samples.rendering import Rendered, render_texts
 from dashboard.samples.reward_log import notes_of
 from dashboard.samples.visits import get_group, neighbours_in_step, read_visits
 
 
-def _render(view: str, standings: Sequence[Standing]) -> Sequence[Rendered | None]:
-    if view != "rendered":
-        return [None] * len(standings)
-    return render_texts([standing.completion.text for standing in standings])
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """What the page shows of one completion."""
+
+    standing: Standing
+    notes: list[RuleNote]
+    rendered: Rendered | None  # as Markdown, where that is asked for
+    marks: Marks
+
+    @property
+    def completion(self) -> Completion:
+        return self.standing.completion
 
 
 @require_safe
 def group(
     request: HttpRequest, team: str, run_id: int, step: int, prompt: int
 ) -> HttpResponse:
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
+    membership = get_membership_for(request, team)
+    run = get_run(membership.team, run_id)
     found = get_group(run, step, prompt)
     form = GroupViewForm.read(request.GET)
     completions = list(found.completions.order_by("position"))
@@ -43,8 +53,11 @@ def group(
     notes = notes_of(found)
     ordered = sort_standings(standings, form.value("sort"))
     view = form.value("view")
+    texts = [standing.completion.text for standing in ordered]
+    rendered = render_texts(texts) if view == "rendered" else [None] * len(texts)
+    marks = read_marks([found.pk], membership.user)
     context = {
-        "team": team_,
+        "team": membership.team,
         "run": run,
         "tab": "groups",
         "group": found,
@@ -53,10 +66,18 @@ def group(
         "color": form.value("color"),
         "is_stacked": form.value("layout") == "stacked",
         "recipe": recipe,
-        "standings": [
-            (s, notes.get(s.completion.position, []), rendered)
-            for s, rendered in zip(ordered, _render(view, ordered), strict=True)
+        "cards": [
+            Card(
+                standing=standing,
+                notes=notes.get(standing.completion.position, []),
+                rendered=html,
+                marks=marks.get((found.pk, standing.completion.position), Marks()),
+            )
+            for standing, html in zip(ordered, rendered, strict=True)
         ],
+        "marks": marks.get((found.pk, None), Marks()),
+        "team_tags": suggest_tags(membership.team),
+        "can_write": membership.can_write,
         "base": find_base(standings) if form.shows_diff else None,
         "num_notes_kept": sum(len(each) for each in notes.values()),
         "num_truncated": sum(c.end_reason == "length" for c in completions),

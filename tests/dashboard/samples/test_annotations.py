@@ -1,0 +1,238 @@
+"""What people say of groups and completions: kept, found again, taken as a file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Membership, Team, User
+from dashboard.runs.models import Run
+from dashboard.samples.annotations.models import Comment, Tag, Thumb
+from dashboard.samples.annotations.services import MAX_COMMENTS, MAX_TAGS
+from dashboard.samples.models import Group
+from tests.dashboard.samples.factories import make_group, make_run
+
+
+@pytest.fixture
+def group(team: Team) -> Group:
+    return make_group(
+        make_run(team),
+        step=5,
+        prompt_index=4,
+        texts=["a", "b", "c", "a"],
+        rewards=(1.2, 0.2, 0.0, 1.2),
+    )
+
+
+def mark(client: Client, group: Group, position: int | str = "", **sent: str) -> Any:
+    at = ["alpha", group.run_id, group.step, group.prompt_index]
+    return client.post(reverse("group_marks", args=at), {"position": position, **sent})
+
+
+def export(client: Client, run: Run, name: str) -> list[dict[str, Any]]:
+    answer = client.get(reverse("run_annotations", args=["alpha", run.pk, name]))
+    assert answer.status_code == 200
+    return [json.loads(line) for line in answer.getvalue().decode().splitlines()]  # type: ignore[attr-defined]  # a stream has it
+
+
+def found(client: Client, run: Run, query: str) -> list[int]:
+    answer = client.get(f"/alpha/runs/{run.pk}/completions/?sort=step&{query}")
+    return [completion.position for completion, *_ in answer.context["completions"]]
+
+
+def test_a_judgement_is_one_a_person_and_can_be_taken_back(
+    alice_client: Client, group: Group
+) -> None:
+    mark(alice_client, group, 1, judge="good")
+    mark(alice_client, group, 1, judge="bad")
+    assert list(Thumb.objects.values_list("position", "is_up")) == [(1, False)]
+
+    mark(alice_client, group, 1, judge="nothing")
+
+    assert not Thumb.objects.exists()
+
+
+def test_a_whole_group_is_judged_once_a_person_too(
+    alice_client: Client, group: Group
+) -> None:
+    for judgement in ("good", "bad", "good"):
+        mark(alice_client, group, judge=judgement)
+
+    assert list(Thumb.objects.values_list("position", "is_up")) == [(None, True)]
+
+
+def test_a_tag_is_one_word_and_there_once(alice_client: Client, group: Group) -> None:
+    mark(alice_client, group, 1, tag="  Reward  Hack ")
+    mark(alice_client, group, 1, tag="reward-hack")
+
+    assert [tag.name for tag in Tag.objects.all()] == ["reward-hack"]
+
+    mark(alice_client, group, 1, untag="reward-hack")
+
+    assert not Tag.objects.exists()
+
+
+@pytest.mark.parametrize("text", ["", "<b>", "-x", "a" * 41, "a/b"])
+def test_what_is_no_tag_is_refused_with_its_value(
+    alice_client: Client, group: Group, text: str
+) -> None:
+    answer = mark(alice_client, group, 1, tag=text)
+
+    page = alice_client.get(answer.url).content.decode()
+    assert "A tag is of letters, digits and" in page
+    assert not Tag.objects.exists()
+
+
+def test_tags_and_comments_have_an_end(alice_client: Client, group: Group) -> None:
+    for number in range(MAX_TAGS + 1):
+        mark(alice_client, group, 1, tag=f"tag{number}")
+    Comment.objects.bulk_create(
+        Comment(group=group, position=1, text="x") for _ in range(MAX_COMMENTS)
+    )
+    mark(alice_client, group, 1, comment="one more")
+    mark(alice_client, group, 2, comment="a" * 4_001)
+    mark(alice_client, group, 2, comment="  ")
+
+    assert Tag.objects.count() == MAX_TAGS
+    assert Comment.objects.count() == MAX_COMMENTS
+
+
+def test_only_its_writer_deletes_a_comment(
+    alice_client: Client, client: Client, group: Group, team: Team
+) -> None:
+    mark(alice_client, group, 2, comment="It guesses.\nLook.")
+    bob = User.objects.create_user("bob2")
+    Membership.objects.create(user=bob, team=team)
+    client.force_login(bob)
+    comment = Comment.objects.get()
+
+    mark(client, group, 2, uncomment=str(comment.pk))
+    assert Comment.objects.exists()
+    mark(alice_client, group, 2, uncomment=str(comment.pk))
+
+    assert not Comment.objects.exists()
+
+
+def test_a_completion_that_is_not_there_is_not_found(
+    alice_client: Client, group: Group
+) -> None:
+    for position in ("4", "x", "-1", "9" * 30):
+        assert mark(alice_client, group, position, judge="good").status_code == 404
+
+
+def test_a_page_without_htmx_goes_back_to_the_completion(
+    alice_client: Client, group: Group
+) -> None:
+    answer = mark(alice_client, group, 2, judge="good")
+
+    assert answer.url.endswith("/groups/5/4/#completion-2")
+
+
+def test_completions_are_found_by_what_was_said_of_them(
+    alice_client: Client, client: Client, group: Group, team: Team
+) -> None:
+    run = group.run
+    make_group(run, step=6, prompt_index=4)  # of which nothing was said
+    mark(alice_client, group, 0, judge="good")
+    mark(alice_client, group, 1, judge="bad")
+    mark(alice_client, group, 2, tag="odd")
+    mark(alice_client, group, 3, comment="hm")
+    bob = User.objects.create_user("bob2")
+    Membership.objects.create(user=bob, team=team)
+    client.force_login(bob)
+    mark(client, group, 3, judge="bad")
+
+    assert found(alice_client, run, "mark=good") == [0]
+    assert found(alice_client, run, "mark=bad") == [1, 3]
+    assert found(alice_client, run, "mark=bad&by=me") == [1]
+    assert found(alice_client, run, "mark=commented") == [3]
+    assert found(alice_client, run, "mark=any") == [0, 1, 2, 3]
+    assert found(client, run, "by=me") == [3]
+    assert found(alice_client, run, "tag=odd") == [2]
+    assert found(alice_client, run, "tag=odd&mark=good") == []
+
+
+def test_a_groups_tag_is_its_completions_too(
+    alice_client: Client, group: Group
+) -> None:
+    mark(alice_client, group, tag="hard")
+
+    assert found(alice_client, group.run, "tag=hard") == [0, 1, 2, 3]
+    page = alice_client.get(f"/alpha/runs/{group.run_id}/completions/").content.decode()
+    assert page.count('hard <span class="text-quiet">(group)</span>') == 4
+
+
+def test_what_was_said_is_a_file(alice_client: Client, group: Group) -> None:
+    mark(alice_client, group, tag="hard")
+    mark(alice_client, group, 1, judge="bad")
+    mark(alice_client, group, 1, comment="Ünlike the others")
+
+    whole, one = export(alice_client, group.run, "annotations")
+
+    assert whole["position"] is None
+    assert whole["tags"] == [{"name": "hard", "by": "alice"}]
+    assert (one["step"], one["prompt_index"], one["position"]) == (5, 4, 1)
+    assert (one["completion"], one["reward"], one["good"], one["bad"]) == (
+        "b", 0.2, 0, 1,
+    )  # fmt: skip
+    assert one["rules"] == {"answer": 0.0, "format": 1.0}
+    assert one["comments"][0]["text"] == "Ünlike the others"
+
+
+def test_pairs_are_each_good_one_with_each_bad_one(
+    alice_client: Client, group: Group
+) -> None:
+    mark(alice_client, group, 0, judge="good")
+    for position in (1, 2, 3):  # the last has the text of the good one
+        mark(alice_client, group, position, judge="bad")
+    mark(alice_client, group, judge="bad")  # of the group: no pair
+
+    pairs = export(alice_client, group.run, "preferences")
+
+    told = [(pair["prompt"], pair["chosen"], pair["rejected"]) for pair in pairs]
+    assert told == [(group.prompt, "a", "b"), (group.prompt, "a", "c")]
+    assert pairs[0]["chosen_reward"] == 1.2
+
+
+def test_where_people_disagree_nothing_is_chosen(
+    alice_client: Client, client: Client, group: Group, team: Team
+) -> None:
+    bob = User.objects.create_user("bob2")
+    Membership.objects.create(user=bob, team=team)
+    client.force_login(bob)
+    mark(alice_client, group, 0, judge="good")
+    mark(client, group, 0, judge="bad")
+    mark(client, group, 1, judge="bad")
+
+    assert export(alice_client, group.run, "preferences") == []
+
+
+def test_what_a_resume_went_back_before_is_no_part_of_a_file(
+    alice_client: Client, group: Group
+) -> None:
+    mark(alice_client, group, 0, judge="good")
+    mark(alice_client, group, 1, judge="bad")
+    Group.objects.update(superseded_by=2)
+
+    assert export(alice_client, group.run, "annotations") == []
+    assert export(alice_client, group.run, "preferences") == []
+
+
+def test_a_name_that_is_no_export_is_not_found(
+    alice_client: Client, group: Group
+) -> None:
+    at = reverse("run_annotations", args=["alpha", group.run_id, "secrets"])
+
+    assert alice_client.get(at).status_code == 404
+
+
+def test_what_people_write_is_text(alice_client: Client, group: Group) -> None:
+    mark(alice_client, group, 1, comment="<script>alert(1)</script>")
+
+    page = alice_client.get(f"/alpha/runs/{group.run_id}/groups/5/4/").content.decode()
+
+    assert "&lt;script&gt;alert(1)" in page
