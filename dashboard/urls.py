@@ -15,6 +15,7 @@ urlpatterns = [
     path("<slug:team>/runs/", include("dashboard.runs.urls")),
     path("<slug:team>/runs/", include("dashboard.samples.urls")),
     path("<slug:team>/runs/", include("dashboard.training.urls")),
+    path("<slug:team>/", include("dashboard.samples.team_urls")),
     path("<slug:team>/", include("dashboard.alerts.urls")),
     path("<slug:team>/", include("dashboard.training.team_urls")),
     path("<slug:team>/", include("dashboard.probes.urls")),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from django.db.models import Count, OuterRef, Subquery
+from django.db.models.functions import Coalesce
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
@@ -43,9 +45,17 @@ def _memberships(request: HttpRequest) -> list[Membership]:
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
         return []
+    # By name: comments are of a rung above. Counted along, at no query of its own.
+    mentions = user.mentions.model.objects.filter(
+        user=OuterRef("user"),
+        seen_at=None,
+        comment__group__run__team=OuterRef("team"),
+    )
+    counted = mentions.order_by().values("user").annotate(n=Count("pk")).values("n")
     return list(
         Membership.objects.filter(user=user)
         .select_related("team")
+        .annotate(num_mentions=Coalesce(Subquery(counted), 0))
         .order_by("team__name")
     )
 
@@ -63,6 +73,7 @@ def shell(request: HttpRequest) -> dict[str, Any]:
     return {
         "nav": _section(request),
         "memberships": memberships,
+        "num_mentions": lambda: sum(place.num_mentions for place in memberships),
         # A page without a team of its own, such as a 404, shows the address's, or the
         # reader's first; what a view passes as team goes before this.
         "team": SimpleLazyObject(lambda: _team_of(memberships, slug)),

@@ -292,6 +292,12 @@ class PromptFilterForm(FilterForm):
         )
 
 
+class MentionForm(FilterForm):
+    defaults: ClassVar[dict[str, Any]] = {"page": 1}
+
+    page = forms.IntegerField(required=False, min_value=1)
+
+
 class RewardLogForm(FilterForm):
     defaults: ClassVar[dict[str, Any]] = {"page": 1}
 

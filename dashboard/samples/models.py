@@ -10,6 +10,7 @@ from dashboard.runs.models import Run
 
 # Django looks for models here.
 from dashboard.samples.annotations.models import Comment as Comment
+from dashboard.samples.annotations.models import Mention as Mention
 from dashboard.samples.annotations.models import Tag as Tag
 from dashboard.samples.annotations.models import Thumb as Thumb
 

@@ -7,8 +7,9 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
+from dashboard.samples.annotations.services import Target, add_comment
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import make_group, make_run
 
@@ -122,3 +123,21 @@ def test_completions_are_marked_without_leaving_the_page(page: Page, run: Run) -
     page.wait_for_url("**/completions/?tag=reward-hack")
     expect(page.get_by_role("listitem").filter(has_text="▲ good")).to_have_count(1)
     assert findings_in_each_view(page) == []
+
+
+def test_a_mention_is_found_from_any_page(page: Page, run: Run, team: Team) -> None:
+    group = run.groups.get(step=3)
+    bob = User.objects.create_user("bob2")
+    alice = User.objects.get(username="alice")
+    add_comment(bob, Target(group, 1), "@alice is this the prompt you meant?")
+    page.goto(f"/alpha/runs/{run.pk}/")
+
+    page.get_by_text("1 new mention").first.wait_for()
+    page.get_by_text(str(alice), exact=True).first.click()
+    page.get_by_role("link", name="Mentions of you").click()
+    expect(page.get_by_text("is this the prompt you meant?")).to_be_visible()
+    assert findings_in_each_view(page) == []
+
+    page.get_by_role("link", name="step 3, prompt 4, completion 2").click()
+    expect(page.locator("#completion-1")).to_contain_text("is this the prompt")
+    expect(page.get_by_text("new mention")).to_have_count(0)

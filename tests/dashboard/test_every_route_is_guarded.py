@@ -117,6 +117,7 @@ VIEWERS_POST = {
     "groups": 405,
     "group": 405,
     "group_marks": 403,
+    "mentions": 405,
     "run_annotations": 405,
     "completions": 405,
     "run_prompts": 403,

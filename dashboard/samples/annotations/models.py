@@ -72,3 +72,32 @@ class Comment(Annotation):
 
     def __str__(self) -> str:
         return self.text[:80]
+
+
+class Mention(models.Model):
+    """A person whom a comment names."""
+
+    comment = models.ForeignKey(Comment, models.CASCADE, related_name="mentions")
+    # The shell of every page counts what its reader has not seen.
+    user = models.ForeignKey(
+        User, models.CASCADE, related_name="mentions", db_index=False
+    )
+    seen_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["comment", "user"], name="mentioned_once_a_comment"
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["user", "-id"], name="mention_newest_first"),
+            models.Index(
+                fields=["user"],
+                condition=models.Q(seen_at__isnull=True),
+                name="mention_not_seen",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.comment_id}"

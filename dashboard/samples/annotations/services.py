@@ -4,10 +4,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404
 
 from dashboard.accounts.models import User
+from dashboard.samples.annotations.mentions import mention
 from dashboard.samples.annotations.models import (
     MAX_COMMENT_CHARS,
     MAX_TAG_CHARS,
@@ -84,6 +86,7 @@ def remove_tag(target: Target, name: str) -> None:
     target.tags.filter(name=name).delete()
 
 
+@transaction.atomic
 def add_comment(user: User, target: Target, text: str) -> None:
     text = text.strip()
     if not text:
@@ -95,9 +98,10 @@ def add_comment(user: User, target: Target, text: str) -> None:
         )
     if target.comments.count() >= MAX_COMMENTS:
         raise ValueError(f"There are {MAX_COMMENTS} comments already.")
-    Comment.objects.create(
+    comment = Comment.objects.create(
         group=target.group, position=target.position, user=user, text=text
     )
+    mention(comment, target.group.run.team)
 
 
 def delete_comment(user: User, target: Target, comment_id: str) -> None:

@@ -1,0 +1,121 @@
+"""Who is named in a comment finds it on a page of their own."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Membership, Team, User
+from dashboard.samples.annotations.mentions import find_mentioned
+from dashboard.samples.models import Group, Mention
+from tests.dashboard.samples.factories import make_group, make_run
+
+
+@pytest.fixture
+def group(team: Team) -> Group:
+    return make_group(make_run(team), step=5, prompt_index=4)
+
+
+@pytest.fixture
+def dora(team: Team) -> User:
+    dora = User.objects.create_user("dora.k")
+    Membership.objects.create(user=dora, team=team)
+    return dora
+
+
+def comment(client: Client, group: Group, text: str, position: int | str = 1) -> None:
+    at = ["alpha", group.run_id, group.step, group.prompt_index]
+    sent = {"position": position, "comment": text}
+    assert client.post(reverse("group_marks", args=at), sent).status_code == 302
+
+
+def page_of(user: User) -> tuple[Client, str]:
+    client = Client()
+    client.force_login(user)
+    return client, client.get("/alpha/mentions/").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("@dora.k look", ["dora.k"]),
+        ("see (@Dora.K), please", ["dora.k"]),
+        ("I asked @dora.k.", ["dora.k"]),
+        ("@dora.k @dora.k @nobody", ["dora.k"]),
+        ("write to me@dora.k or @@dora.k", []),
+        ("@dora.kim", []),
+        ("@zed is in another team", []),
+    ],
+)
+def test_members_are_found_however_they_are_written(
+    team: Team, dora: User, text: str, names: list[str]
+) -> None:
+    User.objects.create_user("zed")
+
+    assert [user.username for user in find_mentioned(team, text)] == names
+
+
+def test_a_mention_is_new_until_it_was_looked_at(
+    alice_client: Client, group: Group, dora: User
+) -> None:
+    comment(alice_client, group, "@dora.k it guesses")
+    client, first = page_of(dora)
+    again = client.get("/alpha/mentions/").content.decode()
+
+    assert "it guesses" in first
+    assert f"/runs/{group.run_id}/groups/5/4/#completion-1" in first
+    assert 'data-mark="new"' in first
+    assert "it guesses" in again
+    assert 'data-mark="new"' not in again
+
+
+def test_every_page_says_how_many_are_new(
+    alice_client: Client, group: Group, dora: User
+) -> None:
+    comment(alice_client, group, "@dora.k one")
+    comment(alice_client, group, "@dora.k two", position="")
+    client = Client()
+    client.force_login(dora)
+
+    before = client.get("/alpha/runs/").content.decode()
+    client.get("/alpha/mentions/")
+    after = client.get("/alpha/runs/").content.decode()
+
+    assert "2 new mentions" in before
+    assert "new mention" not in after
+
+
+def test_nobody_is_told_of_their_own_comment(
+    alice_client: Client, group: Group
+) -> None:
+    comment(alice_client, group, "@alice remember")
+
+    assert not Mention.objects.exists()
+
+
+def test_a_deleted_comment_mentions_nobody(
+    alice_client: Client, group: Group, dora: User
+) -> None:
+    comment(alice_client, group, "@dora.k oh")
+    found = Mention.objects.get()
+    at = ["alpha", group.run_id, group.step, group.prompt_index]
+    alice_client.post(
+        reverse("group_marks", args=at),
+        {"position": 1, "uncomment": str(found.comment_id)},
+    )
+
+    assert "Nobody has mentioned you" in page_of(dora)[1]
+
+
+def test_another_teams_comments_are_not_among_them(
+    alice_client: Client, group: Group, dora: User
+) -> None:
+    comment(alice_client, group, "@dora.k in alpha")
+    other = Team.objects.create(slug="gamma", name="Gamma")
+    Membership.objects.create(user=dora, team=other)
+    client = Client()
+    client.force_login(dora)
+
+    assert "in alpha" not in client.get("/gamma/mentions/").content.decode()
+    assert "new mention" in client.get("/gamma/mentions/").content.decode()
