@@ -138,6 +138,8 @@ class StepRollup(models.Model):
     rule_names = ArrayField(models.CharField(max_length=40), default=list)
     rules = models.BinaryField()
     anatomy = models.BinaryField()
+    # By group, as in `groups`; empty in rollups that are older than this column.
+    passes = models.BinaryField(default=b"", db_default=b"")
     superseded_by = models.PositiveIntegerField(null=True, blank=True)
 
     class Meta:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -45,6 +46,15 @@ def rule_weights(run: Run, step: int) -> dict[str, float]:
         return PENALTIES | {r.name: r.weight_at(step) for r in recipe.rules}
     rules = recipe_spec(run, step)["rules"]
     return PENALTIES | {r["name"]: float(r.get("weight", 1.0)) for r in rules}
+
+
+def right_reward(recipe: Recipe, step: int) -> float | None:
+    """The reward from which a completion is right: the highest that there is.
+
+    None where there is no highest.
+    """
+    highest = recipe_bounds(recipe, step=step)[1]
+    return highest - bound_tolerance(highest) if math.isfinite(highest) else None
 
 
 def right_from(run: Run, steps: Iterable[int]) -> dict[int, float]:

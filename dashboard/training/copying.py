@@ -51,6 +51,7 @@ ROLLUP_COLUMNS = (
     "rule_names",
     "rules",
     "anatomy",
+    "passes",
 )
 NOTE_COLUMNS = ("run_id", "group_id", "step", "position", "rule", "is_error", "text")
 

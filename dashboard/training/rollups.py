@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from django.db import connection, transaction
+from django.db.models import Q
 
 from dashboard.runs.models import Run, Step
 from dashboard.samples.models import StepRollup
@@ -39,7 +40,10 @@ def copy_rollups(run_id: int, events: Sequence[Event], *, first_seq: int) -> Non
 
 
 def fill_rollups(run: Run) -> int:
-    """Rollups of the steps that have none, superseded ones aside; how many."""
+    """Rollups of the steps that have none, or an older one; superseded ones aside.
+
+    How many were made.
+    """
     num_filled = 0
     while missing := _missing(run)[:STEPS_AT_A_TIME]:
         compositions = _compositions(run.pk)
@@ -47,6 +51,7 @@ def fill_rollups(run: Run) -> int:
             # Nobody ingests meanwhile, and none was filled since.
             Run.objects.select_for_update().get(pk=run.pk)
             still = {step.pk for step in _missing(run)}
+            missing = [step for step in missing if step.pk in still]
             rows = [
                 _row(
                     run.pk,
@@ -57,8 +62,9 @@ def fill_rollups(run: Run) -> int:
                     compositions,
                 )
                 for step in missing
-                if step.pk in still
             ]
+            current = StepRollup.objects.filter(run=run, superseded_by=None)
+            current.filter(step__in=[step.step for step in missing]).delete()
             _copy(rows)
         num_filled += len(rows)
     return num_filled
@@ -67,7 +73,8 @@ def fill_rollups(run: Run) -> int:
 def _missing(run: Run) -> list[Step]:
     current = Step.objects.filter(run=run, superseded_by=None).order_by("step")
     known = StepRollup.objects.filter(run=run, superseded_by=None)
-    return list(current.exclude(step__in=known.values("step")))
+    whole = known.exclude(Q(passes=b"") & ~Q(groups=b""))
+    return list(current.exclude(step__in=whole.values("step")))
 
 
 def _compositions(run_id: int) -> Compositions:
@@ -97,6 +104,7 @@ def _row(
         text_array(rollup.rule_names),
         rollup.rules,
         rollup.anatomy,
+        rollup.passes,
     )
 
 

@@ -100,4 +100,5 @@ def rows_of(run: Run, some: list[Rollup]) -> Iterator[tuple[object, ...]]:
             text_array(rollup.rule_names),
             rollup.rules,
             rollup.anatomy,
+            rollup.passes,
         )

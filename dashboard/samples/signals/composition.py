@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dashboard.samples.recipes import PENALTIES
+from dashboard.samples.recipes import PENALTIES, right_reward
 from dashboard.samples.signals.records import Numbers
 from trainer.config import RunConfig
 from trainer.rewards.composition import parts_of
@@ -48,6 +48,9 @@ class Composition:
         if self.recipe is not None:
             weights |= {rule.name: rule.weight_at(step) for rule in self.recipe.rules}
         return np.array([weights.get(name, 1.0) for name in names])
+
+    def right_from(self, step: int) -> float | None:
+        return None if self.recipe is None else right_reward(self.recipe, step)
 
     @property
     def _is_plain(self) -> bool:

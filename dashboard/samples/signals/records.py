@@ -31,6 +31,8 @@ GROUP = np.dtype(
         ("is_trained", "?"),
     ]
 )
+# How many completions of a group could be told right or wrong, and how many were right.
+PASSES = np.dtype([("num_scored", "<u2"), ("num_right", "<u2")])
 BIN = np.dtype([("rung", "<i2"), ("count", "<u4")])
 QUANTILES = (0, 5, 25, 50, 75, 95, 100)  # percent
 QUANTILE = np.dtype("<f4")

@@ -14,6 +14,7 @@ from dashboard.samples.signals.composition import Composition
 from dashboard.samples.signals.records import (
     ANATOMY,
     GROUP,
+    PASSES,
     PHASES,
     QUANTILE,
     QUANTILES,
@@ -41,6 +42,7 @@ class Rollup:
     rule_names: list[str]
     rules: bytes
     anatomy: bytes
+    passes: bytes
 
 
 def roll_up(
@@ -73,6 +75,7 @@ def _roll_up(
         rule_names=[name[:NAME_LENGTH] for name in names],
         rules=_rules(groups, names, composition, step) if groups else b"",
         anatomy=np.array(anatomy(groups, metrics), SECONDS).tobytes(),
+        passes=_passes(groups, composition.right_from(step)),
     )
 
 
@@ -98,6 +101,17 @@ def _groups(groups: Sequence[StepGroup], step: int) -> bytes:
         GROUP,
     )
     return records.tobytes()
+
+
+def _passes(groups: Sequence[StepGroup], right_from: float | None) -> bytes:
+    """Where nobody can tell what is right, no completion counts as scored."""
+    if right_from is None:
+        return np.zeros(len(groups), PASSES).tobytes()
+    counted = []
+    for group in groups:
+        scored = [reward for reward in group.rewards if reward is not None]
+        counted.append((len(scored), sum(reward >= right_from for reward in scored)))
+    return np.array(counted, PASSES).tobytes()
 
 
 def _quantiles(values: Numbers) -> bytes:

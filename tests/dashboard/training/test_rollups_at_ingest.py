@@ -32,6 +32,7 @@ COLUMNS = (
     "rule_names",
     "rules",
     "anatomy",
+    "passes",
     "superseded_by",
 )
 
@@ -129,6 +130,20 @@ def test_older_steps_are_filled_with_what_ingest_would_have_stored(
     StepRollup.objects.exclude(step=2).delete()
 
     assert fill_rollups(run) == 3
+
+    assert stored(run) == wanted
+    assert fill_rollups(run) == 0
+
+
+def test_rollups_older_than_passes_are_made_anew(run: Run, claim: Claim) -> None:
+    log = LogBuilder().started().stepped(1).stepped(2)
+    log.add(StepFinished, step=3, metrics={"time/step": 3.0})
+    ingest(claim, log.events)
+    run.refresh_from_db()
+    wanted = stored(run)
+    StepRollup.objects.all().update(passes=b"")
+
+    assert fill_rollups(run) == 2
 
     assert stored(run) == wanted
     assert fill_rollups(run) == 0

@@ -10,8 +10,9 @@ from dashboard.training.rollups import fill_rollups
 
 class Command(BaseCommand):
     help = (
-        "Make the signal charts of runs that are older than these charts. It may be "
-        "broken off and run again; steps that have theirs are passed over."
+        "Make what the signal charts and the Prompts tab read of runs that are older "
+        "than these. It may be broken off and run again; steps that have theirs are "
+        "passed over."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
