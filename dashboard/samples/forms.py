@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 from django import forms
 from django.http import QueryDict
 
-from dashboard.samples.pass_shares import Span
 from trainer.events import Signal
 
 SIGNALS = [(signal, signal) for signal in get_args(Signal)]
@@ -62,7 +61,7 @@ MARKS = [
 END_REASONS = [("stop", "ended by itself"), ("length", "cut at the length limit")]
 
 
-def _number(
+def number_field(
     label: str, *, min_value: float | None = None, max_value: float | None = None
 ) -> forms.FloatField:
     return forms.FloatField(
@@ -177,8 +176,8 @@ class CompletionFilterForm(FilterForm):
     text = forms.CharField(required=False, max_length=200, label="Text contains")
     first_step = forms.IntegerField(required=False, min_value=0, label="From step")
     last_step = forms.IntegerField(required=False, min_value=0, label="To step")
-    min_reward = _number("Reward at least")
-    max_reward = _number("Reward at most")
+    min_reward = number_field("Reward at least")
+    max_reward = number_field("Reward at most")
     end = forms.ChoiceField(
         required=False,
         label="Why it ended",
@@ -202,94 +201,6 @@ class CompletionFilterForm(FilterForm):
         self.refuse_empty_range("first_step", "last_step", "step")
         self.refuse_empty_range("min_reward", "max_reward", "reward")
         return super().clean()
-
-
-class PromptFilterForm(FilterForm):
-    """Which prompts of a run, by the share of their completions that was right."""
-
-    defaults: ClassVar[dict[str, Any]] = {
-        "which": "unsolved",
-        "at_most": 25.0,
-        "low": 1.0,
-        "high": 99.0,
-        "visits": 3,
-        "page": 1,
-    }
-
-    which = forms.ChoiceField(
-        required=False,
-        label="Prompts that are",
-        choices=[
-            ("unsolved", "unsolved: never right"),
-            ("failed", "failed: right at most this often"),
-            ("mixed", "mixed: right between these, which carries signal"),
-        ],
-    )
-    at_most = _number("Failed: at most, %", min_value=0, max_value=100)
-    low = _number("Mixed: from, %", min_value=0, max_value=100)
-    high = _number("to, %", min_value=0, max_value=100)
-    visits = forms.IntegerField(
-        required=False,
-        min_value=1,
-        max_value=1_000_000,
-        label="Last times seen",
-    )
-    first_step = forms.IntegerField(
-        required=False, min_value=0, max_value=2**31 - 1, label="From step"
-    )
-    last_step = forms.IntegerField(
-        required=False, min_value=0, max_value=2**31 - 1, label="To step"
-    )
-    page = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
-
-    def clean(self) -> dict[str, Any] | None:
-        self.refuse_empty_range("first_step", "last_step", "step")
-        low, high = (self.value(name) for name in ("low", "high"))
-        if "high" not in self.errors and low > high:
-            self.add_error(
-                "high",
-                f"No share is at least {low:g} % and at most {high:g} %. Swap the two.",
-            )
-        return super().clean()
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        for name in ("at_most", "low", "high", "visits"):
-            usual = f"{self.defaults[name]:g}"
-            self.fields[name].widget.attrs["placeholder"] = usual
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The lowest and highest share that is wanted, in percent."""
-        return {
-            "unsolved": (0.0, 0.0),
-            "failed": (0.0, self.value("at_most")),
-            "mixed": (self.value("low"), self.value("high")),
-        }[self.value("which")]
-
-    @property
-    def words(self) -> str:
-        low, high = self.bounds
-        return {
-            "unsolved": "unsolved",
-            "failed": f"right at most {high:g} % of the time",
-            "mixed": f"right {low:g} to {high:g} % of the time",
-        }[self.value("which")]
-
-    def query_of(self, span: Span) -> str:
-        """The part of the address that shows these prompts, also after more steps."""
-        names = {"unsolved": (), "failed": ("at_most",), "mixed": ("low", "high")}
-        which = self.value("which")
-        chosen = {"which": which}
-        chosen |= {name: f"{self.value(name):g}" for name in names[which]}
-        return urlencode(
-            {
-                **chosen,
-                "visits": span.num_visits,
-                "first_step": span.first,
-                "last_step": span.last,
-            }
-        )
 
 
 class MentionForm(FilterForm):

@@ -1,104 +1,156 @@
-"""How often each prompt of a run was answered rightly, by the recipe of each step.
+"""How often each prompt of a run was answered rightly: now, at first, and ever.
 
-Rightly is with the highest reward that the recipe gives, as in pass@k. Completions that
-no rule could score say nothing, so they are not counted.
+A prompt's visits are its groups in which a completion could be told right or wrong; a
+visit is right when one of its completions is. The last visits are the last N, or all
+where there are fewer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
-from django.db import connection
 from numpy.typing import NDArray
 
-from dashboard.runs.charts.bounds import find_bounds
-from dashboard.runs.models import Run
-from dashboard.samples.models import Group
-from dashboard.samples.recipes import right_from
+from dashboard.samples.prompt_visits import Visits
 
-_FIELDS = ("prompt", "num_seen", "last_step", "num_scored", "num_right")
-TALLY = np.dtype([(name, np.int64) for name in _FIELDS])
-_SQL = """
-WITH visit AS (
-    SELECT id, step, prompt_index,
-           row_number() OVER (PARTITION BY prompt_index ORDER BY step DESC) AS nth
-      FROM samples_group
-     WHERE run_id = %s AND superseded_by IS NULL AND step BETWEEN %s AND %s
-       AND prompt_index < %s
+Kind = Literal["never", "solved", "forgotten", "oscillating", "unscored"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+NONE = -1  # instead of a step, where there is none
+
+TALLY = np.dtype(
+    [
+        ("prompt", np.int64),
+        ("num_seen", np.int64),  # groups, with a score or without
+        ("last_step", np.int64),  # of them
+        ("num_visits", np.int64),
+        ("num_scored", np.int64),  # completions of the last visits, and the right ones
+        ("num_right", np.int64),
+        ("change", np.float64),  # of the share that is right; NaN before two visits
+        ("solved_at", np.int64),  # the first right visit's step
+        ("forgotten_at", np.int64),  # the first visit's after the last right one
+        ("kind", np.int64),  # its place in KINDS
+    ]
 )
-SELECT visit.prompt_index, count(DISTINCT visit.id), max(visit.step),
-       count(completion.reward),
-       count(*) FILTER (WHERE completion.reward >= bound.right_from)
-  FROM visit
-  JOIN unnest(%s::int[], %s::float8[]) AS bound(step, right_from)
-    ON bound.step = visit.step
-  JOIN samples_completion completion ON completion.group_id = visit.id
- WHERE visit.nth <= %s
- GROUP BY visit.prompt_index
- ORDER BY visit.prompt_index
-"""
-
 Tallies = NDArray[np.void]
+Numbers = NDArray[np.int64]
+Shares = NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Span:
-    """Steps that have groups, and of them the last visits of each prompt."""
+def tally(visits: Visits, *, num_last: int) -> Tallies:
+    """One for each prompt that was seen, by its number.
 
-    first: int
-    last: int
-    num_visits: int
+    change: the share right of the last k visits less that of the first k, where
+        k = min(num_last, visits // 2).
+    never: no visit was right. solved: each was since the first right one.
+    forgotten: one was right, of the last num_last visits none.
+    oscillating: one was wrong since the first right one, of the last num_last at least
+        one was right.
+    unscored: there is no visit.
 
-    @property
-    def words(self) -> str:
-        steps = f"steps {self.first:,} to {self.last:,}"
-        if self.num_visits == 1:
-            return f"the last time each was seen in {steps}"
-        return f"the last {self.num_visits:,} times each was seen in {steps}"
-
-
-def find_span(
-    run: Run, *, first: int | None, last: int | None, num_visits: int
-) -> Span | None:
-    """None where no step of these has groups."""
-    groups = Group.objects.current().filter(run=run)
-    bounds = find_bounds(groups, first, last)
-    if bounds is None:
-        return None
-    return Span(first=bounds[0], last=bounds[1], num_visits=num_visits)
-
-
-def tally(run: Run, span: Span) -> Tallies:
-    """One for each prompt that was seen, by its number; 40 bytes each, and two queries.
-
-    ValueError where nobody can tell what is right.
+    Of one prompt, num_last = 2, at steps 10 to 50 right of 4: 0 1 2 0 0. So 0 of 8,
+    change 0/8 - 1/8, solved at 20, forgotten from 40 on.
     """
-    groups = Group.objects.current().filter(run=run)
-    steps = groups.filter(step__gte=span.first, step__lte=span.last)
-    bounds = right_from(run, steps.order_by().values_list("step", flat=True).distinct())
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _SQL,
-            [
-                run.pk,
-                span.first,
-                span.last,
-                run.dataset_version.num_rows,
-                list(bounds),
-                list(bounds.values()),
-                span.num_visits,
-            ],
+    prompts, begin, num_seen = np.unique(
+        visits["prompt"], return_index=True, return_counts=True
+    )
+    scored = visits[visits["num_scored"] > 0]
+    count = _Count(scored)
+    start = np.searchsorted(scored["prompt"], prompts)
+    end = np.searchsorted(scored["prompt"], prompts, side="right")
+    last = np.maximum(start, end - num_last)
+    few = np.minimum(num_last, (end - start) // 2)
+
+    found = np.empty(len(prompts), TALLY)
+    found["prompt"], found["num_seen"] = prompts, num_seen
+    found["last_step"] = visits["step"][begin + num_seen - 1]
+    found["num_visits"] = end - start
+    found["num_scored"] = count.scored(last, end)
+    found["num_right"] = count.right(last, end)
+    found["change"] = count.share(end - few, end) - count.share(start, start + few)
+    first_right, last_right = count.ends_of_right(start, end)
+    found["solved_at"] = _step_at(scored, first_right, first_right >= 0)
+    is_forgotten = (last_right >= 0) & (last_right < last)
+    found["forgotten_at"] = _step_at(scored, last_right + 1, is_forgotten)
+    wrong_since = count.wrong_visits(np.maximum(first_right, 0), end)
+    found["kind"] = np.select(
+        [
+            end == start,
+            first_right < 0,
+            is_forgotten,
+            wrong_since > 0,
+        ],
+        [
+            KINDS.index("unscored"),
+            KINDS.index("never"),
+            KINDS.index("forgotten"),
+            KINDS.index("oscillating"),
+        ],
+        KINDS.index("solved"),
+    )
+    return found
+
+
+class _Count:
+    """Sums over stretches of visits, from `start` until before `end`."""
+
+    def __init__(self, visits: Visits) -> None:
+        self._scored = _running(visits["num_scored"])
+        self._right = _running(visits["num_right"])
+        self._wrong_visits = _running(visits["num_right"] == 0)
+        self._right_at = np.flatnonzero(visits["num_right"])
+
+    def scored(self, start: Numbers, end: Numbers) -> Numbers:
+        return self._scored[end] - self._scored[start]
+
+    def right(self, start: Numbers, end: Numbers) -> Numbers:
+        return self._right[end] - self._right[start]
+
+    def wrong_visits(self, start: Numbers, end: Numbers) -> Numbers:
+        return self._wrong_visits[end] - self._wrong_visits[start]
+
+    def share(self, start: Numbers, end: Numbers) -> Shares:
+        """NaN of none."""
+        scored = self.scored(start, end)
+        return _divide(self.right(start, end), scored)
+
+    def ends_of_right(self, start: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
+        """The places of the first and the last right visit; -1 where there is none."""
+        after = np.searchsorted(self._right_at, start)
+        before = np.searchsorted(self._right_at, end) - 1
+        places = np.append(self._right_at, NONE)  # so that there is a place to look at
+        has_some = before >= after
+        return (
+            np.where(has_some, places[after], NONE),
+            np.where(has_some, places[before], NONE),
         )
-        return np.fromiter(cursor, TALLY)
+
+
+def _running(values: NDArray[np.generic]) -> Numbers:
+    return np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
+
+
+def _divide(right: Numbers, scored: Numbers) -> Shares:
+    """NaN of none."""
+    shares = np.full(len(scored), np.nan)
+    np.divide(right, scored, out=shares, where=scored > 0)
+    return shares
+
+
+def _step_at(visits: Visits, places: Numbers, is_there: NDArray[np.bool_]) -> Numbers:
+    found = np.full(len(places), NONE)
+    found[is_there] = visits["step"][places[is_there]]
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """Of the prompts that were seen."""
+    """Of the prompts that were seen: by class, and by their last visits."""
 
     seen: int
-    unscored: int
+    kinds: dict[Kind, int]
     unsolved: int
     mixed: int
     solved: int  # each time
@@ -106,9 +158,10 @@ class Counts:
 
 def count(tallies: Tallies) -> Counts:
     right, scored = tallies["num_right"], tallies["num_scored"]
+    by_kind = np.bincount(tallies["kind"], minlength=len(KINDS)).tolist()
     return Counts(
         seen=len(tallies),
-        unscored=int((scored == 0).sum()),
+        kinds=dict(zip(KINDS, by_kind, strict=True)),
         unsolved=int(((scored > 0) & (right == 0)).sum()),
         mixed=int(((right > 0) & (right < scored)).sum()),
         solved=int(((scored > 0) & (right == scored)).sum()),
@@ -116,10 +169,44 @@ def count(tallies: Tallies) -> Counts:
 
 
 def select(tallies: Tallies, *, low: float, high: float) -> Tallies:
-    """Those of which low to high percent were right, the hardest first."""
+    """Those of which low to high percent were right at the last visits."""
     right, scored = tallies["num_right"], tallies["num_scored"]
     # Multiplied out, so that a share of exactly the bound is within it.
     fits = (scored > 0) & (right * 100 >= low * scored) & (right * 100 <= high * scored)
-    found = tallies[fits]
-    share = found["num_right"] / found["num_scored"]
-    return found[np.lexsort((found["prompt"], share))]
+    return tallies[fits]
+
+
+def select_kind(tallies: Tallies, kind: Kind) -> Tallies:
+    found: Tallies = tallies[tallies["kind"] == KINDS.index(kind)]
+    return found
+
+
+def sort(tallies: Tallies, by: str) -> Tallies:
+    """By pass, change, solved, times or prompt, the highest first with a minus.
+
+    What has no such number comes last, and equals by prompt.
+    """
+    name = by.removeprefix("-")
+    key = KEYS[name](tallies)
+    if by.startswith("-"):
+        key = -key
+    found: Tallies = tallies[np.lexsort((tallies["prompt"], key, np.isnan(key)))]
+    return found
+
+
+def _share(tallies: Tallies) -> Shares:
+    return _divide(tallies["num_right"], tallies["num_scored"])
+
+
+def _solved_at(tallies: Tallies) -> Shares:
+    steps = tallies["solved_at"]
+    return np.where(steps == NONE, np.nan, steps)
+
+
+KEYS: dict[str, Callable[[Tallies], Shares]] = {
+    "pass": _share,
+    "change": lambda tallies: tallies["change"],
+    "solved": _solved_at,
+    "times": lambda tallies: tallies["num_seen"].astype(np.float64),
+    "prompt": lambda tallies: tallies["prompt"].astype(np.float64),
+}

@@ -57,32 +57,41 @@ def right_reward(recipe: Recipe, step: int) -> float | None:
     return highest - bound_tolerance(highest) if math.isfinite(highest) else None
 
 
-def right_from(run: Run, steps: Iterable[int]) -> dict[int, float]:
-    """By step the reward from which a completion is right: the highest there is.
-
-    ValueError when a rule is no longer known.
-    """
-    found: dict[int, float] = {}
-    recipes: dict[int, Recipe] = {}
-    highest: dict[tuple[int, tuple[float, ...]], float] = {}
+def right_from(run: Run, steps: Iterable[int]) -> dict[int, float | None]:
+    """By step the reward from which a completion is right; None: nobody can tell."""
+    found: dict[int, float | None] = {}
+    recipes: dict[int, Recipe | None] = {}
+    highest: dict[tuple[int, tuple[float, ...]], float | None] = {}
     for step in steps:
         spec = recipe_spec(run, step)
         if id(spec) not in recipes:
-            recipe = step_recipe(run, step)
-            if recipe is None:
-                raise ValueError(
-                    "A rule of this run is not known any more, so nobody can tell "
-                    "which completions were right. Look at the run's Config for it."
-                )
-            recipes[id(spec)] = recipe
+            recipes[id(spec)] = step_recipe(run, step)
         recipe = recipes[id(spec)]
+        if recipe is None:
+            found[step] = None
+            continue
         # A schedule gives each step weights of its own.
         weights = id(spec), tuple(rule.weight_at(step) for rule in recipe.rules)
         if weights not in highest:
-            bound = recipe_bounds(recipe, step=step)[1]
-            highest[weights] = bound - bound_tolerance(bound)
+            highest[weights] = right_reward(recipe, step)
         found[step] = highest[weights]
     return found
+
+
+def why_nothing_is_right(run: Run, step: int) -> str:
+    """Empty where there is a highest reward at this step."""
+    recipe = step_recipe(run, step)
+    if recipe is None:
+        return (
+            "A rule of this run is not known any more, so nobody can tell which "
+            "completions were right. Look at the run's Config for it."
+        )
+    if right_reward(recipe, step) is None:
+        return (
+            "The recipe of this run has no highest reward, so nobody can tell which "
+            "completions were right. Mean rewards and Completions by reward still do."
+        )
+    return ""
 
 
 def reward_bounds(run: Run, step: int) -> tuple[float, ...]:

@@ -21,7 +21,9 @@ READS = {
     "runs/{run}/groups/": "step page signal sort",
     "runs/{run}/groups/1/0/": "sort",
     "runs/{run}/completions/": "page text first_step min_reward prompt end sort",
-    "runs/{run}/prompts/": "which at_most low high visits first_step last_step page",
+    "runs/{run}/prompts/": "which at_most low high visits first_step last_step sort "
+    "page",
+    "runs/{run}/prompts/0/": "visits first_step last_step page",
     "runs/{run}/reward-log/": "page text rule kind first_step last_step prompt",
     "runs/{run}/stream.json": "after epoch",
     "runs/{run}/curves.json": "metrics max_points first_step last_step",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django import template
 
 from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.samples.prompt_forms import SEEN_AS
 
 register = template.Library()
 
@@ -20,6 +21,12 @@ WORDS = {
 @register.filter
 def signal_words(signal: str) -> str:
     return WORDS.get(signal, signal)
+
+
+@register.filter
+def kind_words(kind: str) -> str:
+    """A class of prompts."""
+    return SEEN_AS.get(kind, kind)
 
 
 @register.filter

@@ -11,26 +11,27 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
 from dashboard.datasets.forms.target import TargetForm
-from dashboard.datasets.models import DatasetRow
 from dashboard.datasets.selections import source_of
 from dashboard.datasets.views.imports import follow
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RELATED, get_run
-from dashboard.samples.forms import PromptFilterForm
 from dashboard.samples.models import Group
 from dashboard.samples.pass_shares import (
     Counts,
-    Span,
     Tallies,
     count,
-    find_span,
     select,
+    select_kind,
+    sort,
     tally,
 )
+from dashboard.samples.prompt_forms import SEEN_AS, PromptFilterForm
+from dashboard.samples.prompt_lines import make_lines
+from dashboard.samples.prompt_visits import Span, Visits, find_span, read_visits
+from dashboard.samples.recipes import why_nothing_is_right
 
 PROMPTS_PER_PAGE = 20
 MAX_RUNS = 100
-_NAMES = ("position", "num_seen", "last_step", "num_scored", "num_right")
 
 
 @require_safe
@@ -49,7 +50,7 @@ def prompts_of_runs(request: HttpRequest, team: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
-    """A run's prompts by how often they were right; the address says which."""
+    """What each of a run's prompts learnt; the address says which, in what order."""
     is_post = request.method == "POST"
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
@@ -87,29 +88,37 @@ def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     span: Span | None = None
+    visits: Visits | None = None
     counts: Counts | None = None
     chosen: Tallies | None = None  # None: there is nothing to choose
     problem: str = ""
 
 
 def _find(run: Run, form: PromptFilterForm) -> Found:
-    span = find_span(
-        run,
-        first=form.value("first_step"),
-        last=form.value("last_step"),
-        num_visits=form.value("visits"),
-    )
+    span = find_span(run, first=form.value("first_step"), last=form.value("last_step"))
     if span is None or form.errors:
         return Found(span=span)
-    try:
-        tallies = tally(run, span)
-    except ValueError as error:
-        return Found(span=span, problem=str(error))
-    low, high = form.bounds
-    chosen = select(tallies, low=low, high=high)
+    visits = read_visits(run, span)
+    # A run of an outside trainer may number its prompts as it likes.
+    visits = visits[visits["prompt"] < run.dataset_version.num_rows]
+    tallies = tally(visits, num_last=form.value("visits"))
+    chosen = _choose(tallies, form)
     return Found(
-        span=span, counts=count(tallies), chosen=chosen if len(chosen) else None
+        span=span,
+        visits=visits,
+        counts=count(tallies),
+        chosen=sort(chosen, form.value("sort")) if len(chosen) else None,
+        problem=why_nothing_is_right(run, span.last),
     )
+
+
+def _choose(tallies: Tallies, form: PromptFilterForm) -> Tallies:
+    if form.kind:
+        return select_kind(tallies, form.kind)
+    if form.bounds is None:
+        return tallies
+    low, high = form.bounds
+    return select(tallies, low=low, high=high)
 
 
 def _source(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
@@ -118,7 +127,7 @@ def _source(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
         run.dataset_version,
         kind="run",
         query=form.query_of(found.span),
-        how=f"{form.words} in {run.name}, {found.span.words}",
+        how=f"{form.words} in {run.name}, {form.span_words(found.span)}",
         run_id=run.pk,
         run=run.name,
         first_step=found.span.first,
@@ -126,33 +135,34 @@ def _source(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PromptLine:
-    row: DatasetRow | None  # None: whoever reached into the database
-    position: int
-    num_seen: int
-    last_step: int
-    num_scored: int
-    num_right: int
-
-    @property
-    def percent(self) -> str:
-        return f"{100 * self.num_right / self.num_scored:.3g}"
-
-
 def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
     """A page of what was chosen; one query."""
-    if found.chosen is None or found.span is None:
+    if found.span is None or found.counts is None or found.visits is None:
         return {}
+    shown = {
+        "chips": _chips(form, found.counts),
+        "visits_counted": form.span_words(found.span),
+        "sort": form.value("sort"),
+        "view_query": form.view_query,
+    }
+    if found.chosen is None:
+        return shown
     page: Page[Any] = Paginator(found.chosen, PROMPTS_PER_PAGE).get_page(
         form.value("page")
     )
-    lines = [dict(zip(_NAMES, each.tolist(), strict=True)) for each in page]
-    positions = [line["position"] for line in lines]
-    stored = run.dataset_version.rows.filter(position__in=positions)
-    rows = {row.position: row for row in stored}
-    return {
+    return shown | {
         "page": page,
-        "lines": [PromptLine(row=rows.get(each["position"]), **each) for each in lines],
+        "lines": make_lines(run, list(page), found.visits),
         "query": form.query_of(found.span),
     }
+
+
+def _chips(form: PromptFilterForm, counts: Counts) -> list[tuple[str, str, int, bool]]:
+    """A filter each: its value, its word, how many prompts, whether it is set."""
+    which = form.value("which")
+    chips = [("all", "all", counts.seen, which == "all")]
+    return chips + [
+        (kind, SEEN_AS[kind], num, which == kind)
+        for kind, num in counts.kinds.items()
+        if num or which == kind or kind != "unscored"
+    ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import re
-from collections import defaultdict
 from typing import Any
 from uuid import uuid4
 
@@ -14,19 +12,21 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
-from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import trash_dataset
 from dashboard.runs.models import Run
-from dashboard.samples.pass_shares import TALLY, Span, count, select, tally
+from dashboard.samples.pass_shares import TALLY, count, select
+from dashboard.samples.prompt_visits import Span, read_visits
 from tests.dashboard.samples.factories import RULES, make_config, make_group, make_run
-
-RIGHT, WRONG = 1.2, 0.2
-ROWS = [
-    Row(prompt=f"What is {i}?", answer=str(i), columns={"level": i % 3, "x": 1e16})
-    for i in range(30)
-]
-MAPPING = {"prompt": "q", "answer": "a", "columns": ["level", "x"]}
+from tests.dashboard.samples.prompts import (
+    MAPPING,
+    ROWS,
+    address,
+    listed,
+    make,
+    visit,
+    words,
+)
 
 
 @pytest.fixture
@@ -41,11 +41,6 @@ def run(team: Team, version: DatasetVersion) -> Run:
     return make_run(team, dataset_version=version)
 
 
-def visit(run: Run, step: int, prompt: int, num_right: int, **fields: Any) -> None:
-    rewards = (RIGHT,) * num_right + (WRONG,) * (4 - num_right)
-    make_group(run, step=step, prompt_index=prompt, rewards=rewards, **fields)
-
-
 @pytest.fixture
 def seen(run: Run) -> Run:
     """Prompt 0 never right, 1 at the first step only, 2 at times, 3 always."""
@@ -58,55 +53,14 @@ def seen(run: Run) -> Run:
     return run
 
 
-def address(run: Run, query: str = "") -> str:
-    return f"/alpha/runs/{run.pk}/prompts/?{query}"
-
-
-def listed(client: Client, run: Run, query: str = "") -> list[int]:
-    page = client.get(address(run, query))
-    assert page.status_code == 200
-    return [line.position for line in page.context.get("lines", [])]
-
-
-def words(answer: Any) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
-
-
-def make(client: Client, run: Run, query: str = "", **changes: str) -> Any:
-    form = {"target": "", "name": "Hard", "key": str(uuid4()), **changes}
-    return client.post(address(run, query), form)
-
-
-def test_tallies_are_those_of_a_slow_count(team: Team, version: DatasetVersion):
-    run = make_run(team, dataset_version=version)
-    draw = random.Random(0)
-    visits = defaultdict(list)
-    for step in range(1, 13):
-        for prompt in draw.sample(range(12), 5):
-            rewards = tuple(draw.choice([RIGHT, WRONG, 0.0, None]) for _ in range(3))
-            make_group(run, step=step, prompt_index=prompt, rewards=rewards)
-            if 3 <= step <= 11:
-                visits[prompt].append((step, rewards))
-
-    found = tally(run, Span(first=3, last=11, num_visits=2))
-
-    wanted = []
-    for prompt in sorted(visits):
-        last = visits[prompt][-2:]
-        rewards = [reward for _, given in last for reward in given]
-        scored = [reward for reward in rewards if reward is not None]
-        num_right = sum(reward >= RIGHT for reward in scored)
-        wanted.append((prompt, len(last), last[-1][0], len(scored), num_right))
-    assert [tuple(each) for each in found.tolist()] == wanted
-
-
 @pytest.mark.parametrize(
     ("query", "wanted"),
     [
-        ("", [0]),
-        ("visits=2", [0, 1]),
-        ("first_step=1&last_step=1", [0]),
-        ("first_step=2", [0, 1]),
+        ("", [0, 2, 1, 3, 4]),
+        ("which=unsolved", [0]),
+        ("which=unsolved&visits=2", [0, 1]),
+        ("which=unsolved&first_step=1&last_step=1", [0]),
+        ("which=unsolved&first_step=2", [0, 1]),
         ("which=failed", [0, 2]),
         ("which=failed&at_most=24.9", [0]),
         ("which=failed&at_most=34", [0, 2, 1]),
@@ -128,9 +82,9 @@ def test_the_page_says_how_many_there_are_and_shows_some(
     page = words(alice_client.get(address(seen, "which=failed&at_most=34")))
 
     assert "3 of 5 prompts are right at most 34 % of the time" in page
-    assert "The last 3 times each was seen in steps 1 to 3: 1 unsolved" in page
+    assert "The last 3 visits in steps 1 to 3: 1 unsolved" in page
     assert "2 right at times, 1 right every time, 1 without a score" in page
-    assert "What is 1? 1 33.3 % 4 of 12 3 3" in page
+    assert "What is 1? 1 33.3 % 4 of 12 −100 points" in page
 
 
 def test_what_is_left_out_of_the_current_history_does_not_count(
@@ -138,7 +92,7 @@ def test_what_is_left_out_of_the_current_history_does_not_count(
 ):
     seen.groups.filter(prompt_index=1, step=1).update(superseded_by=2)
 
-    assert listed(alice_client, seen) == [0, 1]
+    assert listed(alice_client, seen, "which=unsolved") == [0, 1]
 
 
 def test_right_follows_the_weights_of_each_step(team: Team, version: DatasetVersion):
@@ -151,7 +105,7 @@ def test_right_follows_the_weights_of_each_step(team: Team, version: DatasetVers
     make_group(run, step=1, prompt_index=0, rewards=(1.0, 0.5))
     make_group(run, step=3, prompt_index=1, rewards=(1.0, 0.5))
 
-    found = tally(run, Span(first=1, last=3, num_visits=3))
+    found = read_visits(run, Span(first=1, last=3))
 
     assert found["num_right"].tolist() == [0, 1]
 
@@ -166,7 +120,7 @@ def test_weights_that_do_not_add_up_exactly_still_reach_the_highest(
     )
     make_group(run, step=1, prompt_index=0, rewards=(0.9999999999999999, 0.99))
 
-    assert tally(run, Span(first=1, last=1, num_visits=1))["num_right"].tolist() == [1]
+    assert read_visits(run, Span(first=1, last=1))["num_right"].tolist() == [1]
 
 
 def test_where_a_rule_is_not_known_any_more_the_page_says_so(
@@ -178,7 +132,8 @@ def test_where_a_rule_is_not_known_any_more_the_page_says_so(
     page = alice_client.get(address(seen))
 
     assert "A rule of this run is not known any more" in words(page)
-    assert make(alice_client, seen).status_code == 422
+    assert listed(alice_client, seen, "which=unscored") == [0, 1, 2, 3, 4]
+    assert make(alice_client, seen, "which=unsolved").status_code == 422
 
 
 def test_the_dataset_has_the_rows_as_the_run_had_them(alice_client: Client, seen: Run):
@@ -202,7 +157,7 @@ def test_the_version_leads_back_to_the_run_and_its_steps(
     page = alice_client.get(f"/alpha/datasets/{made.dataset_id}/")
 
     how = "right 10 to 99 % of the time in calm-otter-1, "
-    how += "the last 3 times each was seen in steps 1 to 3"
+    how += "the last 3 visits in steps 1 to 3"
     assert f"2 of 30 rows of Sums v1 ( {how} )" in words(page)
     assert made.origin == f"2 of 30 rows of Sums v1 ({how})"
     link = re.search(rf'href="(/alpha/runs/{seen.pk}/prompts/[^"]*)"', page.text)
@@ -215,7 +170,7 @@ def test_the_version_leads_back_to_the_run_and_its_steps(
 def test_what_was_shown_is_what_is_made_though_the_run_goes_on(
     alice_client: Client, seen: Run
 ):
-    page = alice_client.get(address(seen)).content.decode()
+    page = alice_client.get(address(seen, "which=unsolved")).content.decode()
     action = re.search(r'action="(\?[^"]*)" id="make"', page)
     assert action
     visit(seen, 4, 0, 4)
@@ -285,12 +240,16 @@ def test_shares_are_counted_without_floats_own_errors():
     tallies = tally_of([(0, 10, 3), (1, 10, 4), (2, 3, 1)])
 
     assert select(tallies, low=0, high=30)["prompt"].tolist() == [0]
-    assert select(tallies, low=30, high=40)["prompt"].tolist() == [0, 2, 1]
+    assert select(tallies, low=30, high=40)["prompt"].tolist() == [0, 1, 2]
     assert count(tallies).mixed == 3
 
 
 def tally_of(lines: list[tuple[int, int, int]]) -> Any:
-    return np.array([(at, 1, 1, scored, right) for at, scored, right in lines], TALLY)
+    tallies = np.zeros(len(lines), TALLY)
+    tallies["prompt"], tallies["num_scored"], tallies["num_right"] = zip(
+        *lines, strict=True
+    )
+    return tallies
 
 
 def test_many_prompts_are_shown_page_by_page_in_few_queries(

@@ -1,0 +1,105 @@
+"""What the table of a run's prompts says of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dashboard.datasets.models import DatasetRow
+from dashboard.runs.models import Run
+from dashboard.samples.pass_shares import KINDS, NONE, Kind
+from dashboard.samples.prompt_visits import Visits
+from dashboard.samples.strips import Scale, Strip, draw_strip
+
+MAX_BARS = 40
+SHARES = Scale(low=0.0, high=1.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptLine:
+    row: DatasetRow | None  # None: whoever reached into the database
+    position: int
+    num_seen: int
+    last_step: int
+    num_scored: int
+    num_right: int
+    change: float | None  # in percentage points
+    solved_at: int | None
+    forgotten_at: int | None
+    kind: Kind
+    strip: Strip
+    strip_label: str
+
+    @property
+    def percent(self) -> str:
+        return percent(self.num_right, self.num_scored)
+
+
+def percent(num_right: int, num_scored: int) -> str:
+    return f"{100 * num_right / num_scored:.3g}"
+
+
+def make_lines(run: Run, tallies: Sequence[Any], visits: Visits) -> list[PromptLine]:
+    """One query. `visits` by prompt and step."""
+    positions = [int(each["prompt"]) for each in tallies]
+    stored = run.dataset_version.rows.filter(position__in=positions)
+    rows = {row.position: row for row in stored}
+    starts = np.searchsorted(visits["prompt"], positions)
+    ends = np.searchsorted(visits["prompt"], positions, side="right")
+    return [
+        _make_line(each, rows.get(position), visits[start:end])
+        for each, position, start, end in zip(
+            tallies, positions, starts, ends, strict=True
+        )
+    ]
+
+
+def _make_line(tally: Any, row: DatasetRow | None, visits: Visits) -> PromptLine:
+    change = float(tally["change"])
+    return PromptLine(
+        row=row,
+        position=int(tally["prompt"]),
+        num_seen=int(tally["num_seen"]),
+        last_step=int(tally["last_step"]),
+        num_scored=int(tally["num_scored"]),
+        num_right=int(tally["num_right"]),
+        change=None if math.isnan(change) else 100 * change,
+        solved_at=_step(tally["solved_at"]),
+        forgotten_at=_step(tally["forgotten_at"]),
+        kind=KINDS[tally["kind"]],
+        strip=_draw(visits),
+        strip_label=_describe(visits),
+    )
+
+
+def _step(step: Any) -> int | None:
+    return None if step == NONE else int(step)
+
+
+def _draw(visits: Visits) -> Strip:
+    """A bar a visit, as high as its pass rate; of many, one for several together."""
+    parts = np.array_split(visits, min(len(visits), MAX_BARS))
+    counts = [(int(p["num_right"].sum()), int(p["num_scored"].sum())) for p in parts]
+    shares = [right / scored if scored else None for right, scored in counts]
+    return draw_strip(shares, [False] * len(shares), SHARES)
+
+
+def _describe(visits: Visits) -> str:
+    scored = visits[visits["num_scored"] > 0]
+    if not len(scored):
+        return "No completion could be told right or wrong"
+    shares = scored["num_right"] / scored["num_scored"]
+    if len(scored) == 1:
+        return f"Pass rate at 1 visit: {100 * shares[0]:.3g} %"
+    named = {
+        "at first": shares[0],
+        "at last": shares[-1],
+        "at the lowest": shares.min(),
+        "at the highest": shares.max(),
+    }
+    said = ", ".join(f"{100 * share:.3g} % {when}" for when, share in named.items())
+    return f"Pass rate over {len(scored):,} visits: {said}"

@@ -1,0 +1,150 @@
+"""Every time a run sampled its prompts, and how many completions were right.
+
+Right is the highest reward that the recipe can give at the step, as in pass@k. Steps
+have this in their rollups; the groups of others are counted: of a step in progress, and
+of runs that are older than the rollups' column. Neither reads a text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from django.db import connection
+from numpy.typing import NDArray
+from psycopg import Cursor
+
+from dashboard.runs.charts.bounds import find_bounds
+from dashboard.runs.models import Run
+from dashboard.samples.models import Group
+from dashboard.samples.recipes import right_from
+from dashboard.samples.signals.records import GROUP, PASSES, Records, unpack
+
+VISIT = np.dtype(
+    [
+        ("prompt", np.int64),
+        ("step", np.int64),
+        ("num_completions", np.int64),
+        ("num_scored", np.int64),  # those that could be told right or wrong
+        ("num_right", np.int64),
+        ("mean", np.float64),  # of the rewards, NaN without one; so is their std
+        ("std", np.float64),
+    ]
+)
+Visits = NDArray[np.void]
+
+_ROLLUPS = """
+SELECT string_agg(int4send(step), ''::bytea ORDER BY step),
+       string_agg(groups, ''::bytea ORDER BY step),
+       string_agg(passes, ''::bytea ORDER BY step)
+  FROM samples_steprollup
+ WHERE run_id = %s AND superseded_by IS NULL AND step BETWEEN %s AND %s
+   AND (passes <> ''::bytea OR groups = ''::bytea)
+"""
+_COUNTED = """
+SELECT visit.prompt_index, visit.step, count(completion.id),
+       count(completion.reward) FILTER (WHERE bound.right_from IS NOT NULL),
+       count(*) FILTER (WHERE completion.reward >= bound.right_from),
+       coalesce(visit.reward_mean, 'NaN'), coalesce(visit.reward_std, 'NaN')
+  FROM samples_group visit
+  JOIN unnest(%s::int[], %s::float8[]) AS bound(step, right_from)
+    ON bound.step = visit.step
+  LEFT JOIN samples_completion completion ON completion.group_id = visit.id
+ WHERE visit.run_id = %s AND visit.superseded_by IS NULL
+   AND (%s::int IS NULL OR visit.prompt_index = %s)
+ GROUP BY visit.id
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """Steps that have groups."""
+
+    first: int
+    last: int
+
+    @property
+    def words(self) -> str:
+        if self.first == self.last:
+            return f"step {self.first:,}"
+        return f"steps {self.first:,} to {self.last:,}"
+
+
+def find_span(run: Run, *, first: int | None, last: int | None) -> Span | None:
+    """None where no step of these has groups."""
+    bounds = find_bounds(Group.objects.current().filter(run=run), first, last)
+    return None if bounds is None else Span(first=bounds[0], last=bounds[1])
+
+
+def read_visits(run: Run, span: Span, *, prompt: int | None = None) -> Visits:
+    """Of all prompts or of one, by prompt and then by step; one query.
+
+    Three queries where steps are not rolled up.
+    """
+    steps, rolled = _read_rollups(run, span)
+    if prompt is not None:
+        rolled = rolled[rolled["prompt"] == prompt]
+    visits = np.concatenate([rolled, _count(run, _without(steps, span), prompt)])
+    # Each part is by step, and a stable sort leaves it so where there is one alone.
+    return visits[np.lexsort((visits["step"], visits["prompt"]))]
+
+
+def _read_rollups(run: Run, span: Span) -> tuple[NDArray[np.int64], Visits]:
+    """The steps that are rolled up, and their visits by step."""
+    # A cursor of psycopg's own gives bytes where Django's gives hexadecimal text.
+    connection.ensure_connection()
+    with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
+        cursor.execute(_ROLLUPS, [run.pk, span.first, span.last], binary=True)
+        row = cursor.fetchone()
+    assert row is not None
+    steps, groups, passes = (packed or b"" for packed in row)
+    return (
+        unpack(steps, ">i4").astype(np.int64),
+        _visits_of(unpack(groups, GROUP), unpack(passes, PASSES)),
+    )
+
+
+def _visits_of(groups: Records, passes: Records) -> Visits:
+    visits = np.empty(len(groups), VISIT)
+    for name in ("prompt", "step", "num_completions", "mean", "std"):
+        visits[name] = groups[name]
+    for name in ("num_scored", "num_right"):
+        visits[name] = passes[name]
+    return visits
+
+
+def _without(steps: NDArray[np.int64], span: Span) -> list[tuple[int, int]]:
+    """The stretches of the span, first and last, in which no step is rolled up.
+
+    >>> _without(np.array([3, 4, 8]), Span(first=1, last=9))
+    [(1, 2), (5, 7), (9, 9)]
+    """
+    ends = np.concatenate([[span.first - 1], steps, [span.last + 1]])
+    holes = np.flatnonzero(np.diff(ends) > 1)
+    return [(int(ends[i]) + 1, int(ends[i + 1]) - 1) for i in holes]
+
+
+def _count(run: Run, holes: list[tuple[int, int]], prompt: int | None) -> Visits:
+    """Two queries, none without holes."""
+    if not holes:
+        return np.empty(0, VISIT)
+    steps = _steps_within(run, holes)
+    bounds = right_from(run, steps)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _COUNTED, [list(bounds), list(bounds.values()), run.pk, prompt, prompt]
+        )
+        return np.fromiter(cursor, VISIT)
+
+
+def _steps_within(run: Run, holes: list[tuple[int, int]]) -> list[int]:
+    firsts, lasts = zip(*holes, strict=True)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT step FROM samples_group"
+            "  JOIN unnest(%s::int[], %s::int[]) AS hole(first, last)"
+            "    ON step BETWEEN hole.first AND hole.last"
+            " WHERE run_id = %s AND superseded_by IS NULL ORDER BY step",
+            [list(firsts), list(lasts), run.pk],
+        )
+        return [step for (step,) in cursor]

@@ -1,0 +1,37 @@
+// A prompt's learning curve, from the page's figures; drawn again with the theme.
+import {
+  CONFIG,
+  readColors,
+  resolveColors,
+  styleCard,
+  withAlpha,
+} from "../charts/theme.js";
+
+const source = document.getElementById("prompt-figures");
+const figures = source ? JSON.parse(source.textContent) : {};
+
+function paint(trace, read) {
+  const colored = resolveColors(trace, read);
+  const alpha = trace.meta?.alpha;
+  if (alpha === undefined) return colored;
+  return { ...colored, fillcolor: withAlpha(colored.fillcolor, alpha) };
+}
+
+function draw() {
+  const read = readColors();
+  for (const plot of document.querySelectorAll("[data-figure]")) {
+    const { data, layout } = figures[plot.dataset.figure];
+    const traces = data.map((trace) => paint(trace, read));
+    const isFirst = !plot.classList.contains("js-plotly-plot");
+    window.Plotly.react(plot, traces, styleCard(layout, read), CONFIG);
+    if (isFirst) plot.on("plotly_click", ({ points: [point] }) => open(point));
+  }
+}
+
+function open({ customdata: step }) {
+  const { groups, prompt } = document.querySelector("[data-groups]").dataset;
+  location.assign(`${groups}${step}/${prompt}/`);
+}
+
+document.addEventListener("themechange", draw);
+draw();

@@ -1,0 +1,283 @@
+"""A prompt's class and numbers, by hand-computed cases."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.services import create_dataset_version
+from dashboard.runs.models import Run
+from dashboard.samples.pass_shares import KINDS, NONE, sort, tally
+from dashboard.samples.prompt_visits import VISIT, Visits
+from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.samples.prompts import (
+    MAPPING,
+    ROWS,
+    address,
+    listed,
+    make,
+    visit,
+    words,
+)
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    version = create_dataset_version(
+        team=team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
+    )
+    return make_run(team, dataset_version=version)
+
+
+def visits_of(*counts: tuple[int, int], prompt: int = 0) -> Visits:
+    """Right and scored completions at the steps 10, 20, 30 …"""
+    rows = [
+        (prompt, 10 * at, 4, scored, right, 0.5, 0.1)
+        for at, (right, scored) in enumerate(counts, start=1)
+    ]
+    return np.array(rows, VISIT)
+
+
+def right(*counts: int) -> list[tuple[int, int]]:
+    return [(count, 4) for count in counts]
+
+
+@pytest.mark.parametrize(
+    ("counts", "num_last", "kind", "solved_at", "forgotten_at"),
+    [
+        (right(0, 0, 0), 3, "never", NONE, NONE),
+        (right(0, 1, 4), 3, "solved", 20, NONE),
+        (right(1), 3, "solved", 10, NONE),
+        (right(0, 1, 0, 0, 0), 3, "forgotten", 20, 30),
+        (right(0, 1, 0, 2, 0, 0, 0), 3, "forgotten", 20, 50),
+        # Wrong of late, but not yet at all of the last three.
+        (right(0, 1, 0, 0), 3, "oscillating", 20, NONE),
+        (right(0, 1, 0, 0), 2, "forgotten", 20, 30),
+        (right(4, 0), 3, "oscillating", 10, NONE),
+        (right(4, 0), 1, "forgotten", 10, 20),
+        (right(1, 0, 1), 1, "oscillating", 10, NONE),
+        # What could not be scored is no visit, wherever it lies.
+        ([(0, 0), (2, 4), (0, 0), (3, 4), (0, 0)], 1, "solved", 20, NONE),
+        ([(1, 4), (0, 0), (0, 4), (0, 0)], 1, "forgotten", 10, 30),
+        ([(0, 0), (0, 0)], 3, "unscored", NONE, NONE),
+        ([(0, 0), (0, 1)], 3, "never", NONE, NONE),
+    ],
+)
+def test_a_prompts_class_and_steps(
+    counts: list[tuple[int, int]],
+    num_last: int,
+    kind: str,
+    solved_at: int,
+    forgotten_at: int,
+):
+    (found,) = tally(visits_of(*counts), num_last=num_last)
+
+    assert KINDS[found["kind"]] == kind
+    assert (found["solved_at"], found["forgotten_at"]) == (solved_at, forgotten_at)
+
+
+@pytest.mark.parametrize(
+    ("counts", "num_last", "now", "change"),
+    [
+        (right(0, 0, 1, 2, 4, 4), 3, (10, 12), 10 / 12 - 1 / 12),
+        (right(0, 0, 1, 2, 4, 4), 1, (4, 4), 1.0),
+        # Two windows of three would overlap, so they are of one visit each.
+        (right(4, 2, 1), 3, (7, 12), 1 / 4 - 4 / 4),
+        (right(4, 3, 2, 1, 0), 3, (3, 12), 1 / 8 - 7 / 8),
+        (right(3), 3, (3, 4), math.nan),
+        # By completions, not by visits: 3 of 5 now, 1 of 6 at first.
+        ([(1, 2), (0, 4), (0, 0), (0, 1), (3, 4)], 2, (3, 5), 3 / 5 - 1 / 6),
+        ([(0, 0)], 3, (0, 0), math.nan),
+    ],
+)
+def test_pass_rate_now_and_its_change(
+    counts: list[tuple[int, int]],
+    num_last: int,
+    now: tuple[int, int],
+    change: float,
+):
+    (found,) = tally(visits_of(*counts), num_last=num_last)
+
+    assert (found["num_right"], found["num_scored"]) == now
+    assert found["change"] == pytest.approx(change, nan_ok=True)
+
+
+def test_prompts_side_by_side_do_not_mix():
+    several = [
+        visits_of(*right(0, 0), prompt=2),
+        visits_of((0, 0), prompt=3),
+        visits_of(*right(4, 0, 0, 0), prompt=5),
+        visits_of(*right(0, 2), prompt=9),
+    ]
+
+    found = tally(np.concatenate(several), num_last=3)
+
+    assert found["prompt"].tolist() == [2, 3, 5, 9]
+    kinds = [KINDS[kind] for kind in found["kind"]]
+    assert kinds == ["never", "unscored", "forgotten", "solved"]
+    assert found["solved_at"].tolist() == [NONE, NONE, 10, 20]
+    assert found["forgotten_at"].tolist() == [NONE, NONE, 20, NONE]
+    assert found["num_seen"].tolist() == [2, 1, 4, 2]
+    assert found["last_step"].tolist() == [20, 10, 40, 20]
+
+
+def test_no_visits_are_no_tallies():
+    assert len(tally(visits_of(), num_last=3)) == 0
+
+
+@pytest.mark.parametrize(
+    ("by", "wanted"),
+    [
+        ("pass", [2, 9, 5, 3]),
+        ("-pass", [5, 9, 2, 3]),
+        ("change", [2, 9, 5, 3]),
+        ("-change", [5, 2, 9, 3]),
+        ("solved", [9, 5, 2, 3]),
+        ("-solved", [5, 9, 2, 3]),
+        ("times", [3, 9, 2, 5]),
+        ("-times", [5, 2, 9, 3]),
+        ("prompt", [2, 3, 5, 9]),
+    ],
+)
+def test_prompts_are_sorted_and_what_has_no_number_comes_last(
+    by: str, wanted: list[int]
+):
+    several = [
+        visits_of(*right(0, 0, 0), prompt=2),
+        visits_of((0, 0), prompt=3),
+        visits_of(*right(0, 2, 4, 4), prompt=5),
+        visits_of(*right(1, 1), prompt=9),
+    ]
+    found = sort(tally(np.concatenate(several), num_last=1), by)
+
+    assert found["prompt"].tolist() == wanted
+
+
+@pytest.fixture
+def learnt(run: Run) -> Run:
+    """A prompt of each class: never, solved, forgotten, oscillating, unscored."""
+    curves = [(0, 0, 0, 0), (0, 1, 2, 4), (3, 0, 0, 0), (2, 0, 1, 0)]
+    for step in range(4):
+        for prompt, counts in enumerate(curves):
+            visit(run, step + 1, prompt, counts[step])
+        make_group(run, step=step + 1, prompt_index=4, rewards=(None, None))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("which=never", [0]),
+        ("which=solved", [1]),
+        ("which=forgotten", [2]),
+        ("which=oscillating", [3]),
+        ("which=unscored", [4]),
+        ("which=forgotten&last_step=2", []),
+        ("which=forgotten&last_step=2&visits=1", [2, 3]),
+        ("sort=-pass", [1, 3, 0, 2, 4]),
+        ("sort=-change", [1, 0, 3, 2, 4]),
+        ("sort=solved", [2, 3, 1, 0, 4]),
+    ],
+)
+def test_the_address_says_which_and_in_what_order(
+    alice_client: Client, learnt: Run, query: str, wanted: list[int]
+):
+    assert listed(alice_client, learnt, query) == wanted
+
+
+def test_the_table_counts_each_class_and_says_what_each_prompt_learnt(
+    alice_client: Client, learnt: Run
+):
+    page = words(alice_client.get(address(learnt)))
+
+    assert "5 of 5 prompts are seen" in page
+    for chip in ("never solved", "solved", "forgotten", "oscillating"):
+        assert f"{chip} 1 of 5" in page
+    assert "without a score 1 of 5" in page
+    assert "0 of 12 −37.5 points forgotten 4 ×" in page
+    assert "Prompt 2 first solved at step 1 Prompt 2 forgotten from 2" in page
+    assert "7 of 12 +62.5 points solved 4 ×" in page
+    assert "Prompt 1 first solved at step 2 –" in page
+
+
+def test_a_chip_keeps_the_rest_of_the_address(alice_client: Client, learnt: Run):
+    page = alice_client.get(address(learnt, "visits=2&sort=-pass&page=1")).text
+
+    links = re.findall(r'class="chip" href="([^"]*)"', page)
+    assert "?visits=2&amp;sort=-pass&amp;which=forgotten" in links
+
+
+def test_a_link_to_a_prompt_keeps_the_visits(alice_client: Client, learnt: Run):
+    page = alice_client.get(address(learnt, "visits=2&last_step=3&which=all")).text
+
+    path = f"/alpha/runs/{learnt.pk}/prompts/2/"
+    assert f'href="{path}?visits=2&amp;last_step=3"' in page
+
+
+def test_each_curve_is_told_in_words(alice_client: Client, learnt: Run):
+    page = alice_client.get(address(learnt)).text
+
+    told = re.findall(r'class="strip"[^>]*aria-label="([^"]*)"', page)
+    assert told == [
+        "Pass rate over 4 visits: 0 % at first, 0 % at last, 0 % at the lowest, "
+        "0 % at the highest",
+        "Pass rate over 4 visits: 75 % at first, 0 % at last, 0 % at the lowest, "
+        "75 % at the highest",
+        "Pass rate over 4 visits: 50 % at first, 0 % at last, 0 % at the lowest, "
+        "50 % at the highest",
+        "Pass rate over 4 visits: 0 % at first, 100 % at last, 0 % at the lowest, "
+        "100 % at the highest",
+        "No completion could be told right or wrong",
+    ]
+
+
+def test_a_class_becomes_a_dataset(alice_client: Client, learnt: Run):
+    assert make(alice_client, learnt, "which=forgotten").status_code == 302
+
+    made = DatasetVersion.objects.get(dataset__name="Hard")
+    assert [row.prompt for row in made.rows.all()] == ["What is 2?"]
+    how = "forgotten in calm-otter-1, the last 3 visits in steps 1 to 4"
+    assert made.source["how"] == how
+    assert made.source["query"].startswith("which=forgotten&visits=3")
+
+
+def test_what_a_resume_went_back_before_is_not_learnt(
+    alice_client: Client, learnt: Run
+):
+    """Prompt 2 was right at step 1 alone, which is trained anew."""
+    learnt.groups.filter(step=1).update(superseded_by=2)
+    visit(learnt, 1, 2, 0, epoch=2)
+
+    assert listed(alice_client, learnt, "which=never") == [0, 2]
+    assert listed(alice_client, learnt, "which=forgotten") == []
+
+
+def test_a_recipe_without_a_highest_reward_says_so_and_lists_its_prompts(
+    alice_client: Client, learnt: Run, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(
+        "dashboard.samples.recipes.recipe_bounds", lambda *_, **__: (0.0, math.inf)
+    )
+
+    page = alice_client.get(address(learnt))
+
+    assert "has no highest reward" in words(page)
+    assert [line.kind for line in page.context["lines"]] == ["unscored"] * 5
+
+
+def test_many_prompts_cost_few_queries(
+    alice_client: Client, learnt: Run, django_assert_num_queries: Any
+):
+    with django_assert_num_queries(12):
+        alice_client.get(address(learnt))
+    for prompt in range(5, 20):
+        visit(learnt, 1, prompt, 1)
+    with django_assert_num_queries(12):
+        alice_client.get(address(learnt))
