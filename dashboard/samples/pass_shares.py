@@ -44,10 +44,12 @@ def tally(visits: Visits, *, num_last: int) -> Tallies:
 
     change: the share right of the last k visits less that of the first k, where
         k = min(num_last, visits // 2).
-    never: no visit was right. solved: each was since the first right one.
+    never: no visit was right.
     forgotten: one was right, of the last num_last visits none.
-    oscillating: one was wrong since the first right one, of the last num_last at least
-        one was right.
+    oscillating: of the last num_last visits at least one was right, and at least one
+        was wrong that came after a right one, be that among them or before.
+    solved: all others, so right at each of the last num_last visits, but for those
+        before it was first right.
     unscored: there is no visit.
 
     Of one prompt, num_last = 2, at steps 10 to 50 right of 4: 0 1 2 0 0. So 0 of 8,
@@ -56,7 +58,8 @@ def tally(visits: Visits, *, num_last: int) -> Tallies:
     prompts, begin, num_seen = np.unique(
         visits["prompt"], return_index=True, return_counts=True
     )
-    scored = visits[visits["num_scored"] > 0]
+    is_scored = visits["num_scored"] > 0
+    scored = visits if is_scored.all() else visits[is_scored]
     count = _Count(scored)
     start = np.searchsorted(scored["prompt"], prompts)
     end = np.searchsorted(scored["prompt"], prompts, side="right")
@@ -74,7 +77,7 @@ def tally(visits: Visits, *, num_last: int) -> Tallies:
     found["solved_at"] = _step_at(scored, first_right, first_right >= 0)
     is_forgotten = (last_right >= 0) & (last_right < last)
     found["forgotten_at"] = _step_at(scored, last_right + 1, is_forgotten)
-    wrong_since = count.wrong_visits(np.maximum(first_right, 0), end)
+    wrong_since = count.wrong_visits(np.maximum(first_right, last), end)
     found["kind"] = np.select(
         [
             end == start,
@@ -190,7 +193,8 @@ def sort(tallies: Tallies, by: str) -> Tallies:
     key = KEYS[name](tallies)
     if by.startswith("-"):
         key = -key
-    found: Tallies = tallies[np.lexsort((tallies["prompt"], key, np.isnan(key)))]
+    # numpy puts NaN behind all numbers.
+    found: Tallies = tallies[np.lexsort((tallies["prompt"], key))]
     return found
 
 

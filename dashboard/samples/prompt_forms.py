@@ -11,8 +11,8 @@ from dashboard.samples.forms import FilterForm, number_field
 from dashboard.samples.pass_shares import KINDS, Kind
 from dashboard.samples.prompt_visits import Span
 
-SEEN_AS = {
-    "all": "seen",
+CLASS_WORDS = {
+    "all": "sampled",
     "never": "never solved",
     "solved": "solved",
     "forgotten": "forgotten",
@@ -20,13 +20,13 @@ SEEN_AS = {
     "unscored": "without a score",
 }
 PROMPT_CHOICES = [
-    ("all", "seen: all of them"),
-    ("never", "never solved: at no visit right"),
-    ("solved", "solved: right at each visit since the first right one"),
-    ("forgotten", "forgotten: once right, not at the last visits"),
-    ("oscillating", "oscillating: right and wrong by turns"),
+    ("all", "sampled: all of them"),
+    ("never", "never solved: right at no visit"),
+    ("solved", "solved: right at the last visits"),
+    ("forgotten", "forgotten: no longer right"),
+    ("oscillating", "oscillating: now right, now wrong"),
     ("unscored", "without a score"),
-    ("unsolved", "unsolved: not right at the last visits"),
+    ("unsolved", "unsolved: not right of late"),
     ("failed", "failed: right at most this often"),
     ("mixed", "mixed: right between these, which carries signal"),
 ]
@@ -108,8 +108,8 @@ class PromptFilterForm(FilterForm):
     @property
     def words(self) -> str:
         which = self.value("which")
-        if which in SEEN_AS:
-            return SEEN_AS[which]
+        if which in CLASS_WORDS:
+            return CLASS_WORDS[which]
         low, high = self.bounds or (0.0, 100.0)
         return {
             "unsolved": "unsolved",

@@ -35,6 +35,15 @@ class PromptLine:
     strip_label: str
 
     @property
+    def text(self) -> str:
+        """Of a chat, what its messages say."""
+        assert self.row
+        prompt = self.row.prompt_value
+        if isinstance(prompt, str):
+            return prompt
+        return "\n".join(message["content"] for message in prompt)
+
+    @property
     def percent(self) -> str:
         return percent(self.num_right, self.num_scored)
 

@@ -20,20 +20,21 @@ from dashboard.samples.models import Group
 from dashboard.samples.recipes import right_from
 from dashboard.samples.signals.records import GROUP, PASSES, Records, unpack
 
+# Small, as a run may have a million of them, and sorting moves each.
 VISIT = np.dtype(
     [
-        ("prompt", np.int64),
-        ("step", np.int64),
-        ("num_completions", np.int64),
-        ("num_scored", np.int64),  # those that could be told right or wrong
-        ("num_right", np.int64),
-        ("mean", np.float64),  # of the rewards, NaN without one; so is their std
-        ("std", np.float64),
+        ("prompt", np.int32),
+        ("step", np.int32),
+        ("num_completions", np.uint16),
+        ("num_scored", np.uint16),  # those that could be told right or wrong
+        ("num_right", np.uint16),
+        ("mean", np.float32),  # of the rewards, NaN without one; so is their std
+        ("std", np.float32),
     ]
 )
 Visits = NDArray[np.void]
 
-_ROLLUPS = """
+ROLLED_UP = """
 SELECT string_agg(int4send(step), ''::bytea ORDER BY step),
        string_agg(groups, ''::bytea ORDER BY step),
        string_agg(passes, ''::bytea ORDER BY step)
@@ -41,7 +42,7 @@ SELECT string_agg(int4send(step), ''::bytea ORDER BY step),
  WHERE run_id = %s AND superseded_by IS NULL AND step BETWEEN %s AND %s
    AND (passes <> ''::bytea OR groups = ''::bytea)
 """
-_COUNTED = """
+COUNTED = """
 SELECT visit.prompt_index, visit.step, count(completion.id),
        count(completion.reward) FILTER (WHERE bound.right_from IS NOT NULL),
        count(*) FILTER (WHERE completion.reward >= bound.right_from),
@@ -84,9 +85,20 @@ def read_visits(run: Run, span: Span, *, prompt: int | None = None) -> Visits:
     steps, rolled = _read_rollups(run, span)
     if prompt is not None:
         rolled = rolled[rolled["prompt"] == prompt]
-    visits = np.concatenate([rolled, _count(run, _without(steps, span), prompt)])
-    # Each part is by step, and a stable sort leaves it so where there is one alone.
-    return visits[np.lexsort((visits["step"], visits["prompt"]))]
+    counted = _count(run, holes_in(steps, span), prompt)
+    return _by_prompt(np.concatenate([rolled, counted]) if len(counted) else rolled)
+
+
+def _by_prompt(visits: Visits) -> Visits:
+    """And then by step, as rollups come already."""
+    steps, prompts = visits["step"], visits["prompt"]
+    if len(visits) and (np.diff(steps) < 0).any():
+        return visits.take(np.lexsort((steps, prompts)))
+    # Of numbers this small numpy makes a radix sort, many times as fast; and it takes
+    # records in an eighth of the time that an index in brackets does.
+    is_small = not len(visits) or prompts.max() < 2**16
+    keys = prompts.astype(np.uint16) if is_small else prompts
+    return visits.take(np.argsort(keys, kind="stable"))
 
 
 def _read_rollups(run: Run, span: Span) -> tuple[NDArray[np.int64], Visits]:
@@ -94,7 +106,7 @@ def _read_rollups(run: Run, span: Span) -> tuple[NDArray[np.int64], Visits]:
     # A cursor of psycopg's own gives bytes where Django's gives hexadecimal text.
     connection.ensure_connection()
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
-        cursor.execute(_ROLLUPS, [run.pk, span.first, span.last], binary=True)
+        cursor.execute(ROLLED_UP, [run.pk, span.first, span.last], binary=True)
         row = cursor.fetchone()
     assert row is not None
     steps, groups, passes = (packed or b"" for packed in row)
@@ -113,10 +125,10 @@ def _visits_of(groups: Records, passes: Records) -> Visits:
     return visits
 
 
-def _without(steps: NDArray[np.int64], span: Span) -> list[tuple[int, int]]:
+def holes_in(steps: NDArray[np.int64], span: Span) -> list[tuple[int, int]]:
     """The stretches of the span, first and last, in which no step is rolled up.
 
-    >>> _without(np.array([3, 4, 8]), Span(first=1, last=9))
+    >>> holes_in(np.array([3, 4, 8]), Span(first=1, last=9))
     [(1, 2), (5, 7), (9, 9)]
     """
     ends = np.concatenate([[span.first - 1], steps, [span.last + 1]])
@@ -132,7 +144,7 @@ def _count(run: Run, holes: list[tuple[int, int]], prompt: int | None) -> Visits
     bounds = right_from(run, steps)
     with connection.cursor() as cursor:
         cursor.execute(
-            _COUNTED, [list(bounds), list(bounds.values()), run.pk, prompt, prompt]
+            COUNTED, [list(bounds), list(bounds.values()), run.pk, prompt, prompt]
         )
         return np.fromiter(cursor, VISIT)
 

@@ -100,6 +100,8 @@ def addresses(page: Page, run: str) -> dict[str, str]:
         "groups": f"{run}groups/?step={ENOUGH_STEPS - 10}",
         "group": group if group.startswith("http") else team.rsplit("/", 1)[0] + group,
         "completions": f"{run}completions/",
+        "prompts": f"{run}prompts/?sort=-change",
+        "prompt": f"{run}prompts/{group.rstrip('/').rsplit('/', 1)[1]}/",
         "reward-log": f"{run}reward-log/",
         "config": f"{run}config/",
         "checkpoints": f"{run}checkpoints/",

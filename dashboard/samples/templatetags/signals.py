@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import template
 
 from dashboard.accounts.templatetags.numbers import sig4
-from dashboard.samples.prompt_forms import SEEN_AS
+from dashboard.samples.prompt_forms import CLASS_WORDS
 
 register = template.Library()
 
@@ -26,7 +26,7 @@ def signal_words(signal: str) -> str:
 @register.filter
 def kind_words(kind: str) -> str:
     """A class of prompts."""
-    return SEEN_AS.get(kind, kind)
+    return CLASS_WORDS.get(kind, kind)
 
 
 @register.filter

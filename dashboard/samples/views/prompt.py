@@ -70,6 +70,7 @@ def _learning(run: Run, prompt: int, form: PromptViewForm) -> dict[str, Any]:
         "span": span,
         "problem": why_nothing_is_right(run, span.last),
         "line": line,
+        "num_last": form.value("visits"),
         "points": points,
         "is_pooled": len(points) < len(visits),
         "figures": draw_curves(points),

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from django.core.paginator import Page, Paginator
 from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
@@ -25,7 +26,7 @@ from dashboard.samples.pass_shares import (
     sort,
     tally,
 )
-from dashboard.samples.prompt_forms import SEEN_AS, PromptFilterForm
+from dashboard.samples.prompt_forms import CLASS_WORDS, PromptFilterForm
 from dashboard.samples.prompt_lines import make_lines
 from dashboard.samples.prompt_visits import Span, Visits, find_span, read_visits
 from dashboard.samples.recipes import why_nothing_is_right
@@ -57,9 +58,10 @@ def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     run.dataset_version.dataset.team = membership.team  # which is at hand
     form = PromptFilterForm.read(request.GET)
     found = _find(run, form)
+    which = form.value("which")
     target = TargetForm(
         membership.team,
-        name=f"{run.name[:60]} {form.value('which')}",
+        name=f"{run.name[:60]} {CLASS_WORDS.get(which, which)}",
         data=request.POST if is_post else None,
     )
     if is_post and found.chosen is not None and target.is_valid():
@@ -100,7 +102,8 @@ def _find(run: Run, form: PromptFilterForm) -> Found:
         return Found(span=span)
     visits = read_visits(run, span)
     # A run of an outside trainer may number its prompts as it likes.
-    visits = visits[visits["prompt"] < run.dataset_version.num_rows]
+    num_known = np.searchsorted(visits["prompt"], run.dataset_version.num_rows)
+    visits = visits[:num_known]
     tallies = tally(visits, num_last=form.value("visits"))
     chosen = _choose(tallies, form)
     return Found(
@@ -162,7 +165,7 @@ def _chips(form: PromptFilterForm, counts: Counts) -> list[tuple[str, str, int, 
     which = form.value("which")
     chips = [("all", "all", counts.seen, which == "all")]
     return chips + [
-        (kind, SEEN_AS[kind], num, which == kind)
+        (kind, CLASS_WORDS[kind], num, which == kind)
         for kind, num in counts.kinds.items()
         if num or which == kind or kind != "unscored"
     ]

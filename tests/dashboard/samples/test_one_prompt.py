@@ -54,7 +54,7 @@ def test_it_shows_what_was_asked_and_what_was_learnt(
     page = words(answer)
 
     assert "What is 6 + 1?" in page
-    assert "Pass rate 41.7 % (5 of 12)" in page
+    assert "Pass rate, last 3 visits 41.7 % (5 of 12)" in page
     assert "Change +100 points" in page
     assert "Sampled 3 ×, last at 3" in page
     assert "First solved step 2" in page
@@ -104,7 +104,7 @@ def test_the_steps_narrow_all_of_it(alice_client: Client, run: Run) -> None:
     answer = get(alice_client, run, "?last_step=2&visits=1")
 
     assert texts(answer) == [f"text {s}.{i}" for s in (2, 1) for i in range(4)]
-    assert "Pass rate 25 % (1 of 4)" in words(answer)
+    assert "Pass rate, last 1 visit 25 % (1 of 4)" in words(answer)
     assert "It was not sampled in these steps" in words(
         get(alice_client, run, "?first_step=50")
     )
@@ -167,6 +167,9 @@ def test_what_a_resume_went_back_before_is_left_out(
     run.groups.filter(step=3).update(superseded_by=2)
 
     assert len(texts(get(alice_client, run))) == 8
+    make_group(run, 3, 6, (0.2,), texts=["text anew"], epoch=2)
+    assert texts(get(alice_client, run))[:2] == ["text anew", "text 2.0"]
+    assert "1–9 of 9 completions" in words(get(alice_client, run))
     run.groups.update(superseded_by=2)
     page = words(get(alice_client, run))
     assert "only in steps that a resume went back before" in page

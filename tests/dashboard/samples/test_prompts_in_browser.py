@@ -71,7 +71,7 @@ def test_a_runs_unsolved_prompts_become_a_dataset(
     page.get_by_role("link", name="From a run").click()
     found = findings_in_each_view(page)
     page.get_by_role("link", name="calm-otter-1").click()
-    expect(page.get_by_text("30 of 30 prompts are seen")).to_be_visible()
+    expect(page.get_by_text("30 of 60 prompts were sampled")).to_be_visible()
     page.get_by_label("Prompts that are").select_option("unsolved")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("10 of 30 prompts are unsolved")).to_be_visible()

@@ -12,6 +12,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.models import Run
 from dashboard.samples.pass_shares import KINDS, NONE, sort, tally
@@ -62,7 +63,12 @@ def right(*counts: int) -> list[tuple[int, int]]:
         (right(0, 1, 0, 0), 2, "forgotten", 20, 30),
         (right(4, 0), 3, "oscillating", 10, NONE),
         (right(4, 0), 1, "forgotten", 10, 20),
-        (right(1, 0, 1), 1, "oscillating", 10, NONE),
+        (right(1, 0, 1), 1, "solved", 10, NONE),
+        # What was wrong before the last visits is made good by them.
+        (right(1, 0, 2, 4, 4), 3, "solved", 10, NONE),
+        (right(1, 0, 2, 4, 4), 4, "oscillating", 10, NONE),
+        # Wrong among the last visits, but before the first right one.
+        (right(0, 0, 0, 1), 3, "solved", 40, NONE),
         # What could not be scored is no visit, wherever it lies.
         ([(0, 0), (2, 4), (0, 0), (3, 4), (0, 0)], 1, "solved", 20, NONE),
         ([(1, 4), (0, 0), (0, 4), (0, 0)], 1, "forgotten", 10, 30),
@@ -197,7 +203,7 @@ def test_the_table_counts_each_class_and_says_what_each_prompt_learnt(
 ):
     page = words(alice_client.get(address(learnt)))
 
-    assert "5 of 5 prompts are seen" in page
+    assert "5 of 30 prompts were sampled" in page
     for chip in ("never solved", "solved", "forgotten", "oscillating"):
         assert f"{chip} 1 of 5" in page
     assert "without a score 1 of 5" in page
@@ -236,6 +242,25 @@ def test_each_curve_is_told_in_words(alice_client: Client, learnt: Run):
         "100 % at the highest",
         "No completion could be told right or wrong",
     ]
+
+
+def test_a_chat_is_shown_by_what_its_messages_say(alice_client: Client, team: Team):
+    chat = [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": "What is 1?"},
+    ]
+    version = create_dataset_version(
+        team=team,
+        name="Chats",
+        rows=[Row(prompt=chat, answer=None, columns={})],
+        mapping={"prompt": "q", "answer": None, "columns": []},
+        source={},
+        user=None,
+    )
+    run = make_run(team, dataset_version=version)
+    visit(run, 1, 0, 4)
+
+    assert "Be short. What is 1? none 100 %" in words(alice_client.get(address(run)))
 
 
 def test_a_class_becomes_a_dataset(alice_client: Client, learnt: Run):
