@@ -59,6 +59,7 @@ class MicroBatch:
     sampling_logprobs: torch.Tensor  # [B, T], NaN on prompt tokens, 0 on padding
     old_logprobs: torch.Tensor | None = None  # [B, T], once the first update ran
     reference_logprobs: torch.Tensor | None = None  # [B, T]
+    is_filler: bool = False  # another process has it too, with all that it teaches
     _layout: Layout | None = None
 
     def layout(self, dtype: torch.dtype) -> Layout:
@@ -86,6 +87,11 @@ class Batch:
     loss: LossConfig = field(default_factory=LossConfig)  # says which tokens count
     group_sizes: tuple[int, ...] | None = None  # None: one group
     first: int = 0  # place of the first sample in the step's batch
+
+    @property
+    def places(self) -> frozenset[int]:
+        """Of its samples in the step's batch."""
+        return frozenset(range(self.first, self.first + len(self.samples)))
 
     @property
     def totals(self) -> BatchTotals:

@@ -98,6 +98,46 @@ class GroupScored(Event):
     completions: list[ScoredCompletion]
 
 
+# Of each token, rounded to 5 significant digits; null: there is none, or no number.
+TokenNumbers = list[float | None]
+
+
+class MeasuredCompletion(BaseModel):
+    """What the first update over a completion measured of each of its tokens.
+
+    Lists are of the same tokens. A value that the run does not have is null for all of
+    them; one that a token does not have, such as the ratio of a token that the loss
+    leaves out, is null in its list.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+    num_tokens: int  # of the completion; of a long one the first are told of
+    ids: list[int]
+    # Each token as it is decoded alone; a part of a character is "\ufffd".
+    pieces: list[str]
+    special: list[int]  # offsets of the special tokens
+    logprob: TokenNumbers | None  # nats, under the policy that the update began with
+    sampling_logprob: TokenNumbers | None  # as the rollout engine reported it
+    entropy: TokenNumbers | None  # nats, of the policy's distribution at the token
+    kl: TokenNumbers | None  # to the reference, by the configured estimator
+    ratio: TokenNumbers | None  # π/π_old; with "gspo" the sequence's
+    # -1: the lower bound took the gradient, 1: the upper, 2: the dual, 0: none did;
+    # with "cispo", whose bounds leave a gradient, where the weight was bounded
+    clipped: list[int | None] | None
+    advantage: TokenNumbers | None
+    # of ∇ log π of the token in the update, see trainer.token_values
+    coefficient: TokenNumbers | None
+
+
+class TokensMeasured(Event):
+    """Token values of one of a step's groups, behind all of its `GroupScored`."""
+
+    type: Literal["tokens_measured"] = "tokens_measured"
+    prompt_index: int = Field(ge=0)
+    completions: list[MeasuredCompletion]
+
+
 class StepFinished(Event):
     type: Literal["step_finished"] = "step_finished"
     metrics: dict[str, float | None]
@@ -172,6 +212,7 @@ AnyEvent = Annotated[
     | PhaseStarted
     | SettingsChanged
     | GroupScored
+    | TokensMeasured
     | StepFinished
     | Evaluated
     | CheckpointSaved

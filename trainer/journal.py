@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from transformers import PreTrainedTokenizerBase
+
 from trainer.alarms import AlarmBoard
 from trainer.config import RunConfig
-from trainer.events import GroupScored, ScoredCompletion, StepFinished, Warned
+from trainer.events import (
+    GroupScored,
+    ScoredCompletion,
+    StepFinished,
+    TokensMeasured,
+    Warned,
+)
 from trainer.groups import Group, reward_std, signal_of
 from trainer.log import EventLog
 from trainer.metrics import Stopwatch, step_metrics
@@ -14,13 +22,15 @@ from trainer.outcome import StepOutcome
 from trainer.rewards.logs import Notes, cut_notes
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import recipe_bounds
+from trainer.token_details import describe_tokens
 
 
 class Journal:
     """Turns the outcome of a step into events and warnings."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, tokenizer: PreTrainedTokenizerBase) -> None:
         self._log = log
+        self._tokenizer = tokenizer
         self.step = 0  # the one that is told of
         self.alarms = AlarmBoard()
 
@@ -46,8 +56,9 @@ class Journal:
         self, outcome: StepOutcome, config: RunConfig, watch: Stopwatch
     ) -> dict[str, float | None]:
         """Append a step's groups, metrics and warnings to the log."""
-        if self.step % config.logging.groups_every_steps == 0:
+        if config.logging.keeps_groups(self.step):
             self._record_groups(outcome, config)
+            self._record_tokens(outcome)
         metrics = step_metrics(outcome, config, step=self.step)
         metrics |= watch.metrics(num_tokens=outcome.gathered.num_sampled_tokens)
         self._ring(metrics, config)
@@ -80,6 +91,16 @@ class Journal:
         for group in gathered.dropped:
             nothing = [0.0] * len(group.completions)
             self._record_group(group, nothing, config, num_groups, is_trained=False)
+
+    def _record_tokens(self, outcome: StepOutcome) -> None:
+        for place, values in outcome.tokens.items():
+            group = outcome.gathered.groups[place]
+            self._log.add(
+                TokensMeasured,
+                step=self.step,
+                prompt_index=group.prompt.index,
+                completions=describe_tokens(group, values, self._tokenizer),
+            )
 
     def _record_group(
         self,

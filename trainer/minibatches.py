@@ -97,7 +97,7 @@ class Minibatch:
 
 def _unweighed(micro: MicroBatch) -> MicroBatch:
     """The micro-batch with no token that the loss covers."""
-    return replace(micro, mask=torch.zeros_like(micro.mask))
+    return replace(micro, mask=torch.zeros_like(micro.mask), is_filler=True)
 
 
 def _carry_over(

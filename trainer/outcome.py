@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
 from trainer.gathering import Gathered
 from trainer.groups import Group
 from trainer.minibatches import Minibatch
+from trainer.token_values import TokenValues
 from trainer.updates import UpdateResult
 
 
@@ -27,6 +28,8 @@ class StepOutcome:
     staleness: float | None  # updates between sampling and use; None: not sampled
     is_on_policy: bool  # the engine sampled with the weights of the step's beginning
     is_one_off: bool = False  # it did with those of the step before
+    # Of each completion of some groups, by the group's place among those trained on.
+    tokens: Mapping[int, Sequence[TokenValues]] = field(default_factory=dict)
 
     @property
     def first_round(self) -> list[Group]:

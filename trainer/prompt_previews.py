@@ -25,7 +25,13 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.config import DataConfig
 from trainer.prompts import PromptRenderer, Row
-from trainer.tokenizers import bound_memory, decode_text, first_line, load_tokenizer
+from trainer.tokenizers import (
+    bound_memory,
+    decode_text,
+    first_line,
+    load_tokenizer,
+    special_ids,
+)
 
 # Of a long prompt, whose middle is left out: its end is where the completion begins.
 SHOWN_FIRST, SHOWN_LAST = 1_500, 500
@@ -98,12 +104,7 @@ def cut_up(
     tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]
 ) -> list[tuple[str, bool]]:
     """Texts and whether each is a special token, which stands alone."""
-    special = set(tokenizer.all_special_ids)
-    special |= {
-        token_id
-        for token_id, token in tokenizer.added_tokens_decoder.items()
-        if token.special
-    }
+    special = special_ids(tokenizer)
     pieces: list[tuple[str, bool]] = []
     room = SHOWN_CHARS
     for is_special, grouped in itertools.groupby(token_ids, special.__contains__):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import torch
 
@@ -20,6 +22,8 @@ from trainer.minibatches import Minibatch, completion_sums, in_batch_order
 from trainer.outcome import StepOutcome
 from trainer.preference import credit_preferences
 from trainer.sampled_batch import SampledBatch
+from trainer.surrogates import compares_with_the_old_policy
+from trainer.token_details import choose_groups, places_of
 from trainer.training import Training
 from trainer.updates import (
     UpdateResult,
@@ -93,17 +97,23 @@ def train_on(
         add_known_logprobs(training, minibatches)
     rate = learning_rate(stage.place(batch.step), config.optim)
     kl_coef = stage.kl_coef
+    detailed = choose_groups(gathered.groups, config, step=batch.step)
+    places = places_of(gathered.groups, detailed)
+    kept = frozenset(chain.from_iterable(places))
     with watch.phase("update"):
         if config.advantage.credit == "preference":
             rewards = reward_matrix(gathered.groups)
-            advantages, updates = prefer(training, minibatches, rewards, rate=rate)
+            advantages, updates = prefer(
+                training, minibatches, rewards, rate=rate, kept=kept
+            )
         else:
             advantages = give_credit(training, gathered, minibatches, step=batch.step)
             updates = [
-                run_update(training, minibatch, rate=rate)
-                for _ in range(config.optim.updates_per_batch)
+                run_update(training, minibatch, rate=rate, kept=() if number else kept)
+                for number in range(config.optim.updates_per_batch)
                 for minibatch in minibatches
             ]
+    tokens = ChainMap(*(dict(result.tokens) for result in updates))
     return StepOutcome(
         gathered=gathered,
         minibatches=minibatches,
@@ -115,6 +125,10 @@ def train_on(
         staleness=stage.staleness(len(updates), age=age),
         is_on_policy=config.rollout.source == "policy" and age == 0,
         is_one_off=config.rollout.source == "policy" and age > 0,
+        tokens={
+            group: [tokens[place] for place in own]
+            for group, own in zip(detailed, places, strict=True)
+        },
     )
 
 
@@ -158,16 +172,6 @@ def add_known_logprobs(training: Training, minibatches: Sequence[Minibatch]) -> 
                     policy, micros, temperature=temperature
                 ),
             )
-
-
-def compares_with_the_old_policy(loss: LossConfig) -> bool:
-    """Whether the objective uses the policy's own log-probs before the batch."""
-    uses_ratio = (
-        loss.surrogate != "reinforce"
-        or loss.importance_correction is not None
-        or (loss.kl_ratio and loss.kl_coef > 0)
-    )
-    return loss.old_logprobs == "policy" and uses_ratio
 
 
 def give_credit(
@@ -216,9 +220,16 @@ def completion_kl(
 
 
 def run_update(
-    training: Training, minibatch: Minibatch, *, rate: float
+    training: Training,
+    minibatch: Minibatch,
+    *,
+    rate: float,
+    kept: Collection[int] = (),
 ) -> UpdateResult:
-    """One update by a minibatch, done again with less at once if memory runs out."""
+    """One update by a minibatch, done again with less at once if memory runs out.
+
+    Of the completions at the places `kept` of the step's batch token values are kept.
+    """
     training.ahead.check()  # an update may take long, and would be in vain
     stage, totals = training.stage, minibatch.batch.totals
     found = training.budget.run(
@@ -231,6 +242,7 @@ def run_update(
             config=stage.config,
             kl_coef=stage.kl_coef,
             reference=stage.reference,
+            kept=minibatch.batch.places.intersection(kept),
         ),
     )
     return apply_gradients(
@@ -248,6 +260,7 @@ def prefer(
     rewards: torch.Tensor,
     *,
     rate: float,
+    kept: Collection[int] = (),
 ) -> tuple[torch.Tensor, list[UpdateResult]]:
     """Updates by DPO, whose loss is told in place of its surrogate's.
 
@@ -268,6 +281,8 @@ def prefer(
             )
             if number == 0:
                 advantages = advantages + weighed
-            result = run_update(training, minibatch, rate=rate)
+            result = run_update(
+                training, minibatch, rate=rate, kept=() if number else kept
+            )
             updates.append(replace(result, loss=loss))
     return advantages, updates

@@ -27,6 +27,16 @@ def importance_ratio(
     return log_ratio.clamp(-20.0, 20.0).exp()
 
 
+def compares_with_the_old_policy(loss: LossConfig) -> bool:
+    """Whether the objective uses the policy's own log-probs before the batch."""
+    uses_ratio = (
+        loss.surrogate != "reinforce"
+        or loss.importance_correction is not None
+        or (loss.kl_ratio and loss.kl_coef > 0)
+    )
+    return loss.old_logprobs == "policy" and uses_ratio
+
+
 def surrogate_losses(
     logprobs: torch.Tensor,
     ratio: torch.Tensor,

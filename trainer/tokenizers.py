@@ -71,6 +71,13 @@ def decode_text(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) ->
     return text
 
 
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """Tokens that stand for no text, such as the one that ends a completion."""
+    added = tokenizer.added_tokens_decoder.items()
+    named: set[int] = set(tokenizer.all_special_ids)
+    return named | {token_id for token_id, token in added if token.special}
+
+
 def first_line(error: BaseException) -> str:
     """What an exception says, without what follows its first line."""
     lines = str(error).strip().splitlines()

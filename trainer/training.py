@@ -60,7 +60,7 @@ class Training:
     _fewer_rows: tuple[int, str] | None = None  # that fit, and why; not yet told of
 
     def __post_init__(self) -> None:
-        self.journal = Journal(self.log)
+        self.journal = Journal(self.log, self.policy.tokenizer)
         self.budget = MemoryBudget(
             self.config.optim.micro_batch_tokens,
             on_halved=self._tell_of_memory,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
 
 import torch
 
@@ -16,18 +16,24 @@ from trainer.losses import BatchTotals, objective
 from trainer.optimization import Optimizer
 from trainer.policy import Policy, TokenPredictor
 from trainer.reference import Reference
+from trainer.token_values import TokenValues, rows_of, token_values, tokens_of_all
 from trainer.tokens import TokenStatistics
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateResult:
-    """What one update did. `grad_norm` is the norm before clipping."""
+    """What one update did. `grad_norm` is the norm before clipping.
+
+    `tokens` are the values of the completions that they were asked of, by their places
+    in the step's batch.
+    """
 
     loss: float
     grad_norm: float
     is_skipped: bool  # loss or gradient was not finite, the weights are as before
     num_sequences: int
     statistics: TokenStatistics
+    tokens: Mapping[int, TokenValues] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +42,8 @@ class Pass:
 
     loss: float
     statistics: TokenStatistics
+    # By place in the step's batch; None: of no completion of any process.
+    tokens: Mapping[int, TokenValues] | None = None
 
 
 def update(
@@ -68,6 +76,7 @@ def add_gradients(
     config: RunConfig,
     kl_coef: float | None = None,
     reference: Reference | None = None,
+    kept: Collection[int] = (),
 ) -> Pass:
     """The gradient of a minibatch, added up over its micro-batches.
 
@@ -83,12 +92,15 @@ def add_gradients(
         config: of the run or phase.
         kl_coef: in place of the configured one where it adapts.
         reference: asked once more for a KL over the whole vocabulary.
+        kept: places in the step's batch of completions whose token values are asked
+            for, of all processes. They change nothing else.
     """
-    losses, parts = [], []
+    losses, parts, tokens = [], [], dict[int, TokenValues]()
     optimizer.clear()
     try:
         for micro in micro_batches:
-            loss, statistics = _objective(
+            rows = rows_of(micro, kept)
+            forward = _objective(
                 policy,
                 micro,
                 totals=totals,
@@ -96,13 +108,26 @@ def add_gradients(
                 kl_coef=kl_coef,
                 reference=reference,
             )
-            loss.backward()
+            if rows:
+                forward.logprobs.retain_grad()
+            forward.loss.backward()
             optimizer.collect()
-            losses.append(loss.detach())
-            parts.append(statistics)
+            losses.append(forward.loss.detach())
+            parts.append(forward.statistics)
+            if rows:
+                tokens |= token_values(
+                    micro,
+                    rows,
+                    logprobs=forward.logprobs,
+                    entropy=forward.entropy,
+                    statistics=forward.statistics,
+                    config=config,
+                    totals=totals,
+                )
         return Pass(
             loss=torch.stack(losses).double().sum().item(),
             statistics=TokenStatistics.joined(parts),
+            tokens=tokens if kept else None,
         )
     except BaseException:
         optimizer.clear()
@@ -128,7 +153,15 @@ def apply_gradients(
         is_skipped=norm is None,
         num_sequences=num_sequences,
         statistics=found.statistics.of_all(world),
+        tokens={} if found.tokens is None else tokens_of_all(found.tokens, world),
     )
+
+
+class _Forward(NamedTuple):
+    loss: torch.Tensor
+    statistics: TokenStatistics
+    logprobs: torch.Tensor  # [B, T]
+    entropy: torch.Tensor  # [B, T]
 
 
 def _objective(
@@ -139,7 +172,7 @@ def _objective(
     config: RunConfig,
     kl_coef: float | None,
     reference: Reference | None,
-) -> tuple[torch.Tensor, TokenStatistics]:
+) -> _Forward:
     temperature, kl_full = config.logprob_temperature, None
     if config.loss.kl_estimator == "full" and reference is not None:
         # only a server has no hidden states, and is refused with this estimator
@@ -153,7 +186,7 @@ def _objective(
         micro.old_logprobs = logprobs.detach()
     # At another temperature the engine's log-probs are of another distribution.
     is_comparable = temperature == config.rollout.temperature
-    return objective(
+    loss, statistics = objective(
         logprobs,
         micro.old_logprobs,
         micro.advantages,
@@ -166,6 +199,7 @@ def _objective(
         kl_coef=kl_coef,
         totals=totals,
     )
+    return _Forward(loss, statistics, logprobs, entropy)
 
 
 def add_old_logprobs(

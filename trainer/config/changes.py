@@ -17,6 +17,8 @@ MAY_CHANGE = (
     "checkpoint.every_steps",
     "checkpoint.keep_last",
     "logging.groups_every_steps",
+    "logging.token_groups",
+    "logging.tokens_every_steps",
 )
 
 

@@ -171,6 +171,32 @@ class LoggingConfig(Part):
         description="Groups with all their completions are kept every so many steps.",
         json_schema_extra=unit("steps"),
     )
+    token_groups: int = Field(
+        2,
+        ge=0,
+        le=64,
+        title="Groups with token values",
+        description="Of so many groups of a step what the update measured of each "
+        "token is kept; 0: of none. Groups that teach come first, spread over the "
+        "batch.",
+        json_schema_extra=unit("groups"),
+    )
+    tokens_every_steps: int = Field(
+        10,
+        ge=1,
+        title="Keep token values every",
+        description="Token values are kept at the first step and every so many steps, "
+        "where groups are kept too.",
+        json_schema_extra=unit("steps"),
+    )
+
+    def keeps_groups(self, step: int) -> bool:
+        return step % self.groups_every_steps == 0
+
+    def keeps_tokens(self, step: int) -> bool:
+        """Of some group; without its group nobody would find them."""
+        is_due = step == 1 or step % self.tokens_every_steps == 0
+        return self.token_groups > 0 and is_due and self.keeps_groups(step)
 
 
 class DistributedConfig(Part):

@@ -63,6 +63,11 @@ IDLE = (
         "completions are sampled",
     ),
     Idle(
+        ("logging.tokens_every_steps",),
+        {"logging.token_groups": ZERO},
+        "token values are kept of no group",
+    ),
+    Idle(
         ("distributed.timeout_seconds",),
         {"distributed.num_processes": ("1",)},
         "there is one process",
