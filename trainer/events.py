@@ -8,9 +8,9 @@ written as null.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 EndReason = Literal["stop", "length"]
 # mixed: rewards differ, the group teaches. The others are dead: every completion at
@@ -98,6 +98,7 @@ class GroupScored(Event):
     completions: list[ScoredCompletion]
 
 
+TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 # Of each token, rounded to 5 significant digits; null: there is none, or no number.
 TokenNumbers = list[float | None]
 
@@ -113,10 +114,10 @@ class MeasuredCompletion(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
     num_tokens: int  # of the completion; of a long one the first are told of
-    ids: list[int]
+    ids: list[TokenId]
     # Each token as it is decoded alone; a part of a character is "\ufffd".
     pieces: list[str]
-    special: list[int]  # offsets of the special tokens
+    special: list[TokenId]  # offsets of the special tokens
     logprob: TokenNumbers | None  # nats, under the policy that the update began with
     sampling_logprob: TokenNumbers | None  # as the rollout engine reported it
     entropy: TokenNumbers | None  # nats, of the policy's distribution at the token
@@ -124,10 +125,22 @@ class MeasuredCompletion(BaseModel):
     ratio: TokenNumbers | None  # π/π_old; with "gspo" the sequence's
     # -1: the lower bound took the gradient, 1: the upper, 2: the dual, 0: none did;
     # with "cispo", whose bounds leave a gradient, where the weight was bounded
-    clipped: list[int | None] | None
+    clipped: list[Literal[-1, 0, 1, 2] | None] | None
     advantage: TokenNumbers | None
     # of ∇ log π of the token in the update, see trainer.token_values
     coefficient: TokenNumbers | None
+
+    @model_validator(mode="after")
+    def _lists_agree(self) -> Self:
+        lists = {name: value for name, value in self if isinstance(value, list)}
+        del lists["special"]
+        for name, values in lists.items():
+            if len(values) != len(self.ids):
+                raise ValueError(
+                    f"There are {len(self.ids)} token ids, but {len(values)} of "
+                    f'"{name}". Give one for each token.'
+                )
+        return self
 
 
 class TokensMeasured(Event):

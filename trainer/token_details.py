@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -109,7 +110,7 @@ def _numbers(values: torch.Tensor | None, limit: int) -> TokenNumbers | None:
     return None if is_absent else numbers
 
 
-def _signs(values: torch.Tensor | None, limit: int) -> list[int | None] | None:
+def _signs(values: torch.Tensor | None, limit: int) -> Any:
     numbers = _numbers(values, limit)
     if numbers is None:
         return None

@@ -72,7 +72,8 @@ def own(minibatch: Minibatch, name: str, member: int) -> torch.Tensor:
     for micro in minibatch.micro_batches:
         if member in micro.members:
             row = micro.members.index(member)
-            return getattr(micro, name)[row][micro.completion_mask[row] > 0]
+            values: torch.Tensor = getattr(micro, name)
+            return values[row][micro.completion_mask[row] > 0]
     raise AssertionError(member)
 
 
