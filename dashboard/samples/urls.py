@@ -7,6 +7,7 @@ from django.urls import path
 from dashboard.samples.views.annotations import group_marks, run_annotations
 from dashboard.samples.views.completions import completions
 from dashboard.samples.views.group import group
+from dashboard.samples.views.group_tokens import group_tokens
 from dashboard.samples.views.groups import groups
 from dashboard.samples.views.prompt import run_prompt
 from dashboard.samples.views.prompts import prompts_of_runs, run_prompts
@@ -22,6 +23,11 @@ urlpatterns = [
         name="group_marks",
     ),
     path("<int:run_id>/export/<export>.jsonl", run_annotations, name="run_annotations"),
+    path(
+        "<int:run_id>/groups/<int:step>/<int:prompt>/tokens.json",
+        group_tokens,
+        name="group_tokens",
+    ),
     path("<int:run_id>/completions/", completions, name="completions"),
     path("<int:run_id>/prompts/", run_prompts, name="run_prompts"),
     path("<int:run_id>/prompts/<int:prompt>/", run_prompt, name="run_prompt"),

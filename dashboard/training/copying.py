@@ -53,6 +53,7 @@ ROLLUP_COLUMNS = (
     "anatomy",
     "passes",
 )
+TOKEN_COLUMNS = ("group_id", "packed")
 NOTE_COLUMNS = ("run_id", "group_id", "step", "position", "rule", "is_error", "text")
 
 

@@ -26,6 +26,7 @@ from dashboard.training.storing import (
     copy_events,
     copy_groups,
     copy_steps,
+    copy_tokens,
 )
 from trainer.events import (
     CheckpointSaved,
@@ -34,6 +35,7 @@ from trainer.events import (
     GroupScored,
     RunResumed,
     RunStarted,
+    TokensMeasured,
 )
 
 
@@ -69,6 +71,7 @@ def _store(claim: Claim, events: Sequence[Event]) -> None:
     placed = [Placed(first_seq + i, event) for i, event in enumerate(events)]
     copy_steps(claim.run_id, placed, progress)
     copy_groups(claim.run_id, placed)
+    copy_tokens(claim.run_id, events)
     copy_rollups(claim.run_id, events, first_seq=first_seq)
     copy_events(claim.run_id, placed)
     add_evaluations(claim.run_id, placed)
@@ -82,7 +85,7 @@ def _store(claim: Claim, events: Sequence[Event]) -> None:
     if found.has_changed:
         Run.objects.filter(id=claim.run_id).update(alerts_seq=placed[-1].seq)
     # A page shows groups with their step, so there is nothing to see before.
-    if not all(isinstance(event, GroupScored) for event in events):
+    if not all(isinstance(event, GroupScored | TokensMeasured) for event in events):
         ring_on_commit(claim.run_id, placed[-1].seq)
     _note_life(claim, events)
     for alert in found.pausing:

@@ -11,22 +11,32 @@ from typing import Any
 from dashboard.runs.charts.rollups import build_rollups
 from dashboard.runs.models import Checkpoint, Evaluation
 from dashboard.samples.cleaning import clean_json, clean_text
+from dashboard.samples.models import Group
+from dashboard.samples.token_records import pack_tokens
 from dashboard.training.copying import (
     COMPLETION_COLUMNS,
     EVENT_COLUMNS,
     GROUP_COLUMNS,
     NOTE_COLUMNS,
     STEP_COLUMNS,
+    TOKEN_COLUMNS,
     copy_rows,
     float_array,
     take_ids,
     text_array,
 )
 from dashboard.training.progress import Progress, finite
-from trainer.events import CheckpointSaved, Evaluated, Event, GroupScored, StepFinished
+from trainer.events import (
+    CheckpointSaved,
+    Evaluated,
+    Event,
+    GroupScored,
+    StepFinished,
+    TokensMeasured,
+)
 
 # What is stored elsewhere is not stored in RunEvent.body again.
-WITHOUT_BODY = (StepFinished, GroupScored)
+WITHOUT_BODY = (StepFinished, GroupScored, TokensMeasured)
 PLACE_FIELDS = {"type", "line", "epoch", "time", "step"}
 
 
@@ -107,6 +117,45 @@ def copy_groups(run_id: int, placed: Iterable[Placed]) -> None:
     ]
     if notes:
         copy_rows("samples_rulenote", NOTE_COLUMNS, notes)
+
+
+def copy_tokens(run_id: int, events: Iterable[Event]) -> None:
+    """Behind `copy_groups`; two queries where there are any, else none.
+
+    The group may have come with an earlier batch. Of a group told of twice the first
+    values count, as with evaluations; without its group there is nothing to look at.
+    """
+    told = [event for event in events if isinstance(event, TokensMeasured)]
+    if not told:
+        return
+    ids = _group_ids(run_id, told)
+    rows: dict[int, TokensMeasured] = {}
+    for event in told:
+        group_id = ids.get((event.epoch, event.step, event.prompt_index))
+        if group_id is not None:
+            rows.setdefault(group_id, event)
+    copy_rows(
+        "samples_grouptokens",
+        TOKEN_COLUMNS,
+        (
+            (group_id, pack_tokens(event.completions))
+            for group_id, event in rows.items()
+        ),
+    )
+
+
+def _group_ids(
+    run_id: int, told: Iterable[TokensMeasured]
+) -> dict[tuple[int, int, int], int]:
+    """Of the groups that have no token values yet, by life, step and prompt."""
+    places = {(event.epoch, event.step, event.prompt_index) for event in told}
+    epochs, steps, prompts = zip(*places, strict=True)
+    found = Group.objects.filter(
+        run_id=run_id, epoch__in=epochs, step__in=steps, prompt_index__in=prompts
+    )
+    found = found.filter(tokens=None)
+    rows = found.values_list("epoch", "step", "prompt_index", "id")
+    return {(epoch, step, prompt): group_id for epoch, step, prompt, group_id in rows}
 
 
 def _rule_names(event: GroupScored) -> list[str]:

@@ -119,6 +119,7 @@ VIEWERS_POST = {
     "group_marks": 403,
     "mentions": 405,
     "run_annotations": 405,
+    "group_tokens": 405,
     "completions": 405,
     "run_prompts": 403,
     "run_prompt": 405,
@@ -162,6 +163,7 @@ VIEWERS_GET = {
     "run_change": 403,  # what a viewer could not send
     "alert_rule": 403,  # as above
     "run_curves": 400,  # without ?metrics=
+    "group_tokens": 404,  # the group's were not kept
     "run_log_part": 404,  # nothing was logged
     "run_log_line": 404,
     "run_log_search": 404,

@@ -21,7 +21,7 @@ MAX_BEHIND = 2_000
 MAX_EVALUATIONS = 1_000
 MAX_EVENTS = 200
 # Sent as steps and evaluations, or, as groups are, not at all.
-NOT_SENT = ("step_finished", "group_scored", "evaluated")
+NOT_SENT = ("step_finished", "group_scored", "tokens_measured", "evaluated")
 
 
 def read_run(run_id: int) -> Run:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -14,6 +12,7 @@ from django.views.decorators.http import require_safe
 from dashboard.accounts.access import get_team
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
+from dashboard.samples.packed_answers import pack_answer, send_packed
 from dashboard.samples.signals.anatomy import read_anatomy
 from dashboard.samples.signals.distributions import read_distribution
 from dashboard.samples.signals.form import SignalForm
@@ -57,10 +56,8 @@ class _Question:
         return isinstance(other, _Question) and self.key == other.key
 
     def answer(self) -> bytes:
-        found = READERS[self.chart](self.run, self.form)
         # A map of 12,800 cells is half a megabyte that packs into a sixth of it.
-        text = json.dumps(found, allow_nan=False, separators=(",", ":"))
-        return gzip.compress(text.encode(), 5, mtime=0)
+        return pack_answer(READERS[self.chart](self.run, self.form))
 
 
 @lru_cache(maxsize=64)
@@ -72,9 +69,4 @@ def _respond(request: HttpRequest, question: _Question) -> HttpResponse:
     # What has ended may still be filled, and few look at it at once.
     is_live = not question.run.has_ended
     packed = _answer_once(question) if is_live else question.answer()
-    headers = {"Vary": "Accept-Encoding"}
-    if "gzip" in request.headers.get("Accept-Encoding", ""):
-        headers["Content-Encoding"] = "gzip"
-    else:
-        packed = gzip.decompress(packed)
-    return HttpResponse(packed, content_type="application/json", headers=headers)
+    return send_packed(request, packed)

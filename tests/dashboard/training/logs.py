@@ -10,6 +10,7 @@ from trainer.events import (
     CheckpointSaved,
     Event,
     GroupScored,
+    MeasuredCompletion,
     RunFinished,
     RunStarted,
     ScoredCompletion,
@@ -72,6 +73,25 @@ class LogBuilder:
 def metrics_of(step: int) -> dict[str, float | None]:
     """The same in every life, as a deterministic trainer's are."""
     return {"reward/mean": (step % 7) / 10, "loss": -0.1 * step, "kl/mean": None}
+
+
+def measured(*pieces: str, **values: Any) -> MeasuredCompletion:
+    """Token values of a completion of these pieces; <…> is a special token."""
+    given: dict[str, Any] = {
+        "num_tokens": len(pieces),
+        "ids": [100 + place for place in range(len(pieces))],
+        "pieces": list(pieces),
+        "special": [i for i, piece in enumerate(pieces) if piece.startswith("<")],
+        "logprob": [float(f"{-0.12345 - n:.5g}") for n in range(len(pieces))],
+        "sampling_logprob": [-0.25] * len(pieces),
+        "entropy": [0.5] * len(pieces),
+        "kl": None,
+        "ratio": [1.0231] * len(pieces),
+        "clipped": [0] * len(pieces),
+        "advantage": [1.25] * len(pieces),
+        "coefficient": [1.2789] * len(pieces),
+    }
+    return MeasuredCompletion(**given | values)
 
 
 def group(index: int, *, texts: Iterable[str] = ("yes", "no")) -> dict[str, Any]:

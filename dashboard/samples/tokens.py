@@ -1,0 +1,35 @@
+"""The token values of a group, or why there are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboard.runs.models import Run
+from dashboard.runs.queue.sentences import ordinal
+from dashboard.samples.models import Group, GroupTokens
+from dashboard.samples.token_records import unpack_tokens
+from trainer.config import LoggingConfig
+
+
+def read_tokens(group: Group) -> list[dict[str, Any]] | None:
+    """Of each completion; None where they were not kept. One query."""
+    kept = GroupTokens.objects.filter(group=group)
+    packed = kept.values_list("packed", flat=True).first()
+    return None if packed is None else unpack_tokens(bytes(packed))
+
+
+def which_are_kept(run: Run) -> str:
+    """A sentence on the groups whose token values the run keeps."""
+    # Phases cannot change this part.
+    logging = LoggingConfig.model_validate(run.config["logging"])
+    if logging.token_groups == 0:
+        return "Token values are kept for no group (logging.token_groups is 0)."
+    groups = (
+        "1 group" if logging.token_groups == 1 else f"{logging.token_groups} groups"
+    )
+    every = logging.tokens_every_steps
+    steps = "every step" if every == 1 else f"the first and every {ordinal(every)} step"
+    return (
+        f"Token values are kept for {groups} of {steps} (logging.token_groups, "
+        "logging.tokens_every_steps). This group is not among them."
+    )

@@ -1,0 +1,151 @@
+"""What a page asks for to show a group token by token."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from dashboard.samples.models import Group, GroupTokens
+from dashboard.samples.token_records import pack_tokens
+from tests.dashboard.samples.factories import make_config, make_group, make_run
+from tests.dashboard.training.logs import measured
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return make_run(team)
+
+
+def keep(group: Group, *pieces: str, **values: Any) -> None:
+    GroupTokens.objects.create(
+        group=group, packed=pack_tokens([measured(*pieces, **values)])
+    )
+
+
+def address(run: Run, step: int = 4, slug: str = "alpha") -> str:
+    return reverse("group_tokens", args=[slug, run.pk, step, 9])
+
+
+def test_it_is_below_the_groups_page(run: Run) -> None:
+    assert address(run) == f"/alpha/runs/{run.pk}/groups/4/9/tokens.json"
+
+
+def test_a_member_gets_each_completions_lists(bob_client: Client, run: Run) -> None:
+    keep(make_group(run, step=4, prompt_index=9), "yes", "<eos>", clipped=[-1, 2])
+
+    answer = bob_client.get(address(run))
+
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.json() == {
+        "completions": [
+            {
+                "position": 0,
+                "ids": [100, 101],
+                "pieces": ["yes", "<eos>"],
+                "special": [0, 1],
+                "logprob": [-0.12345, -1.1235],
+                "sampling_logprob": [-0.25, -0.25],
+                "entropy": [0.5, 0.5],
+                "kl": None,
+                "ratio": [1.0231, 1.0231],
+                "clipped": [-1, 2],
+                "advantage": [1.25, 1.25],
+                "coefficient": [1.2789, 1.2789],
+            }
+        ]
+    }
+
+
+def test_it_is_packed_for_whoever_can_unpack_it(bob_client: Client, run: Run) -> None:
+    keep(make_group(run, step=4, prompt_index=9), *["yes"] * 500)
+
+    plain = bob_client.get(address(run))
+    packed = bob_client.get(address(run), headers={"Accept-Encoding": "gzip, br"})
+
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert "Accept-Encoding" in packed.headers["Vary"]
+    assert packed.headers["Vary"] == plain.headers["Vary"]
+    assert len(packed.content) < len(plain.content) / 4
+    assert json.loads(gzip.decompress(packed.content)) == plain.json()
+
+
+@pytest.mark.parametrize("slug", ["alpha", "other"])
+def test_a_stranger_gets_404(charlie_client: Client, run: Run, slug: str) -> None:
+    keep(make_group(run, step=4, prompt_index=9), "yes")
+
+    assert charlie_client.get(address(run, slug=slug)).status_code == 404
+
+
+def test_a_group_that_is_not_there_is_404(bob_client: Client, run: Run) -> None:
+    assert bob_client.get(address(run)).status_code == 404
+
+
+def test_the_current_groups_values_are_told(bob_client: Client, run: Run) -> None:
+    keep(make_group(run, step=4, prompt_index=9, superseded_by=2), "old")
+    keep(make_group(run, step=4, prompt_index=9, epoch=2), "new")
+
+    assert bob_client.get(address(run)).json()["completions"][0]["pieces"] == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        (
+            {},
+            "Token values are kept for 2 groups of the first and every 10th step "
+            "(logging.token_groups, logging.tokens_every_steps). This group is not "
+            "among them.",
+        ),
+        (
+            {"logging": {"token_groups": 1, "tokens_every_steps": 1}},
+            "Token values are kept for 1 group of every step (logging.token_groups, "
+            "logging.tokens_every_steps). This group is not among them.",
+        ),
+        (
+            {"logging": {"token_groups": 0}},
+            "Token values are kept for no group (logging.token_groups is 0).",
+        ),
+    ],
+)
+def test_of_a_group_that_was_not_kept_it_says_which_are(
+    bob_client: Client, team: Team, parts: dict[str, Any], sentence: str
+) -> None:
+    run = make_run(team, config=make_config(**parts))
+    make_group(run, step=4, prompt_index=9)
+
+    answer = bob_client.get(address(run))
+
+    assert answer.status_code == 404
+    assert answer.json() == {"error": sentence}
+
+
+def test_a_run_from_before_there_were_any_is_answered_too(
+    bob_client: Client, team: Team
+) -> None:
+    config = make_config()
+    config["logging"] = {"groups_every_steps": 1}
+    run = make_run(team, config=config)
+    make_group(run, step=4, prompt_index=9)
+
+    answer = bob_client.get(address(run))
+
+    assert answer.json()["error"].endswith("This group is not among them.")
+
+
+def test_two_queries_beside_the_guards_are_enough(
+    bob_client: Client, run: Run, django_assert_max_num_queries: Any
+) -> None:
+    keep(make_group(run, step=4, prompt_index=9), "yes")
+
+    with django_assert_max_num_queries(7):
+        bob_client.get(address(run))
