@@ -30,6 +30,7 @@ COMPLETION_SORTS = [
 GROUP_VIEWS = [
     ("text", "text"),
     ("rendered", "rendered: Markdown and formulas"),
+    ("tokens", "tokens"),
 ]
 GROUP_LAYOUTS = [("side", "side by side"), ("stacked", "stacked")]
 COMPLETION_ORDERS = [

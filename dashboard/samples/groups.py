@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, F, OrderBy, Prefetch, Q, QuerySet
+from django.db.models import Count, Exists, F, OrderBy, OuterRef, Prefetch, Q, QuerySet
 
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.models import Completion, Group, GroupTokens
 from dashboard.samples.recipes import reward_bounds
 from dashboard.samples.strips import Strip, draw_strip, reward_scale
 
@@ -72,9 +72,9 @@ def list_groups(
     groups = step_groups(run, step).order_by(*ORDERS[sort])
     if signal:
         groups = groups.filter(signal=signal)
-    return Paginator(groups.prefetch_related(_rewards()), GROUPS_PER_PAGE).get_page(
-        page
-    )
+    kept = GroupTokens.objects.filter(group=OuterRef("pk"))
+    groups = groups.annotate(has_tokens=Exists(kept)).prefetch_related(_rewards())
+    return Paginator(groups, GROUPS_PER_PAGE).get_page(page)
 
 
 def _rewards() -> Prefetch[str, QuerySet[Completion], str]:

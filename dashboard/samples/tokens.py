@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from dashboard.runs.models import Run
@@ -10,12 +12,36 @@ from dashboard.samples.models import Group, GroupTokens
 from dashboard.samples.token_records import unpack_tokens
 from trainer.config import LoggingConfig
 
+MAX_NEAR = 12
+
 
 def read_tokens(group: Group) -> list[dict[str, Any]] | None:
     """Of each completion; None where they were not kept. One query."""
     kept = GroupTokens.objects.filter(group=group)
     packed = kept.values_list("packed", flat=True).first()
     return None if packed is None else unpack_tokens(bytes(packed))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Near:
+    """Groups whose token values are kept: of the same step, and of the same prompt."""
+
+    prompts: list[int]
+    steps: list[int]
+
+
+def find_near(group: Group) -> Near:
+    """The nearest few of each. Two queries."""
+    kept = Group.objects.current().filter(run_id=group.run_id, tokens__isnull=False)
+    here = kept.filter(step=group.step).values_list("prompt_index", flat=True)
+    same = kept.filter(prompt_index=group.prompt_index).values_list("step", flat=True)
+    return Near(
+        prompts=_nearest(here, group.prompt_index), steps=_nearest(same, group.step)
+    )
+
+
+def _nearest(found: Iterable[int], place: int) -> list[int]:
+    return sorted(sorted(found, key=lambda each: abs(each - place))[:MAX_NEAR])
 
 
 def which_are_kept(run: Run) -> str:

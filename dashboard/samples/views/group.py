@@ -16,10 +16,11 @@ from dashboard.samples.breakdown import (
     sort_standings,
 )
 from dashboard.samples.forms import GroupViewForm
-from dashboard.samples.models import Completion, RuleNote
+from dashboard.samples.models import Completion, GroupTokens, RuleNote
 from dashboard.samples.recipes import rule_weights, step_recipe
 from dashboard.samples.rendering import Rendered, render_texts
 from dashboard.samples.reward_log import notes_of
+from dashboard.samples.tokens import find_near, which_are_kept
 from dashboard.samples.visits import get_group, neighbours_in_step, read_visits
 
 
@@ -76,6 +77,10 @@ def group(
             for standing, html in zip(ordered, rendered, strict=True)
         ],
         "marks": marks.get((found.pk, None), Marks()),
+        "are_tokens_kept": view == "tokens"
+        and GroupTokens.objects.filter(group=found).exists(),
+        "which_tokens": lambda: which_are_kept(run),
+        "near": lambda: find_near(found),
         "team_tags": suggest_tags(membership.team),
         "can_write": membership.can_write,
         "base": find_base(standings) if form.shows_diff else None,

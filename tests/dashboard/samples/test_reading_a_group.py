@@ -9,7 +9,10 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
+from dashboard.samples.models import Group, GroupTokens
+from dashboard.samples.token_records import pack_tokens
 from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.training.logs import measured
 
 LINK = re.compile(r'href="([^"]*/groups/\d+/\d+/[^"]*)"')
 
@@ -88,3 +91,48 @@ def test_what_is_not_offered_is_left_out(
     make_group(run, step=5, prompt_index=4)
 
     assert 'id="completion-0"' in get(alice_client, run, query)
+
+
+def keep_tokens(group: Group) -> None:
+    packed = pack_tokens([measured("a", "b") for _ in range(4)])
+    GroupTokens.objects.create(group=group, packed=packed)
+
+
+def test_a_group_without_token_values_leads_to_those_that_have_some(
+    alice_client: Client, run: Run
+) -> None:
+    make_group(run, step=5, prompt_index=4)
+    for step, prompt in ((5, 2), (5, 9), (3, 4)):
+        keep_tokens(make_group(run, step=step, prompt_index=prompt))
+
+    html = get(alice_client, run, "?view=tokens")
+
+    assert "This group is not among them. Its completions are shown as text." in html
+    assert '/groups/5/2/?view=tokens">prompt 2</a>' in html
+    assert '/groups/5/9/?view=tokens">prompt 9</a>' in html
+    assert '/groups/3/4/?view=tokens">step 3</a>' in html
+    assert "data-tokens" not in html
+
+
+def test_a_group_with_token_values_asks_for_them(
+    alice_client: Client, run: Run
+) -> None:
+    keep_tokens(make_group(run, step=5, prompt_index=4))
+
+    html = get(alice_client, run, "?view=tokens&color=kl")
+
+    assert f'data-tokens-of="/alpha/runs/{run.pk}/groups/5/4/tokens.json"' in html
+    assert 'data-color="kl"' in html
+    assert "data-tokens-of" not in get(alice_client, run, "")
+
+
+def test_the_list_marks_groups_with_token_values(
+    alice_client: Client, run: Run
+) -> None:
+    make_group(run, step=5, prompt_index=3)
+    keep_tokens(make_group(run, step=5, prompt_index=4))
+
+    page = alice_client.get(f"/alpha/runs/{run.pk}/groups/?step=5").content.decode()
+
+    assert page.count("?view=tokens") == 1
+    assert "/groups/5/4/?view=tokens" in page
