@@ -11,6 +11,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+import trainer.step
 from tests.trainer.scored import make_group, run_config
 from tests.trainer.test_out_of_memory import little_memory as little_memory
 from tests.trainer.tiny import (
@@ -292,6 +293,32 @@ def test_a_preference_gives_values_that_it_has(
     assert told["clipped"] is None
     assert all(value is not None for value in told["kl"])
     assert told["coefficient"] == told["advantage"]
+
+
+def test_they_are_of_the_first_update_over_a_completion(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    add_gradients, asked = trainer.step.add_gradients, []
+
+    def watch(*given: Any, **named: Any) -> Any:
+        asked.append(len(named["kept"]))
+        return add_gradients(*given, **named)
+
+    monkeypatch.setattr("trainer.step.add_gradients", watch)
+
+    def tokens(passes: int) -> list[Any]:
+        optim = {"num_steps": 1, "updates_per_batch": passes, "minibatches": 2}
+        tree = config_tree(model_folder, rows_path, optim=optim)
+        events = train(tmp_path / str(passes), tree)
+        return [each["completions"] for each in only(events, "tokens_measured")]
+
+    once, thrice = tokens(1), tokens(3)
+
+    assert once == thrice
+    assert asked == [4, 4, 4, 4, 0, 0, 0, 0]  # a group of each minibatch
 
 
 def test_values_survive_a_step_that_is_done_again_for_want_of_memory(

@@ -151,6 +151,24 @@ def test_a_page_that_watches_is_not_sent_them(run: Run, claim: Claim) -> None:
     assert kinds == ["run_started"]
 
 
+def test_no_page_is_rung_for_before_their_step_is_there(
+    claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rung: list[int] = []
+    monkeypatch.setattr(
+        "dashboard.training.ingest.ring_on_commit", lambda _, seq: rung.append(seq)
+    )
+    started, *groups_and_tokens, step = told(LogBuilder().started(), 1).events
+    ingest(claim, [started])
+    rung.clear()
+
+    ingest(claim, groups_and_tokens)
+    assert rung == []
+
+    ingest(claim, [step])
+    assert len(rung) == 1
+
+
 def test_they_cost_a_step_without_any_no_query(claim: Claim) -> None:
     log = LogBuilder().started().stepped(1).stepped(2)
     ingest(claim, log.events[:4])
