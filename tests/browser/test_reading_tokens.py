@@ -52,6 +52,8 @@ def test_tokens_are_coloured_and_told_of(page: Page, run: Run) -> None:
     expect(tokens.nth(2)).to_have_text(" 4↵\n")
     expect(tokens.nth(4)).to_have_class(re.compile("is-special"))
     tokens.nth(2).hover()
+    # The run says that it sampled more: 10 and 11.
+    expect(page.get_by_text("The first 5 of 10 tokens are shown.")).to_be_visible()
     readout = page.locator("[data-token-readout]")
     expect(readout).to_contain_text("Token 3 of 5 · id 102")
     expect(readout).to_contain_text("log-prob -4 nats (1.832 %)")

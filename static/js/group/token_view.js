@@ -30,11 +30,12 @@ function tellLegend(legend, scale) {
 function drawTokens(element, completion, scale) {
   const tokens = makeTokens(completion, scale).slice(0, MAX_TOKENS);
   element.replaceChildren(...tokens);
-  const count = completion.ids.length;
-  if (count <= MAX_TOKENS) return;
+  // Of a very long group the trainer tells of the first of each completion only.
+  const count = Math.max(completion.ids.length, Number(element.dataset.numTokens));
+  if (count <= tokens.length) return;
   const rest = document.createElement("p");
   rest.className = "completion-note";
-  rest.textContent = `The first ${MAX_TOKENS} of ${count} tokens are drawn.`;
+  rest.textContent = `The first ${tokens.length} of ${count} tokens are shown.`;
   element.append(rest);
 }
 
