@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, Exists, F, OrderBy, OuterRef, Prefetch, Q, QuerySet
@@ -73,8 +74,8 @@ def list_groups(
     if signal:
         groups = groups.filter(signal=signal)
     kept = GroupTokens.objects.filter(group=OuterRef("pk"))
-    groups = groups.annotate(has_tokens=Exists(kept)).prefetch_related(_rewards())
-    return Paginator(groups, GROUPS_PER_PAGE).get_page(page)
+    found = groups.annotate(has_tokens=Exists(kept)).prefetch_related(_rewards())
+    return cast("Page[Group]", Paginator(found, GROUPS_PER_PAGE).get_page(page))
 
 
 def _rewards() -> Prefetch[str, QuerySet[Completion], str]:
