@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
+from tests.browser.accessibility import findings_in_each_view
 from tests.browser.tabs import HeldAnswers, hide, show
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
@@ -152,3 +153,34 @@ def test_a_zoom_is_one_of_the_whole_page(page: Page, team: Team) -> None:
     wait_until(page, "!location.search.includes('from=')")
     page.get_by_role("heading", name="Signal map").scroll_into_view_if_needed()
     wait_until(page, f"{COLUMNS}.length === 9")
+
+
+def test_k_of_pass_at_k_is_chosen_and_in_the_link(page: Page, team: Team) -> None:
+    story = Story(queue_run(team))
+    story.start()
+    for _ in range(3):
+        take_step(story, 4, 6)
+    chart = page.locator('[data-signal-chart="passes"]')
+    names = (
+        "document.querySelector('[data-signal-chart=\"passes\"]')"
+        ".data?.map(({ name }) => name).join()"
+    )
+    page.goto(f"/alpha/runs/{story.run.id}/")
+    chart.scroll_into_view_if_needed()
+    wait_until(page, f"{names} === 'pass@1,pass@4'")
+    slider = page.get_by_role("slider", name="k of pass@k")
+
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+
+    wait_until(page, f"{names} === 'pass@1,pass@3'")
+    expect(page.get_by_text("k = 3", exact=True)).to_be_visible()
+    assert page.url.endswith("?k=3")
+    page.reload()
+    chart.scroll_into_view_if_needed()
+    wait_until(page, f"{names} === 'pass@1,pass@3'")
+    assert findings_in_each_view(page) == []
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    wait_until(page, f"{names} === 'pass@1,pass@4'")
+    assert "k=" not in page.url

@@ -5,6 +5,7 @@ import { fillAnatomy } from "../../static/js/charts/signals/anatomy.js";
 import { placeColumns } from "../../static/js/charts/signals/columns.js";
 import { fillDistribution } from "../../static/js/charts/signals/distribution.js";
 import { fillMap, placeOf } from "../../static/js/charts/signals/map.js";
+import { fillPasses } from "../../static/js/charts/signals/passes.js";
 import { fillRules } from "../../static/js/charts/signals/rules.js";
 
 const options = { read: () => "#123456", revision: 1, order: "dataset" };
@@ -265,4 +266,42 @@ test("where groups are not logged, nothing is said of dead ones", () => {
 
   assert.equal(data.at(-1).visible, false);
   assert.equal(data[0].customdata[0], "6 s (100 %)");
+});
+
+const passes = {
+  num_older: 0,
+  columns: [column(1, 1, { num_groups: 4 }), column(2, 2, { num_groups: 1_200 })],
+  shares: [
+    [0.25, 0.5],
+    [0.5, 0.75],
+    [0.75, null],
+  ],
+};
+const passFigure = { data: [{ type: "scatter" }, { type: "scatter" }], layout };
+
+test("pass@k stands beside pass@1, and is of all that a group has unless chosen", () => {
+  const names = (k) =>
+    fillPasses(passFigure, passes, { ...options, k }).data.map(({ name }) => name);
+
+  assert.deepEqual(names(null), ["pass@1", "pass@3"]);
+  assert.deepEqual(names(2), ["pass@1", "pass@2"]);
+  assert.deepEqual(names(99), ["pass@1", "pass@3"]);
+});
+
+test("the table has k in doubles, and no number where no group has k", () => {
+  const { table } = fillPasses(passFigure, passes, options);
+
+  assert.deepEqual(table.head, ["Steps", "Groups", "pass@1", "pass@2", "pass@3"]);
+  assert.deepEqual(table.rows[1].cells, ["step 2", "1,200", "50 %", "75 %", "–"]);
+});
+
+test("without a group there is nothing to draw", () => {
+  const filled = fillPasses(
+    passFigure,
+    { num_older: 3, columns: [], shares: [] },
+    options,
+  );
+
+  assert.equal(filled.isEmpty, true);
+  assert.match(filled.note, /^3 steps are older than this chart/);
 });

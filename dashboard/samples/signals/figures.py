@@ -68,6 +68,15 @@ def signal_charts() -> tuple[SignalChart, ...]:
             figure=_rules(),
         ),
         SignalChart(
+            id="passes",
+            source="passes",
+            title="pass@k of the training groups",
+            about="Chance that one of k completions is right. pass@1 that rises alone "
+            "is sharpening; pass@k that rises too, new ability",
+            figure=_passes(),
+            is_wide=True,
+        ),
+        SignalChart(
             id="anatomy",
             source="anatomy",
             title="Step anatomy",
@@ -167,6 +176,26 @@ def _rules() -> dict[str, Any]:
         hovermode="x unified",
         showlegend=True,
         yaxis={"tickformat": ".0%"},
+    )
+
+
+def _passes() -> dict[str, Any]:
+    one = go.Scatter(
+        mode="lines",
+        line={"color": "var(--cohort-series-1)", "width": 2},
+        hovertemplate="%{customdata}",
+    )
+    several = go.Scatter(
+        mode="lines",
+        line={"color": "var(--cohort-series-3)", "width": 2, "dash": "dash"},
+        hovertemplate="%{customdata}",
+    )
+    return _figure(
+        [one, several],
+        y="share of groups",
+        hovermode="x unified",
+        showlegend=True,
+        yaxis={"tickformat": ".0%", "range": [0, 1]},
     )
 
 

@@ -16,6 +16,7 @@ from dashboard.samples.packed_answers import pack_answer, send_packed
 from dashboard.samples.signals.anatomy import read_anatomy
 from dashboard.samples.signals.distributions import read_distribution
 from dashboard.samples.signals.form import SignalForm
+from dashboard.samples.signals.passes import read_passes
 from dashboard.samples.signals.rule_shares import read_rule_shares
 from dashboard.samples.signals.signal_map import read_map
 
@@ -25,6 +26,7 @@ READERS: dict[str, Read] = {
     "rewards": lambda run, form: read_distribution(run, "reward", **form.steps),
     "advantages": lambda run, form: read_distribution(run, "advantage", **form.steps),
     "rules": lambda run, form: read_rule_shares(run, **form.steps),
+    "passes": lambda run, form: read_passes(run, **form.steps),
     "anatomy": lambda run, form: read_anatomy(run, **form.steps),
 }
 

@@ -3,6 +3,7 @@
 import { fillAnatomy } from "../charts/signals/anatomy.js";
 import { fillDistribution } from "../charts/signals/distribution.js";
 import { fillMap, placeOf } from "../charts/signals/map.js";
+import { fillPasses } from "../charts/signals/passes.js";
 import { fillRules } from "../charts/signals/rules.js";
 import { CONFIG, readColors } from "../charts/theme.js";
 import { makeRange } from "../charts/view.js";
@@ -14,6 +15,7 @@ const FILL = {
   advantages: fillDistribution,
   mean: fillRules,
   variance: fillRules,
+  passes: fillPasses,
   anatomy: fillAnatomy,
 };
 // New steps are asked for no more often than this, and the slower the answers, the less.
@@ -27,6 +29,7 @@ const TRY_AGAIN_AFTER = 5_000;
 const root = document.querySelector("[data-signals]");
 const figures = JSON.parse(document.getElementById("signal-figures").textContent);
 const rows = root.querySelector("[data-map-rows]");
+const passK = root.querySelector("[data-pass-k]");
 const FINGERS = window.matchMedia("(pointer: coarse)");
 const ruleWarnings = document.querySelector("[data-rule-warnings]");
 let revision = 0;
@@ -129,10 +132,12 @@ class Chart {
     revision += 1;
     const read = readColors();
     const query = queryOf();
-    const options = { read, revision, query, chart: this.id, order: rows.value };
+    const k = chosenK();
+    const options = { read, revision, query, chart: this.id, order: rows.value, k };
     this.#filled = FILL[this.id](figures[this.id], answer, options);
     const { data, layout, isEmpty, note, warnings } = this.#filled;
     setText(this.card.querySelector("[data-signal-note]"), note);
+    if (this.id === "passes") offerK(this.#filled.largest);
     if (warnings) showWarnings(ruleWarnings, warnings);
     this.table.hidden = isEmpty;
     this.#tabulate();
@@ -233,11 +238,34 @@ function queryOf() {
   return query.toString();
 }
 
-function reorder() {
+function keepInAddress(name, value) {
   const url = new URL(location.href);
-  if (rows.value === "dataset") url.searchParams.delete("rows");
-  else url.searchParams.set("rows", rows.value);
+  if (value === null) url.searchParams.delete(name);
+  else url.searchParams.set(name, value);
   history.replaceState(history.state, "", url);
+}
+
+// Of pass@k, as the address has it; null: as many completions as a group has.
+function chosenK() {
+  const k = Number(new URLSearchParams(location.search).get("k"));
+  return Number.isInteger(k) && k > 0 ? k : null;
+}
+
+function offerK(largest) {
+  passK.closest("label").hidden = largest < 2;
+  passK.max = largest;
+  passK.value = Math.min(chosenK() ?? largest, largest);
+  setText(root.querySelector("[data-pass-k-shown]"), `k = ${passK.value}`);
+}
+
+function chooseK() {
+  const isLargest = passK.value === passK.max;
+  keepInAddress("k", isLargest ? null : passK.value);
+  for (const chart of sources.get("passes").charts) chart.draw();
+}
+
+function reorder() {
+  keepInAddress("rows", rows.value === "dataset" ? null : rows.value);
   for (const source of sources.values()) source.refresh({ isUrgent: true });
 }
 
@@ -276,6 +304,7 @@ const watcher = new IntersectionObserver(
 for (const element of charts.keys()) watcher.observe(element);
 
 rows.addEventListener("change", reorder);
+passK.addEventListener("input", chooseK);
 document.addEventListener("runframe", ({ detail }) => {
   if (detail.type !== "snapshot" && !detail.steps.length) return;
   for (const source of sources.values()) source.refresh();

@@ -1,0 +1,109 @@
+"""pass@k over training: of the groups of each step, for every k that they have."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from dashboard.samples.models import StepRollup
+from dashboard.samples.signals.passes import pass_shares, read_passes
+from dashboard.samples.signals.records import PASSES
+from tests.dashboard.samples.factories import make_run
+from tests.dashboard.samples.rollups import make_rollup
+from tests.dashboard.samples.step_groups import (
+    make_composition,
+    make_group,
+    make_recipe,
+)
+
+COMPOSITION = make_composition(make_recipe({"answer": 1.0}))
+
+
+def count(*groups: tuple[int, int]) -> np.ndarray:
+    return np.array(list(groups), PASSES)
+
+
+def share_of_draws(n: int, c: int, k: int) -> float:
+    """Of all ways to draw k of n, those with one of the c right."""
+    draws = list(combinations(range(n), k))
+    return sum(any(each < c for each in draw) for draw in draws) / len(draws)
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return make_run(team)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_it_is_the_share_of_draws_with_one_that_is_right(n: int) -> None:
+    for c in range(n + 1):
+        found = pass_shares(count((n, c)), max_k=n)
+
+        expected = [share_of_draws(n, c, k) for k in range(1, n + 1)]
+        assert found == pytest.approx(expected)
+
+
+def test_groups_weigh_alike_and_only_those_that_have_k_count() -> None:
+    found = pass_shares(count((4, 1), (4, 1), (2, 2), (1, 0)), max_k=4)
+
+    assert found == pytest.approx(
+        [
+            (1 / 4 + 1 / 4 + 1 + 0) / 4,
+            (1 / 2 + 1 / 2 + 1) / 3,
+            (3 / 4 + 3 / 4) / 2,
+            1.0,
+        ]
+    )
+
+
+def test_beyond_the_largest_group_there_is_none() -> None:
+    found = pass_shares(count((2, 1)), max_k=3)
+
+    assert found[:2] == pytest.approx([0.5, 1.0])
+    assert np.isnan(found[2])
+
+
+def test_steps_have_their_shares_and_unscored_ones_none(run: Run) -> None:
+    right, wrong = make_group([1.0, 0.0]), make_group([0.0, 0.0])
+    make_rollup(run, 1, [right, wrong], composition=COMPOSITION)
+    make_rollup(run, 2, [make_group([None, None])], composition=COMPOSITION)
+    make_rollup(run, 3, [right], composition=COMPOSITION)
+
+    answer = read_passes(run)
+
+    assert answer == {
+        "num_older": 0,
+        "columns": [
+            {"first": 1, "last": 1, "num_groups": 2},
+            {"first": 3, "last": 3, "num_groups": 1},
+        ],
+        "shares": [[0.25, 0.5], [0.5, 1.0]],
+    }
+
+
+def test_steps_that_are_older_are_counted(run: Run) -> None:
+    for step in (1, 2):
+        make_rollup(run, step, [make_group([1.0, 0.0])], composition=COMPOSITION)
+    make_rollup(run, 3)  # whose groups were not kept
+    StepRollup.objects.filter(step=1).update(passes=b"")
+
+    answer = read_passes(run)
+
+    assert answer["num_older"] == 1
+    assert [column["first"] for column in answer["columns"]] == [2]
+
+
+def test_a_run_without_steps_has_no_column(run: Run) -> None:
+    assert read_passes(run) == {"num_older": 0, "columns": [], "shares": []}
+
+
+def test_what_a_resume_went_back_before_is_left_out(run: Run) -> None:
+    group = make_group([1.0, 0.0])
+    make_rollup(run, 1, [group], composition=COMPOSITION)
+    make_rollup(run, 2, [group], composition=COMPOSITION, superseded_by=2)
+
+    assert [c["first"] for c in read_passes(run)["columns"]] == [1]
