@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from django.db.models import F, OrderBy, QuerySet
+from django.db.models import F, FloatField, Func, OrderBy, QuerySet, Value
 
 from dashboard.accounts.models import User
 from dashboard.runs.models import Run
@@ -33,15 +33,41 @@ def find_completions(
         "max_reward": "reward__lte",
         "end": "end_reason",
         "prompt": "group__prompt_index",
+        "min_advantage": "advantage__gte",
+        "max_advantage": "advantage__lte",
+        "min_length": "num_tokens__gte",
+        "max_length": "num_tokens__lte",
     }
     given = {lookup: form.value(name) for name, lookup in lookups.items()}
     found = found.filter(**{k: v for k, v in given.items() if v not in (None, "")})
+    if rule := form.value("rule"):
+        found = with_scores(
+            found, rule, low=form.value("min_score"), high=form.value("max_score")
+        )
     tag, mark = (form.value(name) or "" for name in ("tag", "mark"))
     by_reader = form.value("by") == "me"
     if by_reader and not (tag or mark):
         mark = "any"
     found = with_marks(found, run, tag=tag, kind=mark, by=reader if by_reader else None)
     return found.order_by(*ORDERS[form.value("sort")])
+
+
+def with_scores(
+    found: QuerySet[Completion], rule: str, *, low: float | None, high: float | None
+) -> QuerySet[Completion]:
+    """Those that the rule scored, within these bounds."""
+    place = Func(F("group__rule_names"), Value(rule), function="array_position")
+    score = Func(
+        F("rule_scores"),
+        place,
+        template="(%(expressions)s])",
+        arg_joiner="[",
+        output_field=FloatField(),
+    )
+    found = found.alias(score=score).filter(score__isnull=False)
+    if low is not None:
+        found = found.filter(score__gte=low)
+    return found if high is None else found.filter(score__lte=high)
 
 
 def read_completions(ids: list[int]) -> list[Completion]:

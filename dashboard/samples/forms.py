@@ -84,6 +84,7 @@ class FilterForm(forms.Form):
     """Filters held in the address. A bad value is named, and left out."""
 
     defaults: ClassVar[dict[str, Any]] = {}
+    further: ClassVar[tuple[str, ...]] = ()  # filters that are folded away
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -102,7 +103,20 @@ class FilterForm(forms.Form):
 
     @property
     def filters(self) -> list[forms.BoundField]:
-        return [field for field in self if field.name != "page"]
+        hidden = ("page", *self.further)
+        return [field for field in self if field.name not in hidden]
+
+    @property
+    def further_filters(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.further]
+
+    @property
+    def uses_further(self) -> bool:
+        """Or has a mistake in one, which must be seen."""
+        return any(
+            self.value(name) not in (None, "") or name in self.errors
+            for name in self.further
+        )
 
     @property
     def is_narrowed(self) -> bool:
@@ -120,6 +134,14 @@ class FilterForm(forms.Form):
                 f"No {noun} is at least {first} and at most {last}. "
                 "Swap the two, or leave one empty.",
             )
+
+
+def offer_rules(form: FilterForm, rules: Iterable[str], *, nothing: str) -> None:
+    """These, and the one in the address, whatever it is."""
+    names = dict.fromkeys([*rules, *filter(None, [form.value("rule")])])
+    widget = form.fields["rule"].widget
+    assert isinstance(widget, forms.Select)
+    widget.choices = [("", nothing), *((name, name) for name in names)]
 
 
 class GroupFilterForm(FilterForm):
@@ -173,6 +195,15 @@ class GroupViewForm(FilterForm):
 
 class CompletionFilterForm(FilterForm):
     defaults: ClassVar[dict[str, Any]] = {"sort": "-step", "page": 1}
+    further: ClassVar[tuple[str, ...]] = (
+        "min_advantage",
+        "max_advantage",
+        "min_length",
+        "max_length",
+        "rule",
+        "min_score",
+        "max_score",
+    )
 
     text = forms.CharField(required=False, max_length=200, label="Text contains")
     first_step = forms.IntegerField(required=False, min_value=0, label="From step")
@@ -185,6 +216,19 @@ class CompletionFilterForm(FilterForm):
         choices=[("", "every reason"), *END_REASONS],
     )
     prompt = forms.IntegerField(required=False, min_value=0, label="Prompt number")
+    min_advantage = number_field("Advantage at least")
+    max_advantage = number_field("Advantage at most")
+    min_length = forms.IntegerField(
+        required=False, min_value=0, max_value=2**31 - 1, label="Tokens at least"
+    )
+    max_length = forms.IntegerField(
+        required=False, min_value=0, max_value=2**31 - 1, label="Tokens at most"
+    )
+    rule = forms.CharField(
+        required=False, max_length=40, label="Rule", widget=forms.Select
+    )
+    min_score = number_field("Its score at least")
+    max_score = number_field("Its score at most")
     tag = forms.CharField(
         required=False,
         max_length=40,
@@ -201,7 +245,19 @@ class CompletionFilterForm(FilterForm):
     def clean(self) -> dict[str, Any] | None:
         self.refuse_empty_range("first_step", "last_step", "step")
         self.refuse_empty_range("min_reward", "max_reward", "reward")
+        self.refuse_empty_range("min_advantage", "max_advantage", "advantage")
+        self.refuse_empty_range("min_length", "max_length", "length")
+        self.refuse_empty_range("min_score", "max_score", "score")
+        bounds = (self.cleaned_data.get(name) for name in ("min_score", "max_score"))
+        if not self.cleaned_data.get("rule") and any(b is not None for b in bounds):
+            self.add_error("rule", "Choose the rule whose score is meant.")
         return super().clean()
+
+    @classmethod
+    def of_rules(cls, query: QueryDict, rules: Iterable[str]) -> Self:
+        form = cls.read(query)
+        offer_rules(form, rules, nothing="any rule")
+        return form
 
 
 class MentionForm(FilterForm):
@@ -229,10 +285,7 @@ class RewardLogForm(FilterForm):
     def of_rules(cls, query: QueryDict, rules: Iterable[str]) -> Self:
         """Offers these rules, and the one in the address, whatever it is."""
         form = cls.read(query)
-        names = dict.fromkeys([*rules, *filter(None, [form.value("rule")])])
-        widget = form.fields["rule"].widget
-        assert isinstance(widget, forms.Select)
-        widget.choices = [("", "every rule"), *((name, name) for name in names)]
+        offer_rules(form, rules, nothing="every rule")
         return form
 
     def clean(self) -> dict[str, Any] | None:

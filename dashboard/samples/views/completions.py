@@ -14,13 +14,14 @@ from dashboard.samples.annotations.queries import (
 from dashboard.samples.completions import find_completions, read_completions
 from dashboard.samples.forms import CompletionFilterForm
 from dashboard.samples.found import find_page
+from dashboard.samples.recipes import rule_names
 
 
 @require_safe
 def completions(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
-    form = CompletionFilterForm.read(request.GET)
+    form = CompletionFilterForm.of_rules(request.GET, rule_names(run))
     found = find_completions(run, form, membership.user)
     page = find_page(found, form.value("page"))
     completions = read_completions(page.ids)

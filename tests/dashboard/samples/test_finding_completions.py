@@ -57,6 +57,15 @@ A, B, C, D = (1, 4, 1), (1, 4, 2), (2, 5, 1), (2, 5, 2)
         ("?max_reward=0&sort=step", [B]),
         ("?end=length", [C]),
         ("?prompt=4", [A, B]),
+        ("?min_advantage=0.1", [A]),
+        ("?max_advantage=-0.1", [B]),
+        ("?min_length=11&sort=step", [B, D]),
+        ("?max_length=10&sort=step", [A, C]),
+        ("?rule=answer&sort=step", [A, B, C]),
+        ("?rule=answer&min_score=0.5", [A]),
+        ("?rule=format&max_score=0.5", [B]),
+        ("?rule=format&min_score=0.9&max_score=1&sort=step", [A, C]),
+        ("?rule=gone", []),
         ("?text=h%C3%89LLO", [A]),
         ("?text=100%25+%5C", [C]),
         ("?text=%25", [C]),
@@ -159,3 +168,27 @@ def test_a_page_costs_the_same_queries_however_many_are_found(
 
     with django_assert_num_queries(16):
         get(alice_client, run)
+
+
+def test_a_score_without_its_rule_is_refused(alice_client: Client, run: Run) -> None:
+    html = get(alice_client, run, "?min_score=0.5")
+
+    assert "Choose the rule whose score is meant." in html
+    assert '<details class="filter-further" open>' in html
+
+
+def test_further_filters_are_folded_away_until_they_are_used(
+    alice_client: Client, run: Run
+) -> None:
+    assert '<details class="filter-further">' in get(alice_client, run)
+    assert '<details class="filter-further" open>' in get(
+        alice_client, run, "?max_length=10"
+    )
+
+
+def test_an_empty_range_of_further_filters_is_named(
+    alice_client: Client, run: Run
+) -> None:
+    html = get(alice_client, run, "?min_length=5&max_length=3")
+
+    assert "No length is at least 5 and at most 3." in html
