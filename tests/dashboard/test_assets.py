@@ -5,14 +5,11 @@ from __future__ import annotations
 import gzip
 import shutil
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from django.templatetags.static import static
-from playwright.sync_api import BrowserContext
 
-from dashboard.accounts.models import Team, User
 from dashboard.assets import version_of_assets
 from dashboard.environment import ROOT
 
@@ -88,23 +85,3 @@ def test_a_file_is_kept_for_ever_under_an_address_with_its_version(
 
     assert address == f"/static/{version_of_assets(ROOT)}/js/shell.js"
     assert "immutable" in told["cache-control"]
-
-
-@pytest.mark.browser
-def test_a_second_visit_fetches_no_file_again(
-    team: Team, alice: User, open_browser: Callable[[User | None], BrowserContext]
-) -> None:
-    page = open_browser(alice).new_page()
-    sizes = """performance.getEntriesByType("resource")
-        .filter(({ name }) => new URL(name).pathname.startsWith("/static/"))
-        .map(({ transferSize }) => transferSize)"""
-    page.goto(f"/{team.slug}/runs/")
-    first = page.evaluate(sizes)
-    page.goto("about:blank")
-    page.goto(f"/{team.slug}/runs/")
-    again = page.evaluate(sizes)
-
-    assert len(first) >= 5
-    assert all(first)
-    assert len(again) >= len(first)
-    assert not any(again)

@@ -395,8 +395,9 @@ def test_sixteen_threads_have_one_memory_together(asker: Asker) -> None:
     body = """
     import threading, time
     threading.stack_size(65536)
-    kept = []
+    kept, go = [], threading.Event()
     def fill():
+        go.wait()  # a thread that begins without memory is waited for for ever
         try:
             while True:
                 kept.append(bytearray(2**22))
@@ -405,6 +406,7 @@ def test_sixteen_threads_have_one_memory_together(asker: Asker) -> None:
     threads = [threading.Thread(target=fill) for _ in range(15)]
     for thread in threads:
         thread.start()
+    go.set()
     for thread in threads:
         thread.join()
     return len(kept) * 4

@@ -1,0 +1,26 @@
+"""What a browser has of Cohort's scripts and styles, it does not ask for again."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page
+
+from dashboard.accounts.models import Team
+
+pytestmark = pytest.mark.browser
+FETCHED = """performance.getEntriesByType("resource")
+    .filter(({ name }) => new URL(name).pathname.startsWith("/static/"))
+    .map(({ transferSize }) => transferSize)"""
+
+
+def test_a_second_visit_fetches_no_file_again(page: Page, team: Team) -> None:
+    page.goto(f"/{team.slug}/runs/", wait_until="networkidle")
+    first = page.evaluate(FETCHED)
+    page.goto("about:blank")
+    page.goto(f"/{team.slug}/runs/", wait_until="networkidle")
+    again = page.evaluate(FETCHED)
+
+    assert len(first) >= 10
+    assert all(first)
+    assert len(again) >= 10
+    assert not any(again)
