@@ -77,7 +77,9 @@ def _markdown() -> MarkdownIt:
     # Models end lines where they mean to.
     made = MarkdownIt("commonmark", {"html": False, "breaks": True})
     made.enable(["table", "strikethrough"])
-    made.disable(["image"])  # its text and address are shown
+    # An image's text and address are shown. A definition that is referred to often
+    # would be a page many times as long as its text.
+    made.disable(["image", "reference"])
     made.validateLink = lambda url: url.lower().startswith(WEB)  # type: ignore[method-assign]
     made.inline.ruler.before("emphasis", "product", _leave_product)
     made.inline.ruler.before("escape", "bracketed", _take_bracketed)
@@ -90,6 +92,8 @@ def _markdown() -> MarkdownIt:
     made.add_render_rule("heading_open", _open_heading)
     made.add_render_rule("heading_close", _close_heading)
     made.add_render_rule("link_open", _open_link)
+    for name in ("th_open", "td_open"):
+        made.add_render_rule(name, _open_cell)
     return made
 
 
@@ -140,6 +144,20 @@ def _open_link(
     env: EnvType,
 ) -> str:
     tokens[at].attrSet("rel", "nofollow noopener noreferrer")
+    return renderer.renderToken(tokens, at, options, env)
+
+
+def _open_cell(
+    renderer: RendererHTML,
+    tokens: Sequence[Token],
+    at: int,
+    options: OptionsDict,
+    env: EnvType,
+) -> str:
+    # The page's policy lets no style through.
+    style = str(tokens[at].attrs.pop("style", ""))
+    if style:
+        tokens[at].attrSet("align", style.removeprefix("text-align:"))
     return renderer.renderToken(tokens, at, options, env)
 
 

@@ -35,6 +35,7 @@ def render(text: str) -> str:
         ("it costs $5 and $6", "<p>it costs $5 and $6</p>"),
         ("<answer>4</answer>", "<p>&lt;answer&gt;4&lt;/answer&gt;</p>"),
         ("$a & b$", '<p><code class="rendered-formula">a &amp; b</code></p>'),
+        ("[a]: https://x.org 'b'\n", "<p>[a]: https://x.org 'b'</p>"),
         (r"$\frac{$", '<p><code class="rendered-formula">\\frac{</code></p>'),
     ],
 )
@@ -90,6 +91,20 @@ def test_nothing_in_a_text_acts(text: str) -> None:
         assert attribute not in {"style", "src"}
     for address in re.findall(r'href="([^"]*)"', html):
         assert address.startswith("https://example.org/")
+
+
+def test_cells_are_aligned_without_styles() -> None:
+    html = render("|a|b|\n|-|-:|\n|1|2|")
+
+    assert '<th align="right">b</th>' in html
+    assert '<td align="right">2</td>' in html
+    assert "style" not in html
+
+
+def test_a_page_is_no_multiple_of_its_text() -> None:
+    text = "[a]: https://x.org/" + "z" * 9_000 + "\n\n" + "[a]" * 3_000
+
+    assert len(render(text)) < 100 * len(text)
 
 
 def test_a_link_to_the_web_tells_it_nothing() -> None:
