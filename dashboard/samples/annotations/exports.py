@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,8 +54,8 @@ def preference_lines(run: Run) -> Iterator[str]:
                         "prompt": group.prompt,
                         "chosen": good.text,
                         "rejected": bad.text,
-                        "chosen_reward": good.reward,
-                        "rejected_reward": bad.reward,
+                        "chosen_reward": _finite(good.reward),
+                        "rejected_reward": _finite(bad.reward),
                         **_place_of(run, group),
                         "chosen_position": good.position,
                         "rejected_position": bad.position,
@@ -86,17 +87,22 @@ def _place_of(run: Run, group: Group) -> dict[str, Any]:
 
 
 def _completion(group: Group, completion: Completion) -> dict[str, Any]:
-    scores = zip(group.rule_names, completion.rule_scores, strict=False)
+    scores = map(_finite, completion.rule_scores)
     return {
         "prompt": group.prompt,
         "answer": group.answer,
         "completion": completion.text,
-        "reward": completion.reward,
-        "advantage": completion.advantage,
+        "reward": _finite(completion.reward),
+        "advantage": _finite(completion.advantage),
         "num_tokens": completion.num_tokens,
         "end_reason": completion.end_reason,
-        "rules": dict(scores),
+        "rules": dict(zip(group.rule_names, scores, strict=False)),
     }
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no NaN, which an outside trainer may log."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _said(marks: Marks) -> dict[str, Any]:

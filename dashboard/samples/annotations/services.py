@@ -17,6 +17,7 @@ from dashboard.samples.annotations.models import (
     Tag,
     Thumb,
 )
+from dashboard.samples.cleaning import clean_text
 from dashboard.samples.models import Group
 
 MAX_TAGS = 20
@@ -83,12 +84,13 @@ def add_tag(user: User, target: Target, text: str) -> None:
 
 
 def remove_tag(target: Target, name: str) -> None:
-    target.tags.filter(name=name).delete()
+    target.tags.filter(name=clean_text(name)).delete()
 
 
 @transaction.atomic
 def add_comment(user: User, target: Target, text: str) -> None:
-    text = text.strip()
+    # Forms send the ends of lines as two characters; who writes counts one.
+    text = clean_text(text).replace("\r\n", "\n").strip()
     if not text:
         raise ValueError("A comment needs some text.")
     if len(text) > MAX_COMMENT_CHARS:

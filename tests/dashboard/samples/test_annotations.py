@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -11,7 +12,12 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.runs.models import Run
-from dashboard.samples.annotations.models import Comment, Tag, Thumb
+from dashboard.samples.annotations.models import (
+    MAX_COMMENT_CHARS,
+    Comment,
+    Tag,
+    Thumb,
+)
 from dashboard.samples.annotations.services import MAX_COMMENTS, MAX_TAGS
 from dashboard.samples.models import Group
 from tests.dashboard.samples.factories import make_group, make_run
@@ -99,6 +105,28 @@ def test_tags_and_comments_have_an_end(alice_client: Client, group: Group) -> No
 
     assert Tag.objects.count() == MAX_TAGS
     assert Comment.objects.count() == MAX_COMMENTS
+
+
+@pytest.mark.parametrize("action", ["judge", "tag", "untag", "comment", "uncomment"])
+def test_a_nul_is_no_fault_of_the_server(
+    alice_client: Client, group: Group, action: str
+) -> None:
+    answer = mark(alice_client, group, 1, **{action: "a\0b"})
+
+    assert answer.status_code == 302
+    assert [comment.text for comment in Comment.objects.all()] == (
+        ["a␀b"] if action == "comment" else []
+    )
+
+
+def test_the_end_of_a_line_is_one_character_of_a_comment(
+    alice_client: Client, group: Group
+) -> None:
+    lines = ["a"] * (MAX_COMMENT_CHARS // 2)
+
+    mark(alice_client, group, 1, comment="\r\n".join(lines))
+
+    assert [comment.text for comment in Comment.objects.all()] == ["\n".join(lines)]
 
 
 def test_only_its_writer_deletes_a_comment(
@@ -196,6 +224,24 @@ def test_pairs_are_each_good_one_with_each_bad_one(
     told = [(pair["prompt"], pair["chosen"], pair["rejected"]) for pair in pairs]
     assert told == [(group.prompt, "a", "b"), (group.prompt, "a", "c")]
     assert pairs[0]["chosen_reward"] == 1.2
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_has_not_is_null_in_a_file(
+    alice_client: Client, group: Group, value: float
+) -> None:
+    mark(alice_client, group, 0, judge="good")
+    mark(alice_client, group, 1, judge="bad")
+    group.completions.update(
+        reward=value, advantage=value, rule_scores=[value] * len(group.rule_names)
+    )
+
+    said, _ = export(alice_client, group.run, "annotations")
+    (pair,) = export(alice_client, group.run, "preferences")
+
+    assert (said["reward"], said["advantage"]) == (None, None)
+    assert said["rules"] == dict.fromkeys(group.rule_names)
+    assert (pair["chosen_reward"], pair["rejected_reward"]) == (None, None)
 
 
 def test_where_people_disagree_nothing_is_chosen(
