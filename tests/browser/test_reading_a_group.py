@@ -58,6 +58,36 @@ def test_a_key_shows_what_differs_from_the_best_and_the_link_keeps_it(
     expect(first.locator("ins")).to_have_count(0)
 
 
+def test_differences_stay_when_a_completion_is_marked(page: Page, run: Run) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/groups/3/4/?diff=on")
+    first = page.locator("#completion-0")
+    expect(first.locator("ins")).to_have_text(["48", "12"])
+    # Runs behind the page's own listener.
+    page.evaluate(
+        "document.addEventListener('htmx:afterSettle', () => requestAnimationFrame("
+        "() => requestAnimationFrame(() => { document.body.dataset.isSettled = 1; })))"
+    )
+
+    first.get_by_role("button", name="Good").click()
+
+    page.locator("[data-is-settled]").wait_for()
+    expect(first.get_by_role("button", name="Good 1")).to_be_visible()
+    assert first.locator("ins").all_text_contents() == ["48", "12"]
+
+
+def test_a_key_that_no_selector_takes_does_nothing(page: Page, run: Run) -> None:
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
+    page.get_by_role("heading", name="Completion 1").wait_for()
+
+    page.keyboard.press('"')
+    page.keyboard.press("v")  # which is read behind it
+
+    page.locator("#text-1 strong").wait_for()
+    assert faults == []
+
+
 def test_a_key_renders_markdown_and_formulas(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
 

@@ -14,7 +14,8 @@ function walk(delta) {
 }
 
 function readOtherwise(key) {
-  const select = document.querySelector(`[data-cycle-key="${key}"]`);
+  const selects = [...document.querySelectorAll("[data-cycle-key]")];
+  const select = selects.find(({ dataset }) => dataset.cycleKey === key);
   if (!select) return;
   select.selectedIndex = (select.selectedIndex + 1) % select.options.length;
   select.dispatchEvent(new Event("change", { bubbles: true }));
@@ -69,4 +70,7 @@ function drawPage() {
 }
 
 drawPage();
-document.addEventListener("htmx:afterSettle", drawPage);
+// Marks, too, are swapped: drawn texts stay as they are then.
+document.addEventListener("htmx:afterSettle", ({ target }) => {
+  if (target.id === "group-page") drawPage();
+});
