@@ -71,3 +71,10 @@ test("all that is known of a token is said, and nothing of what is not", () => {
 test("spaces that end a line are seen", () => {
   assert.equal(show("a\n\tb\r"), "a↵\n⇥\tb␍");
 });
+
+test("a mark of direction turns nothing around in what is said", () => {
+  const turned = { ...COMPLETION, pieces: ["\u202ea", "\u2067b", "c"] };
+
+  assert.match(describe(turned, 0), / · "\\u202ea" · /);
+  assert.match(describe(turned, 1), / · "\\u2067b" · /);
+});

@@ -90,13 +90,22 @@ const VALUES = [
   ["coefficient", "gradient coefficient", ""],
 ];
 
+// Marks of direction would turn the words behind them around.
+const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+
+const quote = (piece) =>
+  JSON.stringify(piece).replace(
+    DIRECTIONS,
+    (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+
 // Everything that is known of one token, in the order of the engine's formula.
 export function describe(completion, at) {
   const { ids, pieces, logprob, clipped } = completion;
   const parts = [
     `Token ${at + 1} of ${ids.length}`,
     `id ${ids[at]}`,
-    JSON.stringify(pieces[at]),
+    quote(pieces[at]),
   ];
   if (isNumber(logprob?.[at])) {
     const share = sig4(100 * Math.exp(logprob[at]));
