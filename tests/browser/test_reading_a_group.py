@@ -155,6 +155,25 @@ def test_completions_are_marked_without_leaving_the_page(page: Page, run: Run) -
     assert findings_in_each_view(page) == []
 
 
+def test_a_half_written_comment_stays_when_something_else_is_marked(
+    page: Page, run: Run
+) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
+    first = page.locator("#completion-0")
+    first.get_by_text("Comment", exact=True).first.click()
+    comment = first.get_by_role("textbox", name="Comment on completion 1")
+    comment.fill("It guesses, be")
+
+    first.get_by_role("button", name="Good").click()
+
+    expect(first.get_by_role("button", name="Good 1")).to_be_visible()
+    expect(comment).to_have_value("It guesses, be")
+    comment.fill("It guesses.")
+    first.get_by_role("button", name="Comment").click()
+    expect(first.locator(".comment-text")).to_have_text("It guesses.")
+    expect(comment).to_have_value("")
+
+
 def test_a_mention_is_found_from_any_page(page: Page, run: Run, team: Team) -> None:
     group = run.groups.get(step=3)
     bob = User.objects.create_user("bob2")
