@@ -134,7 +134,7 @@ class PromptFilterForm(FilterForm):
         names = {"failed": ("at_most",), "mixed": ("low", "high")}
         which = self.value("which")
         chosen = {"which": which}
-        chosen |= {name: f"{self.value(name):g}" for name in names.get(which, ())}
+        chosen |= {name: f"{self.value(name):.12g}" for name in names.get(which, ())}
         return urlencode(
             {
                 **chosen,

@@ -72,7 +72,7 @@ def test_arrow_keys_go_from_token_to_token(page: Page, run: Run) -> None:
     readout = page.locator("[data-token-readout]")
     expect(readout).to_contain_text("Token 2 of 5")
     expect(readout).to_contain_text("clipped from above")
-    expect(page.locator("#text-0 .token").nth(1)).to_have_attribute("data-level", "4")
+    expect(page.locator("#text-0 .token").nth(1)).to_have_attribute("data-level", "+4")
     expect(page.locator("#text-0 .token").nth(3)).to_have_attribute("data-level", "-4")
 
 

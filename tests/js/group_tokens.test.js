@@ -28,7 +28,7 @@ test("the less likely a token, the stronger its colour", () => {
 test("a ratio has two sides, alike in its logarithm", () => {
   const scale = makeScale([COMPLETION], "ratio");
 
-  assert.deepEqual(COMPLETION.ratio.map(scale.levelOf), [0, 4, -4]);
+  assert.deepEqual(COMPLETION.ratio.map(scale.levelOf), [0, "+4", -4]);
   assert.deepEqual(
     scale.legend.map(({ text }) => text),
     ["0.6065", "0.7788", "1", "1.284", "1.649"],
@@ -56,7 +56,7 @@ test("what is not a number has no colour", () => {
 test("clipped tokens are told by their side", () => {
   const scale = makeScale([COMPLETION], "clipped");
 
-  assert.deepEqual(COMPLETION.clipped.map(scale.levelOf), [0, 4, -4]);
+  assert.deepEqual(COMPLETION.clipped.map(scale.levelOf), [0, "+4", -4]);
 });
 
 test("all that is known of a token is said, and nothing of what is not", () => {

@@ -22,5 +22,6 @@ def mentions(request: HttpRequest, team: str) -> HttpResponse:
     page: Page[Mention] = Paginator(found, MENTIONS_PER_PAGE).get_page(number)
     context = {"team": membership.team, "page": page, "mentions": list(page)}
     answer = render(request, "samples/mentions.html", context)
-    mark_seen(membership.user, [mention.pk for mention in page])
+    if request.method == "GET":
+        mark_seen(membership.user, [mention.pk for mention in page])
     return answer

@@ -20,6 +20,9 @@ const SCALES = {
 
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
+// "+3" above the middle, -3 below it: each side has a colour, as bars of advantages have.
+const onSide = (level) => (level > 0 ? `+${level}` : level);
+
 // Up to the 99th of a hundred: one token of −30 nats would leave the others pale.
 function reach(completions, name) {
   const { of } = SCALES[name];
@@ -49,12 +52,13 @@ export function makeScale(completions, name) {
     if (!isNumber(value) || end === 0) return 0;
     const share = of(value) / end;
     const level = Math.min(NUM_LEVELS, Math.round(Math.abs(share) * NUM_LEVELS));
-    return isTwoSided && share < 0 ? -level : level;
+    return isTwoSided ? onSide(share < 0 ? -level : level) : level;
   };
   const low = isTwoSided ? -NUM_LEVELS : 0;
   const legend = [];
   for (let level = low; level <= NUM_LEVELS; level += isTwoSided ? 2 : 1) {
-    legend.push({ level, text: sig4(back((sign * level * end) / NUM_LEVELS)) });
+    const text = sig4(back((sign * level * end) / NUM_LEVELS));
+    legend.push({ level: isTwoSided ? onSide(level) : level, text });
   }
   return { name, words, levelOf, legend };
 }
@@ -68,7 +72,7 @@ const CLIPPED = {
 
 function makeClipScale(completions) {
   if (!completions.some(({ clipped }) => clipped)) return null;
-  const levelOf = (value) => Math.sign(value ?? 0) * (value ? NUM_LEVELS : 0);
+  const levelOf = (value) => onSide(value ? Math.sign(value) * NUM_LEVELS : 0);
   const legend = [-1, 1].map((value) => ({
     level: levelOf(value),
     text: CLIPPED[value],
