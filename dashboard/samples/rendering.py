@@ -80,6 +80,7 @@ def _markdown() -> MarkdownIt:
     # An image's text and address are shown. A definition that is referred to often
     # would be a page many times as long as its text.
     made.disable(["image", "reference"])
+    # Its documentation's way to say which links there are.
     made.validateLink = lambda url: url.lower().startswith(WEB)  # type: ignore[method-assign]
     made.inline.ruler.before("emphasis", "product", _leave_product)
     made.inline.ruler.before("escape", "bracketed", _take_bracketed)

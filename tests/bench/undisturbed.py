@@ -59,7 +59,7 @@ class Undisturbed:
 
     def _ask(self, method: str, path: str) -> None:
         asked = urllib.request.Request(self._address + path, method=method)  # noqa: S310 - loopback
-        with urllib.request.urlopen(asked, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310
+        with urllib.request.urlopen(asked, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 - as above
             answer.read()
 
     @contextmanager

@@ -62,7 +62,7 @@ def test_a_process_without_pages_starts_without_them(tmp_path: Path) -> None:
 
 def ask(url: str, **headers: str) -> tuple[bytes, dict[str, str]]:
     asked = urllib.request.Request(url, headers=headers)  # noqa: S310 - loopback
-    with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310
+    with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310 - as above
         return answer.read(), dict(answer.headers)
 
 

@@ -90,7 +90,7 @@ def test_room_is_shared_so_that_short_completions_leave_theirs_to_long_ones(
 
 def measured(num_tokens: int, **values: torch.Tensor | None) -> TokenValues:
     some = torch.linspace(0.123456789, 1, num_tokens)
-    return TokenValues(**dict.fromkeys(NAMES, some) | values)  # type: ignore[arg-type]
+    return TokenValues(**dict.fromkeys(NAMES, some) | values)  # type: ignore[arg-type]  # by name
 
 
 def completion(*token_ids: int) -> Completion:

@@ -29,10 +29,6 @@ class Marks:
     def balance(self) -> int:
         return self.num_up - self.num_down
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.num_up or self.num_down or self.tags or self.comments)
-
 
 def read_marks(group_ids: Iterable[int], user: User | None) -> dict[Place, Marks]:
     """Of these groups and their completions; three queries."""
