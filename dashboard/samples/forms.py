@@ -29,7 +29,7 @@ COMPLETION_SORTS = [
 ]
 GROUP_VIEWS = [
     ("text", "text"),
-    ("rendered", "rendered: Markdown and formulas"),
+    ("rendered", "rendered"),
     ("tokens", "tokens"),
 ]
 GROUP_LAYOUTS = [("side", "side by side"), ("stacked", "stacked")]

@@ -15,6 +15,7 @@ from dashboard.samples.prompt_visits import Visits
 
 MAX_POINTS = 500
 FEW_POINTS = 60  # each is marked
+MAX_TICKS = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,16 +135,21 @@ def _along(points: Sequence[Point]) -> dict[str, Any]:
 
 def _figure(data: list[Any], *, y: str, **layout: Any) -> dict[str, Any]:
     axis = {"title": {"text": y}, **layout.pop("yaxis", {})}
-    # A run's first steps are whole numbers, not 1.5.
-    x_axis = {"title": {"text": "step"}, "tickformat": ",d", "nticks": 8}
     return figure_tree(
         data,
-        xaxis=x_axis,
+        xaxis={"title": {"text": "step"}, "tickformat": ",d", **_ticks(data[-1].x)},
         yaxis=axis,
         hovermode="closest",
         showlegend=False,
         **layout,
     )
+
+
+def _ticks(steps: Sequence[int]) -> dict[str, Any]:
+    """Steps are whole numbers: between few of them no tick says 1.5, or 2 twice."""
+    if not steps or steps[-1] - steps[0] >= MAX_TICKS:
+        return {"nticks": MAX_TICKS}
+    return {"dtick": 1, "range": [steps[0] - 0.5, steps[-1] + 0.5]}
 
 
 def describe(points: Sequence[Point], *, of: str) -> str:

@@ -222,3 +222,16 @@ def test_a_page_costs_the_same_queries_whatever_it_holds(
         make_group(run, step, 6, (0.0,) * 4)
     with django_assert_num_queries(13):
         get(alice_client, run)
+
+
+def test_between_few_steps_no_tick_stands_twice() -> None:
+    def axis(*steps: int) -> dict[str, Any]:
+        points = make_points(visits_of(*((step, 4, 1, 0.25) for step in steps)))
+        found: dict[str, Any] = draw_curves(points)["pass"]["layout"]["xaxis"]
+        return found
+
+    assert axis(21)["dtick"] == 1
+    assert axis(21)["range"] == [20.5, 21.5]
+    assert axis(3, 10)["dtick"] == 1
+    assert axis(3, 11)["nticks"] == 8
+    assert axis()["nticks"] == 8
