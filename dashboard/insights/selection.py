@@ -50,7 +50,7 @@ def join_ids(ids: Iterable[int]) -> str:
     return ",".join(map(str, ids))
 
 
-def read_selection(team: Team, query: QueryDict) -> Selection:
+def read_selection(team: Team, query: QueryDict, *, most: int = MAX_RUNS) -> Selection:
     """The team's runs in the order they were named; 404 when one is not its own."""
     ids = list(dict.fromkeys(_read_ids(query)))
     group = _read_group(team, query)
@@ -59,15 +59,15 @@ def read_selection(team: Team, query: QueryDict) -> Selection:
         own = group.runs.filter(team=team).order_by("pk")
         choices = list(own.values_list("pk", flat=True))
         ids = ids or choices
-    found = _runs(team).in_bulk(ids[:MAX_RUNS])
-    missing = [pk for pk in ids[:MAX_RUNS] if pk not in found]
+    found = _runs(team).in_bulk(ids[:most])
+    missing = [pk for pk in ids[:most] if pk not in found]
     if missing:
         raise Http404(f"No run {join_ids(missing)} in {team}.")
     return Selection(
-        runs=[found[pk] for pk in ids[:MAX_RUNS]],
+        runs=[found[pk] for pk in ids[:most]],
         num_chosen=len(ids),
         group=group,
-        choices=choices[:MAX_CHOICES] if len(choices) > MAX_RUNS else [],
+        choices=choices[:MAX_CHOICES] if len(choices) > most else [],
     )
 
 

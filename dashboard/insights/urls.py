@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from django.urls import path
 
+from dashboard.insights.sweeps.views import sweep
 from dashboard.insights.views import compare, compare_figure
 
 urlpatterns = [
     path("compare", compare, name="compare"),
     path("compare/figure.json", compare_figure, name="compare_figure"),
+    path("sweep", sweep, name="sweep"),
 ]

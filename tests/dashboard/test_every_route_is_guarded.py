@@ -156,6 +156,7 @@ VIEWERS_POST = {
     "model_unpublish": 403,
     "compare": 405,
     "compare_figure": 405,
+    "sweep": 405,
 }
 # A viewer's GET is answered with 200, but for these.
 VIEWERS_GET = {

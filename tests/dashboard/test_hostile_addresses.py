@@ -34,6 +34,7 @@ READS = {
     "alerts/rules/": "metric run",
     "compare": "runs metric x smooth y settings q prompt step",
     "compare/figure.json": "runs metric smooth",
+    "sweep": "runs metric of x without keep keep_axis keep_from keep_to",
     "datasets/{dataset}/": "page version q",
     "datasets/{dataset}/save": "version q counted matching min_chars column sort",
     "datasets/{dataset}/download": "version format",

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from dashboard.accounts.access import get_team
+from dashboard.insights.metrics import list_metrics
+from dashboard.insights.selection import join_ids, read_selection
+from dashboard.insights.sweeps.axes import Axis, Kept
+from dashboard.insights.sweeps.forms import SweepForm
+from dashboard.insights.sweeps.importance import MAX_SETTINGS
+from dashboard.insights.sweeps.outcomes import KINDS, read_outcomes
+from dashboard.insights.sweeps.page import Sweep, read_sweep
+
+MAX_SWEPT = 200
+MAX_COMPARED = 10  # as the compare page does
+
+
+@require_safe
+def sweep(request: HttpRequest, team: str) -> HttpResponse:
+    """Many runs by their settings: axes, a scatter, and what the outcome goes with."""
+    team_ = get_team(request, team)
+    selection = read_selection(team_, request.GET, most=MAX_SWEPT)
+    form = SweepForm.read(request.GET)
+    context: dict[str, Any] = {
+        "team": team_,
+        "selection": selection,
+        "view": {name: form.value(name) for name in form.fields},
+        "form": form,
+        "kinds": KINDS,
+        "max_swept": MAX_SWEPT,
+        "max_settings": MAX_SETTINGS,
+        "without": request.GET.getlist("without"),
+    }
+    if selection.runs:
+        metric, kind = form.value("metric"), form.value("of")
+        found = read_sweep(
+            selection.runs,
+            read_outcomes(selection.runs, metric, kind),
+            title=f"{metric}, {dict(KINDS)[kind]}",
+            x=form.value("x") or "",
+            without=request.GET.getlist("without"),
+            keep=_keeps(request.GET),
+        )
+        context |= _shown(found, request.GET)
+        context["metrics"] = list_metrics(selection.runs, shown=metric)
+    return render(request, "insights/sweep.html", context)
+
+
+def _keeps(query: QueryDict) -> list[str]:
+    """Those of the address, and the one that was typed into the form."""
+    kept = query.getlist("keep")
+    key, low, high = (
+        query.get(f"keep_{part}", "").strip() for part in ("axis", "from", "to")
+    )
+    return [*kept, f"{key}:{low}..{high}"] if low or high else kept
+
+
+def _shown(found: Sweep, query: QueryDict) -> dict[str, Any]:
+    best = [line.run.pk for line in found.lines if line.is_kept][:MAX_COMPARED]
+    return {
+        "sweep": found,
+        "kept": [_chip(found, kept, query) for kept in found.kept],
+        "kept_words": [str(kept) for kept in found.kept],
+        "compared": join_ids(best),
+        "num_compared": len(best),
+    }
+
+
+def _chip(found: Sweep, kept: Kept, query: QueryDict) -> dict[str, str]:
+    axis = next(axis for axis in found.axes if axis.key == kept.key)
+    return {"words": _say(axis, kept), "query": _without(query, found.kept, kept)}
+
+
+def _say(axis: Axis, kept: Kept) -> str:
+    if axis.texts is None:
+        low, high = f"{kept.low:.4g}", f"{kept.high:.4g}"
+    else:
+        inside = [
+            text
+            for place, text in enumerate(axis.texts)
+            if kept.low <= place <= kept.high
+        ]
+        return f"{axis.key}: {', '.join(inside) or 'none'}"
+    return f"{axis.key} from {low} to {high}"
+
+
+def _without(query: QueryDict, all_kept: list[Kept], kept: Kept) -> str:
+    left = query.copy()
+    for name in ("keep_axis", "keep_from", "keep_to"):
+        left.pop(name, None)
+    left.setlist("keep", [str(one) for one in all_kept if one is not kept])
+    return f"?{left.urlencode()}"
