@@ -14,16 +14,18 @@ from trainer.config import RunConfig
 # Frozen copies inside the run's folder: the rows of the datasets say what is in them.
 LEFT_OUT = {"data.rows"}
 ABSENT = None
+MAX_LISTED = 5  # values of a set
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
     key: str
     values: list[str | None]  # one per run; None: this run has no such setting
+    varies: bool = False  # within a set of runs, when these are of sets
 
     @property
     def differs(self) -> bool:
-        return any(value != self.values[0] for value in self.values)
+        return self.varies or any(value != self.values[0] for value in self.values)
 
     @property
     def part(self) -> str:
@@ -33,6 +35,29 @@ class Setting:
     def cells(self) -> list[tuple[str | None, bool]]:
         """Each value, and whether it differs from the baseline's."""
         return [(value, value != self.values[0]) for value in self.values]
+
+
+def join_settings(
+    settings: Iterable[Setting], sets: Sequence[Sequence[int]]
+) -> list[Setting]:
+    """A value a set of runs, by their places; several values are listed."""
+    return [
+        Setting(
+            key=setting.key,
+            values=[_join([setting.values[i] for i in places]) for places in sets],
+            varies=any(len({setting.values[i] for i in p}) > 1 for p in sets),
+        )
+        for setting in settings
+    ]
+
+
+def _join(values: Sequence[str | None]) -> str | None:
+    told = list(dict.fromkeys(values))
+    if told == [ABSENT]:
+        return ABSENT
+    words = ["absent" if value is ABSENT else value for value in told[:MAX_LISTED]]
+    rest = len(told) - len(words)
+    return ", ".join(words) + (f" and {rest} more" if rest else "")
 
 
 def compare_settings(runs: Sequence[Run]) -> list[Setting]:
@@ -63,18 +88,18 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
         frozen.add(f"evaluation.sets.{one.name}")
         yield f"eval.{one.name}", f"{one.dataset_version}, {one.num_rows:,} rows"
     yield "recipe", str(run.recipe_version)
-    config = _whole_config(run.config)
+    config = whole_config(run.config)
     recipe = config.get("reward", {}).pop("recipe", {})
-    for key, value in _flatten({k: v for k, v in recipe.items() if k != "rules"}):
+    for key, value in flatten({k: v for k, v in recipe.items() if k != "rules"}):
         yield f"recipe.{key}", value
     for rule in recipe.get("rules", []):
-        yield from _rule_settings(rule)
-    for key, value in _flatten(config):
+        yield from rule_settings(rule)
+    for key, value in flatten(config):
         if key not in frozen:
             yield key, value
 
 
-def _whole_config(config: dict[str, Any]) -> dict[str, Any]:
+def whole_config(config: dict[str, Any]) -> dict[str, Any]:
     """With today's defaults for what the run did not set, where it still validates."""
     try:
         return RunConfig.model_validate(config).model_dump(mode="json")
@@ -83,21 +108,23 @@ def _whole_config(config: dict[str, Any]) -> dict[str, Any]:
         return copy
 
 
-def _rule_settings(rule: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    prefix = f"rules.{rule['name']}"
-    yield f"{prefix}.kind", write_setting(rule.get("kind"))
-    yield f"{prefix}.weight", write_setting(rule.get("weight", 1.0))
+def rule_settings(
+    rule: dict[str, Any], *, prefix: str | None = None
+) -> Iterator[tuple[str, str]]:
+    prefix = f"rules.{rule['name']}." if prefix is None else prefix
+    yield f"{prefix}kind", write_setting(rule.get("kind"))
+    yield f"{prefix}weight", write_setting(rule.get("weight", 1.0))
     for name in ("schedule", "clip", "only_if"):
-        for key, value in _flatten({name: rule[name]} if name in rule else {}):
-            yield f"{prefix}.{key}", value
-    for key, value in _flatten(rule.get("params") or {}):
-        yield f"{prefix}.{key}", value
+        for key, value in flatten({name: rule[name]} if name in rule else {}):
+            yield f"{prefix}{key}", value
+    for key, value in flatten(rule.get("params") or {}):
+        yield f"{prefix}{key}", value
 
 
-def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in tree.items():
         key = f"{prefix}{name}"
         if isinstance(value, dict):
-            yield from _flatten(value, f"{key}.")
+            yield from flatten(value, f"{key}.")
         elif key not in LEFT_OUT:
             yield key, write_setting(value)

@@ -12,7 +12,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from dashboard.insights.marks import Mark
-from dashboard.insights.series import AXES, Series
+from dashboard.insights.points import AXES
+from dashboard.insights.series import Series
 from dashboard.runs.charts.chart import figure_tree
 from dashboard.runs.models import Run
 
@@ -34,7 +35,7 @@ def overlay(
         [_raw(marks[run.pk]) for run, _ in faint]
         + [_line(run, s, marks[run.pk], bold=run is runs[0]) for run, s in drawn],
         xaxis={"title": {"text": AXES[axis]}},
-        yaxis={"title": {"text": _plain(metric)}, "type": "log" if log_y else "linear"},
+        yaxis={"title": {"text": plain(metric)}, "type": "log" if log_y else "linear"},
         hovermode="x unified" if axis == "step" else "closest",
         showlegend=False,  # the table above is the legend, with links
         # Zoom outlives a change of smoothing, not one of what is measured.
@@ -59,10 +60,10 @@ def _fill(
 def _line(run: Run, series: Series, mark: Mark, *, bold: bool) -> go.Scatter:
     few = len(series.x) < 30
     return go.Scatter(
-        name=_plain(run.name),
+        name=plain(run.name),
         mode="lines+markers" if few else "lines",
-        line={"color": _colour(mark), "width": 3 if bold else 2, "dash": mark.dash},
-        marker={"size": 5, "color": _colour(mark)},
+        line={"color": colour_of(mark), "width": 3 if bold else 2, "dash": mark.dash},
+        marker={"size": 5, "color": colour_of(mark)},
         hovertemplate="%{y:.4~g}",
         meta={"run": run.pk},
     )
@@ -71,17 +72,17 @@ def _line(run: Run, series: Series, mark: Mark, *, bold: bool) -> go.Scatter:
 def _raw(mark: Mark) -> go.Scatter:
     return go.Scatter(
         mode="lines",
-        line={"color": _colour(mark), "width": 1},
+        line={"color": colour_of(mark), "width": 1},
         opacity=0.28,
         hoverinfo="skip",
         showlegend=False,
     )
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Plotly reads labels as a kind of HTML, links and line breaks included."""
     return escape(text, quote=False)
 
 
-def _colour(mark: Mark) -> str:
+def colour_of(mark: Mark) -> str:
     return f"var(--cohort-series-{mark.colour})"

@@ -4,8 +4,12 @@ from typing import Any, ClassVar
 
 from django import forms
 
+from dashboard.insights.bands import IQM, MEAN
+from dashboard.insights.sets import SEEDS
 from dashboard.runs.models import REWARD
 from dashboard.samples.forms import FilterForm
+
+MOST = 2**31 - 1
 
 
 class CompareForm(FilterForm):
@@ -14,9 +18,10 @@ class CompareForm(FilterForm):
     defaults: ClassVar[dict[str, Any]] = {
         "metric": REWARD,
         "x": "step",
-        "smooth": 0.6,
         "y": "linear",
         "settings": "differing",
+        "by": SEEDS,
+        "stat": MEAN,
     }
 
     metric = forms.CharField(required=False, max_length=120)
@@ -25,6 +30,7 @@ class CompareForm(FilterForm):
         choices=[
             ("step", "step"),
             ("time", "wall time"),
+            ("tokens", "completion tokens"),
             ("samples", "completions sampled"),
         ],
     )
@@ -33,6 +39,25 @@ class CompareForm(FilterForm):
     settings = forms.ChoiceField(
         required=False, choices=[("differing", ""), ("all", "")]
     )
+    by = forms.CharField(required=False, max_length=200)
+    stat = forms.ChoiceField(
+        required=False,
+        choices=[
+            (MEAN, "mean ± 95 % interval"),
+            (IQM, "IQM, bootstrap interval"),
+        ],
+    )
+    better = forms.ChoiceField(
+        required=False,
+        choices=[
+            ("higher", "higher is better"),
+            ("lower", "lower is better"),
+            ("neither", "neither is better"),
+        ],
+    )
+    window = forms.IntegerField(required=False, min_value=1, max_value=MOST)
+    paired = forms.BooleanField(required=False)
+    each = forms.BooleanField(required=False)
     q = forms.CharField(required=False, max_length=200)
-    prompt = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
-    step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
+    prompt = forms.IntegerField(required=False, min_value=0, max_value=MOST)
+    step = forms.IntegerField(required=False, min_value=0, max_value=MOST)

@@ -6,18 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from django.db.models import Q, QuerySet
 from django.http import Http404, QueryDict
 
 from dashboard.accounts.models import Team
 from dashboard.insights.differences import compare_settings
+from dashboard.insights.sets import MAX_SEEDS, MAX_SETS, Arrangement
 from dashboard.runs.models import Run, RunGroup
 
-MAX_RUNS = 10
+MAX_RUNS = MAX_SETS * MAX_SEEDS
 MAX_OFFERED = 12
-MAX_CHOICES = 100  # of a group, or of runs that were ticked
+MAX_CHOICES = 200  # of a group, or of runs that were ticked
 MAX_VALUES = 4  # that a choice is told apart by
 
 
@@ -36,14 +37,23 @@ class Selection:
     def ids(self) -> list[int]:
         return [run.pk for run in self.runs]
 
+    def kept_in(self, arrangement: Arrangement) -> Selection:
+        """What is compared of it, still in the order in which it was named."""
+        kept = {run.pk for run in arrangement.runs}
+        runs = [run for run in self.runs if run.pk in kept]
+        choices = self.choices if len(self.choices) > len(runs) else []
+        return replace(self, runs=runs, choices=choices)
+
     def with_run(self, run: Run) -> str:
         return join_ids([*self.ids, run.pk])
 
-    def without_run(self, run: Run) -> str:
-        return join_ids(pk for pk in self.ids if pk != run.pk)
+    def without(self, runs: Iterable[Run]) -> str:
+        gone = {run.pk for run in runs}
+        return join_ids(pk for pk in self.ids if pk not in gone)
 
-    def with_baseline(self, run: Run) -> str:
-        return join_ids([run.pk, *(pk for pk in self.ids if pk != run.pk)])
+    def with_baseline(self, runs: Iterable[Run]) -> str:
+        first = [run.pk for run in runs]
+        return join_ids([*first, *(pk for pk in self.ids if pk not in first)])
 
 
 def join_ids(ids: Iterable[int]) -> str:
@@ -67,7 +77,7 @@ def read_selection(team: Team, query: QueryDict, *, most: int = MAX_RUNS) -> Sel
         runs=[found[pk] for pk in ids[:most]],
         num_chosen=len(ids),
         group=group,
-        choices=choices[:MAX_CHOICES] if len(choices) > most else [],
+        choices=choices[:MAX_CHOICES] if len(choices) > MAX_SETS else [],
     )
 
 

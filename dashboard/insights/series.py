@@ -1,31 +1,18 @@
-"""One metric of one run as points on a chart."""
+"""One metric of one run as the line that is drawn."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import FloatField
-from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Cast
+import numpy as np
+from numpy.typing import NDArray
 
-from dashboard.runs.charts.carried import begin_of
-from dashboard.runs.charts.curves import (
-    MAX_POINTS,
-    Clock,
-    Curve,
-    History,
-    read_history,
-)
-from dashboard.runs.models import Evaluation, Run
+from dashboard.insights.points import Points
+from dashboard.insights.statistics import Array
 
-SAMPLES = "total/completions"
-AXES = {
-    "step": "step",
-    "time": "minutes since the first step",
-    "samples": "completions sampled",
-}
+MAX_POINTS = 1_000
+POINTS_PER_BUCKET = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,70 +23,41 @@ class Series:
     smoothed: list[float]
 
 
-def read_series(run: Run, metric: str, *, axis: str, smoothing: float) -> Series:
-    """At most 1,000 points, thinned in the database; each bucket keeps its spikes."""
-    history = read_history(run, [metric, SAMPLES])
-    curve = history.curves[metric]
-    if metric.startswith("eval/"):
-        curve = _read_evaluations(run, metric)
+def make_series(points: Points, *, smoothing: float) -> Series:
+    """At most 1,000 of the points, spikes kept; what is drawn is what is smoothed."""
+    drawn = points.take(thin(points.values, points.values))
+    values = drawn.values.tolist()
     return Series(
-        steps=curve.steps,
-        x=_place(run, curve.steps, history, axis),
-        values=curve.values,
-        smoothed=smooth(curve.values, smoothing),
+        steps=drawn.steps.tolist(),
+        x=[float(f"{at:.9g}") for at in drawn.at.tolist()],
+        values=values,
+        smoothed=smooth(values, smoothing),
     )
 
 
-def _read_evaluations(run: Run, metric: str) -> Curve:
-    value = Cast(KeyTextTransform(metric, "metrics"), FloatField())
-    rows = (
-        Evaluation.objects.filter(run=run, superseded_by__isnull=True)
-        .filter(metrics__has_key=metric)
-        .order_by("step")
-        .values_list("step", value)
-    )
-    points = [(step, value) for step, value in rows if value is not None]
-    # An evaluation is a mean over many prompts: every n-th tells the same story.
-    points = points[:: -(-len(points) // MAX_POINTS) or 1]
-    return Curve(steps=[s for s, _ in points], values=[v for _, v in points])
+def thin(low: Array, high: Array) -> NDArray[np.int64]:
+    """Which positions are drawn: at most 1,000.
 
-
-def _place(run: Run, steps: Sequence[int], history: History, axis: str) -> list[float]:
-    """A fork goes on from where its parent was, as on its own page."""
-    clock = history.clock
-    if axis == "time" and clock.steps:
-        begin = begin_of(
-            list(zip(clock.steps[:2], clock.times[:2], strict=True)),
-            fork_step=run.fork_step,
-            carried=run.fork_totals or {},
-        )
-        return [round((interpolate(clock, step) - begin) / 60, 4) for step in steps]
-    if axis == "samples":
-        counted = history.curves[SAMPLES]
-        if counted.steps:
-            total = Clock(steps=counted.steps, times=counted.values)
-            return [round(interpolate(total, step)) for step in steps]
-        rollout = run.config.get("rollout", {})
-        each = int(rollout["prompts_per_step"]) * int(rollout["group_size"])
-        return [step * each for step in steps]
-    return list(steps)
-
-
-def interpolate(clock: Clock, step: int) -> float:
-    """When the step ended, on a line between the two known moments around it.
-
-    Of a total: how much it was then.
+    Of each of equally long stretches the place of its lowest `low`, of its highest
+    `high`, and its last; NaN is neither.
     """
-    if not clock.steps:
-        return 0.0
-    after = bisect_left(clock.steps, step)
-    if after == 0 or after == len(clock.steps):
-        return clock.times[min(after, len(clock.steps) - 1)]
-    low, high = clock.steps[after - 1], clock.steps[after]
-    share = (step - low) / (high - low)
-    return clock.times[after - 1] + share * (
-        clock.times[after] - clock.times[after - 1]
-    )
+    num = len(low)
+    if num <= MAX_POINTS:
+        return np.arange(num)
+    width = -(-num // (MAX_POINTS // POINTS_PER_BUCKET))
+    whole = num // width * width
+    kept = []
+    for part in (slice(0, whole), slice(whole, num)):
+        begins = np.arange(part.start, part.stop, width)
+        if len(begins):
+            lowest = np.where(np.isnan(low[part]), np.inf, low[part])
+            highest = np.where(np.isnan(high[part]), -np.inf, high[part])
+            kept += [
+                begins + lowest.reshape(len(begins), -1).argmin(axis=1),
+                begins + highest.reshape(len(begins), -1).argmax(axis=1),
+                np.minimum(begins + width, part.stop) - 1,
+            ]
+    return np.unique(np.concatenate(kept))
 
 
 def smooth(values: Sequence[float], weight: float) -> list[float]:
@@ -114,3 +72,17 @@ def smooth(values: Sequence[float], weight: float) -> list[float]:
         norm = weight * norm + (1 - weight)
         smoothed.append(last / norm)
     return smoothed
+
+
+def smooth_all(values: Array, weight: float) -> Array:
+    """The same of any number of points: sums of 1, 2, 4 … of them, each of two shorter.
+
+    Ends where weight^width is less than a float tells.
+    """
+    found, norm, width = values * 1.0, np.ones(len(values)), 1
+    while width < len(values) and weight**width > 1e-17:
+        share = weight**width
+        found[width:] += share * found[:-width].copy()
+        norm[width:] += share * norm[:-width].copy()
+        width *= 2
+    return found / norm

@@ -9,39 +9,62 @@ from django.db.models import FloatField, Max, QuerySet
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
+from dashboard.insights.directions import Better
 from dashboard.runs.models import Evaluation, Run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A number of a run; higher is better."""
+    """A number of a run or of a set of them."""
 
     value: float | None
     delta: float | None  # to the baseline; None: it is the baseline, or one lacks it
+    better: Better = "higher"
 
     @property
     def direction(self) -> str:
-        if self.delta is None or self.delta == 0:
+        if self.delta is None or self.delta == 0 or self.better == "neither":
             return "same"
-        return "better" if self.delta > 0 else "worse"
+        is_more = self.delta > 0
+        return "better" if is_more == (self.better == "higher") else "worse"
+
+
+def make_figure(
+    value: float | None, base: float | None, better: Better, *, is_base: bool
+) -> Figure:
+    lacks = is_base or value is None or base is None
+    delta = None if lacks else value - base  # type: ignore[operator]  # neither is None
+    return Figure(value=value, delta=delta, better=better)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
     title: str
-    figures: list[Figure]  # one per run
+    figures: list[Figure]  # one per set of runs
 
 
-def compare_standings(runs: Sequence[Run]) -> list[Column]:
-    """Last and best reward, then each held-out set's. 1 query, and 1 per set."""
+def compare_standings(
+    runs: Sequence[Run], sets: Sequence[Sequence[int]]
+) -> list[Column]:
+    """Last and best reward, then each held-out set's. 1 query, and 1 per held-out set.
+
+    A figure for each set of runs, which are named by their places: the mean of theirs.
+    """
     columns = [
-        _column("Last reward", [run.reward("last") for run in runs]),
-        _column("Best reward", [run.reward("best") for run in runs]),
+        ("Last reward", [run.reward("last") for run in runs]),
+        ("Best reward", [run.reward("best") for run in runs]),
     ]
     latest = list(_latest_evaluations(runs))
     for name in sorted({evaluation.name for evaluation in latest}):
         columns += _held_out(runs, name, latest)
-    return columns
+    return [
+        _column(title, [_mean(values, s) for s in sets]) for title, values in columns
+    ]
+
+
+def _mean(values: Sequence[float | None], places: Sequence[int]) -> float | None:
+    found = [value for place in places if (value := values[place]) is not None]
+    return sum(found) / len(found) if found else None
 
 
 def _latest_evaluations(runs: Sequence[Run]) -> QuerySet[Evaluation]:
@@ -54,13 +77,13 @@ def _current(runs: Sequence[Run]) -> QuerySet[Evaluation]:
 
 def _held_out(
     runs: Sequence[Run], name: str, latest: Sequence[Evaluation]
-) -> list[Column]:
+) -> list[tuple[str, list[float | None]]]:
     metric = f"eval/{name}/mean"
     last = {e.run_id: e.metrics.get(metric) for e in latest if e.name == name}
     best = _best(runs, name, metric)
     return [
-        _column(f"Last held-out ({name})", [last.get(run.pk) for run in runs]),
-        _column(f"Best held-out ({name})", [best.get(run.pk) for run in runs]),
+        (f"Last held-out ({name})", [last.get(run.pk) for run in runs]),
+        (f"Best held-out ({name})", [best.get(run.pk) for run in runs]),
     ]
 
 
@@ -71,9 +94,8 @@ def _best(runs: Sequence[Run], name: str, metric: str) -> dict[int, float | None
 
 
 def _column(title: str, values: list[float | None]) -> Column:
-    base = values[0]
-    figures = [Figure(value=base, delta=None)]
-    for value in values[1:]:
-        delta = None if value is None or base is None else value - base
-        figures.append(Figure(value=value, delta=delta))
+    figures = [
+        make_figure(value, values[0], "higher", is_base=place == 0)
+        for place, value in enumerate(values)
+    ]
     return Column(title=title, figures=figures)

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
-from dashboard.insights.differences import compare_settings
-from dashboard.insights.figures import overlay
+from dashboard.accounts.models import Team
+from dashboard.insights.comparison import MAX_EACH, compare_runs, smoothing_of
+from dashboard.insights.differences import join_settings
 from dashboard.insights.forms import CompareForm
 from dashboard.insights.marks import mark_runs
 from dashboard.insights.metrics import list_metrics
 from dashboard.insights.prompts import find_answers
+from dashboard.insights.recipe_changes import find_changes, formula_of
 from dashboard.insights.selection import (
     MAX_RUNS,
     Selection,
@@ -20,7 +24,7 @@ from dashboard.insights.selection import (
     offer_runs,
     read_selection,
 )
-from dashboard.insights.series import read_series
+from dashboard.insights.sets import MAX_SEEDS, MAX_SETS, Arrangement, RunSet, arrange
 from dashboard.insights.standings import compare_standings
 from dashboard.runs.models import Run
 
@@ -28,74 +32,130 @@ from dashboard.runs.models import Run
 @require_GET
 def compare(request: HttpRequest, team: str) -> HttpResponse:
     team_ = get_team(request, team)
-    selection = read_selection(team_, request.GET)
-    form = CompareForm.read(request.GET)
+    selection, arrangement, form = _read(request, team_)
     offered = offer_runs(team_, selection, form.value("q") or "")
+    view = {name: form.value(name) for name in form.fields}
+    if selection.runs:
+        view["smooth"] = smoothing_of(arrangement, form)
     context = {
         "team": team_,
         "selection": selection,
+        "arrangement": arrangement,
+        "max_sets": MAX_SETS,
+        "max_seeds": MAX_SEEDS,
         "max_runs": MAX_RUNS,
+        "max_each": MAX_EACH,
         "form": form,
-        "view": {name: form.value(name) for name in form.fields},
+        "view": view,
         "choices": list_choices(team_, selection) if selection.choices else [],
         "offered": [(run, selection.with_run(run)) for run in offered],
-        **(_compared(selection, form) if selection.runs else {}),
+        **(_compared(selection, arrangement, form) if selection.runs else {}),
     }
     return render(request, "insights/compare.html", context)
 
 
 @require_GET
 def compare_figure(request: HttpRequest, team: str) -> HttpResponse:
-    """The curves alone, for a page whose reader moves the smoothing slider."""
-    selection = read_selection(get_team(request, team), request.GET)
+    """The curves and their numbers alone, for a page whose reader moves a control."""
+    team_ = get_team(request, team)
+    selection, arrangement, form = _read(request, team_)
     if not selection.runs:
         return JsonResponse({"data": [], "layout": {}})
-    return JsonResponse(_figure(selection.runs, CompareForm.read(request.GET)))
+    found = compare_runs(arrangement, form)
+    context = {"team": team_, "arrangement": arrangement, "found": found}
+    context |= {"view": {name: form.value(name) for name in form.fields}}
+    context |= {"marks": _marks(arrangement)}
+    return JsonResponse(
+        {
+            **found.figure,
+            "differences": found.differences,
+            "better": found.better,
+            "notes": render_to_string("insights/curve_notes.html", context, request),
+            "contrasts": render_to_string("insights/contrasts.html", context, request),
+        }
+    )
 
 
-def _compared(selection: Selection, form: CompareForm) -> dict[str, Any]:
-    runs, prompt = selection.runs, form.value("prompt")
-    standings = compare_standings(runs)
-    settings = compare_settings(runs)
+def _read(
+    request: HttpRequest, team: Team
+) -> tuple[Selection, Arrangement, CompareForm]:
+    form = CompareForm.read(request.GET)
+    found = read_selection(team, request.GET)
+    arrangement = arrange(found.runs, form.value("by"))
+    return found.kept_in(arrangement), arrangement, form
+
+
+def _compared(
+    selection: Selection, arrangement: Arrangement, form: CompareForm
+) -> dict[str, Any]:
+    prompt, sets = form.value("prompt"), arrangement.sets
+    settings = join_settings(arrangement.settings, [one.places for one in sets])
     differing = [setting for setting in settings if setting.differs]
-    show_all = form.value("settings") == "all"
+    firsts = [one.run for one in sets]
     return {
-        "rows": _rows(selection, [column.figures for column in standings]),
-        "columns": [column.title for column in standings],
-        "metrics": list_metrics(runs, shown=form.value("metric")),
-        "figure": _figure(runs, form),
-        "settings": settings if show_all else differing,
+        **_standings(selection, arrangement),
+        "metrics": list_metrics(selection.runs, shown=form.value("metric")),
+        "found": compare_runs(arrangement, form),
+        "marks": _marks(arrangement),
+        "settings": settings if form.value("settings") == "all" else differing,
         "num_settings": len(settings),
         "num_differing": len(differing),
+        "recipes": _recipes(sets),
+        "base_formula": formula_of(firsts[0]),
         "answers": []
         if prompt is None
-        else find_answers(runs, prompt, form.value("step")),
+        else find_answers(firsts, prompt, form.value("step")),
     }
 
 
-def _rows(selection: Selection, columns: list[list[Any]]) -> list[dict[str, Any]]:
-    marks = mark_runs(selection.ids)
+def _marks(arrangement: Arrangement) -> list[Any]:
+    """One for each set; they are in the order of the sets."""
+    marks = mark_runs(one.pk for one in arrangement.sets)
+    return [marks[one.pk] for one in arrangement.sets]
+
+
+def _recipes(sets: list[RunSet]) -> list[dict[str, Any]]:
+    """Of each set whose recipe is another than the baseline's."""
+    changes = [(one, find_changes(sets[0].run, one.run)) for one in sets[1:]]
     return [
-        {
-            "run": run,
-            "mark": marks[run.pk],
-            "figures": [column[i] for column in columns],
-            "is_baseline": i == 0,
-            "as_baseline": selection.with_baseline(run),
-            "without": selection.without_run(run),
-        }
-        for i, run in enumerate(selection.runs)
+        {"set": one, "changes": found, "formula": formula_of(one.run)}
+        for one, found in changes
+        if found
     ]
 
 
-def _figure(runs: list[Run], form: CompareForm) -> dict[str, Any]:
-    metric, axis, smoothing = (form.value(name) for name in ("metric", "x", "smooth"))
-    return overlay(
-        runs,
-        [read_series(run, metric, axis=axis, smoothing=smoothing) for run in runs],
-        mark_runs(run.pk for run in runs),
-        metric=metric,
-        axis=axis,
-        smoothing=smoothing,
-        log_y=form.value("y") == "log",
-    )
+def _standings(selection: Selection, arrangement: Arrangement) -> dict[str, Any]:
+    runs = arrangement.runs
+    places = {run.pk: place for place, run in enumerate(runs)}
+    sets = [[places[run.pk] for run in one.runs] for one in arrangement.sets]
+    columns = compare_standings(runs, sets)
+    marks = _marks(arrangement)
+    rows = [
+        {
+            "set": one,
+            "run": one.run,
+            "mark": marks[i],
+            "figures": [column.figures[i] for column in columns],
+            "is_baseline": i == 0,
+            "as_baseline": selection.with_baseline(one.runs),
+            "without": selection.without(one.runs),
+            "members": [(run, selection.without([run])) for run in one.runs],
+            **_progress(one.runs),
+        }
+        for i, one in enumerate(arrangement.sets)
+    ]
+    return {"rows": rows, "columns": [column.title for column in columns]}
+
+
+def _progress(runs: list[Run]) -> dict[str, Any]:
+    steps, ends = [r.last_step for r in runs], [r.num_steps for r in runs]
+    return {
+        "states": list(Counter(run.state for run in runs).items()),
+        "steps": _range(steps),
+        "ends": _range(ends),
+    }
+
+
+def _range(numbers: list[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low}" if low == high else f"{low}–{high}"

@@ -31,8 +31,9 @@ export async function savePicture(element, { format = "png", name, title }) {
   save(`${name}.${format}`, url);
 }
 
-// One row a step; of each line its values, and beside them as they are drawn smoothed.
-export function asCsv(data) {
+// One row a step, or a place on another axis; of each line its values, and beside them
+// as they are drawn smoothed.
+export function asCsv(data, by = "step") {
   const columns = data.filter((trace) => trace.customdata && !trace.meta?.isFaint);
   const named = columns.flatMap(({ name, customdata, y, meta = {} }) => {
     const full = textOf(meta.of ? `${meta.of}: ${name}` : (meta.full ?? name));
@@ -52,7 +53,7 @@ export function asCsv(data) {
     });
   });
   const steps = [...rows.keys()].sort((a, b) => a - b);
-  const head = ["step", ...named.map(({ name }) => name)];
+  const head = [by, ...named.map(({ name }) => name)];
   return [head, ...steps.map((step) => [step, ...rows.get(step)])]
     .map((row) => row.map(quote).join(","))
     .join("\n")

@@ -48,6 +48,7 @@ export function styleLayout(layout, read, decorate) {
     hoverlabel: colors.hoverlabel,
     xaxis: decorate(layout.xaxis, colors),
     yaxis: decorate(layout.yaxis, colors),
+    ...(layout.yaxis2 ? { yaxis2: decorate(layout.yaxis2, colors) } : {}),
   };
 }
 

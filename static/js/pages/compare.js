@@ -1,12 +1,21 @@
-// Overlaid curves: drawn from the page's figure, fetched anew when a control changes.
+// Overlaid curves: drawn from the page's figures, fetched anew when a control changes.
 import { asCsv, savePicture, saveText } from "../charts/download.js";
-import { CONFIG, readColors, resolveColors, styleLayout } from "../charts/theme.js";
+import {
+  CONFIG,
+  readColors,
+  resolveColors,
+  styleLayout,
+  withAlpha,
+} from "../charts/theme.js";
 
 const form = document.querySelector("[data-curve-form]");
 const plot = document.querySelector("[data-curve-plot]");
+const differencePlot = document.querySelector("[data-difference-plot]");
 const status = document.querySelector("[data-curve-status]");
 const output = form.querySelector("[data-smooth-output]");
-let figure = JSON.parse(document.getElementById("compare-figure").textContent);
+const read = (id) => JSON.parse(document.getElementById(id)?.textContent ?? "null");
+let figure = read("compare-figure");
+let differences = read("compare-differences");
 let newest = 0;
 
 function decorate(axis, colors) {
@@ -15,24 +24,36 @@ function decorate(axis, colors) {
   return { ...colors.axis, automargin: true, ...axis, title };
 }
 
-function layOut(layout, read) {
+function layOut(layout, readColor) {
   const margin = { l: 52, r: 12, t: 8, b: 40 };
-  return { ...styleLayout(layout, read, decorate), margin };
+  const styled = styleLayout(layout, readColor, decorate);
+  return { ...resolveColors(styled, readColor), margin };
+}
+
+function paint(trace, readColor) {
+  const colored = resolveColors(trace, readColor);
+  const alpha = trace.meta?.alpha;
+  if (alpha === undefined) return colored;
+  return { ...colored, fillcolor: withAlpha(colored.fillcolor, alpha) };
+}
+
+function drawOne(element, { data, layout }) {
+  const readColor = readColors();
+  const traces = data.map((trace) => paint(trace, readColor));
+  window.Plotly.react(element, traces, layOut(layout, readColor), CONFIG);
 }
 
 function draw() {
   const points = figure.data.some((trace) => trace.x?.length);
   plot.classList.toggle("is-empty", !points);
   status.textContent = points ? "" : `No run here has values of ${metric()} yet.`;
-  const read = readColors();
   const isFirst = !plot.classList.contains("js-plotly-plot");
-  window.Plotly.react(
-    plot,
-    resolveColors(figure.data, read),
-    layOut(figure.layout, read),
-    CONFIG,
-  );
+  drawOne(plot, figure);
   if (isFirst) plot.on("plotly_click", ({ points: [point] }) => openGroups(point));
+  if (!differencePlot) return;
+  const some = differences?.data.some((trace) => trace.x.length);
+  differencePlot.classList.toggle("is-empty", !some);
+  if (differences) drawOne(differencePlot, differences);
 }
 
 const metric = () => form.elements.metric.value;
@@ -45,18 +66,34 @@ function openGroups(point) {
     location.assign(`${link.pathname}groups/?step=${step}`);
 }
 
+function asked() {
+  const query = new URLSearchParams(new FormData(form));
+  if (!query.get("window")) query.delete("window");
+  // The metric's own direction goes without saying, and with the metric.
+  if (form.elements.better.dataset.declared !== undefined) query.delete("better");
+  return query;
+}
+
+function show(answer) {
+  const { notes, contrasts, better } = answer;
+  figure = answer;
+  differences = answer.differences;
+  document.querySelector("[data-curve-notes]").innerHTML = notes;
+  document.querySelector("[data-contrasts]").innerHTML = contrasts;
+  form.elements.better.value = better;
+  draw();
+}
+
 async function load() {
   const turn = ++newest;
-  const query = new URLSearchParams(new FormData(form));
+  const query = asked();
   history.replaceState(null, "", `?${query}${location.hash}`);
   try {
     const response = await fetch(`${plot.dataset.source}?${query}`);
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
     const answer = await response.json();
     // The slider moves faster than answers come; only the newest is drawn.
-    if (turn !== newest) return;
-    figure = answer;
-    draw();
+    if (turn === newest) show(answer);
   } catch (error) {
     if (turn === newest)
       status.textContent = `The curves could not be read (${error.message}). Reload the page to try again.`;
@@ -81,23 +118,40 @@ if (choices) {
   countChoices();
 }
 
-let waiting;
-form.addEventListener("input", (event) => {
-  if (event.target.name === "smooth") output.textContent = event.target.value;
-  clearTimeout(waiting);
-  waiting = setTimeout(load, 150);
+// The link to another grouping holds what is shown now.
+const by = document.querySelector("[data-by-form]");
+by.addEventListener("change", () => {
+  const query = new URLSearchParams(location.search);
+  query.set("by", by.elements.by.value);
+  location.assign(`?${query}`);
 });
+
+let waiting;
+for (const element of form.elements) {
+  element.addEventListener("input", () => {
+    if (element.name === "smooth") output.textContent = element.value;
+    if (element.name === "better") delete element.dataset.declared;
+    clearTimeout(waiting);
+    waiting = setTimeout(load, 150);
+  });
+}
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   load();
 });
-form.querySelector("[data-without-script]").hidden = true;
+for (const button of document.querySelectorAll("[data-without-script]")) {
+  button.hidden = true;
+}
 
 document.querySelector("[data-curve-actions]").addEventListener("click", (event) => {
   const kind = event.target.dataset.download;
   const name = `compare-${metric().replaceAll("/", "-")}`;
   if (kind === "png") savePicture(plot, { name, title: metric() });
-  if (kind === "csv") saveText(`${name}.csv`, asCsv(figure.data));
+  // Bands have places on their axis, single runs their steps.
+  const at = plot.classList.contains("has-strip")
+    ? figure.layout.xaxis.title.text
+    : "step";
+  if (kind === "csv") saveText(`${name}.csv`, asCsv(figure.data, at));
 });
 document.addEventListener("themechange", draw);
 draw();

@@ -95,7 +95,7 @@ def test_the_page_shows_those_that_differ_and_all_on_demand(
     alice_client: Client, base: Run
 ) -> None:
     other = like(base, config=make_config(seed=7))
-    url = reverse("compare", args=["alpha"]) + f"?runs={base.pk},{other.pk}"
+    url = reverse("compare", args=["alpha"]) + f"?runs={base.pk},{other.pk}&by=none"
 
     few = alice_client.get(url).content.decode()
     every = alice_client.get(url + "&settings=all").content.decode()

@@ -1,0 +1,179 @@
+"""Sets of seeds as bands, how many seeds they are of, and the bands' differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dashboard.insights.bands import Band
+from dashboard.insights.figures import colour_of, plain
+from dashboard.insights.marks import Mark
+from dashboard.insights.points import AXES
+from dashboard.insights.series import Series
+from dashboard.insights.sets import RunSet
+from dashboard.runs.charts.chart import figure_tree
+
+STRIP = {"domain": [0, 0.12], "title": {"text": "n"}, "rangemode": "tozero"}
+ALPHA = 0.16
+NUM_COUNTS = 4  # ticks of the strip
+
+
+def draw_bands(
+    sets: Sequence[RunSet],
+    bands: Sequence[Band],
+    marks: dict[int, Mark],
+    *,
+    members: Sequence[tuple[RunSet, Series]],
+    metric: str,
+    axis: str,
+    log_y: bool,
+) -> dict[str, Any]:
+    """Each set's band, line and number of runs; behind them single runs, if any."""
+    traces = [_member(series, marks[one.pk], one.label) for one, series in members]
+    for one, band in zip(sets, bands, strict=True):
+        traces += _band(one.label, band, marks[one.pk], axis, bold=one is sets[0])
+        traces.append(_counts(one.label, band, marks[one.pk], axis))
+    most = max((len(one.runs) for one in sets), default=1)
+    strip = {**STRIP, "range": [0, most * 1.15], "dtick": -(-most // NUM_COUNTS)}
+    tree = figure_tree(
+        [],
+        xaxis={"title": {"text": AXES[axis]}, "anchor": "y2"},
+        yaxis={
+            "title": {"text": plain(metric)},
+            "type": "log" if log_y else "linear",
+            "domain": [0.2, 1],
+        },
+        yaxis2=strip,
+        hovermode="x unified" if axis == "step" else "closest",
+        showlegend=False,
+        uirevision=f"{metric} {axis} {log_y}",
+    )
+    return {**tree, "data": traces}
+
+
+def draw_differences(
+    sets: Sequence[RunSet],
+    differences: Sequence[Band],
+    marks: dict[int, Mark],
+    *,
+    metric: str,
+    axis: str,
+) -> dict[str, Any]:
+    """Of each set but the first, less the first."""
+    traces: list[dict[str, Any]] = []
+    for one, band in zip(sets[1:], differences, strict=True):
+        name = f"{one.label} − {sets[0].label}"
+        traces += _band(name, band, marks[one.pk], axis, bold=False)
+    tree = figure_tree(
+        [],
+        xaxis={"title": {"text": AXES[axis]}},
+        yaxis={"title": {"text": f"Δ {plain(metric)}"}, "zeroline": True},
+        shapes=[
+            {
+                "type": "line",
+                "xref": "paper",
+                "x0": 0,
+                "x1": 1,
+                "y0": 0,
+                "y1": 0,
+                "line": {"color": "var(--cohort-quiet)", "width": 1.5, "dash": "dash"},
+            }
+        ],
+        hovermode="x unified" if axis == "step" else "closest",
+        showlegend=False,
+        uirevision=f"{metric} {axis}",
+    )
+    return {**tree, "data": traces}
+
+
+def _band(
+    label: str, band: Band, mark: Mark, axis: str, *, bold: bool
+) -> list[dict[str, Any]]:
+    """Where there is one run there is no interval, and the band has no width."""
+    name, value = plain(label), band.estimate.value
+    edges = []
+    if np.isfinite(band.estimate.low).any():
+        for word, ends in (("low", band.estimate.low), ("high", band.estimate.high)):
+            edge = _trace(
+                f"{name}, 95 % {word}",
+                band,
+                np.where(np.isnan(ends), value, ends),
+                axis,
+            )
+            edge |= {"line": {"width": 0}, "hoverinfo": "skip"}
+            edges.append(edge)
+        edges[1] |= {"fill": "tonexty", "fillcolor": colour_of(mark)}
+        edges[1]["meta"] = {"alpha": ALPHA}
+    centre = _trace(name, band, value, axis)
+    few = len(value) < 30
+    centre |= {
+        "mode": "lines+markers" if few else "lines",
+        "line": {
+            "color": colour_of(mark),
+            "width": 3 if bold else 2,
+            "dash": mark.dash,
+        },
+        "marker": {"size": 5, "color": colour_of(mark)},
+        "text": _said(band),
+        "hovertemplate": "%{text}",
+    }
+    return [*edges, centre]
+
+
+def _counts(label: str, band: Band, mark: Mark, axis: str) -> dict[str, Any]:
+    num = band.estimate.num.astype(np.float64)
+    return _trace(f"{plain(label)}, n", band, num, axis) | {
+        "yaxis": "y2",
+        "line": {
+            "color": colour_of(mark),
+            "width": 2,
+            "shape": "hv",
+            "dash": mark.dash,
+        },
+        "hoverinfo": "skip",
+    }
+
+
+def _trace(name: str, band: Band, y: Any, axis: str) -> dict[str, Any]:
+    at = [float(f"{v:.9g}") for v in band.at.tolist()]
+    x: list[Any] = [int(v) for v in at] if axis == "step" else at
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x,
+        "y": [float(f"{v:.6g}") for v in y.tolist()],
+        "customdata": x,
+    }
+
+
+def _said(band: Band) -> list[str]:
+    found = band.estimate
+    rows = zip(
+        found.value.tolist(),
+        found.low.tolist(),
+        found.high.tolist(),
+        found.num.tolist(),
+        strict=True,
+    )
+    return [
+        f"{value:.4g} ({low:.4g} … {high:.4g}), n {num}"
+        if low == low  # no NaN
+        else f"{value:.4g}, n {num}: no interval"
+        for value, low, high, num in rows
+    ]
+
+
+def _member(series: Series, mark: Mark, label: str) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": plain(label),
+        "x": series.x,
+        "y": [float(f"{v:.6g}") for v in series.smoothed],
+        "line": {"color": colour_of(mark), "width": 1},
+        "opacity": 0.35,
+        "hoverinfo": "skip",
+    }

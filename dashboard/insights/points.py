@@ -1,0 +1,209 @@
+"""Every point of one metric of several runs, in one query, as numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from django.db import connection, transaction
+from django.db.models import FloatField
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
+from numpy.typing import NDArray
+from psycopg import Cursor, sql
+
+from dashboard.insights.statistics import Array
+from dashboard.runs.charts.carried import begin_of
+from dashboard.runs.models import Evaluation, Run
+
+TOTALS = {"tokens": "total/tokens", "samples": "total/completions"}
+AXES = {
+    "step": "step",
+    "time": "minutes since the first step",
+    "tokens": "completion tokens sampled",
+    "samples": "completions sampled",
+}
+# Postgres holds NaN to be greater than every number, so it fails the filter as well.
+READ = sql.SQL(
+    """
+    SELECT wanted.run, found.steps, found.at, found.v
+      FROM unnest(%s::bigint[], %s::int[], %s::int[]) AS wanted(run, place, total),
+      LATERAL (
+        SELECT string_agg(int4send(step), ''::bytea) AS steps,
+               string_agg(float8send({at}), ''::bytea) AS at,
+               string_agg(float8send({value}), ''::bytea) AS v
+          FROM runs_step
+         WHERE run_id = wanted.run AND superseded_by IS NULL
+           AND abs({value}) < 'Infinity' AND abs({at}) < 'Infinity'
+      ) AS found
+    """
+)
+PLACES = {
+    "step": sql.SQL("step::float8"),
+    "time": sql.SQL("extract(epoch FROM time)::float8"),
+    "tokens": sql.SQL("values[wanted.total]"),
+    "samples": sql.SQL("values[wanted.total]"),
+}
+VALUE = sql.SQL("values[wanted.place]")
+FIRST = """
+    SELECT wanted.run, begun.step, begun.seconds
+      FROM unnest(%s::bigint[]) AS wanted(run), LATERAL (
+        SELECT step, extract(epoch FROM time)::float8 AS seconds FROM runs_step
+         WHERE run_id = wanted.run AND superseded_by IS NULL ORDER BY step LIMIT 2
+      ) AS begun ORDER BY 1, 2
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Points:
+    """By rising step; all values are numbers."""
+
+    steps: NDArray[np.int64]
+    at: Array  # where they lie on the axis
+    values: Array
+    is_placed: bool = True  # False: the run was not counted on this axis
+
+    def take(self, places: NDArray[np.int64]) -> Points:
+        return Points(
+            steps=self.steps[places], at=self.at[places], values=self.values[places]
+        )
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+NONE = Points(steps=np.empty(0, np.int64), at=np.empty(0), values=np.empty(0))
+UNPLACED = Points(steps=NONE.steps, at=NONE.at, values=NONE.values, is_placed=False)
+
+
+def read_points(runs: Sequence[Run], metric: str, *, axis: str) -> dict[int, Points]:
+    """By run. One query; two on the axis of time, or of held-out scores, three of both.
+
+    What is held out is measured between steps, so it is placed between them.
+    """
+    if metric.startswith("eval/"):
+        found = _read_evaluated(runs, metric, axis)
+    else:
+        found = _read_steps(runs, metric, axis)
+    return _from_begin(runs, found) if axis == "time" else found
+
+
+def _read_steps(runs: Sequence[Run], metric: str, axis: str) -> dict[int, Points]:
+    measured = [run for run in runs if metric in run.metric_names]
+    read = _query([r for r in measured if _counts(r, axis)], metric, axis=axis)
+    guessed = [r for r in measured if axis == "samples" and not _counts(r, axis)]
+    for pk, points in _query(guessed, metric, axis="step").items():
+        each = next(_samples_a_step(run) for run in guessed if run.pk == pk)
+        read[pk] = _placed(points, points.steps.astype(np.float64) * each)
+    uncounted = [r.pk for r in measured if r.pk not in read and not _counts(r, axis)]
+    return {run.pk: NONE for run in runs} | dict.fromkeys(uncounted, UNPLACED) | read
+
+
+def _counts(run: Run, axis: str) -> bool:
+    return axis not in TOTALS or TOTALS[axis] in run.metric_names
+
+
+def _query(runs: Sequence[Run], metric: str | None, *, axis: str) -> dict[int, Points]:
+    """Without a metric the values are the places themselves."""
+    if not runs:
+        return {}
+    numbers = [
+        [run.pk for run in runs],
+        [_place(run, metric) for run in runs],
+        [_place(run, TOTALS.get(axis)) for run in runs],
+    ]
+    at = PLACES[axis]
+    query = READ.format(at=at, value=at if metric is None else VALUE)
+    connection.ensure_connection()
+    with (
+        transaction.atomic(),
+        connection.wrap_database_errors,
+        # One of psycopg's own gives bytes where Django's gives hexadecimal text.
+        Cursor(connection.connection) as cursor,
+    ):
+        cursor.execute("SET LOCAL jit = off")  # compiling takes longer than the query
+        cursor.execute(query, numbers, binary=True)
+        return {row[0]: _unpack(row) for row in cursor}
+
+
+def _place(run: Run, metric: str | None) -> int | None:
+    names = run.metric_names
+    return names.index(metric) + 1 if metric in names else None
+
+
+def _unpack(row: tuple[Any, ...]) -> Points:
+    steps, at, values = (packed or b"" for packed in row[1:])
+    points = Points(
+        steps=np.frombuffer(steps, ">i4").astype(np.int64),
+        at=np.frombuffer(at, ">f8").astype(np.float64),
+        values=np.frombuffer(values, ">f8").astype(np.float64),
+    )
+    # Mostly they are stored as they came; sorting them here is far quicker than there.
+    is_sorted = (np.diff(points.steps) > 0).all()
+    return points if is_sorted else points.take(np.argsort(points.steps))
+
+
+def _placed(points: Points, at: Array) -> Points:
+    return Points(steps=points.steps, at=at, values=points.values)
+
+
+def _samples_a_step(run: Run) -> int:
+    rollout = run.config.get("rollout", {})
+    return int(rollout["prompts_per_step"]) * int(rollout["group_size"])
+
+
+def _read_evaluated(runs: Sequence[Run], metric: str, axis: str) -> dict[int, Points]:
+    value = Cast(KeyTextTransform(metric, "metrics"), FloatField())
+    rows = (
+        Evaluation.objects.filter(run__in=runs, superseded_by__isnull=True)
+        .filter(metrics__has_key=metric)
+        .order_by("run_id", "step")
+        .values_list("run_id", "step", value)
+    )
+    by_run: dict[int, list[tuple[int, float]]] = {run.pk: [] for run in runs}
+    for pk, step, found in rows:
+        if found is not None and np.isfinite(found):
+            by_run[pk].append((step, found))
+    clocks = {} if axis == "step" else _clocks(runs, axis)
+    return {run.pk: _evaluated(run, by_run[run.pk], axis, clocks) for run in runs}
+
+
+def _clocks(runs: Sequence[Run], axis: str) -> dict[int, Points]:
+    return _query([run for run in runs if _counts(run, axis)], None, axis=axis)
+
+
+def _evaluated(
+    run: Run, found: list[tuple[int, float]], axis: str, clocks: dict[int, Points]
+) -> Points:
+    steps = np.array([step for step, _ in found], np.int64)
+    values = np.array([value for _, value in found])
+    if axis == "step":
+        return Points(steps=steps, at=steps.astype(np.float64), values=values)
+    clock = clocks.get(run.pk, NONE)
+    if len(clock):
+        at = np.interp(steps, clock.steps, clock.at)
+        return Points(steps=steps, at=at, values=values)
+    if axis == "samples":
+        at = steps.astype(np.float64) * _samples_a_step(run)
+        return Points(steps=steps, at=at, values=values)
+    return UNPLACED if len(steps) else NONE
+
+
+def _from_begin(runs: Sequence[Run], found: dict[int, Points]) -> dict[int, Points]:
+    """Minutes from a run's first step; a fork goes on from where its parent was."""
+    clocks: dict[int, list[tuple[int, float]]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(FIRST, [[run.pk for run in runs]])
+        for pk, step, seconds in cursor:
+            clocks.setdefault(pk, []).append((step, seconds))
+    placed = {}
+    for run in runs:
+        points = found[run.pk]
+        if run.pk in clocks:
+            carried = run.fork_totals or {}
+            begin = begin_of(clocks[run.pk], fork_step=run.fork_step, carried=carried)
+            points = _placed(points, (points.at - begin) / 60)
+        placed[run.pk] = points
+    return placed

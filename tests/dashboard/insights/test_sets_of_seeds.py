@@ -1,0 +1,327 @@
+"""Which runs are compared as one, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from django.test import Client
+from django.urls import reverse
+from scipy import stats
+
+from dashboard.accounts.models import Team
+from dashboard.insights.sets import arrange
+from dashboard.runs.models import Run
+from tests.dashboard.insights.seeds import make_seeds
+from tests.dashboard.samples.factories import RULES, make_config, make_run, make_steps
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def base(team: Team) -> list[Run]:
+    return make_seeds(team, "base", 3, level=0.5, num_steps=60)
+
+
+@pytest.fixture
+def other(team: Team, base: list[Run]) -> list[Run]:
+    kl = {"kl_coef": 0.04}
+    return make_seeds(team, "kl", 3, level=0.9, like=base[0], num_steps=60, loss=kl)
+
+
+def get(client: Client, runs: list[Run], **query: object) -> str:
+    ids = ",".join(str(run.pk) for run in runs)
+    response = client.get(reverse("compare", args=["alpha"]), {"runs": ids, **query})
+    assert response.status_code == 200
+    return re.sub(r"\s+", " ", response.content.decode())
+
+
+def figure(html: str, name: str = "compare-figure") -> dict[str, dict[str, Any]]:
+    match = re.search(rf'id="{name}" type="application/json">(.*?)</script>', html)
+    assert match
+    return {trace["name"]: trace for trace in json.loads(match[1])["data"]}
+
+
+def rewards(runs: list[Run]) -> dict[int, list[float]]:
+    """By step, of the runs that have made it."""
+    found: dict[int, list[float]] = {}
+    for run in runs:
+        for step, values in run.steps.values_list("step", "values"):
+            found.setdefault(step, []).append(values[0])
+    return found
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one_set(
+    base: list[Run], other: list[Run]
+) -> None:
+    arranged = arrange([other[0], *base, *other[1:]], "seeds")
+
+    assert [one.runs for one in arranged.sets] == [other, base]
+    assert [one.label for one in arranged.sets] == [
+        "loss.kl_coef 0.04",
+        "loss.kl_coef 0",
+    ]
+
+
+def test_runs_are_grouped_by_any_setting_in_which_they_differ(
+    team: Team, base: list[Run], other: list[Run]
+) -> None:
+    fast = {"learning_rate": 1e-4}
+    more = make_seeds(team, "fast", 1, like=base[0], num_steps=60, optim=fast)
+
+    arranged = arrange([*base, *other, *more], "loss.kl_coef")
+
+    assert [one.runs for one in arranged.sets] == [[*base, *more], other]
+    assert arranged.sets[0].varied == ["optim.learning_rate"]
+    assert "optim.learning_rate" in arranged.choices
+
+
+def test_runs_can_be_taken_apart(base: list[Run]) -> None:
+    arranged = arrange(base, "none")
+
+    assert [one.runs for one in arranged.sets] == [[run] for run in base]
+    assert not arranged.has_bands
+
+
+def test_a_band_is_the_mean_of_all_runs_and_its_interval(
+    alice_client: Client, base: list[Run]
+) -> None:
+    drawn = figure(get(alice_client, base))
+
+    line, low = drawn["base"], drawn["base, 95 % low"]
+    by_step = rewards(base)
+    assert line["x"] == sorted(by_step)
+    for place, step in [(0, 1), (39, 40), (49, 50)]:
+        values = by_step[step]
+        interval = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+        assert line["y"][place] == pytest.approx(np.mean(values), rel=1e-5)
+        assert low["y"][place] == pytest.approx(interval.low, rel=1e-4)
+
+
+def test_the_number_of_runs_drops_where_one_ends(
+    alice_client: Client, base: list[Run]
+) -> None:
+    drawn = figure(get(alice_client, base))
+
+    counts = drawn["base, n"]["y"]
+    assert (counts[39], counts[40], counts[49], counts[50]) == (3, 2, 2, 1)
+    assert drawn["base"]["text"][50].endswith("n 1: no interval")
+    # A band of one run has no width.
+    assert drawn["base, 95 % low"]["y"][50] == drawn["base"]["y"][50]
+
+
+def test_an_iqm_is_of_the_runs_at_each_step(
+    alice_client: Client, team: Team, base: list[Run]
+) -> None:
+    more = make_seeds(team, "more", 5, like=base[0], num_steps=60)
+    for place, run in enumerate(more):
+        Run.objects.filter(pk=run.pk).update(
+            config=make_config(seed=100 + place), name=f"base-{place}"
+        )
+
+    drawn = figure(get(alice_client, [*base, *more], stat="iqm"))
+
+    values = rewards([*base, *more])[1]
+    expected = stats.trim_mean(values, 0.25)
+    assert drawn["base"]["y"][0] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("axis", "expected"), [("tokens", [0.0, 10.0, 20.0]), ("time", [0, 1 / 6, 2 / 6])]
+)
+def test_on_other_axes_runs_meet_at_common_places_on_straight_lines(
+    alice_client: Client, team: Team, axis: str, expected: list[float]
+) -> None:
+    first = make_run(team, "a", config=make_config(seed=1))
+    same = {"dataset_version": first.dataset_version}
+    same |= {"recipe_version": first.recipe_version}
+    second = make_run(team, "b", config=make_config(seed=2), **same)
+    make_steps(first, {"reward/mean": [0, 2, 4], "total/tokens": [0, 10, 20]})
+    make_steps(second, {"reward/mean": [1, 9, 3], "total/tokens": [0, 5, 15]})
+
+    line = figure(get(alice_client, [first, second], x=axis))["a …"]
+
+    assert line["x"] == pytest.approx(expected, abs=1e-4)
+    # At 10 tokens the second is half way from 9 to 3; at 20 it has ended.
+    at_ten = {"tokens": [0.5, 4.0, 4.0], "time": [0.5, 5.5, 3.5]}
+    assert line["y"] == pytest.approx(at_ten[axis])
+
+
+def test_a_run_whose_tokens_were_not_counted_is_named_and_left_out(
+    alice_client: Client, team: Team, base: list[Run]
+) -> None:
+    uncounted = make_run(team, "uncounted")
+    make_steps(uncounted, {"reward/mean": [0.1]})
+
+    html = get(alice_client, [*base, uncounted], x="tokens")
+
+    assert "left out: uncounted." in html
+
+
+def test_sets_that_differ_are_told_apart(
+    alice_client: Client, base: list[Run], other: list[Run]
+) -> None:
+    html = get(alice_client, [*base, *other])
+
+    assert 'data-verdict="better">distinguishable: better' in html
+    assert "Mean of steps 37–40" in html  # a tenth of the 40 that all have made
+    assert "base-2 ends first, at step 40" in html
+    window = [
+        [np.mean(run.steps.filter(step__range=(37, 40)).values_list("values__0"))]
+        for run in [*base, *other]
+    ]
+    apart = stats.ttest_ind(window[3:], window[:3], equal_var=False)
+    low, high = (end[0] for end in apart.confidence_interval(0.95))
+    assert f"+{low:.4g} … +{high:.4g}" in html
+
+
+def test_what_is_not_told_apart_says_how_many_more_seeds_it_would_take(
+    alice_client: Client, team: Team, base: list[Run]
+) -> None:
+    near = make_seeds(
+        team, "near", 3, level=0.52, like=base[0], num_steps=60, loss={"kl_coef": 0.1}
+    )
+
+    html = get(alice_client, [*base, *near])
+
+    said = re.search(r'data-verdict="open">([^<]+)<', html)
+    assert said
+    assert re.fullmatch(
+        r"not distinguishable yet: (about [\d,]+|more than 1,000) more seeds? each",
+        said[1],
+    )
+
+
+def test_one_seed_each_tells_nothing(
+    alice_client: Client, team: Team, base: list[Run], other: list[Run]
+) -> None:
+    html = get(alice_client, [*base, other[0]])
+
+    assert "nothing can be told from one seed of one of the two" in html
+    assert "One run each: nothing can be told" in get(alice_client, [base[0], other[0]])
+
+
+def test_equal_seeds_are_compared_pair_by_pair_on_demand(
+    alice_client: Client, base: list[Run], other: list[Run]
+) -> None:
+    # In another order: pairs are found by their seeds.
+    html = get(alice_client, [*base, *reversed(other)], paired="on", window=10)
+
+    pairs = [
+        np.mean(run.steps.filter(step__range=(31, 40)).values_list("values__0"))
+        for run in [*base, *other]
+    ]
+    differences = np.subtract(pairs[3:], pairs[:3])
+    interval = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    assert f"+{interval.low:.4g} … +{interval.high:.4g}" in html
+    assert "Difference, paired" in html
+
+
+def test_seeds_that_do_not_match_are_not_paired(
+    alice_client: Client, base: list[Run], other: list[Run]
+) -> None:
+    html = get(alice_client, [*base, *other[:2]], paired="on")
+
+    assert "Pair equal seeds" not in html
+    assert "not paired" in html
+
+
+def test_a_metric_of_which_less_is_better_is_told_so(
+    alice_client: Client, team: Team, base: list[Run]
+) -> None:
+    slow = make_run(team, "slow")
+    make_steps(slow, {"time/step": [3.0, 2.5]})
+    quick = make_run(team, "quick")
+    make_steps(quick, {"time/step": [1.0, 2.0]})
+
+    html = get(alice_client, [slow, quick], metric="time/step")
+    turned = get(alice_client, [slow, quick], metric="time/step", better="higher")
+
+    table = html.split('id="numbers-title"')[1]
+    assert ">Lowest<" in table
+    assert 'data-direction="better">−1.5' in table  # lowest: 1 beside 2.5
+    assert 'data-direction="worse">−1<' in turned  # highest: 2 beside 3
+
+
+def test_a_metric_without_a_direction_has_no_best(
+    alice_client: Client, base: list[Run], other: list[Run]
+) -> None:
+    html = get(alice_client, [base[0], other[0]], metric="kl/mean")
+
+    assert "No direction is declared for this metric" in html
+
+
+def test_recipes_are_compared_rule_by_rule(
+    alice_client: Client, team: Team, base: list[Run]
+) -> None:
+    rules = [
+        {**RULES[1], "weight": 0.5},
+        {"name": "short", "kind": "length", "weight": 0.1, "params": {}},
+    ]
+    changed = make_run(team, "changed", config=make_config(rules))
+
+    html = get(alice_client, [base[0], changed])
+
+    text = re.sub(r" +", " ", re.sub(r"<[^>]+>", " ", html.split("recipe-changes")[1]))
+    assert "removed answer kind exact_answer weight 1" in text
+    assert "added short kind length weight 0.1" in text
+    assert "changed format weight 0.2 → 0.5" in text
+    assert "0.5·format + 0.1·short" in text
+
+
+def test_a_sets_settings_are_listed_once(
+    alice_client: Client, base: list[Run], other: list[Run]
+) -> None:
+    html = get(alice_client, [*base, *other])
+
+    assert '<th scope="row" class="mono">seed</th> <td><bdi>0, 1, 2</bdi></td>' in html
+
+
+def test_ten_sets_of_twenty_runs_are_compared_and_what_is_cut_is_said(
+    alice_client: Client, team: Team
+) -> None:
+    version = make_run(team)
+    same = {
+        "dataset_version": version.dataset_version,
+        "recipe_version": version.recipe_version,
+    }
+    runs = [
+        make_run(team, f"s-{seed}", config=make_config(seed=seed), **same)
+        for seed in range(22)
+    ]
+
+    html = get(alice_client, runs)
+
+    assert "The first 20 of 22 runs are compared." in html
+    assert "20 of 22 runs" in html
+
+
+def test_the_numbers_come_with_the_figure(
+    alice_client: Client, base: list[Run], other: list[Run]
+) -> None:
+    ids = ",".join(str(run.pk) for run in [*base, *other])
+
+    url = reverse("compare_figure", args=["alpha"])
+    answer = alice_client.get(url, {"runs": ids, "window": "5"}).json()
+
+    assert "Mean of steps 36–40" in answer["contrasts"]
+    assert "loss.kl_coef 0.04 − loss.kl_coef 0" in [
+        trace["name"] for trace in answer["differences"]["data"]
+    ]
+
+
+def test_a_set_costs_no_more_queries_than_a_run(
+    alice_client: Client, base: list[Run], django_assert_num_queries: Any
+) -> None:
+    url = reverse("compare_figure", args=["alpha"])
+    one, all_ = str(base[0].pk), ",".join(str(run.pk) for run in base)
+    alice_client.get(url, {"runs": one})
+
+    for ids in (one, all_):
+        # Of the session, the person, the team, the runs and their held-out sets; then a
+        # savepoint for the points, which are not counted here.
+        with django_assert_num_queries(7):
+            alice_client.get(url, {"runs": ids})
