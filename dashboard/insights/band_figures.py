@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.insights.bands import Band
-from dashboard.insights.figures import colour_of, plain
+from dashboard.insights.figures import colour_of, plain, y_axis
 from dashboard.insights.marks import Mark
 from dashboard.insights.points import AXES
 from dashboard.insights.series import Series
@@ -40,11 +40,7 @@ def draw_bands(
     tree = figure_tree(
         [],
         xaxis={"title": {"text": AXES[axis]}, "anchor": "y2"},
-        yaxis={
-            "title": {"text": plain(metric)},
-            "type": "log" if log_y else "linear",
-            "domain": [0.2, 1],
-        },
+        yaxis=y_axis(plain(metric), type="log" if log_y else "linear", domain=[0.2, 1]),
         yaxis2=strip,
         hovermode="x unified" if axis == "step" else "closest",
         showlegend=False,
@@ -69,7 +65,7 @@ def draw_differences(
     tree = figure_tree(
         [],
         xaxis={"title": {"text": AXES[axis]}},
-        yaxis={"title": {"text": f"Δ {plain(metric)}"}, "zeroline": True},
+        yaxis=y_axis(f"Δ {plain(metric)}"),
         shapes=[
             {
                 "type": "line",

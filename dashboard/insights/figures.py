@@ -35,7 +35,7 @@ def overlay(
         [_raw(marks[run.pk]) for run, _ in faint]
         + [_line(run, s, marks[run.pk], bold=run is runs[0]) for run, s in drawn],
         xaxis={"title": {"text": AXES[axis]}},
-        yaxis={"title": {"text": plain(metric)}, "type": "log" if log_y else "linear"},
+        yaxis=y_axis(plain(metric), type="log" if log_y else "linear"),
         hovermode="x unified" if axis == "step" else "closest",
         showlegend=False,  # the table above is the legend, with links
         # Zoom outlives a change of smoothing, not one of what is measured.
@@ -77,6 +77,11 @@ def _raw(mark: Mark) -> go.Scatter:
         hoverinfo="skip",
         showlegend=False,
     )
+
+
+def y_axis(title: str, **more: Any) -> dict[str, Any]:
+    # Powers of ten as Plotly writes them by itself take inline styles.
+    return {"title": {"text": title}, "exponentformat": "e", **more}
 
 
 def plain(text: str) -> str:

@@ -83,7 +83,9 @@ def _normal_quantile(p: float) -> float:
 def mean_interval(values: Array) -> Estimate:
     """mean ± t(0.975, n-1)·s/√n, with s of n-1; n = 1: no interval."""
     num, mean, variance = moments(values)
-    reach = _t_upper(num.astype(np.float64) - 1) * np.sqrt(variance / np.maximum(num, 1))
+    reach = _t_upper(num.astype(np.float64) - 1) * np.sqrt(
+        variance / np.maximum(num, 1)
+    )
     return Estimate(value=mean, low=mean - reach, high=mean + reach, num=num)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from django.urls import path
 
+from dashboard.insights.duels.views import compare_prompt, compare_vote
 from dashboard.insights.sweeps.views import sweep
 from dashboard.insights.views import compare, compare_figure
 
 urlpatterns = [
     path("compare", compare, name="compare"),
     path("compare/figure.json", compare_figure, name="compare_figure"),
+    path("compare/prompt", compare_prompt, name="compare_prompt"),
+    path("compare/vote", compare_vote, name="compare_vote"),
     path("sweep", sweep, name="sweep"),
 ]

@@ -101,6 +101,8 @@ def _compared(
         "num_settings": len(settings),
         "num_differing": len(differing),
         "recipes": _recipes(sets),
+        # The first runs of the sets first: they are laid side by side.
+        "compared": selection.with_baseline(firsts),
         "base_formula": formula_of(firsts[0]),
         "answers": []
         if prompt is None

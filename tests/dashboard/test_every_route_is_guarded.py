@@ -156,6 +156,8 @@ VIEWERS_POST = {
     "model_unpublish": 403,
     "compare": 405,
     "compare_figure": 405,
+    "compare_prompt": 405,
+    "compare_vote": 403,
     "sweep": 405,
 }
 # A viewer's GET is answered with 200, but for these.

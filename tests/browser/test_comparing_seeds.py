@@ -1,0 +1,204 @@
+"""Sets of seeds, and one prompt in two runs, as a reader compares them in a browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from dashboard.accounts.models import Team, User
+from dashboard.insights.models import Vote
+from dashboard.runs.models import Run
+from tests.browser.accessibility import findings_in_each_view
+from tests.browser.waiting import wait_for, wait_until
+from tests.dashboard.insights.seeds import make_seeds
+from tests.dashboard.samples.factories import make_group
+from tests.fixtures_app import sign_in
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+PLOT = "document.querySelector('[data-curve-plot]')"
+DIFFERENCES = "document.querySelector('[data-difference-plot]')"
+
+
+@pytest.fixture
+def base(team: Team) -> list[Run]:
+    return make_seeds(team, "base", 3, level=0.5, num_steps=60)
+
+
+@pytest.fixture
+def other(team: Team, base: list[Run]) -> list[Run]:
+    kl = {"kl_coef": 0.04}
+    return make_seeds(team, "kl", 3, level=0.6, like=base[0], num_steps=60, loss=kl)
+
+
+@pytest.fixture
+def address(base: list[Run], other: list[Run]) -> str:
+    ids = ",".join(str(run.pk) for run in [*base, *other])
+    return f"/alpha/compare?runs={ids}"
+
+
+@pytest.fixture
+def answered(base: list[Run], other: list[Run]) -> str:
+    ours, theirs = base[0], other[0]
+    for prompt in (4, 7):
+        make_group(ours, step=5, prompt_index=prompt, texts=_texts("adds"))
+        make_group(theirs, step=5, prompt_index=prompt, texts=_texts("guesses"))
+    return f"runs={ours.pk},{theirs.pk}"
+
+
+def _texts(verb: str) -> list[str]:
+    return [f"First it {verb}, then it writes {i} as the answer." for i in range(4)]
+
+
+def names(page: Page, plot: str) -> list[str]:
+    found: list[str] = page.evaluate(f"{plot}.data.map((trace) => trace.name)")
+    return found
+
+
+def test_seeds_are_drawn_as_bands_and_taken_apart(page: Page, address: str) -> None:
+    page.goto(address)
+
+    wait_until(page, f"{PLOT}.data?.length === 8")
+    assert names(page, PLOT)[:4] == [
+        "loss.kl_coef 0, 95 % low",
+        "loss.kl_coef 0, 95 % high",
+        "loss.kl_coef 0",
+        "loss.kl_coef 0, n",
+    ]
+    page.get_by_label("Group by").select_option("none")
+    page.wait_for_url(re.compile(r"by=none"))
+    expect(page.get_by_role("heading", name="6 runs")).to_be_visible()
+    wait_until(page, f"{PLOT}.data.some((trace) => trace.name === 'base-2')")
+
+
+def test_the_numbers_follow_the_controls_and_the_address(
+    page: Page, address: str
+) -> None:
+    page.goto(address)
+    expect(page.get_by_role("columnheader", name="Mean of steps 37–40")).to_be_visible()
+
+    page.get_by_label("Last steps").fill("10")
+    expect(page.get_by_role("columnheader", name="Mean of steps 31–40")).to_be_visible()
+    page.get_by_label("Bands").select_option("iqm")
+    page.get_by_label("Pair equal seeds").check()
+    expect(page.get_by_role("columnheader", name="Difference, paired")).to_be_visible()
+    page.get_by_label("X axis").select_option("tokens")
+    wait_until(page, f"{PLOT}.layout.xaxis.title.text.includes('tokens')")
+    wait_until(page, f"{DIFFERENCES}.layout.xaxis.title.text.includes('tokens')")
+
+    expect(page).to_have_url(re.compile(r"window=10"))
+    for part in ("stat=iqm", "paired=on", "x=tokens"):
+        assert part in page.url
+    assert "better=" not in page.url  # the metric's own direction goes without saying
+    page.reload()
+    expect(page.get_by_role("columnheader", name="Mean of steps 31–40")).to_be_visible()
+    expect(page.get_by_label("Pair equal seeds")).to_be_checked()
+
+
+def test_a_chosen_direction_turns_what_is_better(page: Page, address: str) -> None:
+    page.goto(address)
+    better = page.locator("[data-contrasts] [data-direction=better]")
+    expect(better.first).to_be_visible()
+
+    page.get_by_label("Direction").select_option("lower")
+
+    worse = page.locator("[data-contrasts] [data-direction=worse]")
+    expect(worse.first).to_be_visible()
+    expect(page).to_have_url(re.compile(r"better=lower"))
+
+
+def test_a_band_is_saved_with_its_interval_and_its_counts(
+    page: Page, address: str
+) -> None:
+    page.goto(address)
+    wait_until(page, f"{PLOT}.data?.length === 8")
+
+    with page.expect_download() as caught:
+        page.get_by_role("button", name="Save the curves as CSV").click()
+
+    path = caught.value.path()
+    head, first = Path(path).read_text().splitlines()[:2]
+    assert head.startswith(
+        'step,"loss.kl_coef 0, 95 % low","loss.kl_coef 0, 95 % high",loss.kl_coef 0,'
+    )
+    low, high, mean, num = map(float, first.split(",")[1:5])
+    assert low < mean < high
+    assert num == 3
+
+
+def test_completions_of_two_runs_show_what_differs(page: Page, answered: str) -> None:
+    page.goto(f"/alpha/compare/prompt?{answered}&prompt=7")
+
+    theirs = page.get_by_role("region", name="B, completion 1")
+    expect(theirs.locator("ins")).to_have_text("guesses")
+    expect(theirs.locator("del")).to_have_text("adds")
+    page.get_by_label("B's text").select_option("plain")
+    page.wait_for_url(re.compile(r"text=plain"))
+    expect(theirs).to_have_text("First it guesses, then it writes 0 as the answer.")
+    expect(theirs.locator("ins")).to_have_count(0)
+
+
+def test_prompts_lead_to_their_completions(page: Page, answered: str) -> None:
+    page.goto(f"/alpha/compare/prompt?{answered}")
+
+    page.get_by_role("link", name="Win rate of A").click()
+    page.wait_for_url(re.compile(r"sort=-rate"))
+    page.get_by_role("link", name="Prompt 4").click()
+
+    expect(page.get_by_role("heading", name="Prompt 4 at step 5")).to_be_visible()
+
+
+def test_a_vote_is_blind_until_it_is_cast(page: Page, answered: str) -> None:
+    page.goto(f"/alpha/compare/prompt?{answered}&prompt=7")
+    page.get_by_role("link", name="Vote blind").first.click()
+    left = page.get_by_role("heading", name="Left")
+    expect(left).to_have_text("Left")
+
+    page.get_by_role("button", name="Left is better").click()
+
+    expect(left).to_contain_text(re.compile(r"base-0|kl-0"))
+    expect(page.get_by_role("cell", name="1", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+    expect(left).to_have_text("Left")
+    wait_for(page, lambda: not Vote.objects.exists())
+    page.get_by_role("link", name="Skip this pair").click()
+    page.wait_for_url(re.compile(r"pair=1"))
+
+
+def test_without_script_a_form_asks_for_the_same(
+    base: list[Run], address: str, alice: User, browser: Browser, live_app: str
+) -> None:
+    context = browser.new_context(base_url=live_app, java_script_enabled=False)
+    sign_in(context, alice, live_app)
+    page = context.new_page()
+    page.goto(address)
+
+    page.get_by_label("Last steps").fill("10")
+    page.get_by_role("button", name="Show", exact=True).first.click()
+
+    expect(page.get_by_role("columnheader", name="Mean of steps 31–40")).to_be_visible()
+    context.close()
+
+
+def test_the_pages_are_accessible_and_fit_the_screen(
+    page: Page, address: str, answered: str
+) -> None:
+    addresses = [
+        f"{address}&each=on",
+        f"{address}&by=none",
+        f"/alpha/compare/prompt?{answered}&prompt=7",
+        f"/alpha/compare/vote?{answered}&prompt=7",
+    ]
+    found = []
+
+    for one in addresses:
+        page.goto(one)
+        page.wait_for_load_state("networkidle")
+        found += findings_in_each_view(page)
+    page.get_by_role("button", name="Tie").click()
+    expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    found += findings_in_each_view(page)
+
+    assert found == []
