@@ -18,6 +18,7 @@ from dashboard.insights.statistics import (
     iqm_interval,
     mean_interval,
     moments,
+    subtract,
     welch_difference,
 )
 
@@ -81,8 +82,8 @@ def make_difference(
     ours, theirs = aligned.sets[other], aligned.sets[base]
     centre_of, interval_of = _STATISTICS[statistic]
     if is_paired:
-        return _band(aligned.at, ours - theirs, centre_of, interval_of)
-    drawn = _drawn(aligned.at, centre_of(ours) - centre_of(theirs), 0.0)
+        return _band(aligned.at, subtract(ours, theirs), centre_of, interval_of)
+    drawn = _drawn(aligned.at, subtract(centre_of(ours), centre_of(theirs)), 0.0)
     difference = welch_difference if statistic == MEAN else iqm_difference
     estimate = difference(theirs[:, drawn], ours[:, drawn])
     return Band(at=aligned.at[drawn], estimate=estimate)

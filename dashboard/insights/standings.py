@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from django.db.models import FloatField, Max, QuerySet
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
 from dashboard.insights.directions import Better
+from dashboard.insights.statistics import subtract
 from dashboard.runs.models import Evaluation, Run
 
 
@@ -32,8 +34,9 @@ class Figure:
 def make_figure(
     value: float | None, base: float | None, better: Better, *, is_base: bool
 ) -> Figure:
-    lacks = is_base or value is None or base is None
-    delta = None if lacks else value - base  # type: ignore[operator]  # neither is None
+    if is_base or value is None or base is None:
+        return Figure(value=value, delta=None, better=better)
+    delta = float(subtract(np.array(value), np.array(base)))
     return Figure(value=value, delta=delta, better=better)
 
 

@@ -19,6 +19,7 @@ CONFIDENCE = 0.95
 POWER = 0.8
 TRIMMED = 0.25  # from each end, of an interquartile mean
 NUM_RESAMPLES = 2_000
+ROUNDING = 1e-12  # of a number, that sums in another order may differ by
 MOST_SEEDS = 1_000  # beyond it "more than 1,000" is said
 Z_UPPER = 1.959963984540054  # the normal distribution's 0.975 quantile
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
@@ -80,6 +81,13 @@ def _normal_quantile(p: float) -> float:
     return low
 
 
+def subtract(ours: Array, theirs: Array) -> Array:
+    """ours - theirs, and 0 where that is no more than what floats lose of the two."""
+    found = ours - theirs
+    lost = ROUNDING * np.maximum(np.abs(ours), np.abs(theirs))
+    return np.where(np.abs(found) <= lost, 0.0, found)
+
+
 def mean_interval(values: Array) -> Estimate:
     """mean ± t(0.975, n-1)·s/√n, with s of n-1; n = 1: no interval."""
     num, mean, variance = moments(values)
@@ -97,6 +105,8 @@ def moments(values: Array) -> tuple[NDArray[np.int64], Array, Array]:
     mean = np.where(num > 0, safe.sum(axis=0) / np.maximum(num, 1), np.nan)
     squares = np.where(there, (values - mean) ** 2, 0.0).sum(axis=0)
     variance = np.where(num > 1, squares / np.maximum(num - 1, 1), np.nan)
+    # Equal seeds have no spread, whatever their mean loses in its last digit.
+    variance = np.where(variance <= (ROUNDING * mean) ** 2, 0.0, variance)
     return num, mean, variance
 
 
@@ -154,16 +164,18 @@ def welch_difference(base: Array, other: Array) -> Estimate:
     df = np.where(bottom > 0, error**2 / np.where(bottom > 0, bottom, 1), 1.0)
     num = np.minimum(num_a, num_b)
     reach = _t_upper(np.where(num > 1, df, np.nan)) * np.sqrt(error)
-    value = mean_b - mean_a
+    value = subtract(mean_b, mean_a)
     return Estimate(value=value, low=value - reach, high=value + reach, num=num)
 
 
 def iqm_difference(base: Array, other: Array) -> Estimate:
     """IQM(other) - IQM(base), with the percentile interval of both sets' bootstraps."""
-    low, high = _percentiles(resample_iqm(other, seed=1) - resample_iqm(base, seed=2))
+    low, high = _percentiles(
+        subtract(resample_iqm(other, seed=1), resample_iqm(base, seed=2))
+    )
     num = np.minimum(np.isfinite(base).sum(axis=0), np.isfinite(other).sum(axis=0))
     low[num < 2] = high[num < 2] = np.nan
-    value = interquartile_mean(other) - interquartile_mean(base)
+    value = subtract(interquartile_mean(other), interquartile_mean(base))
     return Estimate(value=value, low=low, high=high, num=num)
 
 

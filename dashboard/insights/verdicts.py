@@ -19,6 +19,7 @@ from dashboard.insights.statistics import (
     mean_interval,
     moments,
     seeds_needed,
+    subtract,
     welch_difference,
 )
 
@@ -69,7 +70,9 @@ def _difference(
     base: Array, other: Array, *, statistic: str, is_paired: bool
 ) -> Estimate:
     if is_paired:
-        return (iqm_interval if statistic == IQM else mean_interval)(other - base)
+        return (iqm_interval if statistic == IQM else mean_interval)(
+            subtract(other, base)
+        )
     return (iqm_difference if statistic == IQM else welch_difference)(base, other)
 
 
@@ -114,7 +117,7 @@ def _more(
     is_paired: bool,
 ) -> str:
     if is_paired:
-        variances = (float(moments(other - base)[2][0]), 0.0)
+        variances = (float(moments(subtract(other, base))[2][0]), 0.0)
     else:
         variances = (float(moments(base)[2][0]), float(moments(other)[2][0]))
     needed = seeds_needed(float(difference), variances, is_paired=is_paired)

@@ -8,11 +8,18 @@ from itertools import zip_longest
 
 import numpy as np
 
+from dashboard.insights.statistics import subtract
 from dashboard.runs.models import Run
 from dashboard.samples.models import Completion, Group
 
 RANK, SAMPLED = "rank", "sampled"
 Scores = list[tuple[str, float | None]]
+
+
+def delta_of(ours: float | None, theirs: float | None) -> float | None:
+    if ours is None or theirs is None:
+        return None
+    return float(subtract(np.array(ours), np.array(theirs)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +52,7 @@ class Pair:
     def delta(self) -> float | None:
         if self.ours is None or self.theirs is None:
             return None
-        ours, theirs = self.ours.reward, self.theirs.reward
-        return None if ours is None or theirs is None else ours - theirs
+        return delta_of(self.ours.reward, self.theirs.reward)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,8 +62,7 @@ class RuleDelta:
 
     @property
     def delta(self) -> float | None:
-        ours, theirs = self.means
-        return None if ours is None or theirs is None else ours - theirs
+        return delta_of(*self.means)
 
 
 def read_side(run: Run, prompt: int, step: int) -> Side | None:

@@ -9,6 +9,7 @@ import numpy as np
 from django.db import connection
 
 from dashboard.insights.duels.meetings import Meeting
+from dashboard.insights.duels.pairs import delta_of
 from dashboard.insights.statistics import Array, mean_interval, win_rate
 from dashboard.runs.models import Run
 
@@ -32,8 +33,7 @@ class Duel:
     @property
     def delta(self) -> float | None:
         """The first run's mean reward less the second's."""
-        ours, theirs = self.means
-        return None if ours is None or theirs is None else ours - theirs
+        return delta_of(*self.means)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

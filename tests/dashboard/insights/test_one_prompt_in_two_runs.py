@@ -90,6 +90,7 @@ def test_the_win_rate_is_of_all_pairs_and_ties_count_half(
     assert "Win rate of A 87.5 % of 2 × 2 pairs of completions, ties half" in text
     assert "Reward 0.7 0.1 +0.6" in text
     assert "answer 0.5 0 +0.5" in text
+    assert "format 1 0.5 +0.5" in text
 
 
 def test_nearest_steps_are_said_to_be_no_equal_ones(

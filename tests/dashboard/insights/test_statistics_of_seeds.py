@@ -135,6 +135,15 @@ def test_the_interval_of_a_difference_of_iqms_is_that_of_drawing_both() -> None:
     assert [found.low[0], found.high[0]] == pytest.approx(list(expected), abs=0.02)
 
 
+def test_what_floats_lose_is_no_difference() -> None:
+    seven, nine = column(*[0.1145] * 7), column(*[0.1145] * 9)
+
+    for difference in (welch_difference, iqm_difference):
+        found = difference(seven, nine)
+
+        assert (found.low[0], found.value[0], found.high[0]) == (0.0, 0.0, 0.0)
+
+
 @pytest.mark.parametrize("effect", [0.35, 0.5, 0.8, 1.2, 2.0])
 def test_so_many_seeds_tell_the_difference_in_80_percent_of_cases(
     effect: float,

@@ -1,0 +1,84 @@
+"""Ten long runs compared, timed: `pytest -m load tests/bench/bench_compare.py -s`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from tests.bench.bench_curves import NUM_STEPS, best_seconds
+from tests.bench.machine import heading, say, table
+from tests.dashboard.samples.factories import make_config, make_run
+
+pytestmark = pytest.mark.load
+NUM_METRICS = 40
+NAMES = ["reward/mean", "total/tokens", "total/completions"]
+VIEWS = {
+    "each run by itself": {"by": "none"},
+    "2 sets of 5 seeds: mean": {},
+    "over tokens": {"x": "tokens"},
+    "over time": {"x": "time"},
+    "smoothed by 0.9": {"smooth": "0.9"},
+    "IQM, bootstrap": {"stat": "iqm"},
+    "IQM, over tokens, paired": {"stat": "iqm", "x": "tokens", "paired": "on"},
+}
+
+
+def make_sets(team: Team) -> list[Run]:
+    first = make_run(team, "a-0", config=make_config(seed=0))
+    same = {
+        "dataset_version": first.dataset_version,
+        "recipe_version": first.recipe_version,
+    }
+    runs = [first]
+    for place in range(1, 10):
+        loss = {"kl_coef": 0.04} if place >= 5 else {}
+        config = make_config(seed=place % 5, loss=loss)
+        runs.append(make_run(team, f"run-{place}", config=config, **same))
+    for run in runs:
+        make_history(run)
+    return runs
+
+
+def make_history(run: Run) -> None:
+    """A random walk of its own, totals that rise, and other metrics beside them."""
+    others = [f"metric/{i}" for i in range(NUM_METRICS - len(NAMES))]
+    run.metric_names = [*NAMES, *others]
+    run.last_step, run.seq, run.epoch = NUM_STEPS, NUM_STEPS, 1
+    run.save()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO runs_step (run_id, step, epoch, seq, time, values) "
+            "SELECT %s, s, 1, s, now() + s * interval '2 seconds', "
+            "ARRAY[sin(s / 5e4 + %s) + random() / 5, s * 1000.0, s * 16.0] "
+            "|| (SELECT array_agg(random() + k) FROM generate_series(1, %s) k) "
+            "FROM generate_series(1, %s) s",
+            [run.pk, run.pk / 50, len(others), NUM_STEPS],
+        )
+        cursor.execute("ANALYZE runs_step")
+
+
+def test_ten_runs_are_compared(team: Team, alice_client: Client) -> None:
+    runs = make_sets(team)
+    ids = ",".join(str(run.pk) for run in runs)
+    rows = []
+    for name, query in VIEWS.items():
+        asked = {"runs": ids, **query}
+        for path in ("compare/figure.json", "compare"):
+            address = f"/{team.slug}/{path}"
+            seconds = best_seconds(lambda a=address, q=asked: alice_client.get(a, q))
+            answer = alice_client.get(address, asked)
+            assert answer.status_code == 200
+            size = f"{len(answer.content) / 1e3:.0f} kB"
+            rows.append([f"{name}, {path}", f"{seconds * 1000:.0f} ms", size])
+    answer = json.loads(
+        alice_client.get(f"/{team.slug}/compare/figure.json", {"runs": ids}).content
+    )
+    say("\n" + heading("pytest", packages=("django", "psycopg", "numpy")))
+    title = f"10 runs × {NUM_STEPS:,} steps × {NUM_METRICS} metrics, best of 7"
+    say(table((title, "server part", "unpacked"), rows))
+    assert all(len(trace["x"]) <= 1_000 for trace in answer["data"])
