@@ -13,6 +13,7 @@ from dashboard.insights.marks import Mark
 from dashboard.insights.points import AXES
 from dashboard.insights.series import Series
 from dashboard.insights.sets import RunSet
+from dashboard.insights.statistics import Array
 from dashboard.runs.charts.chart import figure_tree
 
 STRIP = {"domain": [0, 0.12], "title": {"text": "n"}, "rangemode": "tozero"}
@@ -32,8 +33,10 @@ def draw_bands(
 ) -> dict[str, Any]:
     """Each set's band, line and number of runs; behind them single runs, if any."""
     traces = [_member(series, marks[one.pk], one.label) for one, series in members]
+    floor = _lowest_above_0(bands) if log_y else None
     for one, band in zip(sets, bands, strict=True):
-        traces += _band(one.label, band, marks[one.pk], axis, bold=one is sets[0])
+        bold = one is sets[0]
+        traces += _band(one.label, band, marks[one.pk], axis, bold=bold, floor=floor)
         traces.append(_counts(one.label, band, marks[one.pk], axis))
     most = max((len(one.runs) for one in sets), default=1)
     strip = {**STRIP, "range": [0, most * 1.15], "dtick": -(-most // NUM_COUNTS)}
@@ -47,6 +50,13 @@ def draw_bands(
         uirevision=f"{metric} {axis} {log_y}",
     )
     return {**tree, "data": traces}
+
+
+def _lowest_above_0(bands: Sequence[Band]) -> float | None:
+    """Where bands that reach below 0 end on a logarithmic axis."""
+    values = np.concatenate([band.estimate.value for band in bands])
+    above = values[values > 0]
+    return float(above.min()) if len(above) else None
 
 
 def draw_differences(
@@ -85,23 +95,29 @@ def draw_differences(
 
 
 def _band(
-    label: str, band: Band, mark: Mark, axis: str, *, bold: bool
+    label: str,
+    band: Band,
+    mark: Mark,
+    axis: str,
+    *,
+    bold: bool,
+    floor: float | None = None,
 ) -> list[dict[str, Any]]:
     """Where there is one run there is no interval, and the band has no width."""
     name, value = plain(label), band.estimate.value
     edges = []
     if np.isfinite(band.estimate.low).any():
         for word, ends in (("low", band.estimate.low), ("high", band.estimate.high)):
-            edge = _trace(
-                f"{name}, 95 % {word}",
-                band,
-                np.where(np.isnan(ends), value, ends),
-                axis,
-            )
-            edge |= {"line": {"width": 0}, "hoverinfo": "skip"}
+            drawn = np.where(np.isnan(ends), value, ends)
+            if floor is not None:
+                drawn = np.maximum(drawn, floor)
+            edge = _trace(f"{name}, 95 % {word}", band, drawn, axis)
+            edge |= {"line": {"width": 0}, "hoverinfo": "skip", "meta": {}}
+            if (drawn != ends).any():
+                edge["meta"]["raw"] = _numbers(ends)  # what is saved as CSV
             edges.append(edge)
         edges[1] |= {"fill": "tonexty", "fillcolor": colour_of(mark)}
-        edges[1]["meta"] = {"alpha": ALPHA}
+        edges[1]["meta"]["alpha"] = ALPHA
     centre = _trace(name, band, value, axis)
     few = len(value) < 30
     centre |= {
@@ -132,7 +148,7 @@ def _counts(label: str, band: Band, mark: Mark, axis: str) -> dict[str, Any]:
     }
 
 
-def _trace(name: str, band: Band, y: Any, axis: str) -> dict[str, Any]:
+def _trace(name: str, band: Band, y: Array, axis: str) -> dict[str, Any]:
     at = [float(f"{v:.9g}") for v in band.at.tolist()]
     x: list[Any] = [int(v) for v in at] if axis == "step" else at
     return {
@@ -140,9 +156,14 @@ def _trace(name: str, band: Band, y: Any, axis: str) -> dict[str, Any]:
         "mode": "lines",
         "name": name,
         "x": x,
-        "y": [float(f"{v:.6g}") for v in y.tolist()],
+        "y": _numbers(y),
         "customdata": x,
     }
+
+
+def _numbers(values: Array) -> list[float | None]:
+    """Six digits are more than a screen shows, and half of what is sent."""
+    return [None if v != v else float(f"{v:.6g}") for v in values.tolist()]
 
 
 def _said(band: Band) -> list[str]:

@@ -109,8 +109,20 @@ def test_the_number_of_runs_drops_where_one_ends(
     counts = drawn["base, n"]["y"]
     assert (counts[39], counts[40], counts[49], counts[50]) == (3, 2, 2, 1)
     assert drawn["base"]["text"][50].endswith("n 1: no interval")
-    # A band of one run has no width.
-    assert drawn["base, 95 % low"]["y"][50] == drawn["base"]["y"][50]
+    # A band of one run has no width, and no interval in what is saved.
+    low = drawn["base, 95 % low"]
+    assert low["y"][50] == drawn["base"]["y"][50]
+    assert low["meta"]["raw"][50] is None
+
+
+def test_on_a_logarithmic_axis_a_band_ends_at_the_lowest_point(
+    alice_client: Client, base: list[Run]
+) -> None:
+    drawn = figure(get(alice_client, base, y="log"))
+
+    low = drawn["base, 95 % low"]
+    assert min(v for v in low["meta"]["raw"] if v is not None) < 0
+    assert min(low["y"]) == min(v for v in drawn["base"]["y"] if v > 0)
 
 
 def test_an_iqm_is_of_the_runs_at_each_step(
