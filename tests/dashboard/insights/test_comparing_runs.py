@@ -373,3 +373,14 @@ def test_another_teams_group_is_not_found(
     assert charlie_client.get(f"{other}?group={run.group_id}").status_code == 404
     for wrong in ("x", "0", "9" * 30):
         assert alice_client.get(f"{own}?group={wrong}").status_code == 404
+
+
+def test_several_runs_lead_to_their_settings(
+    alice_client: Client, first: Run, second: Run
+) -> None:
+    html = get(alice_client, f"?runs={first.pk},{second.pk}")
+
+    address = f"/alpha/sweep?runs={first.pk},{second.pk}"
+    assert f'href="{address}">By their settings</a>' in html
+    assert alice_client.get(address).status_code == 200
+    assert "By their settings" not in get(alice_client, f"?runs={first.pk}")

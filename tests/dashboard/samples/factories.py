@@ -66,7 +66,7 @@ def make_run(team: Team, name: str = "calm-otter-1", **fields: Any) -> Run:
         "num_steps": 200,
         "model_label": "tiny",
         "started_at": START,
-        "finished_at": timezone.now() + timedelta(seconds=1),
+        "finished_at": timezone.now() + timedelta(hours=1),
     }
     given.update(fields)
     given.setdefault("config", make_config(rules))
