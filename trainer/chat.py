@@ -37,7 +37,8 @@ from trainer.failures import explain
 from trainer.groups import Completion
 from trainer.parent import die_with_parent
 from trainer.policy import Policy, load_policy
-from trainer.prompts import Message, Prompt, PromptRenderer, Row
+from trainer.prompts import Prompt, PromptRenderer, Row
+from trainer.rewards.conversation import Message
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.seeding import derive

@@ -16,8 +16,8 @@ from trainer.advantages import (
 )
 from trainer.config import RewardConfig, RunConfig
 from trainer.groups import Group, reward_matrix
-from trainer.overlong import OVERLONG
 from trainer.rewards.composition import parts_of
+from trainer.rewards.length_penalty import OVERLONG
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,9 @@ from trainer.estimates import (
     pass_at_k,
     reported_ks,
 )
-from trainer.groups import Group, is_right
+from trainer.groups import Group
 from trainer.prompts import Prompt
+from trainer.rewards.signals import is_right
 from trainer.rewards.spec import recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.engine import Request, RolloutEngine, SamplingParams

@@ -13,7 +13,7 @@ from trainer.advantages import group_std
 from trainer.events import EndReason, Signal
 from trainer.prompts import Prompt
 from trainer.rewards.scoring import Score
-from trainer.rewards.spec import bound_tolerance
+from trainer.rewards.signals import signal_of_rewards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,19 +77,4 @@ def reward_std(group: Group, *, ddof: int) -> float | None:
 
 def signal_of(group: Group, *, bounds: tuple[float, float]) -> Signal:
     """What a group teaches; `bounds` are the recipe's lowest and highest reward."""
-    rewards = group.scored_rewards
-    if not rewards:
-        return "unscorable"
-    lowest, highest = bounds
-    if min(rewards) < max(rewards):
-        return "mixed"
-    if is_right(rewards[0], highest=highest):
-        return "all_right"
-    if rewards[0] <= lowest + bound_tolerance(lowest):
-        return "all_wrong"
-    return "tied"
-
-
-def is_right(reward: float | None, *, highest: float) -> bool:
-    """Whether a reward is the highest that the recipe can give."""
-    return reward is not None and reward >= highest - bound_tolerance(highest)
+    return signal_of_rewards(group.scored_rewards, bounds)

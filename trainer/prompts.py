@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,9 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from trainer.config import DataConfig
+from trainer.rewards.conversation import Message, conversation
 from trainer.seeding import derive, permutation
 from trainer.tokenizers import first_line
-
-Message = dict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,39 +243,10 @@ class PromptRenderer:
         return tuple(ids)
 
     def _messages(self, row: Row) -> list[Message]:
-        config = self._config
-        messages: list[Message] = []
-        if config.system_prompt is not None:
-            messages.append({"role": "system", "content": config.system_prompt})
-        if not isinstance(row.prompt, str):
-            if config.prompt_template is not None:
-                raise ValueError(
-                    f"Row {row.index} (line {row.index + 1}) is a list of messages, "
-                    "which data.prompt_template cannot fill. Leave the template empty."
-                )
-            return messages + list(row.prompt)
-        content = row.prompt
-        if config.prompt_template is not None:
-            content = fill_template(config.prompt_template, row)
-        return [*messages, {"role": "user", "content": content}]
-
-
-def fill_template(template: str, row: Row) -> str:
-    """Put the prompt and columns of a row where the template names them in braces.
-
-    Braces that enclose no plain name stay as they are, so a template may show JSON.
-    """
-    assert isinstance(row.prompt, str)
-    values = {**row.columns, "prompt": row.prompt}
-
-    def value(match: re.Match[str]) -> str:
-        name = match.group(1)
-        if name not in values:
-            raise ValueError(
-                f"data.prompt_template names {{{name}}}, which row {row.index} (line "
-                f"{row.index + 1}) has not. It has {', '.join(sorted(values))}."
-            )
-        found = values[name]
-        return found if isinstance(found, str) else json.dumps(found)
-
-    return re.sub(r"\{(\w+)\}", value, template)
+        return conversation(
+            row.prompt,
+            row.columns,
+            system_prompt=self._config.system_prompt,
+            prompt_template=self._config.prompt_template,
+            where=f"row {row.index} (line {row.index + 1})",
+        )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate, repeat
 
 from transformers import PreTrainedTokenizerBase
@@ -15,11 +13,11 @@ from trainer.config import RewardConfig
 from trainer.groups import Completion, Group, StepScore
 from trainer.host import num_cores
 from trainer.prompts import Prompt
-from trainer.rewards.batches import Batches, asks_others
+from trainer.rewards.group_scorer import GroupScorer
 from trainer.rewards.sample import Sample
-from trainer.rewards.scoring import Score, joined, judge, weigh
-from trainer.rewards.spec import Recipe, RuleSpec, is_slow
-from trainer.rewards.workers import Scored, Workers
+from trainer.rewards.scoring import Score
+from trainer.rewards.spec import Recipe
+from trainer.rewards.workers import Scored
 from trainer.steps import Step, cut_steps
 
 # A worker and math-verify behind it take 95 MB, and 4 ms for a completion: so many
@@ -27,11 +25,8 @@ from trainer.steps import Step, cut_steps
 _MOST_WORKERS = 8
 
 
-class Scorer:
-    """Scores in processes of its own while others are sampled, or in this one after.
-
-    Where a completion is scored changes no score. Any thread may use it.
-    """
+class Scorer(GroupScorer):
+    """Scores in processes of its own while others are sampled, or in this one after."""
 
     def __init__(self, num_workers: int | None = 0) -> None:
         """
@@ -39,10 +34,8 @@ class Scorer:
             num_workers: processes; None: for slow recipes alone, as many as there are
                 cores to spare, since the others take less time than sending them.
         """
-        self._only_slow = num_workers is None
         count = spare_workers() if num_workers is None else num_workers
-        self._workers = Workers(count) if count else None
-        self._batches = Batches()
+        super().__init__(count, only_slow=num_workers is None)
 
     def begin(
         self,
@@ -57,39 +50,6 @@ class Scorer:
         With a tokenizer their reasoning steps are scored too.
         """
         return Scoring(self, prompts, reward, step, tokenizer)
-
-    def submit(
-        self, recipe: Recipe, samples: Sequence[Sample], *, name: str, step: int = 1
-    ) -> Callable[[], Scored]:
-        """Have completions of one prompt scored; to be called for the result.
-
-        What others are asked for is asked by threads of this process at once.
-        """
-        own = [rule for rule in recipe.rules if not asks_others(rule)]
-        asked = [
-            self._batches.submit(rule, samples).result
-            for rule in recipe.rules
-            if asks_others(rule)
-        ]
-        if self._workers is None or (self._only_slow and not is_slow(recipe)):
-            judged: Callable[[], Scored] = partial(_judge_here, own, samples)
-        else:
-            judged = self._workers.submit(own, samples, name=name).result
-
-        def result() -> Scored:
-            found = [judged(), *(each() for each in asked)]
-            scores = zip(*(each.scores for each in found), strict=True)
-            return Scored(
-                scores=[weigh(recipe, joined(each), step=step) for each in scores],
-                seconds=sum(each.seconds for each in found),
-            )
-
-        return result
-
-    def close(self) -> None:
-        self._batches.close()
-        if self._workers is not None:
-            self._workers.close()
 
 
 HERE = Scorer()
@@ -216,9 +176,3 @@ def _texts_before(steps: Sequence[Step]) -> Iterable[str]:
     ['', 'a.', 'a.b.']
     """
     return accumulate((step.text for step in steps[:-1]), initial="")
-
-
-def _judge_here(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> Scored:
-    begin = time.perf_counter()
-    scores = judge(rules, samples)
-    return Scored(scores=scores, seconds=time.perf_counter() - begin)

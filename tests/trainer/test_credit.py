@@ -16,7 +16,8 @@ from trainer.advantages import group_advantages
 from trainer.config import AdvantageConfig
 from trainer.credit import credit_groups
 from trainer.groups import Group
-from trainer.overlong import overlong_fraction, penalise_overlong
+from trainer.overlong import penalise_overlong
+from trainer.rewards.length_penalty import overlong_fraction
 
 PLAIN = {"scale": "none"}
 STEPS: dict[str, Any] = {

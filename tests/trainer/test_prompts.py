@@ -13,14 +13,8 @@ from transformers import PreTrainedTokenizerFast
 from tests.trainer.tiny import CHARACTERS
 from trainer.config import DataConfig
 from trainer.policy import Policy
-from trainer.prompts import (
-    DataOrder,
-    PromptRenderer,
-    Row,
-    fill_template,
-    read_rows,
-    split_rows,
-)
+from trainer.prompts import DataOrder, PromptRenderer, Row, read_rows, split_rows
+from trainer.rewards.conversation import fill_template
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m['role'][0] }}>{{ m['content'] }}{% endfor %}"
@@ -123,14 +117,16 @@ def test_a_chat_template_can_be_switched_off(policy: Policy) -> None:
 
 
 def test_a_template_names_prompt_and_columns() -> None:
-    text = fill_template('{prompt} of {numbers} {"a": 1}', row("x", numbers=[1, 2]))
+    text = fill_template(
+        '{prompt} of {numbers} {"a": 1}', "x", {"numbers": [1, 2]}, where="row 0"
+    )
 
     assert text == 'x of [1, 2] {"a": 1}'
 
 
 def test_a_template_that_names_an_unknown_column_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\{target\}, which row 0 .* has not"):
-        fill_template("{target}", row("x", numbers=[1]))
+        fill_template("{target}", "x", {"numbers": [1]}, where="row 0 (line 1)")
 
 
 @pytest.mark.parametrize("prompt", ["12345", ""])

@@ -242,7 +242,7 @@ def test_quick_rules_are_not_worth_a_process(
             sent.add(rules[0].kind)
             return self
 
-    monkeypatch.setattr("trainer.scorer.Workers", Sent)
+    monkeypatch.setattr("trainer.rewards.group_scorer.Workers", Sent)
     scorer = Scorer(num_workers)
 
     for kind in BY_THEMSELVES:
