@@ -1,7 +1,7 @@
-"""The engine's advantages without torch, for the few numbers on a page.
+"""The engine's advantages without torch.
 
-`trainer.advantages.group_advantages` is the original; a test draws rewards and holds
-the two against each other.
+`trainer.advantages` has the originals; a test draws rewards and holds the two against
+each other.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ def group_advantages(
 ) -> list[list[float]]:
     """A = (r - baseline) / (scale + eps) within each group; 0 without a score.
 
+    With credit = "ones" and "indicator" what the engine gives instead.
+
     Raises:
         ValueError: a negative reward with scale "mean", which divides by a mean.
     """
+    if config.credit in ("ones", "indicator"):
+        return [[_credited(value, config) for value in group] for group in groups]
     batch = [value for group in groups for value in group if value is not None]
     if config.scale == "mean" and min(batch, default=0.0) < 0:
         raise ValueError(
@@ -29,6 +33,58 @@ def group_advantages(
             f"{min(batch):g}. Choose another scale, or a recipe without penalties."
         )
     return [_of_group(group, batch, config) for group in groups]
+
+
+def rule_advantages(
+    rules: Sequence[Sequence[Rewards]],
+    weights: Sequence[float],
+    config: AdvantageConfig,
+) -> list[list[float]]:
+    """Σ w·A(r) over rules, each compared by itself; a list of groups for each rule."""
+    compared = [group_advantages(groups, config) for groups in rules]
+    return [
+        [
+            sum(weight * value for weight, value in zip(weights, values, strict=True))
+            for values in zip(*members, strict=True)
+        ]
+        for members in zip(*compared, strict=True)
+    ]
+
+
+def whiten(
+    advantages: Sequence[Sequence[float]],
+    groups: Sequence[Rewards],
+    config: AdvantageConfig,
+) -> list[list[float]]:
+    """(A - mean) / (std + eps) over the batch's scored completions; 0 for the others.
+
+    `groups`: their rewards, which say who has a score.
+    """
+    flat = [
+        value
+        for own, rewards in zip(advantages, groups, strict=True)
+        for value, reward in zip(own, rewards, strict=True)
+        if reward is not None
+    ]
+    mean = math.fsum(flat) / max(1, len(flat))
+    # As in the engine, what rounding leaves of a mean is none.
+    if abs(mean) <= 1e-12 * max(map(abs, flat), default=0.0):
+        mean = 0.0
+    is_constant = len(set(flat)) < 2
+    spread = _std(flat, config.ddof) + config.eps or 1.0
+    return [
+        [
+            0.0 if reward is None or is_constant else (value - mean) / spread
+            for value, reward in zip(own, rewards, strict=True)
+        ]
+        for own, rewards in zip(advantages, groups, strict=True)
+    ]
+
+
+def _credited(value: float | None, config: AdvantageConfig) -> float:
+    if value is None:
+        return 0.0
+    return float(config.credit == "ones" or value >= config.indicator_threshold)
 
 
 def _of_group(

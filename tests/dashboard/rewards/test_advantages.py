@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.rewards.advantages import group_advantages
+from dashboard.rewards.advantages import group_advantages, rule_advantages, whiten
+from trainer import advantages as engine
 from trainer.advantages import group_advantages as engine_advantages
 from trainer.config import AdvantageConfig
 
@@ -23,24 +24,27 @@ CONFIGS = st.builds(
     ddof=st.sampled_from([0, 1]),
     eps=st.sampled_from([0.0, 1e-4, 0.01]),
     singleton=st.sampled_from(["zero", "raw"]),
+    credit=st.sampled_from(["outcome", "outcome", "outcome", "indicator", "ones"]),
 )
+BATCHES = st.integers(1, 5).flatmap(
+    lambda size: st.lists(
+        st.lists(REWARDS, min_size=size, max_size=size), min_size=1, max_size=4
+    )
+)
+
+
+def as_numbers(group: list[float | None]) -> list[float]:
+    return [math.nan if reward is None else reward for reward in group]
 
 
 def of_engine(
     groups: list[list[float | None]], config: AdvantageConfig
 ) -> list[list[float]]:
-    rows = [[math.nan if r is None else r for r in group] for group in groups]
+    rows = [as_numbers(group) for group in groups]
     return engine_advantages(torch.tensor(rows, dtype=torch.float64), config).tolist()
 
 
-@given(
-    st.integers(1, 5).flatmap(
-        lambda size: st.lists(
-            st.lists(REWARDS, min_size=size, max_size=size), min_size=1, max_size=4
-        )
-    ),
-    CONFIGS,
-)
+@given(BATCHES, CONFIGS)
 def test_they_equal_the_engines(
     groups: list[list[float | None]], config: AdvantageConfig
 ) -> None:
@@ -48,6 +52,42 @@ def test_they_equal_the_engines(
 
     for own, theirs in zip(found, of_engine(groups, config), strict=True):
         assert own == pytest.approx(theirs, rel=1e-6, abs=1e-9)
+
+
+@given(BATCHES, CONFIGS, st.tuples(st.floats(-1, 2), st.floats(-1, 2)))
+def test_rules_compared_one_by_one_equal_the_engines(
+    groups: list[list[float | None]],
+    config: AdvantageConfig,
+    weights: tuple[float, float],
+) -> None:
+    turned = [list(reversed(group)) for group in groups]
+
+    found = rule_advantages([groups, turned], weights, config)
+
+    both = [
+        [as_numbers(one), as_numbers(two)]
+        for one, two in zip(groups, turned, strict=True)
+    ]
+    rewards = torch.tensor(both, dtype=torch.float64).transpose(1, 2)
+    theirs = engine.rule_advantages(rewards, weights, config).tolist()
+    for own, other in zip(found, theirs, strict=True):
+        assert own == pytest.approx(other, rel=1e-6, abs=1e-9)
+
+
+@given(BATCHES, CONFIGS)
+def test_whitened_ones_equal_the_engines(
+    groups: list[list[float | None]], config: AdvantageConfig
+) -> None:
+    # Values that the engine rounds to a mean of nearly 0 are the tests' of rounding.
+    raw = [[0.0 if r is None else round(r, 3) for r in group] for group in groups]
+
+    found = whiten(raw, groups, config)
+
+    scored = ~torch.tensor([as_numbers(group) for group in groups]).isnan()
+    values = torch.tensor(raw, dtype=torch.float64)
+    theirs = engine.whiten(values, scored, config).tolist()
+    for own, other in zip(found, theirs, strict=True):
+        assert own == pytest.approx(other, rel=1e-6, abs=1e-9)
 
 
 def test_the_usual_one_of_one_right_of_two() -> None:
