@@ -30,9 +30,18 @@ app.conf.beat_schedule = {
     "clean_alerts": {"task": "alerts.clean", "schedule": 3_600.0},
     "clean": {"task": "datasets.clean", "schedule": 3_600.0},
     "clean_probes": {"task": "probes.clean", "schedule": 3_600.0},
+    "rescorings": {
+        "task": "rescoring.look",
+        "schedule": 5.0,
+        "options": {"expires": 5},
+    },
+    "clean_rescorings": {"task": "rescoring.clean", "schedule": 3_600.0},
 }
 app.autodiscover_tasks(
-    [f"dashboard.{name}" for name in ("datasets", "alerts", "training", "probes")]
+    [
+        f"dashboard.{name}"
+        for name in ("datasets", "alerts", "training", "probes", "rescoring")
+    ]
 )
 
 

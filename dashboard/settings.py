@@ -71,6 +71,7 @@ INSTALLED_APPS = [
     "dashboard.alerts",
     "dashboard.training",
     "dashboard.probes",
+    "dashboard.rescoring",
     "dashboard.insights",
 ]
 # Who knows what runs could be trained on: a function of a rung above the form's.

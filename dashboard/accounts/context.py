@@ -29,6 +29,8 @@ SECTIONS = {
     "workbench": "rewards",
     "probe": "rewards",
     "probes": "rewards",
+    "rescoring": "rewards",
+    "rescorings": "rewards",
     "rewards": "rewards",
     "compare": "compare",
     "workers": "workers",

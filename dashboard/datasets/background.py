@@ -69,7 +69,7 @@ def do_what_waits(
     is_shutting_down: Callable[[], bool],
 ) -> None:
     """One after another, unless this worker is at it in another slot."""
-    with _alone(worker) as is_alone:
+    with alone(worker, lock=LOCK) as is_alone:
         while is_alone and not is_shutting_down() and (task := _take_next()):
             try:
                 makers[task.name](task.target)
@@ -108,15 +108,15 @@ def _take_next() -> QueuedTask | None:
 
 
 @contextmanager
-def _alone(worker: str) -> Iterator[bool]:
+def alone(worker: str, *, lock: int) -> Iterator[bool]:
     """Whether no other slot of this worker is at it. A lost connection unlocks it."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", [LOCK, worker])
+        cursor.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", [lock, worker])
         (is_alone,) = cursor.fetchone()
         try:
             yield is_alone
         finally:
             if is_alone:
                 cursor.execute(
-                    "SELECT pg_advisory_unlock(%s, hashtext(%s))", [LOCK, worker]
+                    "SELECT pg_advisory_unlock(%s, hashtext(%s))", [lock, worker]
                 )

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class RescoringConfig(AppConfig):
+    name = "dashboard.rescoring"
+    label = "rescoring"

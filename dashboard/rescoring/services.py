@@ -1,0 +1,164 @@
+"""What people do to rescorings."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.datasets.trash import hold_untrashed
+from dashboard.rescoring.models import HELD, OPEN, Rescoring, State
+from dashboard.rescoring.selection import Selection
+from dashboard.rescoring.settings import StepSettings, asking_rules, check_recipe
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.models import Run
+from dashboard.waking import wake
+from trainer.rewards.spec import Recipe
+
+TASK, QUEUE = "rescoring.work", "default"
+EXPIRES_SECONDS = 60
+MAX_OPEN = 4  # of a team, waiting or running
+MAX_COMPLETIONS = 200_000
+MAX_LOSSES = 3  # of workers, with no step done between them
+
+
+@transaction.atomic
+def start_rescoring(
+    *,
+    team: Team,
+    user: User | None,
+    run: Run,
+    selection: Selection,
+    recipe: Recipe | None,
+    recipe_version: RecipeVersion | None = None,
+    may_ask: bool = False,
+) -> Rescoring:
+    """Queue a rescoring of these steps; recipe None: by each step's own.
+
+    Args:
+        may_ask: whether judges may be asked, which costs money.
+
+    Raises:
+        ValueError: it would be too much, or cannot be done; the text is for the user.
+    """
+    assert run.team_id == team.id, "another team's run"
+    assert recipe_version is None or recipe_version.recipe.team_id == team.id
+    spec = None if recipe is None else recipe.model_dump(mode="json")
+    check_start(run, selection, StepSettings(run.config, spec), may_ask=may_ask)
+    hold_untrashed(run.dataset_version)
+    _check_open(team)
+    rescoring = Rescoring.objects.create(
+        team=team,
+        created_by=user,
+        run=run,
+        recipe_version=recipe_version,
+        spec=spec,
+        first_step=selection.first_step,
+        last_step=selection.last_step,
+        every=selection.every,
+        steps=selection.steps,
+        num_steps_found=selection.num_steps_found,
+        num_completions=selection.num_completions,
+        num_found=selection.num_found,
+    )
+    record(team=team, actor=user, verb="rescoring.started", obj=rescoring)
+    transaction.on_commit(ring_workers)
+    return rescoring
+
+
+def check_start(
+    run: Run, selection: Selection, settings: StepSettings, *, may_ask: bool
+) -> None:
+    """ValueError, with a sentence for the user, where it cannot begin."""
+    if not selection.steps:
+        raise ValueError(
+            f"No groups of {run} are stored from step {selection.first_step:,} to "
+            f"{selection.last_step:,}. Choose other steps."
+        )
+    if selection.num_completions > MAX_COMPLETIONS:
+        least = -(-selection.num_completions // MAX_COMPLETIONS) * selection.every
+        raise ValueError(
+            f"{selection.num_completions:,} completions are more than the "
+            f"{MAX_COMPLETIONS:,} that are scored at once. Choose fewer steps, or one "
+            f"of every {least}."
+        )
+    if run.dataset_version.dataset.trashed_at is not None:
+        raise ValueError(
+            f"{run.dataset_version} is in the trash, and with it the rows' columns "
+            "that rules judge by. Restore it from there first."
+        )
+    for recipe in settings.recipes():
+        check_recipe(recipe)
+        if asking_rules(recipe) and not may_ask:
+            raise ValueError(
+                f"The recipe asks a judge ({', '.join(asking_rules(recipe))}), which "
+                "costs money. Agree to the number of its calls below."
+            )
+
+
+def _check_open(team: Team) -> None:
+    # Two starts at once would otherwise both be the last that may wait.
+    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
+    num_open = team.rescorings.filter(state__in=OPEN).count()
+    if num_open >= MAX_OPEN:
+        raise ValueError(
+            f"{num_open} rescorings of {team} wait or run already. Stop one, or wait."
+        )
+
+
+def request_stop(*, rescoring: Rescoring, user: User | None) -> bool:
+    """Ask for its end; False when it has ended or is ending already."""
+    waiting = Rescoring.objects.filter(pk=rescoring.pk, state=State.QUEUED)
+    running = Rescoring.objects.filter(pk=rescoring.pk, state=State.RUNNING)
+    is_new = bool(
+        waiting.update(state=State.STOPPED, finished_at=Now())
+        or running.update(state=State.STOPPING)
+    )
+    if is_new:
+        record(rescoring.team, user, "rescoring.stop_requested", rescoring)
+    return is_new
+
+
+@transaction.atomic
+def delete_rescoring(*, rescoring: Rescoring, user: User | None) -> None:
+    """For good. ValueError where it has not ended."""
+    held = Rescoring.objects.select_for_update().filter(pk=rescoring.pk)
+    for found in held:
+        if found.is_open:
+            raise ValueError(f"{found} is {found.state}. Stop it first.")
+        record(found.team, user, "rescoring.deleted", found)
+        found.delete()
+
+
+def reap() -> int:
+    """Queue again what no worker holds any more; how many.
+
+    The steps that were stored are kept, so no completion's result is there twice.
+    """
+    lost = Rescoring.objects.filter(state__in=HELD, lease_until__lt=Now())
+    lost.filter(state=State.STOPPING).update(
+        state=State.STOPPED, claim=None, finished_at=Now()
+    )
+    lost.filter(num_losses__gte=MAX_LOSSES - 1).update(
+        state=State.FAILED,
+        claim=None,
+        error=(
+            f"Its worker was lost {MAX_LOSSES} times at one step. Is there memory left "
+            "where the default worker runs?"
+        ),
+        finished_at=Now(),
+    )
+    return lost.update(
+        state=State.QUEUED,
+        claim=None,
+        lease_until=None,
+        worker="",
+        num_losses=F("num_losses") + 1,
+    )
+
+
+def ring_workers() -> None:
+    """Best effort: the beat has it rung again every 5 s."""
+    wake(TASK, queue=QUEUE, expires=EXPIRES_SECONDS)
