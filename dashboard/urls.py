@@ -19,5 +19,6 @@ urlpatterns = [
     path("<slug:team>/", include("dashboard.alerts.urls")),
     path("<slug:team>/", include("dashboard.training.team_urls")),
     path("<slug:team>/", include("dashboard.probes.urls")),
+    path("<slug:team>/", include("dashboard.rescoring.urls")),
     path("<slug:team>/", include("dashboard.insights.urls")),
 ]

@@ -20,13 +20,19 @@ class Pulse:
     """Beats in a thread, on its own connection: a judge may take minutes to answer."""
 
     def __init__(
-        self, held: Callable[[], QuerySet[Rescoring]], *, on_end: Callable[[], None]
+        self,
+        held: Callable[[], QuerySet[Rescoring]],
+        *,
+        on_end: Callable[[], None],
+        beats: bool,
     ) -> None:
         """
         Args:
             held: the row, as long as it is ours.
             on_end: called once when it is to stop, or is no longer ours.
+            beats: False for a job that another connection does not see yet.
         """
+        self._beats = beats
         self._held = held
         self._on_end = on_end
         self.num_done = 0
@@ -40,12 +46,14 @@ class Pulse:
         return self.is_lost or self.is_stopping
 
     def __enter__(self) -> Pulse:
-        self._thread.start()
+        if self._beats:
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(timeout=5)
+        if self._beats:
+            self._thread.join(timeout=5)
 
     def _beat(self) -> None:
         try:

@@ -23,6 +23,7 @@ from dashboard.rescoring.records import (
     numbers,
     ranks,
 )
+from dashboard.runs.models import Run
 from dashboard.samples.cleaning import clean_text
 from dashboard.samples.models import Completion, Group
 from trainer.config import RunConfig
@@ -90,12 +91,12 @@ def _parts(groups: Iterator[Group]) -> Iterator[list[Group]]:
 def _score_part(
     rescoring: Rescoring, part: list[Group], config: RunConfig, scorer: GroupScorer
 ) -> list[ScoredGroup]:
-    rows = _rows_of(rescoring, part)
+    rows = rows_of(rescoring.run, part)
     recipe, asked = config.reward.recipe, []
     for group in part:
         completions = sorted(group.completions.all(), key=lambda each: each.position)
         row = rows.get(group.prompt_index)
-        samples = _samples(rescoring, group, row, completions, config)
+        samples = samples_of(rescoring.run, group, row, completions, config)
         name = f"row {group.prompt_index} of step {group.step}"
         result = scorer.submit(recipe, samples, name=name, step=group.step)
         asked.append((_before(group, completions), completions, result))
@@ -104,20 +105,21 @@ def _score_part(
     return [scored for scored, _, _ in asked]
 
 
-def _rows_of(rescoring: Rescoring, part: Sequence[Group]) -> dict[int, DatasetRow]:
+def rows_of(run: Run, part: Sequence[Group]) -> dict[int, DatasetRow]:
     positions = [group.prompt_index for group in part]
-    rows = rescoring.run.dataset_version.rows.filter(position__in=positions)
+    rows = run.dataset_version.rows.filter(position__in=positions)
     return {row.position: row for row in rows}
 
 
-def _samples(
-    rescoring: Rescoring,
+def samples_of(
+    run: Run,
     group: Group,
     row: DatasetRow | None,
     completions: Sequence[Completion],
     config: RunConfig,
 ) -> list[Sample]:
-    version = rescoring.run.dataset_version
+    """What the rules are given. Refused where the row is not the group's."""
+    version = run.dataset_version
     at = f"row {group.prompt_index} (line {group.prompt_index + 1})"
     if row is None:
         raise Refused(

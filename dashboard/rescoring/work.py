@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from django.db import OperationalError, transaction
@@ -89,6 +90,7 @@ def work_on(
     *,
     is_shutting_down: Callable[[], bool],
     turn_seconds: float = TURN_SECONDS,
+    beats: bool = True,
 ) -> None:
     """Score what is not scored yet, for a turn at least, and write down the end."""
     try:
@@ -96,7 +98,7 @@ def work_on(
             "run__dataset_version__dataset"
         ).get(pk=claim.rescoring_id)
         work = _Work(claim, rescoring, is_shutting_down, turn_seconds)
-        if work.see_through():
+        if work.see_through(beats=beats):
             _conclude(claim, rescoring)
     except Lost:
         return
@@ -138,11 +140,12 @@ class _Work:
         self._turn_ends = time.monotonic() + turn_seconds
         self._settings = StepSettings(rescoring.run.config, rescoring.spec)
 
-    def see_through(self) -> bool:
+    def see_through(self, *, beats: bool) -> bool:
         """False where it goes on another time."""
         with self._session(), _closing(GroupScorer(1)) as scorer:
             self._check_rules()
-            with Pulse(lambda: self._claim.row, on_end=scorer.close) as pulse:
+            held = partial(_row_of, self._claim)
+            with Pulse(held, on_end=scorer.close, beats=beats) as pulse:
                 try:
                     return self._score_all(scorer, pulse)
                 except (ScoringFailed, CancelledError, RuntimeError):
@@ -206,6 +209,10 @@ class _Work:
             if not self._claim.row.update(num_done=num_done, num_losses=0):
                 raise Lost
             found.save()
+
+
+def _row_of(claim: Claim) -> QuerySet[Rescoring]:
+    return claim.row
 
 
 def _add(pulse: Pulse, count: int) -> None:

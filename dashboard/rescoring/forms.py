@@ -1,0 +1,127 @@
+"""What is rescored: every field is a parameter of the page's address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+
+from dashboard.accounts.models import Team
+from dashboard.form_choices import offer
+from dashboard.rewards.forms import LARGEST
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.models import Run
+
+OWN = "own"
+SORTS = [
+    ("rank", "largest change of rank first"),
+    ("advantage", "largest change of advantage first"),
+    ("reward", "largest change of reward first"),
+]
+SHOWN = [("moved", "those whose rank changed"), ("all", "all")]
+
+
+def _number(label: str, least: int, hint: str = "") -> forms.IntegerField:
+    return forms.IntegerField(
+        label=label,
+        required=False,
+        min_value=least,
+        max_value=LARGEST,
+        help_text=hint,
+        widget=forms.NumberInput(attrs={"class": "form-control"}),
+    )
+
+
+class ChoiceForm(forms.Form):
+    """Of which run, and by which recipe."""
+
+    run = forms.ModelChoiceField(
+        label="Run",
+        queryset=Run.objects.none(),
+        required=False,
+        empty_label="Choose a run",
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+    recipe = forms.ChoiceField(
+        label="Recipe to begin with",
+        required=False,
+        widget=forms.Select(attrs={"class": "form-select"}),
+    )
+
+    def __init__(self, team: Team, data: Mapping[str, Any]) -> None:
+        super().__init__({name: data.get(name, "") for name in self.base_fields})
+        offer(self, "run", Run.objects.filter(team=team).order_by("-id"))
+        self._versions = RecipeVersion.objects.filter(recipe__team=team)
+        listed = self._versions.select_related("recipe").order_by(
+            "recipe__name", "-number"
+        )
+        versions = [(str(version.pk), str(version)) for version in listed]
+        offer(self, "recipe", [(OWN, "The run's own"), *versions])
+
+    @property
+    def chosen_run(self) -> Run | None:
+        self.is_valid()
+        run: Run | None = self.cleaned_data.get("run")
+        return run
+
+    @property
+    def version(self) -> RecipeVersion | None:
+        self.is_valid()
+        given = self.cleaned_data.get("recipe") or OWN
+        return None if given == OWN else self._versions.get(pk=given)
+
+
+class StepsForm(forms.Form):
+    first_step = _number("First step", 0, "Empty: the first that is stored.")
+    last_step = _number("Last step", 0, "Empty: the last.")
+    every = _number("One of every", 1, "1: each stored step.")
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        super().__init__({name: data.get(name, "") for name in self.base_fields})
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        first, last = given.get("first_step"), given.get("last_step")
+        if first is not None and last is not None and first > last:
+            self.add_error(
+                "last_step", f"Step {last:,} comes before the first, {first:,}."
+            )
+        return given
+
+    @property
+    def chosen(self) -> dict[str, int | None]:
+        """What is wrong is missing, and means what nothing means."""
+        self.is_valid()
+        given = self.cleaned_data
+        return {
+            "first_step": given.get("first_step"),
+            "last_step": given.get("last_step"),
+            "every": given.get("every") or 1,
+        }
+
+    @property
+    def params(self) -> dict[str, int]:
+        """What an address needs to say."""
+        return {
+            name: value
+            for name, value in self.chosen.items()
+            if value is not None and (name, value) != ("every", 1)
+        }
+
+
+class ChangesForm(forms.Form):
+    """Which completions the result's table shows."""
+
+    show = forms.ChoiceField(label="Completions", required=False, choices=SHOWN)
+    sort = forms.ChoiceField(label="Order", required=False, choices=SORTS)
+    page = forms.IntegerField(required=False, min_value=1, max_value=LARGEST)
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        usual: dict[str, Any] = {"show": "moved", "sort": "rank", "page": 1}
+        super().__init__({name: data.get(name) or usual[name] for name in usual})
+        for name in ("show", "sort"):
+            attrs = self.fields[name].widget.attrs
+            attrs["class"] = "form-select form-select-sm"
+        self.is_valid()
+        self.chosen = usual | self.cleaned_data  # what is wrong means the usual

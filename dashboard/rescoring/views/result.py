@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.http import content_disposition_header
+from django.views.decorators.http import require_POST, require_safe
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.rows.exports import joined
+from dashboard.datasets.views.download import Streamed
+from dashboard.rescoring.changes import Change, list_changes
+from dashboard.rescoring.cleaning import KEPT, MOST_KEPT
+from dashboard.rescoring.columns import read_columns
+from dashboard.rescoring.exports import TYPES, WRITERS
+from dashboard.rescoring.figures import draw_means, draw_scatter
+from dashboard.rescoring.forms import ChangesForm
+from dashboard.rescoring.models import Rescoring
+from dashboard.rescoring.queries import (
+    MAX_FAILURES,
+    get_rescoring,
+    list_failures,
+    list_rescorings,
+    what_it_waits_for,
+)
+from dashboard.rescoring.records import SIGNALS
+from dashboard.rescoring.services import delete_rescoring, request_stop
+from dashboard.rescoring.summary import summarize
+from dashboard.rewards.sentences import recipe_sentence
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.samples.recipes import rule_names
+from trainer.rewards.spec import Recipe
+
+PER_PAGE = 25
+
+
+@require_safe
+def rescorings(request: HttpRequest, team: str) -> HttpResponse:
+    """?run= leaves the others out."""
+    team_ = get_team(request, team)
+    given = request.GET.get("run", "")
+    run = get_run(team_, int(given)) if given.isdecimal() and len(given) < 19 else None
+    found = Paginator(list_rescorings(team_, run).defer("steps"), PER_PAGE)
+    page = found.get_page(request.GET.get("page"))
+    context = {
+        "team": team_,
+        "run": run,
+        "page": page,
+        "listed": [(each, _sentence(each)) for each in page],
+        "kept_days": KEPT.days,
+        "most_kept": MOST_KEPT,
+    }
+    return render(request, "rescoring/list.html", context)
+
+
+@require_safe
+def rescoring(request: HttpRequest, team: str, rescoring_id: int) -> HttpResponse:
+    """?show=&sort=&page= of the table of completions."""
+    team_ = get_team(request, team)
+    found = get_rescoring(team_, rescoring_id)
+    context = _context(team_, found)
+    if not found.is_open:
+        context |= _result(found, ChangesForm(request.GET))
+    return render(request, "rescoring/result.html", context)
+
+
+@require_safe
+def rescoring_progress(
+    request: HttpRequest, team: str, rescoring_id: int
+) -> HttpResponse:
+    """What changes; asked for every second while it does."""
+    team_ = get_team(request, team)
+    found = get_rescoring(team_, rescoring_id)
+    response = render(request, "rescoring/progress.html", _context(team_, found))
+    if not found.is_open:
+        response["HX-Refresh"] = "true"  # for what was found, with its charts
+    return response
+
+
+@require_POST
+def rescoring_stop(request: HttpRequest, team: str, rescoring_id: int) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    assert isinstance(request.user, User)
+    request_stop(rescoring=get_rescoring(team_, rescoring_id), user=request.user)
+    return redirect("rescoring", team_.slug, rescoring_id)
+
+
+@require_POST
+def rescoring_delete(
+    request: HttpRequest, team: str, rescoring_id: int
+) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    assert isinstance(request.user, User)
+    found = get_rescoring(team_, rescoring_id)
+    try:
+        delete_rescoring(rescoring=found, user=request.user)
+    except ValueError as error:
+        messages.error(request, str(error))
+        return redirect("rescoring", team_.slug, rescoring_id)
+    messages.success(request, f"Deleted rescoring {rescoring_id}.")
+    return redirect("rescorings", team_.slug)
+
+
+@require_safe
+def rescoring_export(
+    request: HttpRequest, team: str, rescoring_id: int, suffix: str
+) -> HttpResponseBase:
+    found = get_rescoring(get_team(request, team), rescoring_id)
+    if suffix not in WRITERS:
+        raise Http404(f"There is no export {suffix!r}.")
+    name = f"{found.run.name}-rescoring-{found.pk}.{suffix}"
+    return Streamed(
+        joined(WRITERS[suffix](found)),
+        content_type=f"{TYPES[suffix]}; charset=utf-8",
+        headers={"Content-Disposition": content_disposition_header(True, name) or ""},
+    )
+
+
+def _sentence(found: Rescoring) -> str:
+    if found.spec is None:
+        return "Each step's own recipe"
+    try:
+        return recipe_sentence(Recipe.model_validate(found.spec))
+    except ValueError:
+        return "A recipe of rules that are not known any more"
+
+
+def _context(team: Team, found: Rescoring) -> dict[str, Any]:
+    return {
+        "team": team,
+        "rescoring": found,
+        "run": found.run,
+        "sentence": _sentence(found),
+        "waits": what_it_waits_for(found),
+        "kept_until": found.finished_at and found.finished_at + KEPT,
+    }
+
+
+def _result(found: Rescoring, form: ChangesForm) -> dict[str, Any]:
+    summary = found.result or summarize(found)
+    if not summary:
+        return {}
+    completions = read_columns(found).completions
+    page = list_changes(completions, **form.chosen)
+    scatter, means = draw_scatter(completions), draw_means(completions)
+    return {
+        "summary": summary,
+        "is_same": summary["num_equal"] == summary["num"],
+        "shares": _shares(summary),
+        "signals": SIGNALS,
+        "matrix": list(zip(SIGNALS, summary["matrix"], strict=True)),
+        "left_out": _left_out(found.run, summary),
+        "form": form,
+        "page": page,
+        "changes": [Change.of(completions[place]) for place in page],
+        "scatter": scatter,
+        "means": means,
+        "figures": {"scatter": scatter.figure, "means": means.figure},
+        "failures": list_failures(found) if summary["num_failures"] else [],
+        "max_failures": MAX_FAILURES,
+    }
+
+
+def _shares(summary: dict[str, Any]) -> dict[str, str]:
+    """Of counts, in percent."""
+
+    def share(part: str, whole: str) -> str:
+        return f"{summary[part] / summary[whole]:.1%}".replace("%", " %")
+
+    pairs = {
+        "moved": ("num_moved", "num_both"),
+        "reordered": ("num_reordered", "num_pairs"),
+        "gained": ("num_gained", "num_groups"),
+        "lost": ("num_lost", "num_groups"),
+        "mixed_old": ("num_mixed_old", "num_groups"),
+        "mixed_new": ("num_mixed_new", "num_groups"),
+        "advantages": ("num_advantages_changed", "num_advantages"),
+        "turned": ("num_turned", "num_advantages"),
+    }
+    return {
+        name: share(part, whole)
+        for name, (part, whole) in pairs.items()
+        if summary[whole]
+    }
+
+
+def _left_out(run: Run, summary: dict[str, Any]) -> list[str]:
+    """Rules of the run that the new recipe has not."""
+    names = {rule["name"] for rule in summary["rules"]}
+    return [name for name in rule_names(run) if name not in names]

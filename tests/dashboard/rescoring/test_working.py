@@ -1,0 +1,316 @@
+"""A rescoring on a worker: claimed once, done once, stopped, put back, forgotten."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+from dashboard.celery import app
+from dashboard.datasets.trash import trash_dataset
+from dashboard.local.processes import all_processes
+from dashboard.rescoring.cleaning import folder_of
+from dashboard.rescoring.columns import read_columns
+from dashboard.rescoring.models import RescoredStep, Rescoring, State
+from dashboard.rescoring.selection import select_steps
+from dashboard.rescoring.services import (
+    MAX_LOSSES,
+    MAX_OPEN,
+    delete_rescoring,
+    reap,
+    request_stop,
+)
+from dashboard.rescoring.tasks import clean
+from dashboard.rescoring.work import claim_next, work_on
+from dashboard.runs.models import Run
+from dashboard.samples.models import Group
+from tests.dashboard.rescoring.factories import (
+    RIGHT,
+    SHORT,
+    make_scored_run,
+    see_through,
+    start,
+)
+
+pytestmark = pytest.mark.django_db
+JUDGE = {
+    "name": "judge",
+    "kind": "llm_judge",
+    "params": {"base_url": "https://judge.example.com/v1", "model": "large"},
+}
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return make_scored_run(team)
+
+
+def live(rescoring: Rescoring) -> Rescoring:
+    return Rescoring.objects.get(pk=rescoring.pk)
+
+
+def lose_worker(rescoring: Rescoring) -> None:
+    """As a minute after its worker was killed."""
+    assert claim_next("lost") is not None
+    Rescoring.objects.filter(pk=rescoring.pk).update(
+        lease_until=Now() - timedelta(seconds=1)
+    )
+    reap()
+
+
+def test_every_nth_stored_step_is_scored(team: Team) -> None:
+    run = make_scored_run(team, num_steps=7)
+    Group.objects.filter(run=run, step=4).delete()
+
+    found = select_steps(run, 2, None, 2)
+
+    assert found.steps == [2, 5, 7]
+    assert (found.num_steps_found, found.first_step, found.last_step) == (5, 2, 7)
+    assert (found.num_completions, found.num_found) == (24, 40)
+
+
+def test_steps_that_a_resume_went_back_before_are_left_out(run: Run) -> None:
+    Group.objects.filter(run=run, step=3).update(superseded_by=2)
+
+    assert select_steps(run, None, None, 1).steps == [1, 2]
+
+
+def test_it_is_claimed_once(run: Run) -> None:
+    rescoring = start(run)
+
+    first, second = claim_next("one"), claim_next("two")
+
+    assert first is not None
+    assert second is None
+    assert live(rescoring).worker == "one"
+
+
+def test_a_lost_workers_steps_are_kept_and_the_rest_follows(run: Run) -> None:
+    rescoring = start(run, [SHORT])
+    claim = claim_next("one")
+    assert claim is not None
+    seen: list[int] = []
+
+    def killed_behind_the_second() -> bool:
+        seen.append(1)
+        if len(seen) == 3:
+            raise SystemExit
+        return False
+
+    with pytest.raises(SystemExit):
+        work_on(claim, is_shutting_down=killed_behind_the_second, beats=False)
+    kept = list(RescoredStep.objects.values_list("pk", "step"))
+    assert [step for _, step in kept] == [1, 2]
+    Rescoring.objects.update(lease_until=Now() - timedelta(seconds=1))
+    assert reap() == 1
+
+    done = see_through(rescoring)
+
+    assert (done.state, done.num_done) == ("finished", 24)
+    assert list(RescoredStep.objects.values_list("pk", "step"))[:2] == kept
+    found = read_columns(done).completions
+    places = {(each["step"], each["prompt"], each["position"]) for each in found}
+    assert len(places) == len(found) == 24
+
+
+def test_another_claim_keeps_a_slow_worker_from_writing(run: Run) -> None:
+    rescoring = start(run)
+    slow = claim_next("slow")
+    assert slow is not None
+    Rescoring.objects.update(lease_until=Now() - timedelta(seconds=1))
+    reap()
+    assert claim_next("quick") is not None
+
+    work_on(slow, is_shutting_down=lambda: False, beats=False)
+
+    assert not RescoredStep.objects.exists()
+    assert (live(rescoring).state, live(rescoring).worker) == ("running", "quick")
+
+
+def test_what_kills_its_workers_at_one_step_fails(run: Run) -> None:
+    rescoring = start(run)
+
+    for _ in range(MAX_LOSSES):
+        lose_worker(rescoring)
+
+    assert live(rescoring).state == State.FAILED
+    assert "lost 3 times at one step" in live(rescoring).error
+
+
+def test_a_worker_that_shuts_down_puts_it_back(run: Run) -> None:
+    rescoring = start(run)
+
+    put_back = see_through(rescoring, is_shutting_down=lambda: True)
+
+    assert (put_back.state, put_back.worker, put_back.num_losses) == ("queued", "", 0)
+
+
+def test_a_stop_ends_what_waits_at_once(run: Run) -> None:
+    rescoring = start(run)
+
+    assert request_stop(rescoring=rescoring, user=None)
+
+    assert live(rescoring).state == State.STOPPED
+    assert not request_stop(rescoring=rescoring, user=None)
+    assert claim_next("one") is None
+
+
+def test_a_stop_that_no_worker_hears_ends_it_too(run: Run) -> None:
+    rescoring = start(run)
+    assert claim_next("one") is not None
+    request_stop(rescoring=rescoring, user=None)
+    assert live(rescoring).state == State.STOPPING
+
+    Rescoring.objects.update(lease_until=Now() - timedelta(seconds=1))
+    reap()
+
+    assert live(rescoring).state == State.STOPPED
+
+
+def test_teams_take_turns(team: Team) -> None:
+    other = Team.objects.create(slug="else", name="Else")
+    mine = [start(make_scored_run(team, name=f"r{n}")) for n in range(2)]
+    theirs = start(make_scored_run(other))
+
+    order = [claim_next("w") for _ in range(3)]
+
+    ids = [claim.rescoring_id for claim in order if claim is not None]
+    assert ids == [mine[0].pk, theirs.pk, mine[1].pk]
+
+
+def test_after_its_turn_it_gives_way_to_another_team(team: Team, run: Run) -> None:
+    mine = start(run)
+    start(make_scored_run(Team.objects.create(slug="else", name="Else")))
+
+    given_way = see_through(mine, turn_seconds=0)
+
+    assert given_way.state == "queued"
+    Rescoring.objects.exclude(pk=mine.pk).delete()
+    assert see_through(mine, turn_seconds=0).state == "finished"
+
+
+def test_a_team_may_have_few_open(run: Run) -> None:
+    for _ in range(MAX_OPEN):
+        start(run)
+
+    with pytest.raises(ValueError, match="4 rescorings of Alpha wait or run"):
+        start(run)
+
+
+def test_too_many_completions_are_refused_with_a_remedy(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.rescoring.services.MAX_COMPLETIONS", 10)
+
+    with pytest.raises(ValueError, match=r"24 completions .* one of every 3"):
+        start(run)
+
+
+def test_no_stored_steps_are_refused(run: Run) -> None:
+    with pytest.raises(ValueError, match=r"No groups .* from step 9 to 12"):
+        start(run, first_step=9, last_step=12)
+
+
+def test_a_dataset_in_the_trash_is_refused(run: Run) -> None:
+    trash_dataset(run.dataset_version.dataset, None)
+    run.refresh_from_db()
+
+    with pytest.raises(ValueError, match="is in the trash"):
+        start(run)
+
+
+def test_a_reward_model_is_refused(run: Run) -> None:
+    model = {"name": "model", "kind": "reward_model", "params": {"path": "/m"}}
+
+    with pytest.raises(ValueError, match="is loaded in a run alone"):
+        start(run, [model])
+
+
+def test_a_judge_is_asked_by_consent_alone(run: Run) -> None:
+    with pytest.raises(ValueError, match=r"asks a judge \(judge\), which costs money"):
+        start(run, [JUDGE])
+
+    assert start(run, [JUDGE], may_ask=True).state == "queued"
+
+
+def test_a_judge_without_its_key_fails_before_anything_is_asked(run: Run) -> None:
+    named = {**JUDGE, "params": {**JUDGE["params"], "key_name": "NOBODYS"}}
+
+    failed = see_through(start(run, [named], may_ask=True))
+
+    assert failed.state == "failed"
+    assert "NOBODYS" in failed.error
+    assert not RescoredStep.objects.exists()
+
+
+def test_a_row_that_is_another_one_is_refused(run: Run) -> None:
+    Group.objects.filter(step=2, prompt_index=1).update(answer="17")
+
+    failed = see_through(start(run))
+
+    assert failed.state == "failed"
+    assert "it was made of another row" in failed.error
+    assert [each.step for each in failed.scored.all()] == [1]  # which is kept
+
+
+def test_a_row_that_is_gone_is_refused(run: Run) -> None:
+    Group.objects.filter(step=1, prompt_index=1).update(prompt_index=99)
+
+    failed = see_through(start(run))
+
+    assert "row 99 (line 100), which Sums 0 v1 has not" in failed.error
+
+
+def test_only_what_has_ended_is_deleted(run: Run) -> None:
+    rescoring = start(run)
+    with pytest.raises(ValueError, match=r"is queued\. Stop it first"):
+        delete_rescoring(rescoring=rescoring, user=None)
+    done = see_through(rescoring)
+
+    delete_rescoring(rescoring=done, user=None)
+
+    assert not Rescoring.objects.exists()
+    assert not RescoredStep.objects.exists()
+
+
+def test_old_ones_are_forgotten(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.rescoring.cleaning.MOST_KEPT", 2)
+    ages = (31, 1, 1, 1)
+    ended = [start(run) for _ in ages]
+    for rescoring, days in zip(ended, ages, strict=True):
+        end = timezone.now() - timedelta(days=days)
+        Rescoring.objects.filter(pk=rescoring.pk).update(
+            state=State.FINISHED, finished_at=end
+        )
+    waiting = start(run)
+    folder_of(ended[1].pk).mkdir(parents=True)
+    folder_of(waiting.pk).mkdir(parents=True)
+
+    clean()
+
+    assert set(Rescoring.objects.all()) == {ended[2], ended[3], waiting}
+    assert not folder_of(ended[1].pk).exists()
+    assert folder_of(waiting.pk).exists()
+
+
+def test_the_beat_and_a_slot_of_their_own_see_to_them(tmp_path: Path) -> None:
+    tasks = {one["task"] for one in app.conf.beat_schedule.values()}
+
+    assert {"rescoring.look", "rescoring.clean"} <= tasks
+    (default,) = (
+        each
+        for each in all_processes(data=tmp_path, port=1)
+        if each.name == "default worker"
+    )
+    at = default.arguments.index("--concurrency")
+    # Imports, looks, rescorings, and one for what dispatches runs.
+    assert default.arguments[at + 1] == "4"
+
+
+def test_the_runs_own_recipe_is_not_written_down(run: Run) -> None:
+    assert start(run).spec is None
+    assert start(run, [RIGHT]).spec == {"rules": start(run, [RIGHT]).spec["rules"]}  # type: ignore[index]
