@@ -72,13 +72,16 @@ class ChoiceForm(forms.Form):
         return None if given == OWN else self._versions.get(pk=given)
 
 
+FIELDS = ("first_step", "last_step", "every")
+
+
 class StepsForm(forms.Form):
     first_step = _number("First step", 0, "Empty: the first that is stored.")
     last_step = _number("Last step", 0, "Empty: the last.")
     every = _number("One of every", 1, "1: each stored step.")
 
     def __init__(self, data: Mapping[str, Any]) -> None:
-        super().__init__({name: data.get(name, "") for name in self.base_fields})
+        super().__init__({"every": "1"} | {n: data[n] for n in FIELDS if n in data})
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}

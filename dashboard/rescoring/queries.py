@@ -14,7 +14,7 @@ from dashboard.rescoring.models import Rescoring, State
 from dashboard.runs.models import Run
 
 RELATED = ("run__dataset_version", "recipe_version__recipe", "created_by", "team")
-MAX_FAILURES = 50
+MAX_FAILURES = 20
 
 
 @dataclass(frozen=True, slots=True)

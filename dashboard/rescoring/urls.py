@@ -26,7 +26,7 @@ urlpatterns = [
         name="rescoring_delete",
     ),
     path(
-        "rescorings/<int:rescoring_id>/completions.<suffix>",
+        "rescorings/<int:rescoring_id>/completions.<file_format>",
         result.rescoring_export,
         name="rescoring_export",
     ),

@@ -132,7 +132,7 @@ def test_the_same_recipe_gives_the_same_numbers(
     claim = claim_next("worker-1")
     assert claim is not None
 
-    work_on(claim, is_shutting_down=lambda: False)
+    work_on(claim, is_shutting_down=lambda: False, beats=False)
 
     rescoring = Rescoring.objects.get()
     assert (rescoring.state, rescoring.error) == ("finished", "")

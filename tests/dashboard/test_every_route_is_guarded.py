@@ -19,6 +19,7 @@ from dashboard.datasets.imports.uploads import store_upload
 from dashboard.runs.models import TeamPreset
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.probes.factories import make_probe, make_version
+from tests.dashboard.rescoring.factories import start
 from tests.dashboard.samples.factories import make_group, make_run
 from tests.dashboard.training.machines import make_worker
 
@@ -73,6 +74,13 @@ VIEWERS_POST = {
     "probe_progress": 405,
     "probe_launch": 403,
     "probe_stop": 403,
+    "rescorings": 405,
+    "rescoring_new": 200,  # shows, counts and estimates; a start is refused
+    "rescoring": 405,
+    "rescoring_progress": 405,
+    "rescoring_stop": 403,
+    "rescoring_delete": 403,
+    "rescoring_export": 405,
     "run_chat": 403,
     "chat_answers": 405,
     "chat_stop": 403,
@@ -220,6 +228,8 @@ POST_ONLY = {
     "workbench_rows",
     "probe_launch",
     "probe_stop",
+    "rescoring_stop",
+    "rescoring_delete",
     "worker_drain",
     "worker_undrain",
     "chat_stop",
@@ -292,6 +302,8 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "suffix": "toml",
         "chart": "map",
         "export": "annotations",
+        "rescoring_id": start(run).pk,
+        "file_format": "jsonl",
         "token": "never-given",
     }
     found = {}

@@ -108,15 +108,15 @@ def rescoring_delete(
 
 @require_safe
 def rescoring_export(
-    request: HttpRequest, team: str, rescoring_id: int, suffix: str
+    request: HttpRequest, team: str, rescoring_id: int, file_format: str
 ) -> HttpResponseBase:
     found = get_rescoring(get_team(request, team), rescoring_id)
-    if suffix not in WRITERS:
-        raise Http404(f"There is no export {suffix!r}.")
-    name = f"{found.run.name}-rescoring-{found.pk}.{suffix}"
+    if file_format not in WRITERS:
+        raise Http404(f"There is no export {file_format!r}.")
+    name = f"{found.run.name}-rescoring-{found.pk}.{file_format}"
     return Streamed(
-        joined(WRITERS[suffix](found)),
-        content_type=f"{TYPES[suffix]}; charset=utf-8",
+        joined(WRITERS[file_format](found)),
+        content_type=f"{TYPES[file_format]}; charset=utf-8",
         headers={"Content-Disposition": content_disposition_header(True, name) or ""},
     )
 

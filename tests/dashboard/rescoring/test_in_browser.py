@@ -42,6 +42,7 @@ def test_from_a_run_to_what_would_have_changed(page: Page, team: Team) -> None:
     page.locator("#add-kind").select_option("length")
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.locator("#editor .rules > li")).to_have_count(2)
+    page.locator("#editor .rules > li").last.get_by_text("Settings").click()
     page.locator("[name='rules-1-params-maximum']").fill("4")
     page.get_by_label("One of every").fill("2")
     page.get_by_role("button", name="Count and estimate anew").click()
@@ -69,6 +70,7 @@ def test_a_point_opens_one_of_its_completions(page: Page, team: Team) -> None:
     page.goto(f"/alpha/rescorings/{rescoring.pk}/")
     point = page.locator("[data-figure=scatter] .points path").first
     expect(point).to_be_visible()
+    point.scroll_into_view_if_needed()
     box = point.bounding_box()
     assert box is not None
 
