@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from django.db.models import Count
+from django.db.models import Count, Model, QuerySet
 
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion
+from dashboard.samples.models import Completion, Group, StepRollup
+from dashboard.samples.signals.records import GROUP, unpack
+
+M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +31,12 @@ class Selection:
 def select_steps(
     run: Run, first_step: int | None, last_step: int | None, every: int
 ) -> Selection:
-    """One query."""
-    completions = Completion.objects.filter(
-        group__run=run, group__superseded_by__isnull=True
-    )
-    if first_step is not None:
-        completions = completions.filter(group__step__gte=first_step)
-    if last_step is not None:
-        completions = completions.filter(group__step__lte=last_step)
-    by_step = completions.order_by().values_list("group__step")
-    sizes = dict(by_step.annotate(count=Count("pk")))
-    found = sorted(sizes)
+    """Two queries, and one for steps that are not rolled up."""
+    groups = _within(Group.objects.current().filter(run=run), first_step, last_step)
+    found = sorted(groups.order_by().values_list("step", flat=True).distinct())
+    sizes = _rolled_up_sizes(run, first_step, last_step)
+    if missing := [step for step in found if step not in sizes]:
+        sizes |= _counted_sizes(run, missing)
     steps = found[:: max(1, every)]
     return Selection(
         first_step=first_step if first_step is not None else next(iter(found), 0),
@@ -44,6 +44,34 @@ def select_steps(
         every=every,
         steps=steps,
         num_steps_found=len(found),
-        num_completions=sum(sizes[step] for step in steps),
-        num_found=sum(sizes.values()),
+        num_completions=sum(sizes.get(step, 0) for step in steps),
+        num_found=sum(sizes.get(step, 0) for step in found),
     )
+
+
+def _within(
+    found: QuerySet[M], first_step: int | None, last_step: int | None
+) -> QuerySet[M]:
+    if first_step is not None:
+        found = found.filter(step__gte=first_step)
+    return found if last_step is None else found.filter(step__lte=last_step)
+
+
+def _rolled_up_sizes(
+    run: Run, first_step: int | None, last_step: int | None
+) -> dict[int, int]:
+    """Completions by step, from some bytes of each group."""
+    rollups = StepRollup.objects.filter(run=run, superseded_by__isnull=True)
+    packed = _within(rollups, first_step, last_step).values_list("step", "groups")
+    return {
+        step: int(unpack(bytes(groups), GROUP)["num_completions"].sum())
+        for step, groups in packed
+    }
+
+
+def _counted_sizes(run: Run, steps: Iterable[int]) -> dict[int, int]:
+    completions = Completion.objects.filter(
+        group__run=run, group__superseded_by__isnull=True, group__step__in=steps
+    )
+    by_step = completions.order_by().values_list("group__step")
+    return dict(by_step.annotate(count=Count("pk")))

@@ -56,14 +56,20 @@ class Page:
         is_posted = request.method == "POST"
         self.choice = ChoiceForm(team, request.GET)
         self.steps = StepsForm(request.POST if is_posted else request.GET)
-        self.draft = (
-            RecipeDraft.posted(request.POST)
-            if is_posted
-            else RecipeDraft.of(Recipe.model_validate(self.base_spec))
-            if self.base_spec
-            else RecipeDraft([])
-        )
         self.problem = ""
+        self.draft = RecipeDraft.posted(request.POST) if is_posted else self._begin()
+
+    def _begin(self) -> RecipeDraft:
+        if self.base_spec is None:
+            return RecipeDraft([])
+        recipe = _read(self.base_spec)
+        if recipe is None:
+            self.problem = (
+                "A rule of this recipe is not known any more, so nothing can be scored "
+                "with it. Choose another recipe, or add rules below."
+            )
+            return RecipeDraft([])
+        return RecipeDraft.of(recipe)
 
     @cached_property
     def again(self) -> Rescoring | None:
@@ -111,7 +117,7 @@ class Page:
 
     def _says(self, spec: dict[str, Any] | None) -> bool:
         recipe = self.draft.recipe
-        return bool(recipe and spec) and Recipe.model_validate(spec) == recipe
+        return recipe is not None and spec is not None and _read(spec) == recipe
 
     @property
     def address(self) -> str:
@@ -199,3 +205,11 @@ class Page:
             "no_advantages": no_advantages,
             "is_own": self.is_own,
         }
+
+
+def _read(spec: dict[str, Any]) -> Recipe | None:
+    """None where a rule is no longer known."""
+    try:
+        return Recipe.model_validate(spec)
+    except ValueError:
+        return None

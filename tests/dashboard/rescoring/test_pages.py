@@ -71,6 +71,15 @@ def test_the_runs_own_recipe_is_begun_with(alice_client: Client, run: Run) -> No
     assert "The recipe is as the run had it" in page
 
 
+def test_a_recipe_of_forgotten_rules_says_so(alice_client: Client, run: Run) -> None:
+    run.config["reward"]["recipe"]["rules"][0]["kind"] = "gone"
+    run.save()
+
+    page = alice_client.get(f"/alpha/rescorings/new?run={run.pk}").text
+
+    assert "A rule of this recipe is not known any more" in page
+
+
 def test_a_start_leads_to_the_rescoring(
     alice_client: Client, run: Run, short: RecipeVersion
 ) -> None:

@@ -35,6 +35,8 @@ from tests.dashboard.rescoring.factories import (
     see_through,
     start,
 )
+from tests.dashboard.samples.rollups import make_rollup
+from tests.dashboard.samples.step_groups import make_group
 
 pytestmark = pytest.mark.django_db
 JUDGE = {
@@ -71,6 +73,17 @@ def test_every_nth_stored_step_is_scored(team: Team) -> None:
     assert found.steps == [2, 5, 7]
     assert (found.num_steps_found, found.first_step, found.last_step) == (5, 2, 7)
     assert (found.num_completions, found.num_found) == (24, 40)
+
+
+def test_steps_that_are_rolled_up_are_not_counted(run: Run) -> None:
+    """A rollup holds the sizes of a step's groups; here of others than are stored."""
+    make_rollup(run, 2, [make_group((1.0, 0.0, 0.5))])
+    make_rollup(run, 9, [make_group((1.0, 0.0))])  # whose groups were not kept
+
+    found = select_steps(run, None, None, 1)
+
+    assert found.steps == [1, 2, 3]
+    assert found.num_completions == found.num_found == 8 + 3 + 8
 
 
 def test_steps_that_a_resume_went_back_before_are_left_out(run: Run) -> None:
