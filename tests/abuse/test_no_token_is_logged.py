@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import urllib.request
 from pathlib import Path
 
@@ -35,3 +36,14 @@ def test_web_processes_are_started_without_a_log_of_addresses(tmp_path: Path) ->
     assert "--no-access-log" in web(data=tmp_path, port=1).arguments
     assert '"uvicorn"' in image
     assert "--no-access-log" in image
+
+
+@pytest.mark.parametrize("page", ["public", "sign-in"])
+def test_a_failed_request_is_logged_without_its_token(page: str) -> None:
+    said = ("Internal Server Error", f"/{page}/{'t' * 43}/")
+    record = logging.LogRecord("django.request", 40, "", 0, "%s: %s", said, None)
+
+    for handler in logging.getLogger().handlers:
+        handler.filter(record)
+
+    assert record.getMessage() == f"Internal Server Error: /{page}/…/"
