@@ -73,6 +73,7 @@ INSTALLED_APPS = [
     "dashboard.probes",
     "dashboard.rescoring",
     "dashboard.insights",
+    "dashboard.reports",
 ]
 # Who knows what runs could be trained on: a function of a rung above the form's.
 KNOWN_DEVICES = "dashboard.training.workers.list_devices"

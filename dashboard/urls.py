@@ -3,11 +3,13 @@ from __future__ import annotations
 from django.urls import include, path
 
 from dashboard import health
+from dashboard.reports.views.public import public_report
 from dashboard.runs.views.queue import queue
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("public/<str:token>/", public_report, name="public_report"),
     path("", include("dashboard.accounts.urls")),
     path("<slug:team>/datasets/", include("dashboard.datasets.urls")),
     path("<slug:team>/rewards/", include("dashboard.rewards.urls")),
@@ -21,4 +23,5 @@ urlpatterns = [
     path("<slug:team>/", include("dashboard.probes.urls")),
     path("<slug:team>/", include("dashboard.rescoring.urls")),
     path("<slug:team>/", include("dashboard.insights.urls")),
+    path("<slug:team>/reports/", include("dashboard.reports.urls")),
 ]

@@ -33,6 +33,8 @@ SECTIONS = {
     "rescorings": "rewards",
     "rewards": "rewards",
     "compare": "compare",
+    "report": "reports",
+    "reports": "reports",
     "workers": "workers",
 }
 

@@ -22,7 +22,7 @@ from dashboard.accounts.models import (
 SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
 # First parts of addresses that are pages of their own.
 RESERVED_SLUGS = frozenset(
-    {"admin", "api", "healthz", "help", "metrics"}
+    {"admin", "api", "healthz", "help", "metrics", "public"}
     | {"readyz", "sign-in", "sign-out", "static", "ws"}
 )
 

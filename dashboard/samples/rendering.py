@@ -74,6 +74,14 @@ def render_text(text: str) -> Rendered:
 
 @lru_cache(maxsize=1)
 def _markdown() -> MarkdownIt:
+    made = make_markdown()
+    made.add_render_rule("heading_open", _open_heading)
+    made.add_render_rule("heading_close", _close_heading)
+    return made
+
+
+def make_markdown() -> MarkdownIt:
+    """Markdown and formulas in which nothing acts, and nothing is loaded."""
     # Models end lines where they mean to.
     made = MarkdownIt("commonmark", {"html": False, "breaks": True})
     made.enable(["table", "strikethrough"])
@@ -90,8 +98,6 @@ def _markdown() -> MarkdownIt:
     made.add_render_rule("math_inline_double", _render_displayed_formula)
     for name in BLOCKS_OF_MATH:
         made.add_render_rule(name, _render_formula)
-    made.add_render_rule("heading_open", _open_heading)
-    made.add_render_rule("heading_close", _close_heading)
     made.add_render_rule("link_open", _open_link)
     for name in ("th_open", "td_open"):
         made.add_render_rule(name, _open_cell)

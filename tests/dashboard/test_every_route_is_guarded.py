@@ -20,6 +20,7 @@ from dashboard.runs.models import TeamPreset
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.probes.factories import make_probe, make_version
 from tests.dashboard.rescoring.factories import start
+from tests.dashboard.reports.stories import make_report
 from tests.dashboard.samples.factories import make_group, make_run
 from tests.dashboard.training.machines import make_worker
 
@@ -33,6 +34,7 @@ OPEN = {
     "help": 200,
     "sign_in": 200,
     "sign_in_link": 410,  # of a token that nobody was given
+    "public_report": 404,  # as above
 }
 # No team in the address: nothing of a team is shown.
 PERSONAL = {"home", "sign_out"}
@@ -162,6 +164,19 @@ VIEWERS_POST = {
     "worker_undrain": 403,
     "models": 405,
     "model_unpublish": 403,
+    "reports": 405,
+    "report_new": 403,
+    "report_preview": 403,
+    "report_insert": 405,
+    "report": 405,
+    "report_edit": 403,
+    "report_history": 405,
+    "report_restore": 403,
+    "report_block": 405,
+    "report_pin": 403,
+    "report_share": 403,
+    "report_delete": 403,
+    "report_export": 405,
     "compare": 405,
     "compare_figure": 405,
     "compare_prompt": 405,
@@ -173,6 +188,8 @@ VIEWERS_GET = {
     "run_new": 403,  # a form that a viewer could not send
     "run_change": 403,  # what a viewer could not send
     "alert_rule": 403,  # as above
+    "report_new": 403,  # as above
+    "report_edit": 403,
     "run_curves": 400,  # without ?metrics=
     "group_tokens": 404,  # the group's were not kept
     "run_log_part": 404,  # nothing was logged
@@ -230,6 +247,11 @@ POST_ONLY = {
     "probe_stop",
     "rescoring_stop",
     "rescoring_delete",
+    "report_preview",
+    "report_restore",
+    "report_pin",
+    "report_share",
+    "report_delete",
     "worker_drain",
     "worker_undrain",
     "chat_stop",
@@ -296,6 +318,9 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "alert_id": make_alert(run, rule).pk,
         "rule_id": rule.pk,
         "channel_id": channel.pk,
+        "report_id": make_report(team, alice, "::table runs=1").pk,
+        "place": 0,
+        "file_kind": "html",
         "step": 1,
         "prompt": 0,
         "tab": "config",

@@ -1,0 +1,91 @@
+"""A pasted address of one of the team's own pages becomes a block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from django.http import Http404, QueryDict
+from django.urls import Resolver404, resolve
+
+from dashboard.accounts.models import Team
+from dashboard.insights.forms import CompareForm
+from dashboard.insights.selection import join_ids, read_selection
+from dashboard.reports.block_lines import Block, read_lines
+from dashboard.runs.charts.chart import chart_id
+from dashboard.runs.models import REWARD, Run
+from dashboard.samples.forms import GroupViewForm
+
+ADDRESS = re.compile(r"^\s*<?((?:https?://|/)[^\s<>]{1,2000})>?\s*$")
+
+
+def translate_addresses(text: str, team: Team, hosts: Collection[str]) -> str:
+    """Lines that are nothing but such an address, of one of these hosts or of none."""
+    return "\n".join(
+        line if is_code else _translate(line, team, hosts)
+        for line, is_code in read_lines(text)
+    )
+
+
+def _translate(line: str, team: Team, hosts: Collection[str]) -> str:
+    found = ADDRESS.match(line)
+    if found is None:
+        return line
+    try:
+        address = urlsplit(found[1])
+        if address.netloc and address.netloc not in hosts:
+            return line
+        match = resolve(address.path)
+    except (Resolver404, ValueError):
+        return line
+    make = PAGES.get(match.url_name or "")
+    if make is None or match.kwargs.get("team") != team.slug:
+        return line
+    block = make(team, match.kwargs, address)
+    return line if block is None else block.line
+
+
+def _group(team: Team, at: dict[str, Any], address: SplitResult) -> Block:
+    options = {"run": at["run_id"], "step": at["step"], "prompt": at["prompt"]}
+    form = GroupViewForm.read(QueryDict(address.query))
+    sort = form.value("sort")
+    if "sort=" in address.query:
+        options["sort"] = sort
+    return Block(kind="group", options={k: str(v) for k, v in options.items()})
+
+
+def _comparison(team: Team, at: dict[str, Any], address: SplitResult) -> Block | None:
+    query = QueryDict(address.query)
+    try:
+        selection = read_selection(team, query)
+    except Http404:
+        return None
+    if not selection.ids:
+        return None
+    form = CompareForm.read(query)
+    options = {"runs": join_ids(selection.ids), "metric": form.value("metric")}
+    for name in ("x", "smooth", "y"):
+        if name in query:
+            options[name] = str(form.value(name))
+    return Block(kind="compare", options=options)
+
+
+def _run_chart(team: Team, at: dict[str, Any], address: SplitResult) -> Block | None:
+    """The chart that the address names after its #, or the reward's."""
+    run = Run.objects.filter(team=team, pk=at["run_id"]).first()
+    if run is None:
+        return None
+    named = unquote(address.fragment).removeprefix("chart-")
+    ids = {chart_id(metric): metric for metric in run.metric_names}
+    options = {"runs": str(run.pk), "metric": ids.get(named, REWARD)}
+    return Block(kind="chart", options=options)
+
+
+PAGES: dict[str, Callable[[Team, dict[str, Any], SplitResult], Block | None]] = {
+    "group": _group,
+    "compare": _comparison,
+    "run": _run_chart,
+    "run_metrics": _run_chart,
+}

@@ -1,0 +1,123 @@
+"""A chart's lines and ticks as places in a box, for whatever then draws them.
+
+Values in, numbers out: the page and the file draw them as SVG, the PDF with its pen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dashboard.accounts.templatetags.numbers import si, sig4
+from dashboard.insights.series import smooth
+from dashboard.reports.drawing.figure import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Drawing,
+    Line,
+    Tick,
+)
+from dashboard.reports.drawing.ticks import linear_ticks, log_ticks
+
+DASHES = {
+    "dash": (8, 5),
+    "dot": (2, 3),
+    "dashdot": (8, 3, 2, 3),
+    "longdash": (12, 5),
+}
+Place = Callable[[float], float]
+
+
+def draw_chart(chart: dict[str, Any]) -> Drawing | None:
+    """None where no run has a value that can be drawn."""
+    weight, is_log = chart["smoothing"], chart["is_log"]
+    curves = [
+        (line, x_of(line), line["values"], smooth(line["values"], weight))
+        for line in chart["lines"]
+    ]
+    drawn = [one for one in curves if _is_drawn(one[2], is_log)]
+    if not drawn:
+        return None
+    shown = [values for _, _, raw, mean in drawn for values in (raw, mean)]
+    y_low, y_high = _bounds(shown, is_log)
+    x_low, x_high = _bounds([x for _, x, _, _ in drawn], is_log=False)
+    place_x = _scale(x_low, x_high, LEFT, WIDTH - RIGHT)
+    place_y = _scale(y_low, y_high, HEIGHT - BOTTOM, TOP, is_log=is_log)
+    lines = []
+    for line, x, raw, mean in drawn:
+        is_bold = line is chart["lines"][0] and len(chart["lines"]) > 1
+        if weight > 0:
+            lines.append(_line(line, _places(x, raw, place_x, place_y), faint=True))
+        places = _places(x, mean, place_x, place_y)
+        lines.append(_line(line, places, bold=is_bold))
+    ticks = log_ticks if is_log else linear_ticks
+    # Faint ones first: what is smoothed lies above.
+    return Drawing(
+        lines=sorted(lines, key=lambda line: not line.is_faint),
+        x_ticks=[Tick(at=place_x(v), label=si(v)) for v in linear_ticks(x_low, x_high)],
+        y_ticks=[Tick(at=place_y(v), label=sig4(v)) for v in ticks(y_low, y_high, 5)],
+        x_title=chart["axis"],
+        y_title=chart["metric"],
+    )
+
+
+def x_of(line: dict[str, Any]) -> list[float]:
+    """Steps are not written twice."""
+    return line["x"] or line["steps"]
+
+
+def _is_drawn(values: Sequence[float], is_log: bool) -> bool:
+    return any(value > 0 or not is_log for value in values)
+
+
+def _bounds(series: Sequence[Sequence[float]], is_log: bool) -> tuple[float, float]:
+    values = [v for values in series for v in values if v > 0 or not is_log]
+    low, high = min(values), max(values)
+    if high - low > 1e-12 * max(abs(low), abs(high)):
+        return low, high
+    if is_log:
+        return low / 2, high * 2
+    margin = abs(low) / 2 or 0.5
+    return low - margin, high + margin
+
+
+def _scale(
+    low: float, high: float, start: float, end: float, *, is_log: bool = False
+) -> Place:
+    change: Place = math.log10 if is_log else float
+    first, last = change(low), change(high)
+    return lambda v: start + (end - start) * (change(v) - first) / (last - first)
+
+
+def _places(
+    x: Sequence[float], y: Sequence[float], place_x: Place, place_y: Place
+) -> list[tuple[float, float]]:
+    """Of a logarithmic axis those above 0: the others have no place on it."""
+    places = []
+    for at, value in zip(x, y, strict=True):
+        try:
+            places.append((round(place_x(at), 1), round(place_y(value), 1)))
+        except ValueError:
+            continue
+    return places
+
+
+def _line(
+    line: dict[str, Any],
+    points: list[tuple[float, float]],
+    *,
+    faint: bool = False,
+    bold: bool = False,
+) -> Line:
+    return Line(
+        points=points,
+        colour=line["colour"],
+        dash=() if faint else DASHES.get(line["dash"], ()),
+        is_faint=faint,
+        is_bold=bold,
+    )

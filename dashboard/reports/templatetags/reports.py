@@ -1,0 +1,155 @@
+"""What reports are drawn with: `{% load reports %}`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.reports.document import Shown
+from dashboard.reports.drawing.chart import draw_chart, x_of
+from dashboard.reports.drawing.figure import HEIGHT, WIDTH, Drawing, Line
+from dashboard.reports.markdown import render_prose
+from dashboard.reports.words import describe_block, describe_newest, name_block
+
+register = template.Library()
+
+
+@register.simple_tag
+def prose(text: str, without_hosts: Collection[str] = ()) -> SafeString:
+    return render_prose(text, without_hosts=without_hosts)
+
+
+@register.filter
+def is_block(part: object) -> bool:
+    return isinstance(part, Shown)
+
+
+@register.filter
+def block_name(shown: Shown) -> str:
+    return name_block(shown)
+
+
+@register.filter
+def block_words(shown: Shown) -> str:
+    return describe_block(shown)
+
+
+@register.filter
+def block_newest(shown: Shown) -> str:
+    return describe_newest(shown)
+
+
+@register.filter
+def at(items: Sequence[Any], place: int) -> Any:
+    return items[place]
+
+
+@register.filter
+def last_of(line: dict[str, Any]) -> str:
+    """A curve's newest value, and where."""
+    if not line["values"]:
+        return "no value"
+    return f"{sig4(line['values'][-1])} at step {line['steps'][-1]:,}"
+
+
+@register.filter
+def values_of(chart: dict[str, Any]) -> dict[str, Any]:
+    """What the page reads of a chart when it is pointed at."""
+    return {
+        "axis": chart["axis"],
+        "is_by_step": chart["is_by_step"],
+        "is_log": chart["is_log"],
+        "lines": [
+            {
+                "name": line["name"],
+                "colour": line["colour"],
+                "x": x_of(line),
+                "steps": line["steps"],
+                "values": line["values"],
+            }
+            for line in chart["lines"]
+        ],
+    }
+
+
+@register.simple_tag
+def chart_svg(chart: dict[str, Any]) -> SafeString:
+    """Empty where there is nothing to draw. Colours are classes, as no style may be."""
+    drawing = draw_chart(chart)
+    return _svg(drawing, chart) if drawing else SafeString("")
+
+
+def _svg(drawing: Drawing, chart: dict[str, Any]) -> SafeString:
+    return format_html(
+        '<svg class="chart-svg" viewBox="0 0 {} {}" role="img" aria-label="{}">'
+        "{}{}{}{}</svg>",
+        WIDTH,
+        HEIGHT,
+        _label(chart),
+        _x_axis(drawing),
+        _y_axis(drawing),
+        format_html_join("", "{}", ((_line(line),) for line in drawing.lines)),
+        format_html(
+            '<line class="chart-cursor" y1="{}" y2="{}" x1="-9" x2="-9"/>',
+            drawing.top,
+            drawing.bottom,
+        ),
+    )
+
+
+def _label(chart: dict[str, Any]) -> str:
+    names = ", ".join(line["name"] for line in chart["lines"])
+    return f"{chart['metric']} of {names}, by {chart['axis']}"
+
+
+def _x_axis(drawing: Drawing) -> SafeString:
+    ticks = format_html_join(
+        "",
+        '<line class="chart-grid" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>'
+        '<text class="chart-tick" x="{0}" y="{3}" text-anchor="middle">{4}</text>',
+        (
+            (f"{t.at:.1f}", drawing.top, drawing.bottom, drawing.bottom + 18, t.label)
+            for t in drawing.x_ticks
+        ),
+    )
+    middle = (drawing.left + drawing.right) / 2
+    return format_html(
+        '{}<text class="chart-axis" x="{}" y="{}" text-anchor="middle">{}</text>',
+        ticks,
+        middle,
+        HEIGHT - 6,
+        drawing.x_title,
+    )
+
+
+def _y_axis(drawing: Drawing) -> SafeString:
+    return format_html_join(
+        "",
+        '<line class="chart-grid" x1="{1}" x2="{2}" y1="{0}" y2="{0}"/>'
+        '<text class="chart-tick" x="{3}" y="{0}" dy="4" text-anchor="end">{4}</text>',
+        (
+            (f"{t.at:.1f}", drawing.left, drawing.right, drawing.left - 6, t.label)
+            for t in drawing.y_ticks
+        ),
+    )
+
+
+def _line(line: Line) -> SafeString:
+    classes = f"chart-line series-{line.colour}"
+    classes += " is-faint" * line.is_faint + " is-bold" * line.is_bold
+    points = " ".join(f"{x:g},{y:g}" for x, y in line.points)
+    dash = " ".join(map(str, line.dash)) or "none"
+    if len(line.points) == 1:
+        x, y = line.points[0]
+        return format_html('<circle class="{}" cx="{}" cy="{}" r="3"/>', classes, x, y)
+    return format_html(
+        '<polyline class="{}" points="{}" stroke-dasharray="{}"/>',
+        classes,
+        points,
+        dash,
+    )

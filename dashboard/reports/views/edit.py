@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import (
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
+
+from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.reports.blocks.addresses import translate_addresses
+from dashboard.reports.document import show_text
+from dashboard.reports.forms import InsertForm
+from dashboard.reports.hosts import own_hosts
+from dashboard.reports.inserting import offer
+from dashboard.reports.models import Report
+from dashboard.reports.queries import compare_texts, get_report
+from dashboard.reports.services import (
+    MAX_BLOCKS,
+    MAX_CHARS,
+    SavedMeanwhile,
+    check,
+    create_report,
+    save_report,
+)
+
+MAX_DIFFERENCES = 400  # lines that are shown
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def report_new(request: HttpRequest, team: str) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    if request.method != "POST":
+        return _page(request, team_, None, {"title": "", "text": "", "number": 0})
+    form = _read(request)
+    assert isinstance(request.user, User)
+    try:
+        report = create_report(
+            team=team_,
+            user=request.user,
+            title=form["title"],
+            text=form["text"],
+            hosts=own_hosts(request),
+        )
+    except ValueError as error:
+        return _page(request, team_, None, form, refusal=str(error), status=400)
+    return redirect("report", team, report.pk)
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def report_edit(request: HttpRequest, team: str, report_id: int) -> HttpResponse:
+    team_ = get_writable_team(request, team)
+    report = get_report(team_, report_id)
+    if request.method != "POST":
+        form = {"title": report.title, "text": report.text, "number": report.number}
+        return _page(request, team_, report, form)
+    form = _read(request)
+    assert isinstance(request.user, User)
+    try:
+        save_report(report=report, user=request.user, hosts=own_hosts(request), **form)
+    except SavedMeanwhile:
+        return _show_both(request, team_, get_report(team_, report_id), form)
+    except ValueError as error:
+        return _page(request, team_, report, form, refusal=str(error), status=400)
+    return redirect("report", team, report.pk)
+
+
+def _show_both(
+    request: HttpRequest, team: Team, theirs: Report, form: dict[str, Any]
+) -> HttpResponse:
+    """Saved again, the reader's goes over what they have then seen."""
+    text = form["text"].replace("\r\n", "\n").rstrip()
+    changes = compare_texts(theirs.text, text)
+    mine = {**form, "number": theirs.number}
+    return _page(
+        request,
+        team,
+        theirs,
+        mine,
+        theirs=theirs,
+        changes=changes[:MAX_DIFFERENCES],
+        num_changes=len(changes),
+        status=409,
+    )
+
+
+def _read(request: HttpRequest) -> dict[str, Any]:
+    number = request.POST.get("number", "")
+    is_number = number.isascii() and number.isdigit() and len(number) < 10
+    return {
+        "title": request.POST.get("title", ""),
+        "text": request.POST.get("text", ""),
+        "number": int(number) if is_number else -1,
+    }
+
+
+def _page(
+    request: HttpRequest,
+    team: Team,
+    report: Report | None,
+    form: dict[str, Any],
+    *,
+    status: int = 200,
+    **more: Any,
+) -> HttpResponse:
+    context = {
+        "team": team,
+        "report": report,
+        "form": form,
+        "max_chars": MAX_CHARS,
+        "max_blocks": MAX_BLOCKS,
+        "parts": _preview(request, team, report, form["text"]),
+        "insert": offer(team, InsertForm.read(request.GET), []),
+        **more,
+    }
+    return render(request, "reports/edit.html", context, status=status)
+
+
+def _preview(
+    request: HttpRequest, team: Team, report: Report | None, text: str
+) -> list[Any]:
+    try:
+        _, text = check("Preview", translate_addresses(text, team, own_hosts(request)))
+    except ValueError:
+        return []
+    return show_text(team, report, text)
+
+
+@never_cache
+@require_POST
+def report_preview(request: HttpRequest, team: str) -> HttpResponse:
+    """How the text would be read, nothing of it stored."""
+    team_ = get_writable_team(request, team)
+    form = _read(request)
+    asked = request.POST.get("report", "")
+    is_number = asked.isascii() and asked.isdigit() and len(asked) <= 18
+    report = get_report(team_, int(asked)) if is_number else None
+    context = {"team": team_, "report": report, "refusal": ""}
+    try:
+        check("Preview", form["text"])
+    except ValueError as error:
+        context["refusal"] = str(error)
+    parts = _preview(request, team_, report, form["text"])
+    return render(request, "reports/preview.html", {**context, "parts": parts})
+
+
+@require_safe
+def report_insert(request: HttpRequest, team: str) -> HttpResponse:
+    """What can be chosen for a block, and the line that the choice makes."""
+    team_ = get_team(request, team)
+    form = InsertForm.read(request.GET)
+    insert = offer(team_, form, request.GET.getlist("runs"))
+    return render(request, "reports/insert.html", {"team": team_, "insert": insert})

@@ -1,0 +1,103 @@
+// A report that is read: its charts tell their values, by pointer and by arrow keys.
+
+const LEFT = 70;
+const RIGHT = 626; // of the 640 that a chart is wide
+const WIDTH = 640;
+
+function write(value) {
+  return Number(value.toPrecision(4)).toString().replace("-", "−");
+}
+
+function readChart(box) {
+  const values = JSON.parse(box.querySelector("script").textContent);
+  const lines = values.lines.filter((line) => line.x.length > 0);
+  const all = [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
+  return { ...values, lines, all };
+}
+
+// The place in a sorted list that is nearest to the value.
+function nearest(sorted, value) {
+  let low = 0;
+  let high = sorted.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < value) low = middle;
+    else high = middle;
+  }
+  return value - sorted[low] <= sorted[high] - value ? low : high;
+}
+
+function tell(chart, x) {
+  const told = chart.lines.map((line) => {
+    const i = nearest(line.x, x);
+    const at = line.x[i] === x ? "" : ` (step ${line.steps[i]})`;
+    return `${line.name} ${write(line.values[i])}${at}`;
+  });
+  const where = chart.is_by_step ? `Step ${x}` : `${write(x)} ${chart.axis}`;
+  return `${where}: ${told.join(" · ")}`;
+}
+
+function follow(box) {
+  const chart = readChart(box);
+  if (chart.all.length === 0) return;
+  const svg = box.querySelector("svg");
+  const cursor = svg.querySelector(".chart-cursor");
+  const readout = box.querySelector("[data-readout]");
+  const [first, last] = [chart.all[0], chart.all.at(-1)];
+  let place = chart.all.length - 1;
+
+  // A single value stands in the middle of its chart.
+  const across = (x) => (last > first ? (x - first) / (last - first) : 0.5);
+
+  function show(next) {
+    place = Math.max(0, Math.min(chart.all.length - 1, next));
+    const x = chart.all[place];
+    const at = LEFT + (RIGHT - LEFT) * across(x);
+    cursor.setAttribute("x1", at);
+    cursor.setAttribute("x2", at);
+    readout.hidden = false;
+    readout.textContent = tell(chart, x);
+  }
+
+  svg.addEventListener("pointermove", (event) => {
+    const bounds = svg.getScreenCTM().inverse();
+    const x = new DOMPoint(event.clientX, event.clientY).matrixTransform(bounds).x;
+    if (x < 0 || x > WIDTH) return;
+    const share = (x - LEFT) / (RIGHT - LEFT);
+    show(nearest(chart.all, first + share * (last - first)));
+  });
+  box.addEventListener("keydown", (event) => {
+    const moves = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    show(readout.hidden ? chart.all.length - 1 : place + moves[event.key]);
+  });
+}
+
+function followAll(root) {
+  for (const box of root.querySelectorAll("[data-report-chart]")) {
+    if (box.dataset.followed) continue;
+    box.dataset.followed = "yes";
+    follow(box);
+  }
+}
+
+const copy = document.querySelector("[data-copy-public]");
+if (copy) {
+  const link = document.querySelector("[data-public-link]");
+  copy.hidden = false;
+  copy.addEventListener("click", async () => {
+    link.select();
+    await navigator.clipboard?.writeText(link.value);
+    copy.textContent = "Copied";
+  });
+}
+
+followAll(document);
+// A live block is replaced by a newer one of itself.
+document.body.addEventListener("htmx:beforeSwap", (event) => {
+  // Not under the reader's hand: the next one comes soon.
+  if (event.detail.target.matches(":hover, :focus-within"))
+    event.detail.shouldSwap = false;
+});
+document.body.addEventListener("htmx:load", (event) => followAll(event.detail.elt));
