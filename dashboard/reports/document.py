@@ -48,9 +48,15 @@ def show_report(report: Report) -> list[str | Shown]:
 def show_text(team: Team, report: Report | None, text: str) -> list[str | Shown]:
     """With `report` None: of one that is not saved yet, so that has no pins."""
     parts = list(split_text(text))
-    numbers = {p.pin for p in parts if isinstance(p, Block)} - {None}
+    blocks = [part for part in parts if isinstance(part, Block)]
+    numbers = {block.pin for block in blocks if block.pin is not None}
     pins = _find_pins(report, numbers)
     return list(_show(team, parts, pins))
+
+
+def show_one(report: Report, block: Block, *, place: int) -> Shown:
+    pins = _find_pins(report, {block.pin} if block.pin is not None else set())
+    return _show_block(report.team, block, place=place, pins=pins)
 
 
 def runs_of(data: dict[str, Any]) -> dict[int, str]:
@@ -60,7 +66,7 @@ def runs_of(data: dict[str, Any]) -> dict[int, str]:
     return {run["id"]: run["name"] for run in runs}
 
 
-def _find_pins(report: Report | None, numbers: set[int | None]) -> dict[int, Pin]:
+def _find_pins(report: Report | None, numbers: set[int]) -> dict[int, Pin]:
     if report is None or not numbers:
         return {}
     pins = report.pins.filter(number__in=numbers).select_related("pinned_by")
@@ -75,11 +81,11 @@ def _show(
         if isinstance(part, str):
             yield part
             continue
-        yield show_block(team, part, place=place, pins=pins)
+        yield _show_block(team, part, place=place, pins=pins)
         place += 1
 
 
-def show_block(team: Team, block: Block, *, place: int, pins: dict[int, Pin]) -> Shown:
+def _show_block(team: Team, block: Block, *, place: int, pins: dict[int, Pin]) -> Shown:
     if block.pin is not None and not block.problem:
         pin = pins.get(block.pin)
         if pin is not None:

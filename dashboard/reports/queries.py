@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from difflib import unified_diff
-from typing import cast
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Q
@@ -48,7 +47,7 @@ def list_reports(team: Team, text: str, page: int) -> Page[Report]:
     for word in text.replace("\x00", "").split()[:MAX_WORDS]:
         found = found.filter(Q(title__icontains=word) | Q(text__icontains=word))
     found = found.defer("text").order_by("-saved_at", "-pk")
-    return cast("Page[Report]", Paginator(found, REPORTS_PER_PAGE).get_page(page))
+    return Paginator(found, REPORTS_PER_PAGE).get_page(page)
 
 
 def list_versions(report: Report) -> list[ReportVersion]:

@@ -130,8 +130,9 @@ def _forget_old(report: Report) -> None:
     if not old.delete()[0]:
         return
     texts = report.versions.values_list("text", flat=True)
-    named = {block.pin for text in texts for block in list_blocks(text)}
-    report.pins.exclude(number__in=named - {None}).delete()
+    blocks = [block for text in texts for block in list_blocks(text)]
+    named = {block.pin for block in blocks if block.pin is not None}
+    report.pins.exclude(number__in=named).delete()
 
 
 def change_pin(*, report: Report, user: User, number: int, place: int, to: str) -> None:

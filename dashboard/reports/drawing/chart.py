@@ -68,7 +68,8 @@ def draw_chart(chart: dict[str, Any]) -> Drawing | None:
 
 def x_of(line: dict[str, Any]) -> list[float]:
     """Steps are not written twice."""
-    return line["x"] or line["steps"]
+    places: list[float] = line["x"] or line["steps"]
+    return places
 
 
 def _is_drawn(values: Sequence[float], is_log: bool) -> bool:

@@ -59,12 +59,19 @@ def report_edit(request: HttpRequest, team: str, report_id: int) -> HttpResponse
     team_ = get_writable_team(request, team)
     report = get_report(team_, report_id)
     if request.method != "POST":
-        form = {"title": report.title, "text": report.text, "number": report.number}
-        return _page(request, team_, report, form)
+        saved = {"title": report.title, "text": report.text, "number": report.number}
+        return _page(request, team_, report, saved)
     form = _read(request)
     assert isinstance(request.user, User)
     try:
-        save_report(report=report, user=request.user, hosts=own_hosts(request), **form)
+        save_report(
+            report=report,
+            user=request.user,
+            number=form["number"],
+            title=form["title"],
+            text=form["text"],
+            hosts=own_hosts(request),
+        )
     except SavedMeanwhile:
         return _show_both(request, team_, get_report(team_, report_id), form)
     except ValueError as error:

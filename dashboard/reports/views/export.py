@@ -10,6 +10,7 @@ from dashboard.accounts.access import get_team
 from dashboard.reports.alone import render_alone
 from dashboard.reports.hosts import own_hosts
 from dashboard.reports.models import Report
+from dashboard.reports.printing import TooBusy, print_report
 from dashboard.reports.queries import get_report
 
 
@@ -22,7 +23,21 @@ def report_export(
     if file_kind == "html":
         page = render_alone(report, without_hosts=own_hosts(request))
         return _file(page.encode(), report, "html", "text/html; charset=utf-8")
-    raise Http404(f"A report is exported as html, not as {file_kind!r}.")
+    if file_kind == "pdf":
+        return _pdf(report)
+    raise Http404(f"A report is exported as html or pdf, not as {file_kind!r}.")
+
+
+def _pdf(report: Report) -> HttpResponse:
+    try:
+        return _file(print_report(report), report, "pdf", "application/pdf")
+    except TooBusy:
+        said = (
+            "Other reports are being drawn. Ask for this one again in some seconds.\n"
+        )
+        return HttpResponse(said, status=503, content_type="text/plain")
+    except ValueError as error:
+        return HttpResponse(f"{error}\n", status=422, content_type="text/plain")
 
 
 def _file(

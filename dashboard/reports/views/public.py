@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache
+from threading import BoundedSemaphore
 
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
@@ -17,6 +18,8 @@ from dashboard.reports.models import Report
 from dashboard.reports.queries import find_public_report
 
 SECONDS = 5  # that an answer is good for: a link may be read by many at once
+# A link known to strangers takes two cores' worth of the server at most.
+_turns = BoundedSemaphore(2)
 
 
 @login_not_required
@@ -26,7 +29,8 @@ def public_report(request: HttpRequest, token: str) -> HttpResponse:
     """404 from the moment the link is revoked: no answer of it is kept."""
     report = find_public_report(token)
     question = _Question(report, frozenset(own_hosts(request)))
-    response = HttpResponse(_answer_once(question))
+    with _turns:
+        response = HttpResponse(_answer_once(question))
     response["Content-Security-Policy"] = f"{style.policy()}; frame-ancestors 'none'"
     response["Referrer-Policy"] = "no-referrer"
     response["X-Robots-Tag"] = "noindex, nofollow, noarchive"

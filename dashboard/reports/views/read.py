@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 from dashboard.accounts.access import get_membership_for, get_writable_team
 from dashboard.accounts.models import Membership, User
 from dashboard.reports.block_lines import list_blocks
-from dashboard.reports.document import Shown, show_block, show_report
+from dashboard.reports.document import Shown, show_one, show_report
 from dashboard.reports.models import Report
 from dashboard.reports.queries import get_report
 from dashboard.reports.services import SavedMeanwhile, change_pin
@@ -52,8 +52,7 @@ def report_block(
     blocks = list_blocks(found.text)
     if place >= len(blocks):
         raise Http404(f"The report has no block {place}.")
-    pins = {pin.number: pin for pin in found.pins.filter(number=blocks[place].pin)}
-    shown = show_block(found.team, blocks[place], place=place, pins=pins)
+    shown = show_one(found, blocks[place], place=place)
     context = {
         "team": found.team,
         "report": found,
