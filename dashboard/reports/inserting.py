@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from dashboard.accounts.models import Team
 from dashboard.insights.metrics import list_metrics
-from dashboard.insights.selection import MAX_RUNS, Selection, join_ids, offer_runs
+from dashboard.insights.selection import Selection, join_ids, offer_runs
 from dashboard.reports.block_lines import Block
+from dashboard.reports.blocks.options import MAX_RUNS
 from dashboard.reports.forms import InsertForm
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group

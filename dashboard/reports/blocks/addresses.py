@@ -14,6 +14,7 @@ from dashboard.accounts.models import Team
 from dashboard.insights.forms import CompareForm
 from dashboard.insights.selection import join_ids, read_selection
 from dashboard.reports.block_lines import Block, read_lines
+from dashboard.reports.blocks.options import MAX_RUNS
 from dashboard.runs.charts.chart import chart_id
 from dashboard.runs.models import REWARD, Run
 from dashboard.samples.forms import GroupViewForm
@@ -43,47 +44,53 @@ def _translate(line: str, team: Team, hosts: Collection[str]) -> str:
     make = PAGES.get(match.url_name or "")
     if make is None or match.kwargs.get("team") != team.slug:
         return line
-    block = make(team, match.kwargs, address)
-    return line if block is None else block.line
+    return make(team, match.kwargs, address) or line
 
 
-def _group(team: Team, at: dict[str, Any], address: SplitResult) -> Block:
+def _group(team: Team, at: dict[str, Any], address: SplitResult) -> str:
     options = {"run": at["run_id"], "step": at["step"], "prompt": at["prompt"]}
     form = GroupViewForm.read(QueryDict(address.query))
     sort = form.value("sort")
     if "sort=" in address.query:
         options["sort"] = sort
-    return Block(kind="group", options={k: str(v) for k, v in options.items()})
+    return Block(kind="group", options={k: str(v) for k, v in options.items()}).line
 
 
-def _comparison(team: Team, at: dict[str, Any], address: SplitResult) -> Block | None:
+def _comparison(team: Team, at: dict[str, Any], address: SplitResult) -> str:
+    """What is more than a block shows is said under it."""
     query = QueryDict(address.query)
     try:
         selection = read_selection(team, query)
     except Http404:
-        return None
+        return ""
     if not selection.ids:
-        return None
+        return ""
     form = CompareForm.read(query)
-    options = {"runs": join_ids(selection.ids), "metric": form.value("metric")}
+    options = {
+        "runs": join_ids(selection.ids[:MAX_RUNS]),
+        "metric": form.value("metric"),
+    }
     for name in ("x", "smooth", "y"):
         if name in query:
             options[name] = str(form.value(name))
-    return Block(kind="compare", options=options)
+    line = Block(kind="compare", options=options).line
+    if selection.num_chosen <= MAX_RUNS:
+        return line
+    return f"{line}\n*{MAX_RUNS} of {selection.num_chosen} runs are in this block.*"
 
 
-def _run_chart(team: Team, at: dict[str, Any], address: SplitResult) -> Block | None:
+def _run_chart(team: Team, at: dict[str, Any], address: SplitResult) -> str:
     """The chart that the address names after its #, or the reward's."""
     run = Run.objects.filter(team=team, pk=at["run_id"]).first()
     if run is None:
-        return None
+        return ""
     named = unquote(address.fragment).removeprefix("chart-")
     ids = {chart_id(metric): metric for metric in run.metric_names}
     options = {"runs": str(run.pk), "metric": ids.get(named, REWARD)}
-    return Block(kind="chart", options=options)
+    return Block(kind="chart", options=options).line
 
 
-PAGES: dict[str, Callable[[Team, dict[str, Any], SplitResult], Block | None]] = {
+PAGES: dict[str, Callable[[Team, dict[str, Any], SplitResult], str]] = {
     "group": _group,
     "compare": _comparison,
     "run": _run_chart,

@@ -166,3 +166,15 @@ def test_the_runs_of_a_group_are_named(team: Team) -> None:
     line = translate_addresses(f"/alpha/compare?{query}", team, ())
 
     assert line.startswith(f"::compare runs={first.pk},{second.pk} ")
+
+
+def test_more_runs_than_a_block_holds_are_said(team: Team) -> None:
+    runs = [make_run(team, f"run {i}").pk for i in range(12)]
+    named = ",".join(map(str, runs))
+
+    line, said = translate_addresses(f"/alpha/compare?runs={named}", team, ()).split(
+        "\n"
+    )
+
+    assert len(str(options_of(line)["runs"]).split(",")) == 10
+    assert said == "*10 of 12 runs are in this block.*"
