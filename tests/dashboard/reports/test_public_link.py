@@ -28,7 +28,7 @@ TAG = re.compile(r"<([a-z][a-z0-9]*)")
 
 @pytest.fixture
 def run(team: Team) -> Run:
-    run = make_measured_run(team, owner=None)
+    run = make_measured_run(team, state="queued", finished_at=None)  # it goes on
     make_sampled_group(run)
     return run
 
