@@ -12,12 +12,15 @@ from django.urls import Resolver404, resolve
 
 from dashboard.accounts.models import Team
 from dashboard.insights.forms import CompareForm
+from dashboard.insights.metrics import list_metrics
 from dashboard.insights.selection import join_ids, read_selection
 from dashboard.reports.block_lines import Block, read_lines
 from dashboard.reports.blocks.options import MAX_RUNS
-from dashboard.runs.charts.chart import chart_id
+from dashboard.runs.charts.chart import Chart, chart_id
+from dashboard.runs.charts.figures import overview_sections
 from dashboard.runs.models import REWARD, Run
 from dashboard.samples.forms import GroupViewForm
+from trainer.config import RunConfig
 
 ADDRESS = re.compile(r"^\s*<?((?:https?://|/)[^\s<>]{1,2000})>?\s*$")
 
@@ -80,14 +83,44 @@ def _comparison(team: Team, at: dict[str, Any], address: SplitResult) -> str:
 
 
 def _run_chart(team: Team, at: dict[str, Any], address: SplitResult) -> str:
-    """The chart that the address names after its #, or the reward's."""
+    """The chart that the address names after its #, or the reward's; a block a metric.
+
+    Empty where the run has no such chart.
+    """
     run = Run.objects.filter(team=team, pk=at["run_id"]).first()
     if run is None:
         return ""
     named = unquote(address.fragment).removeprefix("chart-")
-    ids = {chart_id(metric): metric for metric in run.metric_names}
-    options = {"runs": str(run.pk), "metric": ids.get(named, REWARD)}
-    return Block(kind="chart", options=options).line
+    options = [
+        {"runs": str(run.pk), "metric": metric} for metric in _metrics_of(run, named)
+    ]
+    return "\n".join(Block(kind="chart", options=each).line for each in options)
+
+
+def _metrics_of(run: Run, named: str) -> list[str]:
+    if not named:
+        return [REWARD]
+    measured = [name for _, names in list_metrics([run]) for name in names]
+    alone = [name for name in measured if chart_id(name) == named]
+    if alone:
+        return alone[:1]
+    charts = [chart for chart in _charts_of(run) if chart.id == named]
+    metas = [trace["meta"] for chart in charts for trace in chart.figure["data"]]
+    return [name for name in measured if any(_draws(meta, name) for meta in metas)]
+
+
+def _charts_of(run: Run) -> list[Chart]:
+    try:
+        config = RunConfig.model_validate(run.config)
+    except ValueError:
+        return []  # an older run's, of which some setting is no longer known
+    return [chart for section in overview_sections(config) for chart in section.charts]
+
+
+def _draws(meta: dict[str, Any], name: str) -> bool:
+    if "each" in meta:
+        return re.search(meta["each"], name) is not None
+    return any(term[0] == name for term in meta.get("terms", []))
 
 
 PAGES: dict[str, Callable[[Team, dict[str, Any], SplitResult], str]] = {

@@ -101,7 +101,8 @@ def test_the_examples_of_refusals_are_right(line: str) -> None:
 @pytest.fixture
 def run(team: Team) -> Run:
     run = make_run(team)
-    make_steps(run, {"reward/mean": [0.1], "kl/mean": [0.2]})
+    names = ("reward/mean", "kl/mean", "clip/frac_low", "clip/frac_high", "loss")
+    make_steps(run, {name: [0.1] for name in names})
     return run
 
 
@@ -124,6 +125,11 @@ def run(team: Team) -> Run:
             "::chart runs={run} metric=kl/mean",
         ),
         ("/alpha/runs/{run}/", "::chart runs={run} metric=reward/mean"),
+        (
+            "/alpha/runs/{run}/#chart-clip-frac",
+            "::chart runs={run} metric=clip/frac_high\n"
+            "::chart runs={run} metric=clip/frac_low",
+        ),
     ],
 )
 def test_an_address_of_our_own_becomes_a_block(
@@ -134,7 +140,7 @@ def test_an_address_of_our_own_becomes_a_block(
     translated = translate_addresses(text, team, {HOST})
 
     assert translated == f"See\n{line.format(run=run.pk)}\nhere"
-    assert options_of(line.format(run=run.pk))
+    assert all(options_of(one) for one in line.format(run=run.pk).split("\n"))
 
 
 @pytest.mark.parametrize(
@@ -143,6 +149,7 @@ def test_an_address_of_our_own_becomes_a_block(
         "https://elsewhere.example/alpha/runs/{run}/",
         "/other/runs/{run}/",  # another team's
         "/alpha/runs/999999/",
+        "/alpha/runs/{run}/#chart-entropy",  # which this run has not measured
         "/alpha/compare?runs=999999",
         "/alpha/compare",
         "/alpha/datasets/",
@@ -156,6 +163,16 @@ def test_any_other_address_stays_text(team: Team, run: Run, address: str) -> Non
     text = address.format(run=run.pk)
 
     assert translate_addresses(text, team, {HOST}) == text
+
+
+def test_a_chart_of_a_run_whose_settings_are_no_longer_known_stays_text(
+    team: Team, run: Run
+) -> None:
+    run.config["loss"] = {"surrogate": "forgotten"}
+    run.save()
+    text = f"/alpha/runs/{run.pk}/#chart-clip-frac"
+
+    assert translate_addresses(text, team, ()) == text
 
 
 def test_the_runs_of_a_group_are_named(team: Team) -> None:
