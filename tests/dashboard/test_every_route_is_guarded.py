@@ -19,8 +19,8 @@ from dashboard.datasets.imports.uploads import store_upload
 from dashboard.runs.models import TeamPreset
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.probes.factories import make_probe, make_version
-from tests.dashboard.rescoring.factories import start
 from tests.dashboard.reports.stories import make_report
+from tests.dashboard.rescoring.factories import start
 from tests.dashboard.samples.factories import make_group, make_run
 from tests.dashboard.training.machines import make_worker
 
