@@ -27,6 +27,7 @@ app.conf.beat_schedule = {
     "tend": {"task": "datasets.tend", "schedule": 5.0, "options": {"expires": 5}},
     "probes": {"task": "probes.look", "schedule": 5.0, "options": {"expires": 5}},
     "deliver": {"task": "alerts.deliver", "schedule": 5.0, "options": {"expires": 5}},
+    "index": {"task": "samples.index", "schedule": 10.0, "options": {"expires": 10}},
     "clean_alerts": {"task": "alerts.clean", "schedule": 3_600.0},
     "clean": {"task": "datasets.clean", "schedule": 3_600.0},
     "clean_probes": {"task": "probes.clean", "schedule": 3_600.0},
@@ -40,7 +41,14 @@ app.conf.beat_schedule = {
 app.autodiscover_tasks(
     [
         f"dashboard.{name}"
-        for name in ("datasets", "alerts", "training", "probes", "rescoring")
+        for name in (
+            "datasets",
+            "samples",
+            "alerts",
+            "training",
+            "probes",
+            "rescoring",
+        )
     ]
 )
 

@@ -81,9 +81,9 @@ def beat(*, data: Path) -> Process:
 def all_processes(*, data: Path, port: int) -> list[Process]:
     return [
         web(data=data, port=port),
-        # An import, a download and a rescoring may take long, one of each at a time;
-        # what dispatches runs must not wait.
-        worker("default", data=data, num_slots=4),
+        # An import, a download, a rescoring and blocks of completions may take long,
+        # one of each at a time; what dispatches runs must not wait.
+        worker("default", data=data, num_slots=5),
         beat(data=data),
         worker("training", data=data, num_slots=1),
     ]

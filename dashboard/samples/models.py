@@ -13,6 +13,7 @@ from dashboard.samples.annotations.models import Comment as Comment
 from dashboard.samples.annotations.models import Mention as Mention
 from dashboard.samples.annotations.models import Tag as Tag
 from dashboard.samples.annotations.models import Thumb as Thumb
+from dashboard.samples.search.models import CompletionBlock as CompletionBlock
 
 
 class GroupQuerySet(models.QuerySet["Group"]):

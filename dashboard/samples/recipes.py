@@ -23,13 +23,17 @@ def recipe_spec(run: Run, step: int) -> dict[str, Any]:
     return spec
 
 
-def rule_names(run: Run) -> list[str]:
+def all_rules(run: Run) -> list[dict[str, Any]]:
     """Of all phases, in their recipes' order."""
     phases = run.config.get("phases") or ()
     rewards = [run.config["reward"]]
     rewards += [phase.get("changes", {}).get("reward", {}) for phase in phases]
     recipes = [reward["recipe"] for reward in rewards if reward.get("recipe")]
-    return list(dict.fromkeys(r["name"] for spec in recipes for r in spec["rules"]))
+    return [rule for spec in recipes for rule in spec["rules"]]
+
+
+def rule_names(run: Run) -> list[str]:
+    return list(dict.fromkeys(rule["name"] for rule in all_rules(run)))
 
 
 def step_recipe(run: Run, step: int) -> Recipe | None:

@@ -18,7 +18,7 @@ from dashboard.runs.charts.carried import totals_of
 from dashboard.runs.charts.rollups import drop_rollups
 from dashboard.runs.directory import RunDirectory
 from dashboard.runs.models import REWARD, Checkpoint, Epoch, Evaluation, Run, Step
-from dashboard.samples.models import Group, StepRollup
+from dashboard.samples.models import CompletionBlock, Group, StepRollup
 from dashboard.training.changes import note_changes
 from dashboard.training.checkpoints import (
     NAME,
@@ -163,6 +163,7 @@ def cut_history(
         )
         current.filter(step__gt=after).update(superseded_by=claim.epoch)
     drop_rollups(run.id, after=after)
+    CompletionBlock.objects.filter(run_id=run.id, last_step__gt=after).delete()
     if checkpoint is not None:
         _make_known(run.id, checkpoint)
     Epoch.objects.filter(run_id=run.id, number=claim.epoch).update(from_step=after)

@@ -1,0 +1,241 @@
+"""A run's completions as blocks: those that are made, and the newest as one more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from django.db import connection
+from psycopg import Cursor, sql
+
+from dashboard.runs.models import Run
+from dashboard.samples.models import Group
+from dashboard.samples.search.columns import (
+    GROUP_ID,
+    GROUP_SIZE,
+    KIND,
+    LENGTH,
+    NUMBER,
+    PROMPT,
+    STEP,
+    TALLY,
+    Column,
+    Columns,
+    read_columns,
+)
+from dashboard.samples.search.kept_columns import kept
+from dashboard.samples.search.kinds import tell_full_scores, tell_kinds, tell_no_scores
+
+MOST_FRESH = 16_384  # completions that are read from the table
+DTYPES: dict[str, np.dtype[Any]] = {
+    "prompts": PROMPT,
+    "group_ids": GROUP_ID,
+    "group_sizes": GROUP_SIZE,
+    "rewards": NUMBER,
+    "advantages": NUMBER,
+    "lengths": LENGTH,
+    "kinds": KIND,
+    "full_scores": KIND,
+    "no_scores": KIND,
+    "scores": NUMBER,
+}
+
+
+class BlocksChanged(Exception):
+    """A worker has put others in their place while they were read: read them again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    key: tuple[int, datetime] | None  # None: fresh, so without bits of texts
+    pk: int
+    num_completions: int
+    num_bits: int
+    rule_names: tuple[str, ...]
+    steps: Column
+    own: Mapping[str, Column] = field(default_factory=dict)
+    _tallies: bytes = b""
+
+    @cached_property
+    def step_ends(self) -> Column:
+        """Behind each step's completions."""
+        return np.cumsum(self.steps["num_completions"], dtype=np.int64)
+
+    @cached_property
+    def tallies(self) -> Column:
+        """How many have each value of kinds, full_scores and no_scores, [3, 256]."""
+        return np.frombuffer(self._tallies, TALLY).reshape(3, 256)
+
+    def steps_of(self, places: Column) -> Column:
+        rows = np.searchsorted(self.step_ends, places, side="right")
+        found: Column = self.steps["step"][rows]
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Blocks:
+    """By step; `left_out` are steps that no block has yet."""
+
+    blocks: list[Block]
+    fresh_from: int | None = None  # steps from here on have no near-duplicates told
+    left_out: tuple[int, int] | None = None
+
+    @property
+    def num_completions(self) -> int:
+        return sum(block.num_completions for block in self.blocks)
+
+
+HEADS = """
+SELECT id, made_at, last_step, num_completions, num_bits, rule_names, steps, tallies
+  FROM samples_completionblock WHERE run_id = %s ORDER BY first_step
+"""
+
+
+def read_blocks(run: Run) -> Blocks:
+    """Up to five queries: what has been made, and the newest steps themselves."""
+    # A cursor of psycopg's own gives bytes where Django's gives hexadecimal text.
+    connection.ensure_connection()
+    with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
+        cursor.execute(HEADS, [run.pk], binary=True)
+        rows = cursor.fetchall()
+    blocks = [
+        Block(
+            key=(pk, made_at),
+            pk=pk,
+            num_completions=num,
+            num_bits=num_bits,
+            rule_names=tuple(names),
+            steps=np.frombuffer(steps, STEP),
+            _tallies=tallies,
+        )
+        for pk, made_at, _, num, num_bits, names, steps, tallies in rows
+    ]
+    after = rows[-1][2] if rows else -1
+    fresh = _fresh_steps(run, after)
+    if fresh is None:
+        return Blocks(blocks=blocks)
+    first, oldest, last = fresh
+    columns = read_columns(run.pk, first=first, last=last)
+    return Blocks(
+        blocks=[*blocks, _fresh_block(run, columns)],
+        fresh_from=first,
+        left_out=(oldest, first - 1) if oldest < first else None,
+    )
+
+
+def _fresh_steps(run: Run, after: int) -> tuple[int, int, int] | None:
+    """From which step on completions are read themselves, the oldest without a block,
+    and the last; None where all have one. Up to two queries.
+
+    There may be a million without a block, as of a run that is older than blocks.
+    """
+    most_groups = max(1, MOST_FRESH // run.config["rollout"]["group_size"])
+    groups = Group.objects.current().filter(run=run, step__gt=after)
+    newest_first = groups.order_by("-step").values_list("step", flat=True)
+    steps = list(newest_first[: most_groups + 1])
+    if not steps:
+        return None
+    oldest = first = steps[-1]
+    if len(steps) > most_groups:
+        # The groups of the oldest step read may not be all.
+        first = min((step for step in steps if step > oldest), default=oldest)
+        oldest = groups.order_by("step").values_list("step", flat=True)[0]
+    return first, oldest, steps[0]
+
+
+def _fresh_block(run: Run, columns: Columns) -> Block:
+    with np.errstate(over="ignore"):
+        own = {
+            "prompts": columns.prompts,
+            "group_ids": columns.group_ids,
+            "group_sizes": columns.group_sizes.astype(GROUP_SIZE),
+            "rewards": columns.rewards.astype(NUMBER),
+            "advantages": columns.advantages.astype(NUMBER),
+            "lengths": columns.lengths,
+            "kinds": tell_kinds(run, columns),
+            "full_scores": tell_full_scores(columns),
+            "no_scores": tell_no_scores(columns),
+            "scores": columns.scores.astype(NUMBER),
+        }
+    tallies = [
+        np.bincount(own[name], minlength=256)
+        for name in ("kinds", "full_scores", "no_scores")
+    ]
+    return Block(
+        key=None,
+        pk=0,
+        num_completions=columns.num_completions,
+        num_bits=0,
+        rule_names=columns.rule_names,
+        steps=columns.steps,
+        own=own,
+        _tallies=np.concatenate(tallies).astype(TALLY).tobytes(),
+    )
+
+
+PART = sql.SQL(
+    """
+    SELECT wanted.place, substring({column} FROM wanted.first + 1 FOR wanted.size)
+      FROM unnest(%s::bigint[], %s::int[], %s::int[])
+           WITH ORDINALITY AS wanted(id, first, size, place)
+      JOIN samples_completionblock block ON block.id = wanted.id
+    """
+)
+
+
+def read_parts(column: str, parts: Sequence[tuple[int, int, int]]) -> dict[int, bytes]:
+    """Of a block, from a byte on, so many bytes; by its place among the parts."""
+    query = PART.format(column=sql.Identifier(column))
+    given = [list(each) for each in zip(*parts, strict=True)]
+    connection.ensure_connection()
+    with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
+        cursor.execute(query, given, binary=True)
+        return {place - 1: part for place, part in cursor}
+
+
+class ColumnKey(NamedTuple):
+    block: tuple[int, datetime]
+    name: str
+    rule: str
+
+
+def read_column(blocks: Sequence[Block], name: str, rule: str = "") -> list[Column]:
+    """One query where not all are kept. Of `scores` those of this rule, or nothing."""
+    made = {ColumnKey(block.key, name, rule): block for block in blocks if block.key}
+
+    def read(missing: list[ColumnKey]) -> dict[ColumnKey, Column]:
+        found = read_parts(name, [_part(made[key], name, rule) for key in missing])
+        # A block that has been replaced meanwhile has nothing to be found.
+        return {
+            key: np.frombuffer(found[place], DTYPES[name])
+            for place, key in enumerate(missing)
+            if place in found
+        }
+
+    known = kept.get(made, read)
+    if len(known) < len(made):
+        raise BlocksChanged
+    return [
+        known[ColumnKey(block.key, name, rule)]
+        if block.key
+        else _own(block, name, rule)
+        for block in blocks
+    ]
+
+
+def _own(block: Block, name: str, rule: str) -> Column:
+    if name == "scores":
+        scores: Column = block.own[name][block.rule_names.index(rule)]
+        return scores
+    return block.own[name]
+
+
+def _part(block: Block, name: str, rule: str) -> tuple[int, int, int]:
+    if name != "scores":
+        return block.pk, 0, 2**31 - 2
+    size = block.num_completions * NUMBER.itemsize
+    return block.pk, block.rule_names.index(rule) * size, size

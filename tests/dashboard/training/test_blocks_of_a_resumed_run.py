@@ -1,0 +1,80 @@
+"""What is searched is the current history, whatever a resume took back."""
+
+from __future__ import annotations
+
+import pytest
+
+from dashboard.runs.directory import run_directory
+from dashboard.runs.models import Run
+from dashboard.samples.models import CompletionBlock
+from dashboard.samples.search import making
+from dashboard.samples.search.blocks import read_blocks
+from dashboard.training.ingest import ingest
+from dashboard.training.journal import Journal
+from dashboard.training.lease import Claim, claim_run
+from dashboard.training.takeover import take_over
+from tests.dashboard.samples.blocks import make_blocks
+from tests.dashboard.training.checkpoints import save
+from tests.dashboard.training.logs import LogBuilder
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def claim(run: Run) -> Claim:
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+    return claim
+
+
+def resume(run: Run) -> Claim:
+    Run.objects.filter(id=run.id).update(state="queued", lease_until=None)
+    claim = claim_run(run.id, "worker-2")
+    assert claim is not None
+    directory = run_directory(run.id)
+    journal = Journal(directory.epoch(2).supervisor_log, about="test")
+    take_over(claim, directory, journal=journal, keep_alive=lambda: None)
+    return claim
+
+
+def found(run: Run) -> dict[int, int]:
+    """How many completions of each step."""
+    return {
+        int(step): int(num)
+        for block in read_blocks(run).blocks
+        for step, num in block.steps
+    }
+
+
+def test_a_resume_takes_away_the_blocks_past_its_checkpoint(
+    run: Run, claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "FEWEST", 1)
+    monkeypatch.setattr(making, "MOST", 1)  # a block a step
+    directory = run_directory(run.id)
+    log = LogBuilder().started().stepped(1).saved(1).stepped(2).stepped(3)
+    log.write(directory.epoch(1).events)
+    ingest(claim, log.events)
+    save(directory, 1)
+    of_a_step = found(run)[1]
+    assert make_blocks(run) == 3
+
+    second = resume(run)
+    run.refresh_from_db()
+    kept = list(CompletionBlock.objects.values_list("first_step", flat=True))
+    after_resume = found(run)
+    ingest(second, LogBuilder(epoch=2).stepped(2, num_groups=4).events)
+    fresh = found(run)
+    make_blocks(run)
+
+    assert kept == [1]
+    assert after_resume == {1: of_a_step}
+    assert fresh == found(run) == {1: of_a_step, 2: 2 * of_a_step}
+
+
+def test_a_step_in_progress_is_found_before_it_is_over(run: Run, claim: Claim) -> None:
+    log = LogBuilder().started().stepped(1)
+
+    ingest(claim, log.events[:-1])
+
+    assert list(found(run)) == [1]
