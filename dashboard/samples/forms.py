@@ -59,6 +59,13 @@ MARKS = [
     ("tagged", "with a tag"),
     ("commented", "with a comment"),
 ]
+MATCHES = [("text", "this text"), ("words", "these words")]
+OUTCOMES = [("right", "right"), ("not_right", "not right"), ("unscored", "no score")]
+SURPRISES = [
+    ("right_low", "right answer, low reward"),
+    ("high_short", "high reward, short"),
+    ("near", "near-duplicate in its group"),
+]
 END_REASONS = [("stop", "ended by itself"), ("length", "cut at the length limit")]
 
 
@@ -84,6 +91,7 @@ class FilterForm(forms.Form):
     """Filters held in the address. A bad value is named, and left out."""
 
     defaults: ClassVar[dict[str, Any]] = {}
+    hidden: ClassVar[tuple[str, ...]] = ("page",)  # which page, not what is on it
     further: ClassVar[tuple[str, ...]] = ()  # filters that are folded away
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -103,8 +111,8 @@ class FilterForm(forms.Form):
 
     @property
     def filters(self) -> list[forms.BoundField]:
-        hidden = ("page", *self.further)
-        return [field for field in self if field.name not in hidden]
+        elsewhere = (*self.hidden, *self.further)
+        return [field for field in self if field.name not in elsewhere]
 
     @property
     def further_filters(self) -> list[forms.BoundField]:
@@ -194,7 +202,14 @@ class GroupViewForm(FilterForm):
 
 
 class CompletionFilterForm(FilterForm):
-    defaults: ClassVar[dict[str, Any]] = {"sort": "-step", "page": 1}
+    defaults: ClassVar[dict[str, Any]] = {
+        "match": "text",
+        "sort": "-step",
+        "page": 1,
+        "start": 0,
+        "before": 0,
+    }
+    hidden: ClassVar[tuple[str, ...]] = ("page", "start", "before")
     further: ClassVar[tuple[str, ...]] = (
         "min_advantage",
         "max_advantage",
@@ -206,6 +221,15 @@ class CompletionFilterForm(FilterForm):
     )
 
     text = forms.CharField(required=False, max_length=200, label="Text contains")
+    match = forms.ChoiceField(required=False, label="Look for", choices=MATCHES)
+    surprise = forms.ChoiceField(
+        required=False,
+        label="Only surprising",
+        choices=[("", "or not"), *SURPRISES],
+    )
+    outcome = forms.ChoiceField(
+        required=False, label="Outcome", choices=[("", "any"), *OUTCOMES]
+    )
     first_step = forms.IntegerField(required=False, min_value=0, label="From step")
     last_step = forms.IntegerField(required=False, min_value=0, label="To step")
     min_reward = number_field("Reward at least")
@@ -240,7 +264,11 @@ class CompletionFilterForm(FilterForm):
         required=False, label="Marked by", choices=[("", "anybody"), ("me", "me")]
     )
     sort = forms.ChoiceField(required=False, label="Order", choices=COMPLETION_SORTS)
-    page = forms.IntegerField(required=False, min_value=1)
+    page = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
+    # With a text there are no pages: how many completions have been looked through in
+    # this order, and how many of them were found.
+    start = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
+    before = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
 
     def clean(self) -> dict[str, Any] | None:
         self.refuse_empty_range("first_step", "last_step", "step")

@@ -10,14 +10,15 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples import found as module
+from dashboard.samples.search import finding
+from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_group, make_run
 
 PLACE = re.compile(r"Step (\d+), prompt (\d+), completion (\d+)</a>")
 
 
-@pytest.fixture
-def run(team: Team) -> Run:
+@pytest.fixture(params=["from the table", "from blocks"])
+def run(team: Team, request: pytest.FixtureRequest) -> Run:
     run = make_run(team)
     make_group(run, step=1, prompt_index=4, rewards=(1.2, 0.0), texts=["Héllo", "b"])
     make_group(
@@ -28,6 +29,8 @@ def run(team: Team) -> Run:
         texts=["100% \\ sure", "d"],
         end_reasons=["length", "stop"],
     )
+    if request.param == "from blocks":
+        make_blocks(run)
     return run
 
 
@@ -70,6 +73,18 @@ A, B, C, D = (1, 4, 1), (1, 4, 2), (2, 5, 1), (2, 5, 2)
         ("?text=100%25+%5C", [C]),
         ("?text=%25", [C]),
         ("?text=_", []),
+        ("?text=sure&end=stop", []),
+        ("?text=L&sort=step&last_step=1", [A]),
+        ("?text=HÉLLO&match=words", [A]),
+        ("?text=hél&match=words", []),
+        ("?text=sure+100&match=words", [C]),
+        ("?text=%22sure+100%22&match=words", []),
+        ("?text=sure+or+b&match=words&sort=step", [B, C]),
+        ("?text=-sure&match=words&sort=step", [A, B, D]),
+        ("?text=%21&match=words", []),
+        ("?outcome=right", [A]),
+        ("?outcome=not_right&sort=step", [B, C]),
+        ("?outcome=unscored", [D]),
     ],
 )
 def test_filters_and_orders(
@@ -112,6 +127,18 @@ def test_an_empty_range_is_answered_beside_the_field(
         "?min_reward=nan",
         "?max_reward=inf",
         "?prompt=99999999999999999999",
+        "?first_step=99999999999999999999",
+        "?last_step=99999999999999999999",
+        "?min_reward=1e300",
+        "?max_advantage=-1e300",
+        "?rule=answer&min_score=1e300",
+        "?min_score=x",
+        "?text=a&start=99999999999",
+        "?text=a&start=2147483647&before=7",
+        "?text='&match=words",
+        "?text=%22%5C'+|+%26+!x&match=words",
+        "?text=-&match=words",
+        "?text=a/b+c.de+f@g.hi&match=words",
         "?page=999",
         "?page=0",
         "?sort=id",
@@ -126,25 +153,18 @@ def test_a_bad_parameter_never_breaks_the_page(
 def test_pages_are_numbered_x_of_y(
     alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PAGE_SIZE", 3)
+    monkeypatch.setattr(finding, "PAGE_SIZE", 2)
 
-    first, second = (get(alice_client, run, f"?page={n}") for n in (1, 2))
+    first, second = (get(alice_client, run, f"?page={n}&max_length=11") for n in (1, 2))
 
-    assert "1–3 of 4 completions" in first
-    assert "4–4 of 4 completions" in second
+    assert "1–2 of 4 found, of 4 completions" in first
+    assert "3–4 of 4 found, of 4 completions" in second
     assert found(first) + found(second) == [C, D, A, B]
-    assert 'rel="next" href="?page=2"' in first
+    assert 'rel="next" href="?page=2&amp;max_length=11"' in first
 
 
-def test_more_than_can_be_paged_through_is_said(
-    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_FOUND", 2)
-
-    html = get(alice_client, run)
-
-    assert "1–2 of more than 2 completions; narrow the filters" in html
-    assert found(html) == [C, D]
+def test_a_page_beyond_the_last_is_the_last(alice_client: Client, run: Run) -> None:
+    assert found(get(alice_client, run, "?page=999")) == [C, D, A, B]
 
 
 def test_nothing_found_offers_a_way_back(alice_client: Client, run: Run) -> None:
@@ -166,7 +186,7 @@ def test_a_page_costs_the_same_queries_however_many_are_found(
     for step in range(10, 30):
         make_group(run, step=step, rewards=(0.0, 1.2))
 
-    with django_assert_num_queries(16):
+    with django_assert_num_queries(18):
         get(alice_client, run)
 
 

@@ -1,0 +1,76 @@
+"""Completions are narrowed down by what is counted of them, and looked through."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Run
+from dashboard.samples.annotations.models import Tag
+from dashboard.samples.models import Group
+from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.samples.blocks import make_blocks
+from tests.dashboard.samples.factories import make_group, make_run
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+LONG = "First we add the two numbers, and then we look at what is left of them. " * 3
+
+
+@pytest.fixture
+def run(team: Team, alice: User) -> Run:
+    run = make_run(team)
+    for step in range(1, 41):
+        make_group(
+            run,
+            step=step,
+            prompt_index=step % 7,
+            rewards=(1.2, 0.2, 0.0, None),
+            texts=[f"{LONG} So it is {step}.", f"{LONG} It is {step}.", "No.", ""],
+            end_reasons=["stop", "stop", "length", "stop"],
+        )
+    make_blocks(run)
+    group = Group.objects.filter(run=run).first()
+    Tag.objects.create(group=group, position=0, user=alice, name="clever")
+    return run
+
+
+def test_a_facet_narrows_down_to_what_it_counts(page: Page, run: Run) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/completions/")
+
+    page.get_by_role("link", name="no score 40").click()
+
+    expect(page.get_by_text("1–40 of 40 found, of 160 completions")).to_have_count(2)
+    chosen = page.get_by_role("link", name="no score 40")
+    expect(chosen).to_have_attribute("aria-current", "true")
+
+    chosen.click()
+    expect(page.get_by_text("1–50 of 160 found")).to_have_count(2)
+
+
+def test_words_are_looked_for_from_the_keyboard(page: Page, run: Run) -> None:
+    page.goto(f"/alpha/runs/{run.pk}/completions/")
+
+    page.get_by_label("Look for").select_option("words")
+    page.get_by_label("Text contains").focus()
+    page.keyboard.type("numbers -so")
+    page.keyboard.press("Enter")
+
+    expect(page).to_have_url(re.compile("match=words"))
+    expect(page.get_by_text("1–40 of 40 found")).to_have_count(2)
+
+
+def test_it_is_accessible_and_fits_the_screen(page: Page, run: Run) -> None:
+    found = []
+    for query in (
+        "",
+        "?surprise=near&tag=clever",
+        "?text=nowhere",
+        "?text=numbers+so&match=words&max_length=10",
+    ):
+        page.goto(f"/alpha/runs/{run.pk}/completions/{query}")
+        found += findings_in_each_view(page)
+
+    assert found == []

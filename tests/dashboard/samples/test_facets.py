@@ -1,0 +1,114 @@
+"""Beside the filters stands how many each would leave."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Run
+from dashboard.samples.annotations.models import Comment, Tag, Thumb
+from dashboard.samples.models import Group
+from tests.dashboard.samples.blocks import make_blocks
+from tests.dashboard.samples.factories import make_group, make_run
+
+VALUE = re.compile(
+    r'class="facet-value[^"]*"(?: href="([^"]*)")?( aria-current)?[^>]*>'
+    r'([^<]*) <span class="number">([\d,]+)</span>'
+)
+
+
+@pytest.fixture(params=["from the table", "from blocks"])
+def run(team: Team, alice: User, request: pytest.FixtureRequest) -> Run:
+    run = make_run(team)
+    for step in range(1, 17):
+        make_group(
+            run,
+            step=step,
+            rewards=(1.2, 0.2, None),
+            end_reasons=["stop", "length", "stop"],
+        )
+    if request.param == "from blocks":
+        make_blocks(run)
+    first = Group.objects.get(run=run, step=1)
+    second = Group.objects.get(run=run, step=2)
+    Tag.objects.create(group=first, position=0, user=alice, name="odd & even")
+    Tag.objects.create(group=second, position=None, user=alice, name="all")
+    Thumb.objects.create(group=first, position=1, user=alice, is_up=True)
+    Comment.objects.create(group=second, position=None, user=alice, text="of the group")
+    return run
+
+
+def facets(client: Client, run: Run, query: str = "") -> dict[str, int]:
+    html = get(client, run, query)
+    return {
+        unescape(label): int(count.replace(",", ""))
+        for _, _, label, count in VALUE.findall(html)
+    }
+
+
+def get(client: Client, run: Run, query: str) -> str:
+    response = client.get(reverse("completions", args=["alpha", run.pk]) + query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_all_completions_are_counted(alice_client: Client, run: Run) -> None:
+    found = facets(alice_client, run)
+
+    assert (found["right"], found["not right"], found["no score"]) == (16, 16, 16)
+    assert (found["ended by itself"], found["cut at the length limit"]) == (32, 16)
+    assert (found["answer at least 1"], found["answer at most 0"]) == (16, 16)
+    assert (found["1–2"], found["15–16"]) == (6, 6)
+    assert (found["odd & even"], found["all"]) == (1, 3)
+    assert (found["good"], found["with a tag"]) == (1, 4)
+    assert "with a comment" not in found  # what is said of a group
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?outcome=right",
+        "?first_step=3&last_step=9&end=stop",
+        "?text=completion+1&max_reward=1",
+        "?tag=all",
+        "?mark=any",
+        "?mark=tagged&by=me",
+        "?by=me&sort=length",
+        "?surprise=high_short",
+        "?rule=format&min_score=0.5",
+        "?rule=answer&max_score=0.5&sort=-reward",
+        "?min_length=11&prompt=0",
+    ],
+)
+def test_each_link_finds_as_many_as_it_says(
+    alice_client: Client, run: Run, query: str
+) -> None:
+    values = VALUE.findall(get(alice_client, run, query))
+    links = [v for v in values if v[0] and not v[1]]
+    assert links
+
+    for address, _, label, count in links:
+        html = get(alice_client, run, unescape(address))
+        assert f"of {count} found, of 48 completions" in html, label
+
+
+def test_a_chosen_value_is_taken_away_by_its_link(
+    alice_client: Client, run: Run
+) -> None:
+    html = get(alice_client, run, "?outcome=right&end=stop&page=1")
+
+    link = re.search(r'href="([^"]*)" aria-current="true"[^>]*>right ', html)
+    assert link
+    assert unescape(link[1]) == "?end=stop"
+
+
+def test_steps_are_counted_within_those_found(alice_client: Client, run: Run) -> None:
+    found = facets(alice_client, run, "?first_step=2&last_step=4&outcome=right")
+
+    assert (found["2"], found["3"], found["4"]) == (1, 1, 1)
+    assert "1–2" not in found
