@@ -80,6 +80,7 @@ bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python tests/bench/bench_import.py 1000
 	$(BIN)/python -m tests.bench.bench_rows
 	$(BIN)/python -m tests.bench.bench_versions
+	$(BIN)/python -m tests.bench.bench_completions 1000
 	$(PYTEST) -m load -q -s tests/bench/bench_curves.py tests/bench/bench_signals.py tests/bench/bench_compare.py
 	$(PYTEST) -m load -q -s tests/bench/bench_charts.py
 	$(PYTEST) -m load -q -s tests/bench/bench_streaming.py
