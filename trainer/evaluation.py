@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainer.answers import AnswerReader, answer_reader
 from trainer.config import RunConfig
 from trainer.distributed import ALONE, World
 from trainer.estimates import (
@@ -19,6 +18,7 @@ from trainer.estimates import (
 )
 from trainer.groups import Group
 from trainer.prompts import Prompt
+from trainer.rewards.answers import AnswerReader, answer_reader, votes_of
 from trainer.rewards.signals import is_right
 from trainer.rewards.spec import recipe_bounds
 from trainer.rewards.terms import AT_THE_END
@@ -128,8 +128,9 @@ def majority_is_right(
     """Whether the most frequent answer of the first k passes, [P, n] for k = 1 … n."""
     found = np.zeros_like(right)
     for row, group in enumerate(groups):
-        answers = [read_answer(completion.text) for completion in group.completions]
-        for k, place in enumerate(majority_places(answers)):
+        texts = [completion.text for completion in group.completions]
+        votes = votes_of(texts, right[row].tolist(), read_answer)
+        for k, place in enumerate(majority_places(votes)):
             found[row, k] = place is not None and right[row, place]
     return found
 

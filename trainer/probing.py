@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 
-from trainer.answers import answer_reader
 from trainer.config import RunConfig
 from trainer.estimates import chance_of_signal, mean_interval
 from trainer.evaluation import evaluation_metrics
@@ -24,6 +23,7 @@ from trainer.metrics import Stopwatch
 from trainer.overlong import penalise_overlong
 from trainer.preparation import Place, prepare
 from trainer.prompts import Prompt
+from trainer.rewards.answers import answer_reader
 from trainer.rewards.spec import recipe_bounds
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.sampled_batch import SampledBatch

@@ -157,6 +157,8 @@ class StepRollup(models.Model):
     anatomy = models.BinaryField()
     # By group, as in `groups`; empty in rollups that are older than this column.
     passes = models.BinaryField(default=b"", db_default=b"")
+    # By k; empty in rollups that are older than this column.
+    majorities = models.BinaryField(default=b"", db_default=b"")
     superseded_by = models.PositiveIntegerField(null=True, blank=True)
 
     class Meta:

@@ -52,6 +52,7 @@ ROLLUP_COLUMNS = (
     "rules",
     "anatomy",
     "passes",
+    "majorities",
 )
 TOKEN_COLUMNS = ("group_id", "packed")
 NOTE_COLUMNS = ("run_id", "group_id", "step", "position", "rule", "is_error", "text")

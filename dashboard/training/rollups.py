@@ -73,7 +73,8 @@ def fill_rollups(run: Run) -> int:
 def _missing(run: Run) -> list[Step]:
     current = Step.objects.filter(run=run, superseded_by=None).order_by("step")
     known = StepRollup.objects.filter(run=run, superseded_by=None)
-    whole = known.exclude(Q(passes=b"") & ~Q(groups=b""))
+    is_older = (Q(passes=b"") & ~Q(groups=b"")) | Q(majorities=b"")
+    whole = known.exclude(is_older)
     return list(current.exclude(step__in=whole.values("step")))
 
 
@@ -105,6 +106,7 @@ def _row(
         rollup.rules,
         rollup.anatomy,
         rollup.passes,
+        rollup.majorities,
     )
 
 

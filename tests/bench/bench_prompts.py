@@ -115,6 +115,7 @@ def draw_groups(
                 advantages=(rewards - mean).tolist(),
                 num_tokens=[200] * GROUP_SIZE,
                 rules=[{"answer": float(r > 1), "format": 1.0} for r in rewards],
+                texts=[f"<answer>{r}</answer>" for r in rewards],
             )
         )
     return groups

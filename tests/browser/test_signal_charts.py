@@ -167,20 +167,20 @@ def test_k_of_pass_at_k_is_chosen_and_in_the_link(page: Page, team: Team) -> Non
     )
     page.goto(f"/alpha/runs/{story.run.id}/")
     chart.scroll_into_view_if_needed()
-    wait_until(page, f"{names} === 'pass@1,pass@4'")
+    wait_until(page, f"{names} === 'pass@1,pass@4,maj@4'")
     slider = page.get_by_role("slider", name="k of pass@k")
 
     slider.focus()
     page.keyboard.press("ArrowLeft")
 
-    wait_until(page, f"{names} === 'pass@1,pass@3'")
+    wait_until(page, f"{names} === 'pass@1,pass@3,maj@3'")
     expect(page.get_by_text("k = 3", exact=True)).to_be_visible()
     assert page.url.endswith("?k=3")
     page.reload()
     chart.scroll_into_view_if_needed()
-    wait_until(page, f"{names} === 'pass@1,pass@3'")
+    wait_until(page, f"{names} === 'pass@1,pass@3,maj@3'")
     assert findings_in_each_view(page) == []
     slider.focus()
     page.keyboard.press("ArrowRight")
-    wait_until(page, f"{names} === 'pass@1,pass@4'")
+    wait_until(page, f"{names} === 'pass@1,pass@4,maj@4'")
     assert "k=" not in page.url

@@ -276,29 +276,91 @@ const passes = {
     [0.5, 0.75],
     [0.75, null],
   ],
+  majorities: [
+    [0.25, 0.5],
+    [0.25, 0.6],
+    [0.3, null],
+  ],
+  held_out: {
+    held: {
+      "pass@1": [[2], [0.4]],
+      "pass@2": [[2], [0.6]],
+      "pass@8": [[2], [0.9]],
+      "maj@2": [[2], [0.5]],
+    },
+  },
 };
-const passFigure = { data: [{ type: "scatter" }, { type: "scatter" }], layout };
+const passFigure = {
+  data: Array.from({ length: 3 }, () => ({ type: "scatter" })),
+  layout,
+};
 
 test("pass@k stands beside pass@1, and is of all that a group has unless chosen", () => {
   const names = (k) =>
     fillPasses(passFigure, passes, { ...options, k }).data.map(({ name }) => name);
 
-  assert.deepEqual(names(null), ["pass@1", "pass@3"]);
-  assert.deepEqual(names(2), ["pass@1", "pass@2"]);
-  assert.deepEqual(names(99), ["pass@1", "pass@3"]);
+  const held = ["held pass@2", "held maj@2"];
+  assert.deepEqual(names(null), ["pass@1", "pass@3", "maj@3", ...held]);
+  assert.deepEqual(names(2), ["pass@1", "pass@2", "maj@2", ...held]);
+  assert.deepEqual(names(99), ["pass@1", "pass@3", "maj@3", ...held]);
+  assert.deepEqual(names(1), ["pass@1", "pass@1"]);
+});
+
+test("held-out sets have the largest k that they were measured at", () => {
+  const { data } = fillPasses(
+    passFigure,
+    {
+      ...passes,
+      shares: Array.from({ length: 16 }, () => [0.5, 0.5]),
+      majorities: [],
+    },
+    options,
+  );
+
+  const held = data.filter(({ name }) => name.startsWith("held"));
+  assert.deepEqual(
+    held.map(({ name, x, y }) => [name, x, y]),
+    [
+      ["held pass@8", [2], [0.9]],
+      ["held maj@2", [2], [0.5]],
+    ],
+  );
+});
+
+test("a run whose rules read no answers says so", () => {
+  const filled = fillPasses(passFigure, { ...passes, majorities: [] }, options);
+
+  assert.match(filled.note, /^No maj@k: no rule of this run reads an answer/);
+  assert.deepEqual(
+    filled.table.head.filter((title) => title.startsWith("maj")),
+    [],
+  );
+});
+
+test("of many held-out sets the first four are drawn", () => {
+  const sets = Object.fromEntries(
+    ["a", "b", "c", "d", "e"].map((name) => [name, passes.held_out.held]),
+  );
+
+  const filled = fillPasses(passFigure, { ...passes, held_out: sets }, options);
+
+  assert.equal(filled.data.filter(({ name }) => name.endsWith("maj@2")).length, 4);
+  assert.match(filled.note, /The first 4 of 5 held-out sets are drawn/);
 });
 
 test("the table has k in doubles, and no number where no group has k", () => {
   const { table } = fillPasses(passFigure, passes, options);
 
-  assert.deepEqual(table.head, ["Steps", "Groups", "pass@1", "pass@2", "pass@3"]);
-  assert.deepEqual(table.rows[1].cells, ["step 2", "1,200", "50 %", "75 %", "–"]);
+  const ks = ["pass@1", "pass@2", "pass@3", "maj@2", "maj@3"];
+  assert.deepEqual(table.head, ["Steps", "Groups", ...ks]);
+  const shares = ["50 %", "75 %", "–", "60 %", "–"];
+  assert.deepEqual(table.rows[1].cells, ["step 2", "1,200", ...shares]);
 });
 
 test("without a group there is nothing to draw", () => {
   const filled = fillPasses(
     passFigure,
-    { num_older: 3, columns: [], shares: [] },
+    { num_older: 3, columns: [], shares: [], majorities: [], held_out: {} },
     options,
   );
 

@@ -16,7 +16,6 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.answers import answer_reader
 from trainer.estimates import (
     _student_quantile,
     majority_places,
@@ -27,6 +26,7 @@ from trainer.estimates import (
 from trainer.evaluation import evaluation_metrics
 from trainer.groups import Completion, Group
 from trainer.prompts import Prompt, Row
+from trainer.rewards.answers import RIGHT, answer_reader, votes_of
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe
 
@@ -159,6 +159,26 @@ def test_a_choice_is_one_answer_however_it_is_written() -> None:
 
     assert read("<answer>B</answer>") == read("<answer>(b)</answer>") == "B"
     assert read("<answer>A or B</answer>") is None
+
+
+def test_formulas_that_only_look_different_are_one_answer() -> None:
+    read = answer_reader(recipe("math_verify"))
+    assert read is not None
+
+    plain = read("<answer>(\\frac{1}{2}, 3)</answer>")
+    assert plain == "(\\frac{1}{2},3)"
+    looks = r"so <answer>$\left(\dfrac{1}{2},\, 3\right)$.</answer>"
+    assert read(looks) == plain
+    assert read(r"<answer>\boxed{(\frac{1}{2}, 3)}</answer>") == plain
+    assert read("<answer>x</answer> and more") == "x"
+    assert read("x") is None
+    assert read("<answer> $ </answer>") is None
+
+
+def test_right_completions_vote_as_one_however_they_write_it() -> None:
+    votes = votes_of(["0.5", "1/2", "3"], [True, True, False], lambda text: text)
+
+    assert votes == [RIGHT, RIGHT, "3"]
 
 
 def test_rules_without_an_answer_have_no_majority() -> None:

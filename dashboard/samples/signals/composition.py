@@ -6,7 +6,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from dashboard.samples.recipes import PENALTIES, right_reward
 from dashboard.samples.signals.records import Numbers
 from trainer.config import RunConfig
+from trainer.rewards.answers import AnswerReader, answer_reader
 from trainer.rewards.composition import parts_of
 from trainer.rewards.spec import Recipe
 
@@ -51,6 +52,11 @@ class Composition:
 
     def right_from(self, step: int) -> float | None:
         return None if self.recipe is None else right_reward(self.recipe, step)
+
+    @cached_property
+    def read_answer(self) -> AnswerReader | None:
+        """None where no rule reads an answer that two completions could share."""
+        return None if self.recipe is None else answer_reader(self.recipe)
 
     @property
     def _is_plain(self) -> bool:

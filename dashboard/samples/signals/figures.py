@@ -70,9 +70,10 @@ def signal_charts() -> tuple[SignalChart, ...]:
         SignalChart(
             id="passes",
             source="passes",
-            title="pass@k of the training groups",
-            about="Chance that one of k completions is right. pass@1 that rises alone "
-            "is sharpening; pass@k that rises too, new ability",
+            title="pass@k and maj@k",
+            about="Of the training groups; dotted: held out. Chance that one of k "
+            "completions is right, and that their majority is. pass@1 and maj@k that "
+            "rise alone are sharpening; pass@k that rises too, new ability",
             figure=_passes(),
             is_wide=True,
         ),
@@ -180,18 +181,17 @@ def _rules() -> dict[str, Any]:
 
 
 def _passes() -> dict[str, Any]:
-    one = go.Scatter(
-        mode="lines",
-        line={"color": "var(--cohort-series-1)", "width": 2},
-        hovertemplate="%{customdata}",
-    )
-    several = go.Scatter(
-        mode="lines",
-        line={"color": "var(--cohort-series-3)", "width": 2, "dash": "dash"},
-        hovertemplate="%{customdata}",
-    )
+    """pass@1, pass@k and maj@k; what is held out has the colour of its score."""
+    lines = [
+        go.Scatter(
+            mode="lines",
+            line={"color": f"var(--cohort-series-{color})", "width": 2, "dash": dash},
+            hovertemplate="%{customdata}",
+        )
+        for color, dash in ((1, "solid"), (3, "dash"), (2, "dashdot"))
+    ]
     return _figure(
-        [one, several],
+        lines,
         y="share of groups",
         hovermode="x unified",
         showlegend=True,

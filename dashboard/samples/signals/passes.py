@@ -1,34 +1,51 @@
-"""pass@k over training, from the training groups themselves."""
+"""pass@k and maj@k over training, from the training groups themselves."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 
-from dashboard.runs.models import Run
+from dashboard.runs.models import Evaluation, Run
 from dashboard.samples.models import StepRollup
 from dashboard.samples.signals.columns import find_span, read_stretches
-from dashboard.samples.signals.records import PASSES, Numbers, Records, unpack
+from dashboard.samples.signals.records import (
+    MAJORITY,
+    MAX_K,
+    PASSES,
+    Numbers,
+    Records,
+    unpack,
+)
 
-MAX_K = 64
+# maj@1 is pass@1.
+HELD_OUT = re.compile(r"pass@\d{1,4}|maj@(?!1$)\d{1,4}")
 
 
 def read_passes(
     run: Run, *, first: int | None = None, last: int | None = None
 ) -> dict[str, Any]:
-    """Three queries. `shares[k - 1]` is pass@k by column, null where no group has k.
+    """Four queries. `shares[k - 1]` is pass@k by column, null where no group has k.
 
-    Columns are of the steps in which a completion could be told right or wrong;
-    `num_older` steps were rolled up before this was kept.
+    `majorities` are maj@k in the same way, empty where no rule reads answers, and
+    `held_out` those of evaluations, by set. Columns are of the steps in which a
+    completion could be told right or wrong; `num_older` steps were rolled up before
+    this was kept.
     """
     span = find_span(run, first=first, last=last)
-    stretches = read_stretches(run, span, ["passes"]) if span else []
-    groups = [(s.place, _scored(unpack(s.columns[0], PASSES))) for s in stretches]
-    known = [(place, each) for place, each in groups if len(each)]
-    largest = max((int(each["num_scored"].max()) for _, each in known), default=0)
-    tables = [pass_shares(each, max_k=min(largest, MAX_K)) for _, each in known]
-    older = StepRollup.objects.filter(run=run, superseded_by=None, passes=b"")
+    stretches = read_stretches(run, span, ["passes", "majorities"]) if span else []
+    groups = [
+        (s.place, _scored(unpack(s.columns[0], PASSES)), unpack(s.columns[1], MAJORITY))
+        for s in stretches
+    ]
+    known = [(place, each, votes) for place, each, votes in groups if len(each)]
+    largest = max((int(each["num_scored"].max()) for _, each, _ in known), default=0)
+    max_k = min(largest, MAX_K)
+    tables = [pass_shares(each, max_k=max_k) for _, each, _ in known]
+    votes = [vote_shares(each, max_k=max_k) for _, _, each in known]
+    has_votes = any(np.isfinite(each).any() for each in votes)
+    older = StepRollup.objects.filter(run=run, superseded_by=None, majorities=b"")
     return {
         "num_older": older.exclude(groups=b"").count(),
         "columns": [
@@ -37,13 +54,38 @@ def read_passes(
                 "last": span.ends(place)[1],
                 "num_groups": len(each),
             }
-            for place, each in known
+            for place, each, _ in known
             if span
         ],
-        "shares": [
-            [_short(table[k]) for table in tables] for k in range(min(largest, MAX_K))
-        ],
+        "shares": _by_k(tables, max_k),
+        "majorities": _by_k(votes, max_k) if has_votes else [],
+        "held_out": read_held_out(run, first=first, last=last),
     }
+
+
+def _by_k(tables: list[Numbers], max_k: int) -> list[list[float | None]]:
+    return [[_short(table[k]) for table in tables] for k in range(max_k)]
+
+
+def read_held_out(
+    run: Run, *, first: int | None, last: int | None
+) -> dict[str, dict[str, list[list[float]]]]:
+    """By set and score, pass@k or maj@k, its steps and its values."""
+    evaluations = Evaluation.objects.filter(run=run, superseded_by=None)
+    if first is not None:
+        evaluations = evaluations.filter(step__gte=first)
+    if last is not None:
+        evaluations = evaluations.filter(step__lte=last)
+    found: dict[str, dict[str, list[list[float]]]] = {}
+    rows = evaluations.order_by("step").values_list("name", "step", "metrics")
+    for name, step, metrics in rows:
+        for metric, value in metrics.items():
+            score = metric.removeprefix(f"eval/{name}/")
+            if HELD_OUT.fullmatch(score) and value is not None:
+                points = found.setdefault(name, {}).setdefault(score, [[], []])
+                points[0].append(step)
+                points[1].append(float(f"{value:.4g}"))
+    return found
 
 
 def _scored(groups: Records) -> Records:
@@ -70,6 +112,20 @@ def pass_shares(groups: Records, *, max_k: int) -> Numbers:
         none_right = none_right * np.maximum(n - c - k + 1, 0) / draws
         weights = counts[has_k]
         found[k - 1] = 1 - (none_right[has_k] * weights).sum() / weights.sum()
+    return found
+
+
+def vote_shares(votes: Records, *, max_k: int) -> Numbers:
+    """maj@1 … maj@max_k, [max_k], as the mean over the groups with n ≥ k; NaN where
+    there is none.
+    """
+    found = np.full(max_k, np.nan)
+    at_k = votes["k"].astype(np.int64)
+    known = (at_k >= 1) & (at_k <= max_k)
+    at = at_k[known] - 1
+    nums = np.bincount(at, votes["num_groups"][known], minlength=max_k)
+    sums = np.bincount(at, votes["sum"][known].astype(np.float64), minlength=max_k)
+    np.divide(sums, nums, out=found, where=nums > 0)
     return found
 
 

@@ -33,6 +33,10 @@ GROUP = np.dtype(
 )
 # How many completions of a group could be told right or wrong, and how many were right.
 PASSES = np.dtype([("num_scored", "<u2"), ("num_right", "<u2")])
+# Of all groups of a step with at least k completions that could be told right or wrong:
+# the sum of their maj@k. k = 0 alone: no rule of the step reads answers.
+MAJORITY = np.dtype([("k", "<u2"), ("num_groups", "<u2"), ("sum", "<f4")])
+MAX_K = 64
 BIN = np.dtype([("rung", "<i2"), ("count", "<u4")])
 QUANTILES = (0, 5, 25, 50, 75, 95, 100)  # percent
 QUANTILE = np.dtype("<f4")

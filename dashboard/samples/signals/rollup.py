@@ -11,9 +11,12 @@ import numpy as np
 
 from dashboard.samples.signals import ladder
 from dashboard.samples.signals.composition import Composition
+from dashboard.samples.signals.majorities import majority_shares
 from dashboard.samples.signals.records import (
     ANATOMY,
     GROUP,
+    MAJORITY,
+    MAX_K,
     PASSES,
     PHASES,
     QUANTILE,
@@ -26,6 +29,7 @@ from dashboard.samples.signals.records import (
 )
 from dashboard.samples.signals.shares import share
 from dashboard.samples.signals.step_groups import StepGroup
+from trainer.rewards.answers import AnswerReader, votes_of
 
 NAME_LENGTH = 40
 
@@ -43,6 +47,7 @@ class Rollup:
     rules: bytes
     anatomy: bytes
     passes: bytes
+    majorities: bytes
 
 
 def roll_up(
@@ -76,6 +81,7 @@ def _roll_up(
         rules=_rules(groups, names, composition, step) if groups else b"",
         anatomy=np.array(anatomy(groups, metrics), SECONDS).tobytes(),
         passes=_passes(groups, composition.right_from(step)),
+        majorities=_majorities(groups, composition, step),
     )
 
 
@@ -112,6 +118,40 @@ def _passes(groups: Sequence[StepGroup], right_from: float | None) -> bytes:
         scored = [reward for reward in group.rewards if reward is not None]
         counted.append((len(scored), sum(reward >= right_from for reward in scored)))
     return np.array(counted, PASSES).tobytes()
+
+
+def _majorities(
+    groups: Sequence[StepGroup], composition: Composition, step: int
+) -> bytes:
+    right_from, read = composition.right_from(step), composition.read_answer
+    if right_from is None or read is None:
+        return np.zeros(1, MAJORITY).tobytes()
+    nums = np.zeros(MAX_K, np.int64)
+    sums = np.zeros(MAX_K)
+    for group in groups:
+        shares = _majority_shares(group, right_from, read)[:MAX_K]
+        nums[: len(shares)] += 1
+        sums[: len(shares)] += shares
+    found = np.zeros(np.count_nonzero(nums), MAJORITY)
+    found["k"] = np.arange(1, len(found) + 1)
+    found["num_groups"], found["sum"] = nums[: len(found)], sums[: len(found)]
+    return found.tobytes() or np.zeros(1, MAJORITY).tobytes()
+
+
+def _majority_shares(
+    group: StepGroup, right_from: float, read: AnswerReader
+) -> Numbers:
+    """Texts are read only where it matters: some are right, and some are not."""
+    scored = [
+        (text, reward >= right_from)
+        for text, reward in zip(group.texts, group.rewards, strict=True)
+        if reward is not None
+    ]
+    is_right = [right for _, right in scored]
+    if all(is_right) or not any(is_right):
+        return np.full(len(scored), float(any(is_right)))
+    votes = votes_of([text for text, _ in scored], is_right, read)
+    return majority_shares(votes, is_right)
 
 
 def _quantiles(values: Numbers) -> bytes:

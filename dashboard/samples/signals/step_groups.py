@@ -13,7 +13,7 @@ from trainer.events import GroupScored
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepGroup:
-    """One group without its texts; lists are by completion."""
+    """One group; lists are by completion."""
 
     prompt_index: int
     reward_mean: float | None
@@ -24,6 +24,7 @@ class StepGroup:
     advantages: Sequence[float]
     num_tokens: Sequence[int]
     rules: Sequence[dict[str, float | None]]  # each rule's score, before its weight
+    texts: Sequence[str]
 
     @property
     def is_dead(self) -> bool:
@@ -43,6 +44,7 @@ def from_event(event: GroupScored) -> StepGroup:
         advantages=[c.advantage for c in completions],
         num_tokens=[c.num_tokens for c in completions],
         rules=[c.rules for c in completions],
+        texts=[c.text for c in completions],
     )
 
 
@@ -59,6 +61,7 @@ def from_row(group: Group) -> StepGroup:
         advantages=[c.advantage for c in completions],
         num_tokens=[c.num_tokens for c in completions],
         rules=[dict(zip(names, c.rule_scores, strict=False)) for c in completions],
+        texts=[c.text for c in completions],
     )
 
 
@@ -70,8 +73,8 @@ def read_groups(
     if before_seq is not None:
         found = found.filter(seq__lt=before_seq)
     groups = found.defer("prompt", "answer").order_by("seq")
-    without_texts = Completion.objects.order_by("position").only(
-        "group_id", "reward", "advantage", "num_tokens", "rule_scores"
+    completions = Completion.objects.order_by("position").only(
+        "group_id", "reward", "advantage", "num_tokens", "rule_scores", "text"
     )
-    with_scores = groups.prefetch_related(Prefetch("completions", without_texts))
+    with_scores = groups.prefetch_related(Prefetch("completions", completions))
     return [from_row(group) for group in with_scores]

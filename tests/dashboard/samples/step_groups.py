@@ -50,6 +50,7 @@ def make_group(rewards: Sequence[float | None], **fields: Any) -> StepGroup:
         ],
         "num_tokens": [10] * len(rewards),
         "rules": [{"answer": r} for r in rewards],
+        "texts": [f"<answer>{r}</answer>" for r in rewards],
     }
     return StepGroup(**given | fields)
 

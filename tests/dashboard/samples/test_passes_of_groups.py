@@ -8,19 +8,21 @@ import numpy as np
 import pytest
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import Run
+from dashboard.runs.models import Evaluation, Run
 from dashboard.samples.models import StepRollup
 from dashboard.samples.signals.passes import pass_shares, read_passes
 from dashboard.samples.signals.records import PASSES
-from tests.dashboard.samples.factories import make_run
+from tests.dashboard.samples.factories import START, make_run
 from tests.dashboard.samples.rollups import make_rollup
 from tests.dashboard.samples.step_groups import (
     make_composition,
     make_group,
     make_recipe,
 )
+from trainer.rewards.spec import Recipe
 
 COMPOSITION = make_composition(make_recipe({"answer": 1.0}))
+ANSWERS = [f"<answer>{each}</answer>" for each in "abc"]
 
 
 def count(*groups: tuple[int, int]) -> np.ndarray:
@@ -82,14 +84,80 @@ def test_steps_have_their_shares_and_unscored_ones_none(run: Run) -> None:
             {"first": 3, "last": 3, "num_groups": 1},
         ],
         "shares": [[0.25, 0.5], [0.5, 1.0]],
+        # Of one right and one wrong answer either wins.
+        "majorities": [[0.25, 0.5], [0.25, 0.5]],
+        "held_out": {},
     }
+
+
+def test_a_majority_outvotes_those_that_disagree(run: Run) -> None:
+    split = make_group([1.0, 1.0, 0.0, 0.0, 0.0], texts=["", "", *ANSWERS])
+    make_rollup(run, 1, [split], composition=COMPOSITION)
+
+    answer = read_passes(run)
+
+    assert answer["majorities"][0] == [0.4]
+    assert answer["majorities"][4] == [1.0]
+
+
+def test_all_right_and_all_wrong_need_no_texts(run: Run) -> None:
+    groups = [make_group([1.0] * 3, texts=[""] * 3), make_group([0.0] * 3)]
+    make_rollup(run, 1, groups, composition=COMPOSITION)
+
+    assert read_passes(run)["majorities"] == [[0.5], [0.5], [0.5]]
+
+
+def test_groups_with_fewer_completions_count_for_their_ks(run: Run) -> None:
+    groups = [make_group([1.0, 1.0]), make_group([0.0, None, None])]
+    make_rollup(run, 1, groups, composition=COMPOSITION)
+
+    assert read_passes(run)["majorities"] == [[0.5], [1.0]]
+
+
+def test_without_a_rule_that_reads_answers_there_is_no_majority(run: Run) -> None:
+    spec = {"rules": [{"name": "answer", "kind": "format_tags"}]}
+    composition = make_composition(Recipe.model_validate(spec))
+    make_rollup(run, 1, [make_group([1.0, 0.0])], composition=composition)
+
+    answer = read_passes(run)
+
+    assert answer["shares"] == [[0.5], [1.0]]
+    assert answer["majorities"] == []
+    assert answer["num_older"] == 0
+
+
+def test_evaluations_stand_beside_them(run: Run) -> None:
+    metrics = {
+        "eval/held/pass@1": 0.5,
+        "eval/held/pass@4": 0.75,
+        "eval/held/pass@4/low": 0.7,
+        "eval/held/maj@1": 0.5,
+        "eval/held/maj@4": None,
+        "eval/held/mean": 0.4,
+    }
+    for step, epoch, superseded_by in [(10, 2, None), (10, 1, 2)]:
+        Evaluation.objects.create(
+            run=run,
+            step=step,
+            name="held",
+            epoch=epoch,
+            seq=epoch,
+            time=START,
+            metrics=metrics,
+            superseded_by=superseded_by,
+        )
+
+    held = {"held": {"pass@1": [[10], [0.5]], "pass@4": [[10], [0.75]]}}
+    assert read_passes(run)["held_out"] == held
+    assert read_passes(run, first=11)["held_out"] == {}
+    assert read_passes(run, last=9)["held_out"] == {}
 
 
 def test_steps_that_are_older_are_counted(run: Run) -> None:
     for step in (1, 2):
         make_rollup(run, step, [make_group([1.0, 0.0])], composition=COMPOSITION)
     make_rollup(run, 3)  # whose groups were not kept
-    StepRollup.objects.filter(step=1).update(passes=b"")
+    StepRollup.objects.filter(step=1).update(passes=b"", majorities=b"")
 
     answer = read_passes(run)
 
@@ -98,7 +166,13 @@ def test_steps_that_are_older_are_counted(run: Run) -> None:
 
 
 def test_a_run_without_steps_has_no_column(run: Run) -> None:
-    assert read_passes(run) == {"num_older": 0, "columns": [], "shares": []}
+    assert read_passes(run) == {
+        "num_older": 0,
+        "columns": [],
+        "shares": [],
+        "majorities": [],
+        "held_out": {},
+    }
 
 
 def test_what_a_resume_went_back_before_is_left_out(run: Run) -> None:

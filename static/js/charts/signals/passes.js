@@ -1,7 +1,11 @@
-// How often one of k completions of a prompt is right, beside one alone.
+// How often one of k completions of a prompt is right, or their majority, beside one
+// alone.
 
+import { asLabel } from "../labels.js";
 import { resolveColors } from "../theme.js";
 import { describeSteps, layOut, percent, placeBars, whole } from "./columns.js";
+
+const MAX_SETS = 4; // of held-out prompts; more lines over one another say nothing
 
 const show = (share) => (share === null ? "–" : percent(share));
 
@@ -18,35 +22,99 @@ function tellOlder(num) {
   return `${steps} older than this chart; manage.py fill_rollups makes it of them.`;
 }
 
+function tellVotes({ columns, majorities }) {
+  if (!columns.length || majorities.length) return "";
+  return "No maj@k: no rule of this run reads an answer that two completions could share.";
+}
+
+function tellSets(names) {
+  if (names.length <= MAX_SETS) return "";
+  return `The first ${MAX_SETS} of ${names.length} held-out sets are drawn.`;
+}
+
+// The largest k up to this one that an evaluation told of.
+export function nearestK(scores, kind, k) {
+  const told = Object.keys(scores)
+    .filter((score) => score.startsWith(`${kind}@`))
+    .map((score) => Number(score.slice(kind.length + 1)))
+    .filter((each) => each > 1 && each <= k);
+  return told.length ? Math.max(...told) : null;
+}
+
+// The held-out sets' pass@k and maj@k, as near to k as they were measured.
+function drawHeldOut(heldOut, { passes, votes, k }) {
+  return Object.entries(heldOut)
+    .slice(0, MAX_SETS)
+    .flatMap(([set, scores]) =>
+      [
+        ["pass", passes],
+        ["maj", votes],
+      ].flatMap(([kind, trace]) => {
+        const at = nearestK(scores, kind, k);
+        if (at === null) return [];
+        const [x, y] = scores[`${kind}@${at}`];
+        return {
+          ...trace,
+          x,
+          y,
+          name: asLabel(`${set} ${kind}@${at}`),
+          mode: "lines+markers",
+          line: { ...trace.line, width: 1.5, dash: "dot" },
+          marker: { size: 5 },
+          customdata: y.map(show),
+        };
+      }),
+    );
+}
+
 export function fillPasses(figure, answer, { read, revision, query, k }) {
-  const { columns, shares } = answer;
+  const { columns, shares, majorities, held_out: heldOut } = answer;
   const num = shares.length;
-  const chosen = Math.min(k || num, num);
-  const [one, several] = resolveColors(figure.data, read);
+  const chosen = Math.max(Math.min(k || num, num), 1);
+  const [one, several, votes] = resolveColors(figure.data, read);
   const { x } = placeBars(columns);
-  const line = (trace, at) => ({
+  const line = (trace, values, name) => ({
     ...trace,
     x,
-    y: shares[at - 1] ?? [],
-    name: `pass@${at}`,
-    customdata: (shares[at - 1] ?? []).map(show),
+    y: values ?? [],
+    name,
+    customdata: (values ?? []).map(show),
   });
+  const hasVotes = majorities.length > 0 && chosen > 1;
   const ks = chooseKs(num);
+  const cells = (i) => [
+    ...ks.map((at) => show(shares[at - 1][i])),
+    ...(majorities.length ? ks.slice(1).map((at) => show(majorities[at - 1][i])) : []),
+  ];
   return {
-    data: [line(one, 1), line(several, Math.max(chosen, 1))],
+    data: [
+      line(one, shares[0], "pass@1"),
+      line(several, shares[chosen - 1], `pass@${chosen}`),
+      ...(hasVotes ? [line(votes, majorities[chosen - 1], `maj@${chosen}`)] : []),
+      ...(columns.length
+        ? drawHeldOut(heldOut, { passes: several, votes, k: chosen })
+        : []),
+    ],
     layout: layOut(figure.layout, { columns, read, revision, query }),
     isEmpty: !columns.length,
-    note: tellOlder(answer.num_older),
+    note: [
+      tellOlder(answer.num_older),
+      tellVotes(answer),
+      tellSets(Object.keys(heldOut)),
+    ]
+      .filter(Boolean)
+      .join(" "),
     largest: num,
     table: {
-      head: ["Steps", "Groups", ...ks.map((at) => `pass@${at}`)],
+      head: [
+        "Steps",
+        "Groups",
+        ...ks.map((at) => `pass@${at}`),
+        ...(majorities.length ? ks.slice(1).map((at) => `maj@${at}`) : []),
+      ],
       rows: columns.map((column, i) => ({
         step: column.last,
-        cells: [
-          describeSteps(column),
-          whole(column.num_groups),
-          ...ks.map((at) => show(shares[at - 1][i])),
-        ],
+        cells: [describeSteps(column), whole(column.num_groups), ...cells(i)],
       })),
     },
   };

@@ -1,0 +1,15 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("samples", "0011_group_tokens"),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name="steprollup",
+            name="majorities",
+            field=models.BinaryField(db_default=b"", default=b""),
+        ),
+    ]
