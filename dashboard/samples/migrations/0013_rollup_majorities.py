@@ -3,7 +3,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("samples", "0011_group_tokens"),
+        ("samples", "0012_completion_blocks"),
     ]
 
     operations = [
