@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dashboard.runs.charts.rollups import build_rollups
+from dashboard.runs.charts.summaries import add_steps, summarize_evaluations
 from dashboard.runs.models import Checkpoint, Evaluation
 from dashboard.samples.cleaning import clean_json, clean_text
 from dashboard.samples.models import Group
@@ -70,22 +71,17 @@ def _body(event: Event) -> str:
 
 
 def copy_steps(run_id: int, placed: Iterable[Placed], progress: Progress) -> None:
+    ended = [(p, p.event) for p in placed if isinstance(p.event, StepFinished)]
+    values = [progress.values(event.metrics) for _, event in ended]
     rows = [
-        (
-            run_id,
-            p.event.step,
-            p.event.epoch,
-            p.seq,
-            p.time,
-            float_array(progress.values(p.event.metrics)),
-        )
-        for p in placed
-        if isinstance(p.event, StepFinished)
+        (run_id, event.step, event.epoch, p.seq, p.time, float_array(measured))
+        for (p, event), measured in zip(ended, values, strict=True)
     ]
     if rows:
         copy_rows("runs_step", STEP_COLUMNS, rows)
-        steps = [row[1] for row in rows]
+        steps = [event.step for _, event in ended]
         build_rollups(run_id, first_step=min(steps), last_step=max(steps))
+        add_steps(run_id, progress.metric_names, steps, values)
 
 
 def copy_groups(run_id: int, placed: Iterable[Placed]) -> None:
@@ -213,22 +209,22 @@ def _note_rows(
 
 def add_evaluations(run_id: int, placed: Iterable[Placed]) -> None:
     """A resumed trainer may repeat its checkpoint's evaluation: the first counts."""
-    Evaluation.objects.bulk_create(
-        [
-            Evaluation(
-                run_id=run_id,
-                step=p.event.step,
-                name=clean_text(p.event.name)[:80],
-                epoch=p.event.epoch,
-                seq=p.seq,
-                time=p.time,
-                metrics=clean_json(finite(p.event.metrics)),
-            )
-            for p in placed
-            if isinstance(p.event, Evaluated)
-        ],
-        ignore_conflicts=True,
-    )
+    evaluations = [
+        Evaluation(
+            run_id=run_id,
+            step=p.event.step,
+            name=clean_text(p.event.name)[:80],
+            epoch=p.event.epoch,
+            seq=p.seq,
+            time=p.time,
+            metrics=clean_json(finite(p.event.metrics)),
+        )
+        for p in placed
+        if isinstance(p.event, Evaluated)
+    ]
+    if evaluations:
+        Evaluation.objects.bulk_create(evaluations, ignore_conflicts=True)
+        summarize_evaluations(run_id)
 
 
 def add_checkpoints(run_id: int, placed: Iterable[Placed]) -> None:

@@ -16,6 +16,7 @@ from dashboard.alerts.firing import supersede
 from dashboard.live.publish import ring_on_commit
 from dashboard.runs.charts.carried import totals_of
 from dashboard.runs.charts.rollups import drop_rollups
+from dashboard.runs.charts.summaries import make_summaries
 from dashboard.runs.directory import RunDirectory
 from dashboard.runs.models import REWARD, Checkpoint, Epoch, Evaluation, Run, Step
 from dashboard.samples.models import CompletionBlock, Group, StepRollup
@@ -164,6 +165,7 @@ def cut_history(
         current.filter(step__gt=after).update(superseded_by=claim.epoch)
     drop_rollups(run.id, after=after)
     CompletionBlock.objects.filter(run_id=run.id, last_step__gt=after).delete()
+    make_summaries(run.id)
     if checkpoint is not None:
         _make_known(run.id, checkpoint)
     Epoch.objects.filter(run_id=run.id, number=claim.epoch).update(from_step=after)

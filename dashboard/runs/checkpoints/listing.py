@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from dashboard.runs.charts.direction import is_score
 from dashboard.runs.checkpoints.shelf import Shelf
 from dashboard.runs.models import ENDED, REWARD, Checkpoint, Run
 
@@ -131,5 +132,4 @@ def read_scores(run: Run) -> dict[str, dict[int, float]]:
 
 def _is_score(name: str) -> bool:
     """More of it is better, and it is no bound of an interval."""
-    last = name.rsplit("/", 1)[-1]
-    return last == "mean" or last.startswith(("pass@", "maj@"))
+    return is_score(name.rpartition("/")[2])

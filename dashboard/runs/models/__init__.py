@@ -1,6 +1,12 @@
 from dashboard.runs.models.checkpoints import Checkpoint, PublishedModel
 from dashboard.runs.models.evaluations import Evaluation, EvaluationSet
 from dashboard.runs.models.history import Epoch, Rollup, RunEvent, Step
+from dashboard.runs.models.lists import (
+    DefaultView,
+    MetricSummary,
+    RunStar,
+    SavedView,
+)
 from dashboard.runs.models.run import (
     ENDED,
     HELD,
@@ -18,16 +24,20 @@ __all__ = [
     "REWARD",
     "ChartSettings",
     "Checkpoint",
+    "DefaultView",
     "Epoch",
     "Evaluation",
     "EvaluationSet",
+    "MetricSummary",
     "Priority",
     "PublishedModel",
     "Rollup",
     "Run",
     "RunEvent",
     "RunGroup",
+    "RunStar",
     "RunState",
+    "SavedView",
     "SettingChange",
     "Step",
     "TeamPreset",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -15,6 +15,7 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.rewards.models import RecipeVersion
 
 if TYPE_CHECKING:
+    from dashboard.accounts.models import User
     from dashboard.runs.models.checkpoints import Checkpoint
 
 
@@ -54,6 +55,22 @@ class RunGroup(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+def _by() -> models.ForeignKey[User | None, User | None]:
+    return models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
+    )
+
+
+class RunQuerySet(models.QuerySet["Run"]):
+    def kept(self) -> Self:
+        """Those that are not in the trash."""
+        return self.filter(trashed_at=None)
 
 
 class Run(models.Model):
@@ -120,9 +137,20 @@ class Run(models.Model):
     # The metric whose best checkpoint is kept; "": a held-out score, else the reward.
     best_by = models.CharField(max_length=120, blank=True, db_default="")
 
+    # What people made of it: actions.py changes these.
+    tags = ArrayField(models.CharField(max_length=40), default=list, db_default=[])
+    locked_at = models.DateTimeField(null=True, blank=True)
+    locked_by = _by()
+    archived_at = models.DateTimeField(null=True, blank=True)
+    archived_by = _by()
+    trashed_at = models.DateTimeField(null=True, blank=True)
+    trashed_by = _by()
+
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
+
+    objects = RunQuerySet.as_manager()
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -146,6 +174,15 @@ class Run(models.Model):
             models.CheckConstraint(
                 condition=Q(fork_step=None) | Q(fork_step__lt=F("num_steps")),
                 name="run_fork_has_steps_to_go",
+            ),
+            models.CheckConstraint(
+                condition=Q(archived_at=None, trashed_at=None)
+                | Q(state__in=[s.value for s in ENDED]),
+                name="run_put_away_has_ended",
+            ),
+            models.CheckConstraint(
+                condition=Q(trashed_at=None) | Q(locked_at=None),
+                name="run_locked_is_not_trashed",
             ),
         ]
         indexes: ClassVar[list[models.Index]] = [

@@ -1,0 +1,118 @@
+"""Last, lowest, highest and mean of each metric of a run, for the run list.
+
+Ingest adds each batch of steps to them. What a resume supersedes cannot be taken out of
+an extreme, so they are then made anew of the steps that are left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from django.db import connection
+
+# Sums stay far from where PostgreSQL refuses a number.
+LARGEST = 1e290
+
+ADD = """
+    INSERT INTO runs_metricsummary AS kept (run_id, name, last, last_step,
+        low, low_step, high, high_step, total, num)
+    SELECT %s, * FROM unnest(%s::text[], %s::float8[], %s::int[], %s::float8[],
+        %s::int[], %s::float8[], %s::int[], %s::float8[], %s::int[])
+    ON CONFLICT (run_id, name) DO UPDATE SET
+        last = EXCLUDED.last, last_step = EXCLUDED.last_step,
+        low_step = CASE WHEN EXCLUDED.low < kept.low
+                        THEN EXCLUDED.low_step ELSE kept.low_step END,
+        low = least(kept.low, EXCLUDED.low),
+        high_step = CASE WHEN EXCLUDED.high > kept.high
+                         THEN EXCLUDED.high_step ELSE kept.high_step END,
+        high = greatest(kept.high, EXCLUDED.high),
+        total = kept.total + EXCLUDED.total, num = kept.num + EXCLUDED.num
+"""
+# The lowest of [value, step] is the first step of the lowest value, as in rollups.py.
+MAKE = """
+    INSERT INTO runs_metricsummary (run_id, name, last, last_step,
+        low, low_step, high, high_step, total, num)
+    SELECT %(run)s, name, (max(ARRAY[step, v]))[2], max(step),
+           (min(ARRAY[v, step]))[1], (min(ARRAY[v, step]))[2]::int,
+           (max(ARRAY[v, -step]))[1], -(max(ARRAY[v, -step]))[2]::int,
+           sum(greatest(least(v, %(largest)s), -%(largest)s)), count(*)
+    FROM {source} AS told (name, step, v)
+    WHERE abs(v) < 'Infinity' GROUP BY name
+    ON CONFLICT (run_id, name) DO UPDATE SET
+        last = EXCLUDED.last, last_step = EXCLUDED.last_step,
+        low = EXCLUDED.low, low_step = EXCLUDED.low_step,
+        high = EXCLUDED.high, high_step = EXCLUDED.high_step,
+        total = EXCLUDED.total, num = EXCLUDED.num
+"""
+OF_STEPS = """(
+    SELECT run.metric_names[named.place], step, v
+    FROM runs_run AS run JOIN runs_step ON run_id = run.id,
+         unnest(values) WITH ORDINALITY AS named (v, place)
+    WHERE run.id = %(run)s AND superseded_by IS NULL)
+"""
+# The ends of intervals are shown with what they are of, and are no metrics themselves.
+OF_EVALUATIONS = """(
+    SELECT left(metric, 120), step, measured::float8
+    FROM runs_evaluation, jsonb_each_text(metrics) AS told (metric, measured)
+    WHERE run_id = %(run)s AND superseded_by IS NULL AND measured IS NOT NULL
+      AND metric !~ '^eval/.*/(low|high)$')
+"""
+
+Row = tuple[str, float, int, float, int, float, int, float, int]
+
+
+def add_steps(
+    run_id: int,
+    names: Sequence[str],
+    steps: Sequence[int],
+    rows: Sequence[Sequence[float | None]],
+) -> None:
+    """Steps that follow those before; `rows[i]` are the values of `steps[i]`."""
+    found = list(_summarize(names, steps, rows))
+    if found:
+        columns = [list(column) for column in zip(*found, strict=True)]
+        with connection.cursor() as cursor:
+            cursor.execute(ADD, [run_id, *columns])
+
+
+def _summarize(
+    names: Sequence[str], steps: Sequence[int], rows: Sequence[Sequence[float | None]]
+) -> Iterator[Row]:
+    # Columns: at 80,000 values a batch, what is not done in C is felt.
+    for name, column in zip(names, zip_longest(*rows), strict=False):
+        at: Sequence[int] = steps
+        values: Sequence[Any] = column
+        if None in column:
+            at = [s for s, v in zip(steps, column, strict=True) if v is not None]
+            values = [v for v in column if v is not None]
+        if not values:
+            continue
+        low, high, total = min(values), max(values), sum(values)
+        if not math.isfinite(total) or abs(total) > LARGEST:
+            total = sum(max(-LARGEST, min(LARGEST, v)) for v in values)
+            total = max(-LARGEST, min(LARGEST, total))
+        low_step, high_step = at[values.index(low)], at[values.index(high)]
+        last = (values[-1], at[-1])
+        yield (name, *last, low, low_step, high, high_step, total, len(values))
+
+
+def summarize_evaluations(run_id: int) -> None:
+    """Of all that are stored: a repeated one was left out, so none is counted twice."""
+    _make(run_id, OF_EVALUATIONS)
+
+
+def make_summaries(run_id: int) -> None:
+    """Anew, of the current history."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM runs_metricsummary WHERE run_id = %s", [run_id])
+    _make(run_id, OF_STEPS)
+    _make(run_id, OF_EVALUATIONS)
+
+
+def _make(run_id: int, source: str) -> None:
+    with connection.cursor() as cursor:
+        numbers = {"run": run_id, "largest": LARGEST}
+        cursor.execute(MAKE.format(source=source), numbers)

@@ -1,0 +1,108 @@
+"""What the run list sorts by, and what people keep of it: stars and views."""
+
+from __future__ import annotations
+
+import secrets
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models.run import Run
+
+
+class MetricSummary(models.Model):
+    """One metric over the current history of a run: charts/summaries.py keeps it."""
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="metric_summaries")
+    name = models.CharField(max_length=120)
+    last = models.FloatField()
+    last_step = models.PositiveIntegerField()
+    low = models.FloatField()
+    low_step = models.PositiveIntegerField()  # the first one that has it
+    high = models.FloatField()
+    high_step = models.PositiveIntegerField()
+    total = models.FloatField()
+    num = models.PositiveIntegerField()  # of steps, or of evaluations
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["run", "name"], name="metric_summarized_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(num__gt=0), name="metric_summary_has_values"
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["name"], name="metric_summary_name"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} {self.name}"
+
+
+class RunStar(models.Model):
+    """Somebody's own mark of a run."""
+
+    run = models.ForeignKey(Run, models.CASCADE, related_name="stars")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="run_stars"
+    )
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["user", "run"], name="run_starred_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} stars {self.run_id}"
+
+
+def make_code() -> str:
+    """Short enough to say, too many to guess."""
+    return secrets.token_urlsafe(6)
+
+
+class SavedView(models.Model):
+    """An address of the run list under a name, for its owner or for the team."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="run_views")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="run_views"
+    )
+    code = models.SlugField(max_length=16, unique=True, default=make_code)
+    name = models.CharField(max_length=60)
+    query = models.CharField(max_length=4_000, blank=True)  # q=…&cols=…&sort=…
+    is_shared = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["team", "owner", "name"], name="run_view_name_free"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class DefaultView(models.Model):
+    """What somebody's run list of a team begins with."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="+")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    view = models.ForeignKey(SavedView, models.CASCADE, related_name="+")
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["team", "user"], name="one_default_run_view"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id}: {self.view_id}"
