@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dashboard.runs.config.flat import flatten_config, flatten_rule, flatten_tree
 from dashboard.runs.config.snapshot import write_setting
 from dashboard.runs.models import Run
 from trainer.config import RunConfig
 
-# Frozen copies inside the run's folder: the rows of the datasets say what is in them.
-LEFT_OUT = {"data.rows"}
 ABSENT = None
 MAX_LISTED = 5  # values of a set
 
@@ -88,15 +87,9 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
         frozen.add(f"evaluation.sets.{one.name}")
         yield f"eval.{one.name}", f"{one.dataset_version}, {one.num_rows:,} rows"
     yield "recipe", str(run.recipe_version)
-    config = whole_config(run.config)
-    recipe = config.get("reward", {}).pop("recipe", {})
-    for key, value in flatten({k: v for k, v in recipe.items() if k != "rules"}):
-        yield f"recipe.{key}", value
-    for rule in recipe.get("rules", []):
-        yield from rule_settings(rule)
-    for key, value in flatten(config):
+    for key, value in flatten_config(whole_config(run.config)):
         if key not in frozen:
-            yield key, value
+            yield key, write_setting(value)
 
 
 def whole_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -111,20 +104,10 @@ def whole_config(config: dict[str, Any]) -> dict[str, Any]:
 def rule_settings(
     rule: dict[str, Any], *, prefix: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    prefix = f"rules.{rule['name']}." if prefix is None else prefix
-    yield f"{prefix}kind", write_setting(rule.get("kind"))
-    yield f"{prefix}weight", write_setting(rule.get("weight", 1.0))
-    for name in ("schedule", "clip", "only_if"):
-        for key, value in flatten({name: rule[name]} if name in rule else {}):
-            yield f"{prefix}{key}", value
-    for key, value in flatten(rule.get("params") or {}):
-        yield f"{prefix}{key}", value
+    for key, value in flatten_rule(rule, prefix=prefix):
+        yield key, write_setting(value)
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in tree.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, dict):
-            yield from flatten(value, f"{key}.")
-        elif key not in LEFT_OUT:
-            yield key, write_setting(value)
+    for key, value in flatten_tree(tree, prefix):
+        yield key, write_setting(value)
