@@ -30,6 +30,7 @@ app.conf.beat_schedule = {
     "index": {"task": "samples.index", "schedule": 10.0, "options": {"expires": 10}},
     "clean_alerts": {"task": "alerts.clean", "schedule": 3_600.0},
     "clean": {"task": "datasets.clean", "schedule": 3_600.0},
+    "clean_runs": {"task": "runs.clean", "schedule": 3_600.0},
     "clean_probes": {"task": "probes.clean", "schedule": 3_600.0},
     "rescorings": {
         "task": "rescoring.look",
@@ -43,6 +44,7 @@ app.autodiscover_tasks(
         f"dashboard.{name}"
         for name in (
             "datasets",
+            "runs",
             "samples",
             "alerts",
             "training",

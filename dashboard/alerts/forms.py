@@ -140,7 +140,8 @@ class RuleForm(DeedForm):
         for name in ("back", "name"):
             self.fields[name].required = False
         runs = Run.objects.filter(team=team).order_by("-id")
-        offered = list(runs.values_list("pk", flat=True)[:NUM_RUNS])
+        newest = runs.filter(trashed_at=None)
+        offered = list(newest.values_list("pk", flat=True)[:NUM_RUNS])
         if self.instance.run_id is not None:
             offered.append(self.instance.run_id)
         field = self.fields["run"]

@@ -66,19 +66,26 @@ def read_selection(team: Team, query: QueryDict, *, most: int = MAX_RUNS) -> Sel
     group = _read_group(team, query)
     choices = ids
     if group is not None:
-        own = group.runs.filter(team=team).order_by("pk")
+        own = Run.objects.kept().filter(team=team, group=group).order_by("pk")
         choices = list(own.values_list("pk", flat=True))
         ids = ids or choices
     found = _runs(team).in_bulk(ids[:most])
     missing = [pk for pk in ids[:most] if pk not in found]
     if missing:
-        raise Http404(f"No run {join_ids(missing)} in {team}.")
+        raise Http404(_describe_missing(team, missing))
     return Selection(
         runs=[found[pk] for pk in ids[:most]],
         num_chosen=len(ids),
         group=group,
         choices=choices[:MAX_CHOICES] if len(choices) > MAX_SETS else [],
     )
+
+
+def _describe_missing(team: Team, missing: list[int]) -> str:
+    away = Run.objects.filter(team=team, pk__in=missing).order_by("pk")
+    if trashed := list(away.values_list("pk", flat=True)):
+        return f"Run {join_ids(trashed)} is in the trash. Restore it to compare it."
+    return f"No run {join_ids(missing)} in {team}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +137,8 @@ def _read_ids(query: QueryDict) -> list[int]:
 def offer_runs(team: Team, selection: Selection, text: str) -> list[Run]:
     """Runs that could be added, newest first."""
     words = text.replace("\x00", "").split()
-    runs = _runs(team).exclude(pk__in=selection.ids).order_by("-pk")
+    runs = _runs(team).filter(archived_at=None).exclude(pk__in=selection.ids)
+    runs = runs.order_by("-pk")
     for word in words[:8]:
         runs = runs.filter(
             Q(name__icontains=word)
@@ -143,7 +151,8 @@ def offer_runs(team: Team, selection: Selection, text: str) -> list[Run]:
 
 def _runs(team: Team) -> QuerySet[Run]:
     return (
-        Run.objects.filter(team=team)
+        Run.objects.kept()
+        .filter(team=team)
         .select_related("owner", "dataset_version__dataset", "recipe_version__recipe")
         .prefetch_related("evaluation_sets__dataset_version__dataset")
     )

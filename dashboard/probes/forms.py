@@ -104,7 +104,7 @@ class ChoiceForm(forms.Form):
         implied = FROM_PROBE if data.get("probe") else implied
         given = {name: data[name] for name in self.base_fields if name in data}
         super().__init__({**given, "source": data.get("source") or implied})
-        versions, runs = list_versions(team), Run.objects.filter(team=team)
+        versions, runs = list_versions(team), Run.objects.kept().filter(team=team)
         offer(self, "dataset", versions)
         offer(self, "run", runs.order_by("-id"))
         offer(self, "probe", team.probes.order_by("-id"))

@@ -51,7 +51,7 @@ class ChoiceForm(forms.Form):
 
     def __init__(self, team: Team, data: Mapping[str, Any]) -> None:
         super().__init__({name: data.get(name, "") for name in self.base_fields})
-        offer(self, "run", Run.objects.filter(team=team).order_by("-id"))
+        offer(self, "run", Run.objects.kept().filter(team=team).order_by("-id"))
         self._versions = RecipeVersion.objects.filter(recipe__team=team)
         listed = self._versions.select_related("recipe").order_by(
             "recipe__name", "-number"

@@ -12,6 +12,7 @@ from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.live.publish import ring_on_commit
 from dashboard.runs.doorbell import ring_workers
+from dashboard.runs.keeping import refuse_held
 from dashboard.runs.launch.published import hold_published
 from dashboard.runs.models import Run, RunState, SettingChange
 from dashboard.runs.state import EXTENDED, transition
@@ -87,7 +88,11 @@ def extend_run(*, run: Run, user: User, num_steps: int) -> None:
 
 
 def _hold(run: Run) -> Run:
-    return Run.objects.select_for_update().select_related("team").get(id=run.id)
+    """ValueError where it is locked, or in the trash."""
+    runs = Run.objects.select_for_update(of=("self",))
+    held = runs.select_related("team", "locked_by").get(id=run.id)
+    refuse_held(held)
+    return held
 
 
 def _take_up(run: Run, user: User, num_steps: int) -> None:
@@ -110,6 +115,8 @@ def _take_up(run: Run, user: User, num_steps: int) -> None:
         verb=EXTENDED,
         detail={"num_steps": num_steps, "from_step": saved.step},
         finished_at=None,
+        archived_at=None,
+        archived_by=None,
         stop_reason="",
         attempt=0,
         not_before=None,

@@ -95,19 +95,23 @@ def resume_run(
 ) -> bool:
     """Queue a paused run again; False when it is not paused, or not as it was seen.
 
+    False as well when a share is to change and the run is locked.
+
     It goes on from its last checkpoint. `max_error_share` is the one setting that may
     change: it decides when a run pauses, and nothing of what it learns from a step
     that it trains on. `seen_epoch` is that of the pause which somebody answers: since
     then it may have been resumed, with another share, and have paused anew.
     """
     changed: dict[str, Any] = {}
+    guard = Q() if seen_epoch is None else Q(epoch=seen_epoch)
     if max_error_share not in (None, common_share(run.config)):
+        guard &= Q(locked_at=None)
         changed["config"] = allow_share(run.config, max_error_share)
     is_queued = transition(
         run.id,
         sources=[RunState.PAUSED],
         target=RunState.QUEUED,
-        when=None if seen_epoch is None else Q(epoch=seen_epoch),
+        when=guard,
         actor=user,
         verb="run.resume_requested",
         detail={"max_error_share": max_error_share} if changed else None,

@@ -83,6 +83,8 @@ def _queue(
     assert cloned_from is None or cloned_from.team_id == team.id, "another team's run"
     assert fork_of is None or fork_of.run.team_id == team.id, "another team's run"
     _hold(launch, team)
+    if fork_of is not None:
+        _hold_parent(fork_of.run_id)
     run = Run.objects.create(
         team=team,
         owner=user,
@@ -117,6 +119,16 @@ def _hold(launch: Launch, team: Team) -> None:
     for version in sorted(versions, key=lambda version: version.dataset_id):
         hold_untrashed(version)  # in one order, so that two launches never deadlock
     hold_published(team, launch.config.model_dump(mode="json"))
+
+
+def _hold_parent(run_id: int) -> None:
+    """Keep the run that a fork begins from out of the trash until the fork is there."""
+    parent = Run.objects.select_for_update(of=("self",), no_key=True).get(pk=run_id)
+    if parent.trashed_at is not None:
+        raise ValueError(
+            f"{parent.name} was moved to the trash meanwhile. Restore it from there, "
+            "or fork another run."
+        )
 
 
 def _add_evaluation_sets(run: Run, sets: Sequence[ChosenSet]) -> None:

@@ -14,6 +14,7 @@ from dashboard.live.publish import ring_on_commit
 from dashboard.runs.checkpoints.listing import NOTHING, list_checkpoints
 from dashboard.runs.checkpoints.manifest import Damaged
 from dashboard.runs.checkpoints.shelf import FilesGone, Shelf
+from dashboard.runs.keeping import refuse_held
 from dashboard.runs.models import ENDED, Checkpoint, Run
 
 logger = logging.getLogger(__name__)
@@ -40,8 +41,9 @@ def pin(*, checkpoint: Checkpoint, user: User) -> None:
 
 @transaction.atomic
 def unpin(*, checkpoint: Checkpoint, user: User) -> None:
-    """Leave it to the rules again."""
+    """Leave it to the rules again. ValueError where the run is locked."""
     run = _lock(checkpoint.run_id)
+    refuse_held(run)
     pinned = run.checkpoints.filter(pk=checkpoint.pk, pinned_at__isnull=False)
     if pinned.update(pinned_at=None):
         _tell(run, user, "checkpoint.unpinned", checkpoint)
@@ -52,6 +54,7 @@ def unpin(*, checkpoint: Checkpoint, user: User) -> None:
 def delete(*, checkpoint: Checkpoint, user: User) -> None:
     """Delete its files by hand. ValueError says why it must stay."""
     run = _lock(checkpoint.run_id)
+    refuse_held(run)
     listing = list_checkpoints(run)
     row = next(row for row in listing.rows if row.checkpoint.pk == checkpoint.pk)
     if not row.is_there:
@@ -83,6 +86,7 @@ def delete(*, checkpoint: Checkpoint, user: User) -> None:
 def choose_best_by(*, run: Run, metric: str, user: User) -> None:
     """Keep the best by another metric, by the usual one (""), or none ("none")."""
     held = _lock(run.pk)
+    refuse_held(held)
     known = {"", NOTHING, *list_checkpoints(held).choices}
     if metric not in known:
         raise ValueError(
@@ -119,13 +123,15 @@ def _keep_best(run: Run) -> None:
     except (FilesGone, Damaged, OSError) as error:
         logger.warning("run %s: its best checkpoint was not kept: %s", run.pk, error)
         return
-    for name in shelf.kept_names() - wanted:
-        shelf.let_go(name)
+    if run.locked_at is None:
+        for name in shelf.kept_names() - wanted:
+            shelf.let_go(name)
 
 
 def _lock(run_id: int) -> Run:
     """Its worker and other people wait for us."""
-    return Run.objects.select_for_update().get(pk=run_id)
+    runs = Run.objects.select_for_update(of=("self",)).select_related("locked_by")
+    return runs.get(pk=run_id)
 
 
 def _tell(run: Run, user: User, verb: str, checkpoint: Checkpoint) -> None:

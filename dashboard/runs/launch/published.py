@@ -33,7 +33,7 @@ def hold_published(team: Team, config: dict[str, Any]) -> None:
     for path in _paths(config):
         within = _within(path)
         if match := OF_A_RUN.fullmatch(within):
-            if not Run.objects.filter(team=team, pk=int(match[1])).exists():
+            if not Run.objects.kept().filter(team=team, pk=int(match[1])).exists():
                 raise ValueError(_unknown(path))
         elif within.startswith("models/"):
             found = FOLDER.fullmatch(within)

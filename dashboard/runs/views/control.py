@@ -67,8 +67,8 @@ def run_resume(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         max_error_share=form.cleaned_data["max_error_share"],
         seen_epoch=form.cleaned_data["epoch"],
     ):
-        run.refresh_from_db(fields=["state", "last_step"])
-        messages.info(request, _not_resumed(run))
+        run.refresh_from_db(fields=["state", "last_step", "locked_at", "epoch"])
+        messages.info(request, _not_resumed(run, form.cleaned_data["epoch"]))
     return redirect("run", team, run.id)
 
 
@@ -82,9 +82,14 @@ def _refusal(request: HttpRequest, form: ResumeForm) -> str:
     )
 
 
-def _not_resumed(run: Run) -> str:
+def _not_resumed(run: Run, seen_epoch: int | None) -> str:
     if run.state != RunState.PAUSED:
         return f"Nothing to resume: the run is {run.state}."
+    if run.locked_at is not None and run.epoch == seen_epoch:
+        return (
+            "Not resumed: the run is locked, so its share of errors stays. Leave that "
+            "as it is, or unlock the run."
+        )
     return (
         "Not resumed: since your page was made somebody resumed the run, and it has "
         f"paused again, after step {run.last_step}. See why, and which share of errors "

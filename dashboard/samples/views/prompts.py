@@ -40,7 +40,7 @@ def prompts_of_runs(request: HttpRequest, team: str) -> HttpResponse:
     """Which run's prompts a dataset is made of."""
     team_ = get_team(request, team)
     sampled = Exists(Group.objects.filter(run=OuterRef("pk")))
-    runs = Run.objects.filter(sampled, team=team_)
+    runs = Run.objects.kept().filter(sampled, team=team_)
     context = {
         "team": team_,
         "runs": runs.select_related(*RELATED).order_by("-pk")[:MAX_RUNS],
