@@ -10,6 +10,9 @@ from dashboard.runs.models import EvaluationSet, Run, SettingChange, TeamPreset
 RELATED = (
     "team",
     "owner",
+    "locked_by",
+    "archived_by",
+    "trashed_by",
     "cloned_from",
     "forked_from",
     "group",
@@ -20,6 +23,17 @@ RELATED_RECIPE = "recipe_version__recipe"
 
 def get_run(team: Team, run_id: int) -> Run:
     """The team's run with all that its pages name; one query, or 404."""
+    run = get_any_run(team, run_id)
+    if run.trashed_at is not None:
+        raise Http404(
+            f"{run.name} (#{run.pk}) is in the trash. Its own page, /{team.slug}/runs/"
+            f"{run.pk}/, restores it."
+        )
+    return run
+
+
+def get_any_run(team: Team, run_id: int) -> Run:
+    """In the trash or not; one query, or 404."""
     runs = Run.objects.select_related(*RELATED, RELATED_RECIPE)
     try:
         return runs.get(team=team, id=run_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, path, re_path
 
 from dashboard.runs.views import (
+    acting,
     change,
     charts,
     checkpoints,
@@ -15,6 +16,7 @@ from dashboard.runs.views import (
     launch_prompt,
     launch_toml,
     queue,
+    saved_views,
     sweep,
     team_presets,
 )
@@ -26,6 +28,15 @@ urlpatterns: list[URLPattern] = [
     path("", run_list.runs, name="runs"),
     path("charts", charts.chart_settings, name="chart_settings"),
     path("live.json", run_list.runs_live, name="runs_live"),
+    path("suggest.json", run_list.runs_suggest, name="runs_suggest"),
+    path("act", acting.runs_act, name="runs_act"),
+    path("views/", saved_views.runs_view_save, name="runs_view_save"),
+    path("views/<slug:code>/", saved_views.runs_view, name="runs_view"),
+    path(
+        "views/<slug:code>/change",
+        saved_views.runs_view_change,
+        name="runs_view_change",
+    ),
     path("new", launch.run_new, name="run_new"),
     path("new/summary", launch.run_new_summary, name="run_new_summary"),
     path("new/fit", launch.run_new_fit, name="run_new_fit"),
@@ -40,6 +51,8 @@ urlpatterns: list[URLPattern] = [
     # One run: its page, tabs, what is asked of it, stream and curves.
     path("<int:run_id>/", detail.run, name="run"),
     path("<int:run_id>/metrics/", charts.metrics, name="run_metrics"),
+    path("<int:run_id>/act", acting.run_act, name="run_act"),
+    path("<int:run_id>/describe", acting.run_describe, name="run_describe"),
     path("<int:run_id>/stop", control.run_stop, name="run_stop"),
     path("<int:run_id>/cancel", control.run_cancel, name="run_cancel"),
     path("<int:run_id>/change/", change.run_change, name="run_change"),

@@ -16,7 +16,7 @@ from dashboard.alerts.models import Channel
 from dashboard.datasets.imports.jobs import request_stop, start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.imports.uploads import store_upload
-from dashboard.runs.models import TeamPreset
+from dashboard.runs.models import SavedView, TeamPreset
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.probes.factories import make_probe, make_version
 from tests.dashboard.reports.stories import make_report
@@ -89,6 +89,13 @@ VIEWERS_POST = {
     "chat_stream": 405,
     "runs": 405,
     "runs_live": 405,
+    "runs_suggest": 405,
+    "runs_act": 403,
+    "runs_view": 405,
+    "runs_view_save": 302,  # a view of the viewer's own
+    "runs_view_change": 403,  # the team's
+    "run_act": 403,
+    "run_describe": 403,
     "run_new": 403,
     "run_new_summary": 403,
     "run_new_fit": 403,
@@ -185,6 +192,7 @@ VIEWERS_POST = {
 }
 # A viewer's GET is answered with 200, but for these.
 VIEWERS_GET = {
+    "runs_view": 302,  # to the list
     "run_new": 403,  # a form that a viewer could not send
     "run_change": 403,  # what a viewer could not send
     "alert_rule": 403,  # as above
@@ -215,6 +223,11 @@ POST_ONLY = {
     "dataset_uploads",
     "dataset_map_prompt",
     "group_marks",
+    "runs_act",
+    "runs_view_save",
+    "runs_view_change",
+    "run_act",
+    "run_describe",
     "run_stop",
     "run_cancel",
     "run_pause",
@@ -329,6 +342,9 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "export": "annotations",
         "rescoring_id": start(run).pk,
         "file_format": "jsonl",
+        "code": SavedView.objects.create(
+            team=team, owner=alice, name="Ours", is_shared=True
+        ).code,
         "token": "never-given",
     }
     found = {}

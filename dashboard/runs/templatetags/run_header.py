@@ -7,7 +7,7 @@ from django.template import Context
 
 from dashboard.runs.control import describe_loss
 from dashboard.runs.lineage import list_children
-from dashboard.runs.models import Run
+from dashboard.runs.models import Run, RunStar
 from dashboard.runs.progress import Progress, describe_progress
 
 register = template.Library()
@@ -28,6 +28,13 @@ def children_of(run: Run) -> list[Run]:
 def size_of_group(run: Run) -> int:
     """Of the runs that it was launched with, itself included; one query."""
     return Run.objects.filter(group=run.group_id).count()
+
+
+@register.simple_tag(takes_context=True)
+def is_starred(context: Context) -> bool:
+    """Whether the reader gave it a star; one query."""
+    user, run = context["request"].user, context["run"]
+    return RunStar.objects.filter(run=run, user=user).exists()
 
 
 @register.simple_tag

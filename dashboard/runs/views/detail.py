@@ -10,6 +10,7 @@ from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
+from dashboard.accounts.models import Team
 from dashboard.live.messages import parse_position
 from dashboard.runs.charts.figures import overview_sections
 from dashboard.runs.charts.intervals import ENDS, Interval
@@ -19,9 +20,15 @@ from dashboard.runs.config.snapshot import compare_with_defaults, write_json, wr
 from dashboard.runs.directory import ROWS, eval_rows
 from dashboard.runs.lineage import find_lineage
 from dashboard.runs.models import Run
-from dashboard.runs.queries import get_run, list_changes, list_evaluation_sets
+from dashboard.runs.queries import (
+    get_any_run,
+    get_run,
+    list_changes,
+    list_evaluation_sets,
+)
 from dashboard.runs.sandboxes import confinements_of
 from dashboard.runs.stream.frames import read_frame
+from dashboard.runs.trash import KEPT
 from dashboard.runs.views.charts import chart_context, metric_names
 from trainer.config import RunConfig
 
@@ -29,7 +36,9 @@ from trainer.config import RunConfig
 @require_GET
 def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     team_ = get_team(request, team)
-    run_ = get_run(team_, run_id)
+    run_ = get_any_run(team_, run_id)
+    if run_.trashed_at is not None:
+        return _show_trashed(request, team_, run_)
     config = RunConfig.model_validate(run_.config)
     sections = overview_sections(config)
     context = {
@@ -44,6 +53,15 @@ def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         "confinements": confinements_of(run_) if config.runs_code else (),
     }
     return render(request, "runs/overview.html", context)
+
+
+def _show_trashed(request: HttpRequest, team: Team, run: Run) -> HttpResponse:
+    assert run.trashed_at
+    forgotten_at = run.trashed_at + KEPT
+    context = {"team": team, "run": run, "kept": KEPT.days}
+    return render(
+        request, "runs/trashed.html", {**context, "forgotten_at": forgotten_at}
+    )
 
 
 @require_GET

@@ -1,87 +1,219 @@
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.utils.functional import cached_property
 from django.views.decorators.http import require_safe
 
-from dashboard.accounts.access import get_team
-from dashboard.accounts.templatetags.numbers import duration, sig4
-from dashboard.runs.listing import (
-    ACTIVE,
-    COLUMNS,
-    ListQuery,
-    elapsed,
-    list_runs,
-    read_facets,
-)
+from dashboard.accounts.access import get_membership
+from dashboard.accounts.models import Membership, Team, User
 from dashboard.runs.models import Run, RunGroup, RunState
-from dashboard.runs.queue.line import Line, read_line
-from dashboard.runs.queue.sentences import say_short
+from dashboard.runs.table.cells import make_rows, with_settings
+from dashboard.runs.table.columns import NAME, OWN, Column, default_columns, sort_runs
+from dashboard.runs.table.facets import count_put_away, read_facets
+from dashboard.runs.table.group_rows import RunGroupRow, read_group, read_open
+from dashboard.runs.table.grouping import (
+    ROWS_IN_A_GROUP,
+    count_groups,
+    group_runs,
+    runs_of,
+)
+from dashboard.runs.table.named import ACTIVE
+from dashboard.runs.table.query import GROUPABLE, ListQuery, with_related
+from dashboard.runs.table.saved_views import (
+    clean_query,
+    find_default,
+    visible_views,
+)
+from dashboard.runs.table.suggestions import list_keys, list_values
+from dashboard.runs.table.tree import QueryError
+from dashboard.runs.trash import KEPT
 
 PAGE_SIZE = 50
+GROUPS_ON_A_PAGE = 50
+
+
+class CountedPaginator(Paginator[Any]):
+    """What is counted is what is listed, without what only puts it in order."""
+
+    def __init__(self, found: Any, size: int, count: int) -> None:
+        super().__init__(found, size)
+        self._count = count
+
+    @cached_property
+    def count(self) -> int:
+        return self._count
 
 
 @require_safe
 def runs(request: HttpRequest, team: str) -> HttpResponse:
-    team_ = get_team(request, team)
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, team)
+    if not request.GET and (view := find_default(membership.team, request.user)):
+        return redirect("runs_view", team, view.code)
     query = ListQuery.read(request.GET)
-    pages = Paginator(list_runs(team_, query), PAGE_SIZE)
-    page = pages.get_page(request.GET.get("page"))
-    groups = RunGroup.objects.filter(team=team_, pk=query.group or 0)
-    context = {
-        "team": team_,
-        "group": groups.first() if query.group else None,
-        "page": page,
-        "rows": _rows(page),
-        "query": query,
-        "facets": read_facets(team_),
-        "states": [ACTIVE, *RunState.values],
-        "headers": [_header(column, query.sort) for column in COLUMNS],
-    }
+    context = _frame(request, membership, query)
+    try:
+        found = query.find(membership.team, request.user)
+        context |= _listed(request, found, query)
+    except QueryError as error:
+        context |= {"error": error, "at": _place_of(query.text, error)}
     return render(request, "runs/list.html", context)
+
+
+def _frame(
+    request: HttpRequest, membership: Membership, query: ListQuery
+) -> dict[str, Any]:
+    """What stands around the rows, whatever they are."""
+    assert isinstance(request.user, User)
+    team = membership.team
+    groups = RunGroup.objects.filter(team=team, pk=query.group or 0)
+    views = list(visible_views(team, request.user))
+    chosen = {view.code: view for view in views}.get(request.GET.get("view", ""))
+    here = _kept(request.GET)
+    return {
+        "team": team,
+        "can_write": membership.can_write,
+        "group": groups.first() if query.group else None,
+        "query": query,
+        "facets": read_facets(team),
+        "states": [ACTIVE, *RunState.values],
+        "headers": [_header(c, query.sort) for c in (NAME, *query.columns)],
+        "groupable": GROUPABLE,
+        "column_keys": {
+            "now": list(map(_entry, query.columns)),
+            "usual": list(map(_entry, default_columns())),
+            "own": list(map(_entry, OWN.values())),
+        },
+        "by": ",".join(query.by),
+        "unknown_by": _unknown_by(request.GET.get("by", ""), query),
+        "views": views,
+        "view": chosen,
+        "is_view_changed": chosen is not None and chosen.query != here,
+        "address": here,
+        "put_away": count_put_away(team),
+        "kept_days": KEPT.days,
+    }
+
+
+def _entry(column: Column) -> dict[str, str]:
+    return {"key": column.key, "title": column.title, "note": column.note}
+
+
+def _kept(parameters: QueryDict) -> str:
+    try:
+        return clean_query(parameters.urlencode())
+    except ValueError:  # said when somebody saves it
+        return parameters.urlencode()
+
+
+def _unknown_by(text: str, query: ListQuery) -> str:
+    """The first key that nothing can be grouped by."""
+    keys = [key.strip() for key in text.split(",") if key.strip()]
+    return next((key[:60] for key in keys if key not in query.by), "")
+
+
+def _listed(
+    request: HttpRequest, found: QuerySet[Run], query: ListQuery
+) -> dict[str, Any]:
+    assert isinstance(request.user, User)
+    count = found.count()
+    if query.by:
+        return {"num_found": count, **_grouped(request, found, query)}
+    ordered = sort_runs(with_related(found, request.user), query.sort)
+    shown = with_settings(ordered, query.columns)
+    page = CountedPaginator(shown, PAGE_SIZE, count).get_page(request.GET.get("page"))
+    return {"num_found": count, "page": page, "rows": make_rows(page, query.columns)}
+
+
+def _grouped(
+    request: HttpRequest, found: QuerySet[Run], query: ListQuery
+) -> dict[str, Any]:
+    rows = group_runs(found, query.by, query.columns, query.sort)
+    count = count_groups(found, query.by)
+    page = CountedPaginator(rows, GROUPS_ON_A_PAGE, count).get_page(
+        request.GET.get("page")
+    )
+    groups = [read_group(row, query.by, query.columns) for row in page]
+    is_open = read_open(request.GET.getlist("open"), len(query.by))
+    for group in groups:
+        if group.values in is_open:
+            group.is_open = True
+            _fill(group, found, query, request)
+    return {"page": page, "groups": [(g, *_links(request, g, query)) for g in groups]}
+
+
+def _fill(
+    group: RunGroupRow, found: QuerySet[Run], query: ListQuery, request: HttpRequest
+) -> None:
+    assert isinstance(request.user, User)
+    own = with_related(runs_of(found, group), request.user)
+    shown = with_settings(sort_runs(own, query.sort), query.columns)
+    group.rows = make_rows(shown[:ROWS_IN_A_GROUP], query.columns)
+
+
+def _links(
+    request: HttpRequest, group: RunGroupRow, query: ListQuery
+) -> tuple[str, str]:
+    """Where a click unfolds or folds it, and where all its runs are listed."""
+    turned = request.GET.copy()
+    tokens = turned.getlist("open")
+    others = [token for token in tokens if token != group.token]
+    turned.setlist("open", others if group.is_open else [*tokens, group.token])
+    alone = request.GET.copy()
+    for name in ("by", "open", "page", "view"):
+        alone.pop(name, None)
+    alone["q"] = group.query(query.text)
+    return f"?{turned.urlencode()}", f"?{alone.urlencode()}"
+
+
+def _place_of(text: str, error: QueryError) -> tuple[str, str, str]:
+    """The query around the place that an error points at."""
+    return text[: error.start], text[error.start : error.end], text[error.end :]
 
 
 @require_safe
 def runs_live(request: HttpRequest, team: str) -> JsonResponse:
     """What changes in the rows on the screen, and how many runs there are now."""
-    team_ = get_team(request, team)
+    assert isinstance(request.user, User)
+    team_ = get_membership(request.user, team).team
     parts = request.GET.get("ids", "").split(",")
     shown = [part for part in parts if part.isdecimal() and len(part) < 19]
-    runs_shown = Run.objects.filter(team=team_, pk__in=shown[:PAGE_SIZE])
-    total = ListQuery.read(request.GET).filter(Run.objects.filter(team=team_)).count()
-    rows = {row["run"].pk: row["live"] for row in _rows(runs_shown.defer("config"))}
+    query = ListQuery.read(request.GET)
+    try:
+        total = query.find(team_, request.user).count()
+    except QueryError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    rows = _live_rows(team_, shown[: PAGE_SIZE * ROWS_IN_A_GROUP], query.columns)
     return JsonResponse({"total": total, "rows": rows})
 
 
-def _rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """Four queries more when one of them is queued."""
-    found = list(runs)
-    waits = any(run.state == RunState.QUEUED for run in found)
-    line = read_line() if waits else Line()
-    return [_row(run, line) for run in found]
+def _live_rows(
+    team: Team, ids: list[str], columns: tuple[Column, ...]
+) -> dict[int, dict[str, Any]]:
+    # Settings and other words do not change; what does is small.
+    live = [column for column in columns if not column.setting]
+    runs = Run.objects.filter(team=team, pk__in=ids).select_related("owner")
+    found = runs.defer("config", "metric_names", "summary", "notes")
+    return {row.run.pk: row.live for row in make_rows(found, live)}
 
 
-def _row(run: Run, line: Line) -> dict[str, Any]:
-    place = line.places.get(run.pk) if run.state == RunState.QUEUED else None
-    return {
-        "run": run,
-        "live": {
-            "state": run.state,
-            "place": say_short(place, line) if place else "",
-            "step": run.last_step,
-            "progress": f"{run.last_step:,} of {run.num_steps:,}",
-            "last": sig4(run.reward("last")),
-            "best": sig4(run.reward("best")),
-            "duration": duration(elapsed(run)),
-        },
-    }
+@require_safe
+def runs_suggest(request: HttpRequest, team: str) -> JsonResponse:
+    """What can be typed: every key, or with ?key= its values."""
+    assert isinstance(request.user, User)
+    team_ = get_membership(request.user, team).team
+    key = request.GET.get("key", "").replace("\x00", "")[:200]
+    if key:
+        return JsonResponse({"values": list_values(team_, key)})
+    return JsonResponse(list_keys(team_))
 
 
-def _header(column: Any, sort: str) -> dict[str, Any]:
+def _header(column: Column, sort: str) -> dict[str, Any]:
     """A click sorts numbers from the top, words from A; a second click turns it."""
     first = f"-{column.key}" if column.is_number else column.key
     second = column.key if column.is_number else f"-{column.key}"

@@ -38,6 +38,8 @@ function showRun(run) {
   setText(find("pause-reason"), run.pause_reason);
   show("stop", !run.has_ended && run.state !== "stopping");
   show("cancel", !run.has_ended);
+  show("archive", run.has_ended);
+  show("trash", run.has_ended);
   show("pause", ["starting", "running"].includes(run.state));
   show("resume", run.state === "paused");
   followPause(run);

@@ -7,7 +7,7 @@ from typing import Any
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import MetricSummary, Run, RunState
 from trainer.config import RunConfig
 
 NUMERIC = {"rules": [{"name": "answer", "kind": "numeric_answer", "params": {}}]}
@@ -80,3 +80,12 @@ def make_run(
         model_label=fields.pop("model_label", "model"),
         **fields,
     )
+
+
+def summarize(run: Run, name: str, **values: float) -> MetricSummary:
+    """As ingest leaves it: last, low, high, their steps, total and num."""
+    last = values.get("last", 0.0)
+    usual = {"low": last, "high": last, "total": last, "num": 1}
+    steps = {"last_step": 1, "low_step": 1, "high_step": 1}
+    given = usual | steps | {"last": last} | values
+    return MetricSummary.objects.create(run=run, name=name, **given)

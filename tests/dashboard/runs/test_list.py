@@ -12,11 +12,17 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run, RunState
-from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
+from tests.dashboard.runs.launching import (
+    make_dataset,
+    make_recipe,
+    make_run,
+    summarize,
+)
 
 # Session, user, membership with team, memberships of the menu, the filters' choices,
-# how many runs, one page of them; who waits, workers, their runs, past paces.
-PAGE_QUERIES = 12
+# how many are put away, saved views, how many runs, one page of them, their metrics;
+# who waits, workers, their runs, past paces.
+PAGE_QUERIES = 15
 
 
 @pytest.fixture
@@ -25,14 +31,13 @@ def three_runs(team: Team, alice: User, bob: User) -> dict[str, Run]:
     recipe = make_recipe(team)
     end = timezone.now() + timedelta(minutes=1)  # a run ends after it was created
     common: dict[str, Any] = {"recipe": recipe, "started_at": end - timedelta(hours=2)}
-    return {
+    runs = {
         "amber": make_run(
             team,
             "amber-otter",
             dataset=sums,
             owner=alice,
             last_step=40,
-            summary={"last": {"reward/mean": 0.5}, "best": {"reward/mean": 0.75}},
             model_label="tiny",
             **common,
         ),
@@ -42,12 +47,14 @@ def three_runs(team: Team, alice: User, bob: User) -> dict[str, Run]:
             dataset=words,
             owner=bob,
             state=RunState.FAILED,
-            summary={"last": {"reward/mean": 0.25}, "best": {"reward/mean": 0.9}},
             finished_at=end,
             **common,
         ),
         "calm": make_run(team, "calm-wren", dataset=sums, recipe=recipe, owner=bob),
     }
+    summarize(runs["amber"], "reward/mean", last=0.5, high=0.75)
+    summarize(runs["brave"], "reward/mean", last=0.25, high=0.9)
+    return runs
 
 
 def _names(client: Client, team: Team, query: str = "") -> list[str]:
@@ -142,7 +149,8 @@ def test_the_sorted_column_says_so_and_turns_on_a_second_click(
 ) -> None:
     page = alice_client.get(f"/{team.slug}/runs/?sort=-last&state=active").text
 
-    assert 'aria-sort="descending"><a class="sort-link" href="?sort=last' in page
+    turned = '"descending"><a class="sort-link is-key" href="?sort=reward%2Fmean.last'
+    assert turned in page
     assert "state=active" in page
 
 
@@ -179,8 +187,8 @@ def test_rows_on_the_screen_are_refreshed_and_new_runs_counted(
     ).json()
 
     assert answer["total"] == 2
-    assert answer["rows"][str(amber.pk)]["progress"] == "41 of 100"
-    assert answer["rows"][str(amber.pk)]["last"] == "0.5"
+    assert answer["rows"][str(amber.pk)]["cells"]["progress"] == "41 of 100"
+    assert answer["rows"][str(amber.pk)]["cells"]["reward/mean.last"] == "0.5"
 
 
 def test_an_empty_list_leads_to_the_launch_form(
@@ -215,7 +223,6 @@ def thousand_runs(team: Team, alice: User) -> None:
             dataset_version=dataset,
             recipe_version=recipe,
             num_steps=100,
-            summary={"last": {"reward/mean": number / 1000}},
         )
         for number in range(999)
     )

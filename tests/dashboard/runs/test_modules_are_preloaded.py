@@ -37,6 +37,17 @@ def test_a_page_names_each_of_its_modules(
     alice_client: Client, team: Team, tab: str, num_modules: int
 ) -> None:
     address = f"/alpha/runs/{make_run(team).id}/{tab}"
+    check_modules(alice_client, address, num_modules)
+
+
+def test_the_run_list_names_each_of_its_modules(
+    alice_client: Client, team: Team
+) -> None:
+    make_run(team)
+    check_modules(alice_client, "/alpha/runs/", 5)
+
+
+def check_modules(alice_client: Client, address: str, num_modules: int) -> None:
     html = alice_client.get(address).content.decode()
     modules = {SCRIPTS / name for name in MODULE.findall(html)}
     preloaded = {SCRIPTS / name for name in PRELOADED.findall(html)}

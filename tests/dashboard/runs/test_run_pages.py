@@ -120,9 +120,9 @@ def test_last_values_are_there_without_any_script(
 def test_the_overview_takes_few_queries(
     alice_client: Client, run: Run, django_assert_max_num_queries: Any
 ) -> None:
-    # Session, user, membership, run, newest checkpoint, what was made of it,
+    # Session, user, membership, run, newest checkpoint, what was made of it, its star,
     # four for its place in the queue, memberships.
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(13):
         page(alice_client, run)
 
 

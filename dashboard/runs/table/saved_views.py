@@ -1,0 +1,121 @@
+"""Addresses of the run list that people keep, for themselves or for the team."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import IntegrityError, transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.http import Http404, QueryDict
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import DefaultView, SavedView
+
+# Of an address: where somebody is, not what is looked at.
+PLACES = ("page", "open", "view")
+MAX_NAME = 60
+MAX_QUERY = 4_000
+
+
+def visible_views(team: Team, user: User) -> QuerySet[SavedView]:
+    """One's own and the team's, by name; `is_default` says with which one begins."""
+    defaults = DefaultView.objects.filter(view=OuterRef("pk"), user=user)
+    views = SavedView.objects.filter(Q(owner=user) | Q(is_shared=True), team=team)
+    return (
+        views.select_related("owner")
+        .annotate(is_default=Exists(defaults))
+        .order_by("name", "pk")
+    )
+
+
+def get_view(team: Team, user: User, code: str) -> SavedView:
+    """404 for another team's, and for another's own."""
+    view = visible_views(team, user).filter(code=code).first()
+    if view is None:
+        raise Http404("No such view of the run list.")
+    return view
+
+
+def clean_query(query: str) -> str:
+    """What of an address is kept. ValueError where it is too long."""
+    kept = QueryDict(query, mutable=True)
+    for name in PLACES:
+        kept.pop(name, None)
+    text = kept.urlencode()
+    if len(text) > MAX_QUERY:
+        raise ValueError(
+            f"The address has {len(text):,} characters; a view keeps at most "
+            f"{MAX_QUERY:,}. Choose fewer columns."
+        )
+    return text
+
+
+def check_name(name: str) -> str:
+    name = " ".join(name.replace("\x00", "").split())
+    if not name:
+        raise ValueError("A view needs a name. Type one.")
+    if len(name) > MAX_NAME:
+        raise ValueError(
+            f"A view's name has at most {MAX_NAME} characters; got {len(name)}."
+        )
+    return name
+
+
+def save_view(
+    *, team: Team, user: User, name: str, query: str, is_shared: bool
+) -> SavedView:
+    """ValueError where the user has a view of that name."""
+    fields = {"name": check_name(name), "query": clean_query(query)}
+    with _own_name(name):
+        return SavedView.objects.create(
+            team=team, owner=user, is_shared=is_shared, **fields
+        )
+
+
+def change_view(
+    view: SavedView,
+    *,
+    name: str | None = None,
+    query: str | None = None,
+    is_shared: bool | None = None,
+) -> None:
+    """What is given; ValueError where the name is taken."""
+    if name is not None:
+        view.name = check_name(name)
+    if query is not None:
+        view.query = clean_query(query)
+    if is_shared is not None:
+        view.is_shared = is_shared
+    with _own_name(view.name):
+        view.save(update_fields=["name", "query", "is_shared"])
+    if not view.is_shared:  # others no longer see it, so it is no longer their first
+        DefaultView.objects.filter(view=view).exclude(user=view.owner).delete()
+
+
+@contextmanager
+def _own_name(name: str) -> Iterator[None]:
+    try:
+        with transaction.atomic():
+            yield
+    except IntegrityError:
+        raise ValueError(
+            f'There is a view named "{name}" already. Choose another name, or open '
+            "that view and update it."
+        ) from None
+
+
+def find_default(team: Team, user: User) -> SavedView | None:
+    """One query."""
+    chosen = DefaultView.objects.filter(team=team, user=user).select_related("view")
+    found = chosen.filter(Q(view__owner=user) | Q(view__is_shared=True)).first()
+    return found.view if found else None
+
+
+def set_default(view: SavedView, user: User, *, is_default: bool) -> None:
+    if is_default:
+        DefaultView.objects.update_or_create(
+            team=view.team, user=user, defaults={"view": view}
+        )
+    else:
+        DefaultView.objects.filter(view=view, user=user).delete()

@@ -1,0 +1,206 @@
+"""What is asked of runs that were ticked in the list, or of one on its own page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST
+
+from dashboard.accounts.access import get_membership, get_writable_team
+from dashboard.accounts.models import Team, User
+from dashboard.runs.actions import ACTIONS, Outcome, act
+from dashboard.runs.describing import describe_run
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_any_run, get_run
+from dashboard.runs.table.query import ListQuery
+from dashboard.runs.table.tree import join_or
+from dashboard.runs.trash import delete_run
+
+NAMED = 5  # of those to which something was not done
+# What takes no role: looking, and one's own stars.
+FOR_EVERYBODY = ("compare", "export", "star", "unstar")
+
+
+@require_POST
+def runs_act(request: HttpRequest, team: str) -> HttpResponse:
+    """To the runs named by `runs`, or with `all` to all that the address finds."""
+    team_, name = _asked(request, team)
+    address = request.POST.get("address", "")
+    back = reverse("runs", args=[team]) + (f"?{address}" if address else "?view=")
+    assert isinstance(request.user, User)
+    try:
+        runs = _chosen(request, team_, address)
+        if name == "compare":
+            return _compare(team, runs)
+        if name == "export":
+            return _export(team, runs)
+        if name not in ACTIONS:
+            raise ValueError(f"There is nothing named {name[:40]!r} to do with runs.")
+        argument = request.POST.get("tag", "")
+        outcome = act(name, runs, team=team_, user=request.user, argument=argument)
+    except ValueError as error:
+        if _wants_json(request):
+            return JsonResponse({"error": str(error)}, status=422)
+        messages.error(request, f"Nothing was done. {error}")
+        return redirect(back)
+    if _wants_json(request):
+        return JsonResponse({"said": say(name, outcome), "done": len(outcome.done)})
+    _tell(request, name, outcome)
+    return redirect(back)
+
+
+def _asked(request: HttpRequest, team: str) -> tuple[Team, str]:
+    """A viewer looks, and has stars."""
+    assert isinstance(request.user, User)
+    name = request.POST.get("action", "")
+    for mark in ("star", "unstar"):  # a row's own button
+        if mark in request.POST:
+            name = mark
+    if name in FOR_EVERYBODY:
+        return get_membership(request.user, team).team, name
+    return get_writable_team(request, team), name
+
+
+def _chosen(request: HttpRequest, team: Team, address: str) -> QuerySet[Run]:
+    """ValueError where none is named, or the query cannot be read."""
+    assert isinstance(request.user, User)
+    if "all" in request.POST:
+        return ListQuery.read(QueryDict(address)).find(team, request.user)
+    named = request.POST.get("star") or request.POST.get("unstar")
+    given = [named] if named else request.POST.getlist("runs")
+    ids = [
+        int(one) for one in given if one.isascii() and one.isdigit() and len(one) < 19
+    ]
+    if not ids:
+        raise ValueError("No run was ticked. Tick one, or choose all that match.")
+    return Run.objects.filter(team=team, pk__in=ids)
+
+
+def _wants_json(request: HttpRequest) -> bool:
+    return "application/json" in request.headers.get("Accept", "")
+
+
+def _compare(team: str, runs: QuerySet[Run]) -> HttpResponse:
+    ids = _ids(runs.filter(trashed_at=None)[:1_000])
+    return redirect(f"{reverse('compare', args=[team])}?runs={','.join(ids)}")
+
+
+def _export(team: str, runs: QuerySet[Run]) -> HttpResponse:
+    """Their numbers, one a line."""
+    text = "".join(f"{one}\n" for one in _ids(runs.order_by("-pk")))
+    disposition = f'attachment; filename="{team}-runs.txt"'
+    return HttpResponse(
+        text,
+        content_type="text/plain; charset=utf-8",
+        headers={"Content-Disposition": disposition},
+    )
+
+
+def _ids(runs: QuerySet[Run]) -> list[str]:
+    return [str(pk) for pk in runs.values_list("pk", flat=True)]
+
+
+def _tell(request: HttpRequest, name: str, outcome: Outcome) -> None:
+    show = messages.success if outcome.done else messages.info
+    if outcome.done and outcome.refused:
+        show = messages.warning
+    show(request, say(name, outcome))
+
+
+def say(name: str, outcome: Outcome) -> str:
+    """What was done to how many, and to which not, and why."""
+    done, num = ACTIONS[name].done, len(outcome.done)
+    if num == 1:
+        said = f"{outcome.done[0].name} was {done}."
+    elif num:
+        said = f"{num:,} runs were {done}."
+    else:
+        said = f"No run was {done}."
+    refused = outcome.refused
+    if not refused:
+        return said if num else f"{said} None was found."
+    if len(refused) == 1 and not num:
+        return f"{said} {_name(*refused[0])}."
+    reasons = "; ".join(_name(run, reason) for run, reason in refused[:NAMED])
+    more = len(refused) - NAMED
+    rest = f"; and {more:,} more" if more > 0 else ""
+    return f"{said} {len(refused):,} {_was(refused)} not: {reasons}{rest}."
+
+
+def _was(some: list[tuple[Run, str]]) -> str:
+    return "was" if len(some) == 1 else "were"
+
+
+def _name(run: Run, reason: str) -> str:
+    return f"{run.name} (#{run.pk}) {reason}"
+
+
+@require_POST
+def run_act(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    """The same for one run, from its page; and the end of one in the trash."""
+    team_, name = _asked(request, team)
+    run = get_any_run(team_, run_id)
+    assert isinstance(request.user, User)
+    if name == "delete":
+        return _delete(request, team, run)
+    if name not in ACTIONS:
+        known = join_or(sorted(ACTIONS))
+        messages.error(request, f"A run takes {known}; got {name[:40]!r}.")
+        return redirect("run", team, run.pk)
+    one = Run.objects.filter(pk=run.pk)
+    tag = request.POST.get("tag", "")
+    try:
+        outcome = act(name, one, team=team_, user=request.user, argument=tag)
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        _tell(request, name, outcome)
+    return _back(request, team, run)
+
+
+def _delete(request: HttpRequest, team: str, run: Run) -> HttpResponse:
+    assert isinstance(request.user, User)
+    try:
+        delete_run(run, request.user)
+    except ValueError as error:
+        messages.error(request, str(error))
+        return redirect("run", team, run.pk)
+    messages.success(request, f"{run.name} is deleted for good.")
+    return redirect(f"{reverse('runs', args=[team])}?q=trashed")
+
+
+def _back(request: HttpRequest, team: str, run: Run) -> HttpResponse:
+    """To the page that it was asked on, where that is one of ours."""
+    asked = request.POST.get("next", "")
+    if asked and url_has_allowed_host_and_scheme(asked, allowed_hosts=None):
+        return redirect(asked)
+    return redirect("run", team, run.pk)
+
+
+@require_POST
+def run_describe(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
+    """Name, notes and tags, by its page's dialog."""
+    team_ = get_writable_team(request, team)
+    run = get_run(team_, run_id)
+    assert isinstance(request.user, User)
+    given = {name: request.POST.get(name, "") for name in ("name", "notes", "tags")}
+    try:
+        changed = describe_run(run=run, user=request.user, **given)
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _say_changed(changed))
+    return redirect("run", team, run.pk)
+
+
+def _say_changed(names: Iterable[str]) -> str:
+    found = list(names)
+    if not found:
+        return "Nothing was changed: these are the run's already."
+    return f"Changed: {', '.join(found)}."

@@ -1,0 +1,356 @@
+"""What is done to one run or to many: to which it was done, and why not to others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
+from dashboard.runs.models import Run, RunStar
+from tests.dashboard.runs.table.rows import make_runs
+
+pytestmark = pytest.mark.django_db
+NAMES = ("amber", "brave", "calm", "deft")
+
+
+@pytest.fixture
+def runs(team: Team, alice: User) -> dict[str, Run]:
+    return make_runs(team, alice)
+
+
+def do(client: Client, action: str, runs: Sequence[Run] = (), **fields: str) -> str:
+    """What the page says of it."""
+    data = {"action": action, "runs": [run.pk for run in runs], **fields}
+    answer = client.post("/alpha/runs/act", data, follow=True)
+    assert answer.status_code == 200
+    (said,) = answer.context["messages"]
+    return str(said)
+
+
+def tags(run: Run) -> list[str]:
+    run.refresh_from_db()
+    return run.tags
+
+
+def test_ticked_runs_are_tagged_and_untagged(
+    alice_client: Client, runs: dict[str, Run]
+) -> None:
+    amber, brave, calm, _ = runs.values()
+
+    said = do(alice_client, "tag", [amber, calm], tag="  new   seed ")
+
+    assert said == "2 runs were tagged."
+    assert tags(amber) == ["baseline", "long run", "new seed"]
+    assert tags(calm) == ["new seed"]
+    said = do(alice_client, "tag", [calm, brave], tag="baseline")
+    assert said == (
+        f"calm was tagged. 1 was not: brave (#{brave.pk}) has the tag already."
+    )
+    assert do(alice_client, "untag", [amber], tag="new seed") == "amber was untagged."
+    assert tags(amber) == ["baseline", "long run"]
+    told = AuditEntry.objects.filter(verb="run.tagged", detail={"tag": "new seed"})
+    assert sorted(told.values_list("object_id", flat=True)) == [amber.pk, calm.pk]
+
+
+@pytest.mark.parametrize(
+    ("tag", "said"),
+    [
+        ("", "Nothing was done. A tag has at least one character. Type one."),
+        ("a,b", "Nothing was done. A tag holds no comma, quote, backslash or control"),
+        ("a" * 41, "Nothing was done. A tag has at most 40 characters;"),
+    ],
+)
+def test_what_is_no_tag_is_refused(
+    alice_client: Client, runs: dict[str, Run], tag: str, said: str
+) -> None:
+    assert do(alice_client, "tag", [runs["calm"]], tag=tag).startswith(said)
+    assert tags(runs["calm"]) == []
+
+
+def test_a_star_is_ones_own(
+    alice_client: Client, bob_client: Client, runs: dict[str, Run], bob: User
+) -> None:
+    do(alice_client, "star", [runs["amber"], runs["brave"]])
+    do(bob_client, "star", [runs["brave"]])  # a viewer's too
+    do(alice_client, "unstar", [runs["brave"]])
+
+    stars = RunStar.objects.values_list("user__username", "run__name")
+    assert set(stars) == {("alice", "amber"), ("bob", "brave")}
+    assert "has your star already" in do(alice_client, "star", [runs["amber"]])
+
+
+def test_a_rows_star_answers_a_script(
+    alice_client: Client, runs: dict[str, Run]
+) -> None:
+    answer = alice_client.post(
+        "/alpha/runs/act",
+        {"star": runs["calm"].pk},
+        headers={"accept": "application/json"},
+    )
+
+    assert answer.json() == {"said": "calm was starred.", "done": 1}
+
+
+def test_a_locked_run_stays_as_it_is(
+    alice_client: Client, runs: dict[str, Run], alice: User
+) -> None:
+    amber = runs["amber"]
+    assert do(alice_client, "lock", [amber]) == "amber was locked."
+    held = f"amber (#{amber.pk}) is locked by Alice; unlock it first."
+
+    assert do(alice_client, "lock", [amber]) == f"No run was locked. {held}"
+    assert do(alice_client, "tag", [amber], tag="x") == f"No run was tagged. {held}"
+    said = do(alice_client, "untag", [amber], tag="baseline")
+    assert said == f"No run was untagged. {held}"
+    assert do(alice_client, "archive", [amber]) == f"No run was archived. {held}"
+    said = do(alice_client, "trash", [amber])
+    assert said == f"No run was moved to the trash. {held}"
+    described = {"name": "other", "notes": "", "tags": ""}
+    page = alice_client.post(
+        f"/alpha/runs/{amber.pk}/describe", described, follow=True
+    ).text
+    assert "Nothing was changed: amber is locked by Alice; unlock it first." in page
+    page = alice_client.post(
+        f"/alpha/runs/{amber.pk}/change/", {"num_steps": "500"}, follow=True
+    ).text
+    assert "Nothing was changed: amber is locked by Alice; unlock it first." in page
+    amber.refresh_from_db()
+    assert (amber.name, amber.num_steps, amber.archived_at) == ("amber", 100, None)
+
+    assert do(alice_client, "unlock", [amber]) == "amber was unlocked."
+    assert do(alice_client, "archive", [amber]) == "amber was archived."
+
+
+def test_its_checkpoints_stay_too(
+    alice_client: Client, runs: dict[str, Run], alice: User
+) -> None:
+    amber = runs["amber"]
+    Run.objects.filter(pk=amber.pk).update(locked_at=timezone.now(), locked_by=alice)
+    amber.checkpoints.create(
+        name="step-000001-epoch-1",
+        step=1,
+        epoch=1,
+        sha256="ab" * 32,
+        num_bytes=1,
+        saved_at=timezone.now(),
+        pinned_at=timezone.now(),
+    )
+    for asked in ("delete", "unpin"):
+        address = f"/alpha/runs/{amber.pk}/checkpoints/step-000001-epoch-1/{asked}"
+
+        page = alice_client.post(address, follow=True).text
+
+        assert "amber is locked by Alice" in page, asked
+    kept = amber.checkpoints.get()
+    assert kept.pinned_at is not None
+    assert kept.deleted_at is None
+
+
+def test_what_is_at_work_is_not_put_away(
+    alice_client: Client, runs: dict[str, Run]
+) -> None:
+    brave, calm = runs["brave"], runs["calm"]
+
+    said = do(alice_client, "trash", list(runs.values()))
+
+    assert said == (
+        "2 runs were moved to the trash. 2 were not: "
+        f"brave (#{brave.pk}) is running; stop it first; "
+        f"calm (#{calm.pk}) is queued; stop it first."
+    )
+    assert do(alice_client, "archive", [brave, calm]).startswith("No run was archived.")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Run.objects.filter(pk=brave.pk).update(trashed_at=timezone.now())
+
+
+def test_archived_runs_leave_the_list_and_come_back(
+    alice_client: Client, runs: dict[str, Run]
+) -> None:
+    do(alice_client, "archive", [runs["amber"]])
+    page = alice_client.get("/alpha/runs/").text
+    assert f"/alpha/runs/{runs['amber'].pk}/" not in page
+    assert 'archived <span class="number">1</span>' in page
+
+    said = do(alice_client, "unarchive", [runs["amber"]])
+
+    assert said == "amber was taken out of the archive."
+    assert f"/alpha/runs/{runs['amber'].pk}/" in alice_client.get("/alpha/runs/").text
+
+
+def test_an_archived_run_that_goes_on_is_in_the_list_again(
+    alice_client: Client, runs: dict[str, Run]
+) -> None:
+    amber = runs["amber"]
+    do(alice_client, "archive", [amber])
+    amber.checkpoints.create(
+        name="step-000100-epoch-1",
+        step=100,
+        epoch=1,
+        sha256="ab" * 32,
+        num_bytes=1,
+        saved_at=timezone.now(),
+    )
+
+    alice_client.post(f"/alpha/runs/{amber.pk}/change/", {"num_steps": "200"})
+
+    amber.refresh_from_db()
+    assert (amber.state, amber.archived_at) == ("queued", None)
+
+
+def test_runs_are_stopped_together(alice_client: Client, runs: dict[str, Run]) -> None:
+    said = do(alice_client, "stop", list(runs.values()))
+
+    assert said.startswith("2 runs were asked to stop. 2 were not: amber")
+    states = Run.objects.order_by("pk").values_list("state", flat=True)
+    assert list(states) == ["finished", "stopping", "stopped", "failed"]
+
+
+def test_all_that_match_are_meant_and_no_other(
+    alice_client: Client, runs: dict[str, Run]
+) -> None:
+    address = "q=tag%3Abaseline&cols=state"
+
+    said = do(alice_client, "tag", all="2", address=address, tag="seen")
+
+    assert said == "2 runs were tagged."
+    seen = Run.objects.filter(tags__contains=["seen"]).values_list("name", flat=True)
+    assert sorted(seen) == ["amber", "brave"]
+
+
+def test_reasons_are_given_for_a_few_and_the_rest_counted(
+    alice_client: Client, team: Team, runs: dict[str, Run]
+) -> None:
+    first = runs["calm"]
+    for number in range(6):
+        first.pk, first.name = None, f"calm-{number}"
+        first.save()
+
+    said = do(alice_client, "archive", all="9", address="q=calm")
+
+    assert said.startswith("No run was archived. 7 were not: calm (#")
+    assert said.endswith("; and 2 more.")
+
+
+def test_a_fork_that_has_not_begun_keeps_its_parent(
+    alice_client: Client, runs: dict[str, Run]
+) -> None:
+    Run.objects.filter(name="calm").update(
+        forked_from=runs["amber"], fork_step=1, fork_checkpoint="a", fork_sha256="b"
+    )
+
+    said = do(alice_client, "trash", [runs["amber"]])
+
+    assert said.endswith("is what calm goes on from, which has not begun.")
+
+
+def test_nothing_ticked_is_nothing_done(
+    alice_client: Client, runs: dict[str, Run]
+) -> None:
+    said = do(alice_client, "lock")
+
+    assert said.startswith("Nothing was done. No run was ticked.")
+
+
+def test_another_teams_runs_are_left_alone(
+    charlie_client: Client, runs: dict[str, Run]
+) -> None:
+    data = {"action": "tag", "tag": "mine", "runs": [runs["amber"].pk]}
+
+    charlie_client.post("/other/runs/act", data)
+    charlie_client.post("/other/runs/act", {"action": "tag", "tag": "mine", "all": "1"})
+
+    assert not Run.objects.filter(tags__contains=["mine"]).exists()
+
+
+def test_a_viewer_looks_compares_and_exports(
+    bob_client: Client, runs: dict[str, Run]
+) -> None:
+    ids = [runs["amber"].pk, runs["brave"].pk]
+
+    compared = bob_client.post("/alpha/runs/act", {"action": "compare", "runs": ids})
+    exported = bob_client.post("/alpha/runs/act", {"action": "export", "all": "4"})
+    refused = bob_client.post("/alpha/runs/act", {"action": "lock", "runs": ids})
+
+    assert compared["Location"].endswith(f"?runs={ids[0]},{ids[1]}")
+    newest_first = [run.pk for run in reversed(runs.values())]
+    assert exported.text.split() == [str(pk) for pk in newest_first]
+    assert exported["Content-Disposition"].endswith('"alpha-runs.txt"')
+    assert refused.status_code == 403
+
+
+def test_many_runs_cost_no_more_queries_than_few(
+    alice_client: Client, team: Team, runs: dict[str, Run]
+) -> None:
+    copies = [Run(**_fields(runs["amber"]), name=f"copy-{n}") for n in range(300)]
+    Run.objects.bulk_create(copies)
+    alice_client.get("/alpha/")
+
+    def count(**fields: str) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            alice_client.post("/alpha/runs/act", {"action": "trash", **fields})
+        return len(queries)
+
+    few = count(runs=str(runs["amber"].pk))
+    many = count(all="300", address="q=copy")
+
+    assert Run.objects.filter(trashed_at__isnull=False).count() == 301
+    assert many == few
+
+
+def _fields(run: Run) -> dict[str, object]:
+    left_out = ("id", "name", "forked_from")
+    return {
+        field.attname: getattr(run, field.attname)
+        for field in run._meta.concrete_fields
+        if field.name not in left_out
+    }
+
+
+def test_name_notes_and_tags_are_changed_on_the_runs_page(
+    alice_client: Client, runs: dict[str, Run], team: Team
+) -> None:
+    amber = runs["amber"]
+    Membership.objects.filter(user__username="alice").update(role=Role.MEMBER)
+    described = {"name": " best  so far ", "notes": "Line\r\ntwo", "tags": "a, b,a"}
+
+    page = alice_client.post(
+        f"/alpha/runs/{amber.pk}/describe", described, follow=True
+    ).text
+
+    assert "Changed: name, notes, tags." in page
+    amber.refresh_from_db()
+    assert (amber.name, amber.notes, amber.tags) == (
+        "best so far",
+        "Line\ntwo",
+        ["a", "b"],
+    )
+    entry = AuditEntry.objects.get(verb="run.described")
+    assert entry.detail["was"] == "amber"
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        ("name", " ", "Nothing was changed: a name has 1 to 80 characters; got 0."),
+        ("tags", "x" * 41, "A tag has at most 40 characters; this one has 41."),
+        ("tags", ",".join(map(str, range(21))), "A run has at most 20 tags; got 21."),
+        ("notes", "x" * 20_001, "notes have at most 20,000 characters; got 20,001."),
+    ],
+)
+def test_what_does_not_fit_is_said(
+    alice_client: Client, runs: dict[str, Run], field: str, text: str, said: str
+) -> None:
+    described = {"name": "n", "notes": "", "tags": "", field: text}
+
+    page = alice_client.post(
+        f"/alpha/runs/{runs['amber'].pk}/describe", described, follow=True
+    ).text
+
+    assert said in page
+    runs["amber"].refresh_from_db()
+    assert runs["amber"].name == "amber"

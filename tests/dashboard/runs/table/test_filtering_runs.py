@@ -1,0 +1,217 @@
+"""Which runs a query finds."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import EvaluationSet, Run, RunStar
+from dashboard.runs.table.conditions import condition
+from dashboard.runs.table.syntax import parse
+from dashboard.runs.table.tree import QueryError
+from tests.dashboard.runs.launching import make_dataset
+from tests.dashboard.runs.table.rows import make_runs
+
+pytestmark = pytest.mark.django_db
+ALL = "amber brave calm deft"
+
+FOUND = [
+    ("", ALL),
+    ("AMB", "amber"),
+    ('"odd, see"', "calm"),
+    ("words", "deft"),
+    ("alice", "amber brave calm"),
+    ("baseline", "amber brave"),
+    ("name:amber", "amber"),
+    ("name~A", "amber brave calm"),
+    ("name:amber,calm", "amber calm"),
+    ("name!=amber", "brave calm deft"),
+    ("name!~a", "deft"),
+    ("state:running", "brave"),
+    ("state:running,queued", "brave calm"),
+    ("state:active", "brave calm"),
+    ("state:ended", "amber deft"),
+    ("state!=active", "amber deft"),
+    ("tag:baseline", "amber brave"),
+    ('tag:"long run"', "amber"),
+    ("tag~LONG", "amber"),
+    ("tag:none", "calm deft"),
+    ("-tag:baseline", "calm deft"),
+    ("owner:ALICE", "amber brave calm"),
+    ("owner:none", "deft"),
+    ("owner!=alice", "deft"),
+    ("model:qwen", "deft"),
+    ("dataset:words", "calm deft"),  # calm is evaluated on it
+    ("dataset~ORD", "calm deft"),
+    ('reward:"right answer"', ALL),
+    ("sweep:rates", "brave calm"),
+    ("sweep:none", "amber deft"),
+    ("notes~odd", "calm"),
+    ("notes:none", "amber brave deft"),
+    ("step>=50", "amber brave"),
+    ("progress>50%", "amber"),
+    ("progress<=0.5", "brave calm deft"),
+    ("steps=100", ALL),
+    ("duration>1h", "amber"),
+    ("duration<90min", "brave"),
+    ("started>1h", "brave"),
+    ("started>2020-01-01", "amber brave"),
+    ("created<2020-01-01T00:00", ""),
+    ("config.optim.learning_rate<=1e-5", "amber brave calm"),
+    ("config.optim.learning_rate=0.00001", "calm"),
+    ("config.optim.learning_rate!=1e-5", "amber brave deft"),
+    ("config.rules.answer.weight>1", "deft"),
+    ("config.rules.answer.kind:numeric_answer", ALL),
+    ("config.rules.nobody.weight>0", ""),
+    ("config.model.path:ORG/MODEL", ALL),
+    ("config.model.path~mod", ALL),
+    ("config.rollout.temperature:none", "calm"),
+    ("config.rollout.temperature!=none", "amber brave deft"),
+    ("config.no.such:none", ALL),
+    ("config.optim>3", ""),  # a table of settings is no number
+    ("reward/mean.last>0.5", "amber deft"),
+    ("reward/mean>0.5", "amber deft"),
+    ("reward/mean.best>=0.8", "amber deft"),
+    ("reward/mean.min=0", "deft"),
+    ("reward/mean.mean>=0.5", "amber brave"),
+    ("reward/mean.max!=0.9", "brave calm deft"),
+    ("reward/mean:none", "calm"),
+    ("not reward/mean.last>0.5", "brave calm"),
+    ("entropy.max>1.5", "amber"),
+    ("no/such.last>0", ""),
+    ("starred", "brave"),
+    ("-starred", "amber calm deft"),
+    ("locked", "amber"),
+    ("state:failed or tag:baseline", "amber brave deft"),
+    ("-(state:failed or tag:baseline)", "calm"),
+    ("state:active name~a", "brave calm"),
+]
+
+
+@pytest.fixture
+def runs(team: Team, alice: User, bob: User) -> dict[str, Run]:
+    runs = make_runs(team, alice)
+    RunStar.objects.create(run=runs["brave"], user=alice)
+    RunStar.objects.create(run=runs["deft"], user=bob)  # another's star is another's
+    Run.objects.filter(pk=runs["amber"].pk).update(locked_at=timezone.now())
+    EvaluationSet.objects.create(
+        run=runs["calm"], name="w", dataset_version=runs["deft"].dataset_version
+    )
+    return runs
+
+
+def found(query: str, user: User) -> str:
+    names = Run.objects.filter(condition(parse(query), user)).values_list("name")
+    return " ".join(sorted(name for (name,) in names))
+
+
+def test_these_are_found(runs: dict[str, Run], alice: User) -> None:
+    assert {query: found(query, alice) for query, _ in FOUND} == dict(FOUND)
+
+
+def test_not_turns_any_query_round(runs: dict[str, Run], alice: User) -> None:
+    for query, names in FOUND[1:]:
+        others = sorted({*ALL.split()} - {*names.split()})
+
+        assert found(f"-({query})", alice) == " ".join(others), query
+
+
+def test_number_and_sign_find_a_run(runs: dict[str, Run], alice: User) -> None:
+    assert found(f"#{runs['calm'].pk}", alice) == "calm"
+    assert found(f"id:{runs['deft'].pk}", alice) == "deft"
+
+
+def test_what_is_put_away_is_shown_by_its_word_alone(
+    runs: dict[str, Run], alice: User
+) -> None:
+    now = timezone.now()
+    Run.objects.filter(name="deft").update(archived_at=now)
+    Run.objects.filter(name="amber").update(locked_at=None, trashed_at=now)
+
+    assert found("", alice) == "brave calm"
+    assert found("-archived", alice) == "brave calm"
+    assert found("archived", alice) == "deft"
+    assert found("trashed", alice) == "amber"
+    assert found("-trashed", alice) == "brave calm"
+    assert found("trashed or name:calm", alice) == "amber calm"
+    assert found("archived or -archived", alice) == "brave calm deft"
+    assert found("-trashed -archived", alice) == "brave calm"
+
+
+@pytest.mark.parametrize(
+    ("query", "place", "said"),
+    [
+        ("a stat:x", (2, 6), "There is no key 'stat'. Did you mean state?"),
+        ("state:runing", (6, 12), "There is no state 'runing'. A state is active,"),
+        ("state>running", (0, 13), "state is compared by = or !=; got >."),
+        ("name<5", (0, 6), "name is compared by =, !=, ~ or !~; got <."),
+        ("step:many", (5, 9), "step is compared with a number; got 'many'."),
+        ("duration>long", (9, 13), "duration is compared with a span such as 90min"),
+        ("started>soon", (8, 12), "started is compared with a day such as 2026-11-01"),
+        ("started=7d", (0, 10), "started is compared by <, <=, > or >=; got =."),
+        ("config.a.b<x", (11, 12), "config.a.b < needs a number, such as 1e-5;"),
+        ("entropy.best>1", (0, 14), "Of entropy neither more nor less is better"),
+        ("reward/mean.last~1", (0, 18), "reward/mean.last is compared by =, !=, <,"),
+        ("x y loss>1", (4, 8), "There is no key 'loss'."),
+    ],
+)
+def test_what_a_query_cannot_mean_is_said_with_its_place(
+    alice: User, query: str, place: tuple[int, int], said: str
+) -> None:
+    with pytest.raises(QueryError) as caught:
+        condition(parse(query), alice)
+
+    assert str(caught.value).startswith(said)
+    assert (caught.value.start, caught.value.end) == place
+
+
+HOSTILE = (
+    "'; drop table runs_run; --",
+    '" ? (@ == 1)',
+    "%s",
+    "{}",
+    "a\\",
+    "$.x",
+    "%(x)s",
+    "a..b",
+    "\t\x1b",
+    "ü😀",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_becomes_sql(runs: dict[str, Run], alice: User, text: str) -> None:
+    quoted = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    for query in (
+        quoted,
+        f"name:{quoted}",
+        f"tag~{quoted}",
+        f"config.{quoted}:1",
+        f"config.rules.{quoted}.weight>{1}",
+        f"a/{quoted}.last>1",
+        f"config.model.path:{quoted}",
+    ):
+        assert found(query, alice) == "", query
+    assert Run.objects.count() == 4
+
+
+def test_a_query_of_many_terms_is_one_query_of_sql(
+    runs: dict[str, Run], alice: User
+) -> None:
+    terms = [f"({query})" for query, _ in FOUND if query]
+
+    with CaptureQueriesContext(connection) as queries:
+        found(" or ".join(terms), alice)
+
+    assert len(queries) == 1
+
+
+def test_another_dataset_of_the_name_is_not_asked_for(
+    runs: dict[str, Run], alice: User, team: Team
+) -> None:
+    make_dataset(team, "unused")
+
+    assert found("dataset:unused", alice) == ""

@@ -1,0 +1,149 @@
+"""Views of the run list under a name and a short link."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.runs.models import SavedView
+
+pytestmark = pytest.mark.django_db
+ADDRESS = "q=tag%3Abaseline&cols=state&sort=-reward%2Fmean.last"
+
+
+@pytest.fixture
+def carol_client(team: Team) -> Client:
+    """Another member."""
+    carol = User.objects.create_user("carol")
+    Membership.objects.create(team=team, user=carol, role=Role.MEMBER)
+    client = Client()
+    client.force_login(carol)
+    return client
+
+
+def save(client: Client, name: str, **fields: str) -> SavedView:
+    data = {"name": name, "address": ADDRESS, **fields}
+    client.post("/alpha/runs/views/", data)
+    return SavedView.objects.get(name=name)
+
+
+def change(client: Client, view: SavedView, action: str, **fields: str) -> int:
+    answer = client.post(
+        f"/alpha/runs/views/{view.code}/change", {"action": action, **fields}
+    )
+    return answer.status_code
+
+
+def test_a_short_link_leads_to_what_was_saved(alice_client: Client) -> None:
+    view = save(alice_client, "Baselines", address=f"{ADDRESS}&page=3&open=x&view=abc")
+
+    answer = alice_client.get(f"/alpha/runs/views/{view.code}/")
+
+    assert view.query == ADDRESS
+    assert len(view.code) == 8
+    assert answer["Location"] == f"/alpha/runs/?{ADDRESS}&view={view.code}"
+
+
+def test_a_view_is_ones_own_or_the_teams(
+    alice_client: Client, carol_client: Client, charlie_client: Client
+) -> None:
+    own = save(alice_client, "Mine")
+    shared = save(alice_client, "Ours", shared="on")
+
+    def found(client: Client, team: str, view: SavedView) -> int:
+        return client.get(f"/{team}/runs/views/{view.code}/").status_code
+
+    assert found(carol_client, "alpha", own) == 404
+    assert found(carol_client, "alpha", shared) == 302
+    assert found(charlie_client, "alpha", shared) == 404
+    assert found(charlie_client, "other", shared) == 404
+    page = carol_client.get("/alpha/runs/?view=").text
+    assert "Ours" in page
+    assert "Mine" not in page
+
+
+def test_a_view_is_renamed_updated_and_deleted(
+    alice_client: Client, carol_client: Client
+) -> None:
+    view = save(alice_client, "Ours", shared="on")
+
+    # A member tends what is the team's.
+    change(carol_client, view, "rename", name="Seeds", shared="on")
+    change(carol_client, view, "update", address="q=seed&view=x")
+    view.refresh_from_db()
+    assert (view.name, view.query, view.is_shared) == ("Seeds", "q=seed", True)
+    change(alice_client, view, "rename", name="Seeds")
+    view.refresh_from_db()
+    assert not view.is_shared
+    assert change(carol_client, view, "delete") == 404
+    assert change(alice_client, view, "delete") == 302
+    assert not SavedView.objects.exists()
+
+
+def test_a_list_begins_with_the_view_that_somebody_chose(
+    alice_client: Client, carol_client: Client
+) -> None:
+    view = save(alice_client, "Ours", shared="on")
+    change(alice_client, view, "default")
+    change(carol_client, view, "default")
+
+    assert alice_client.get("/alpha/runs/")["Location"] == (
+        f"/alpha/runs/views/{view.code}/"
+    )
+    assert alice_client.get("/alpha/runs/?view=").status_code == 200
+    change(alice_client, view, "no-default")
+    assert alice_client.get("/alpha/runs/").status_code == 200
+    assert carol_client.get("/alpha/runs/").status_code == 302
+    # What is no longer shared is no longer anybody else's first.
+    change(alice_client, view, "rename", name="Ours")
+    assert carol_client.get("/alpha/runs/").status_code == 200
+
+
+def test_a_viewer_has_views_but_shares_and_changes_none(
+    alice_client: Client, bob_client: Client
+) -> None:
+    shared = save(alice_client, "Ours", shared="on")
+    own = save(bob_client, "Bob's")
+
+    data = {"name": "For all", "address": ADDRESS, "shared": "on"}
+
+    assert bob_client.post("/alpha/runs/views/", data).status_code == 403
+    assert change(bob_client, own, "rename", name="Bob's", shared="on") == 403
+    assert change(bob_client, shared, "delete") == 403
+    assert change(bob_client, shared, "default") == 302
+    assert change(bob_client, own, "delete") == 302
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": "Ours"}, "The view was not saved. There is a view named"),
+        ({"name": " "}, "The view was not saved. A view needs a name. Type one."),
+        ({"name": "x" * 61}, "name has at most 60 characters; got 61."),
+        ({"name": "x", "address": "q=" + "x" * 4_000}, "a view keeps at most 4,000."),
+    ],
+)
+def test_what_cannot_be_saved_is_said(
+    alice_client: Client, fields: dict[str, str], said: str
+) -> None:
+    save(alice_client, "Ours")
+
+    answer = alice_client.post("/alpha/runs/views/", fields, follow=True)
+
+    messages = [str(message) for message in answer.context["messages"]]
+    assert said in messages[-1]
+    assert SavedView.objects.count() == 1
+
+
+def test_the_page_says_which_view_it_is_and_whether_it_was_changed(
+    alice_client: Client, team: Team, alice: User
+) -> None:
+    view = save(alice_client, "Baselines")
+
+    same = alice_client.get(f"/alpha/runs/?{ADDRESS}&view={view.code}&page=1").text
+    other = alice_client.get(f"/alpha/runs/?q=x&view={view.code}").text
+
+    assert "<title>Baselines · Runs" in same
+    assert "(changed)" not in same
+    assert "(changed)" in other
