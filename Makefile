@@ -82,7 +82,7 @@ bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python -m tests.bench.bench_versions
 	$(BIN)/python -m tests.bench.bench_completions 1000
 	$(PYTEST) -m load -q -s tests/bench/bench_curves.py tests/bench/bench_signals.py tests/bench/bench_compare.py
-	$(PYTEST) -m load -q -s tests/bench/bench_charts.py
+	$(PYTEST) -m load -q -s tests/bench/bench_charts.py tests/bench/bench_run_table.py
 	$(PYTEST) -m load -q -s tests/bench/bench_streaming.py
 	$(PYTEST) -m load -q -s tests/load/bench_viewers.py
 	$(PYTEST) -m load -q -s tests/load/bench_stalled.py

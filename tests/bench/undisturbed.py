@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import quote
 
 from playwright.sync_api import Browser, Playwright
 
@@ -73,7 +74,8 @@ class Undisturbed:
             sign_in(browser.contexts[0], user, address)
 
     def open(self, url: str) -> None:
-        self._ask("PUT", f"/json/new?{url}")
+        # Chromium takes what follows an "&" for a parameter of its own.
+        self._ask("PUT", f"/json/new?{quote(url, safe='')}")
 
     def read(self, url: str, expression: str) -> list[Any]:
         """Its value in each page of this address, the one opened first first."""

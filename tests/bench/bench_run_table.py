@@ -1,0 +1,203 @@
+"""A list of 10,000 runs, timed: `pytest -m load tests/bench/bench_run_table.py -s`.
+
+Runs of 40 metrics each, with whole configs. First paint is what Chromium says of it,
+with nothing attached; the server's part is the whole page, as the web process makes it,
+the median of five answers.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from datetime import timedelta
+from urllib.parse import urlencode
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from playwright.sync_api import Playwright
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import MetricSummary, Run, RunGroup
+from tests.bench.machine import heading, say, table
+from tests.bench.undisturbed import undisturbed
+from tests.dashboard.runs.launching import (
+    make_config,
+    make_dataset,
+    make_recipe,
+    make_run,
+)
+
+pytestmark = [pytest.mark.load, pytest.mark.django_db(transaction=True)]
+NUM_RUNS = 10_000
+METRICS = ["reward/mean", "kl/mean", "entropy", "loss", "eval/heldout/mean"] + [
+    f"part/metric_{n:02d}" for n in range(35)
+]
+TURNS = 5
+SETTLE_SECONDS = 6.0
+PAINT = """[
+    performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null,
+    performance.getEntriesByType('navigation')[0].responseEnd,
+    document.querySelectorAll('tr[data-run]').length]"""
+RATE = "config.optim.learning_rate"
+WIDE = f"state,{RATE},reward/mean.last,reward/mean.best,kl/mean.mean,entropy.max"
+
+ASKED = {
+    "newest first": {"view": ""},
+    "the last page": {"page": "200"},
+    "free text": {"q": "run-77"},
+    "state and tag": {"q": "state:finished tag:baseline"},
+    "a metric above": {"q": "reward/mean.last > 0.9"},
+    "a setting at most": {"q": f"{RATE} <= 1e-5"},
+    "a setting, a metric and not a tag": {
+        "q": f"{RATE}:1e-5 reward/mean.last > 0.5 -tag:baseline"
+    },
+    "a rule's weight": {"q": "config.rules.answer.weight:1 or name:none"},
+    "by the best reward": {"sort": "-reward/mean.best"},
+    "by a mean, of those above": {"sort": "-kl/mean.mean", "q": "entropy.max > 0.5"},
+    "by a setting": {"sort": f"-{RATE}"},
+    "six columns, by one": {"cols": WIDE, "sort": "-entropy.max"},
+    "grouped by a setting": {"by": RATE, "cols": WIDE},
+    "grouped by two settings, one unfolded": {
+        "by": f"{RATE},config.seed",
+        "cols": WIDE,
+        "open": '["0.00001","3"]',
+    },
+    "grouped by tag": {"by": "tag"},
+}
+PAINTED = ("newest first", "six columns, by one", "grouped by a setting")
+
+
+@pytest.fixture
+def runs(team: Team, alice: User) -> int:
+    begun = time.perf_counter()
+    make_runs(team, alice)
+    with connection.cursor() as cursor:
+        # As autovacuum does soon after.
+        cursor.execute("VACUUM ANALYZE runs_run")
+        cursor.execute("VACUUM ANALYZE runs_metricsummary")
+    say(f"\n{NUM_RUNS:,} runs made in {time.perf_counter() - begun:.0f} s")
+    return NUM_RUNS
+
+
+def make_runs(team: Team, owner: User) -> None:
+    draw = random.Random(0)
+    dataset, recipe = make_dataset(team), make_recipe(team)
+    first = make_run(team, "run-0", dataset=dataset, recipe=recipe, owner=owner)
+    group = RunGroup.objects.create(team=team, name="sweep")
+    configs = [
+        make_config(
+            optim={"learning_rate": rate}, data={"rows": "rows.jsonl"}, seed=seed
+        )
+        for rate in (1e-6, 3e-6, 1e-5, 3e-5, 1e-4)
+        for seed in range(10)
+    ]
+    now = timezone.now()
+    for start in range(0, NUM_RUNS, 1_000):
+        made = Run.objects.bulk_create(
+            Run(
+                team=team,
+                name=f"run-{number}",
+                owner=owner,
+                config=draw.choice(configs),
+                model_label=f"model-{number % 5}",
+                dataset_version=dataset,
+                recipe_version=recipe,
+                group=group if number % 10 == 0 else None,
+                num_steps=1_000,
+                last_step=1_000,
+                state="finished",
+                tags=["baseline"] if number % 7 == 0 else [],
+                metric_names=METRICS,
+                summary={"last": dict.fromkeys(METRICS, 0.123456789), "best": {}},
+                started_at=now - timedelta(hours=number % 500),
+                finished_at=now + timedelta(hours=1),
+            )
+            for number in range(max(start, 1), start + 1_000)
+        )
+        MetricSummary.objects.bulk_create(
+            _summary(run, name, draw.random()) for run in made for name in METRICS
+        )
+    first.delete()
+
+
+def _summary(run: Run, name: str, value: float) -> MetricSummary:
+    return MetricSummary(
+        run=run,
+        name=name,
+        last=value,
+        last_step=1_000,
+        low=value / 2,
+        low_step=1,
+        high=value * 1.1,
+        high_step=900,
+        total=value * 900,
+        num=1_000,
+    )
+
+
+def test_a_list_of_ten_thousand_runs(
+    runs: int,
+    team: Team,
+    alice: User,
+    alice_client: Client,
+    live_app: str,
+    playwright: Playwright,
+) -> None:
+    answered = [[name, *_answered(alice_client, q)] for name, q in ASKED.items()]
+    say("\n" + heading("pytest", packages=("django", "psycopg", "playwright")))
+    columns = ("the server's part", "median", "fastest", "SQL", "longest query")
+    say(table(columns, answered))
+    painted = [
+        [name, *_painted(playwright, alice, live_app, _path(ASKED[name]))]
+        for name in PAINTED
+    ]
+    shown = (f"{runs:,} runs × {len(METRICS)} metrics", "first paint", "fastest")
+    say(table((*shown, "HTML there"), painted))
+
+
+def _path(query: dict[str, str]) -> str:
+    # As Chromium writes it in turn, which is what a page is found by.
+    return f"/alpha/runs/?{urlencode(query, safe='/,:-')}"
+
+
+def _painted(playwright: Playwright, user: User, app: str, path: str) -> list[str]:
+    """Of a fresh profile each: nothing is in its cache."""
+    turns = [_paint(playwright, user, app + path) for _ in range(TURNS + 1)][1:]
+    paints, ends = ([turn[i] for turn in turns] for i in (0, 1))
+    shown = (statistics.median(paints), min(paints), statistics.median(ends))
+    return [f"{milliseconds:,.0f} ms" for milliseconds in shown]
+
+
+def _paint(playwright: Playwright, user: User, url: str) -> tuple[float, float]:
+    with undisturbed(playwright) as chromium:
+        chromium.sign_in(user, url.partition("/alpha")[0])
+        chromium.open(url)
+        time.sleep(SETTLE_SECONDS)
+        found = chromium.read(url, PAINT)
+    assert found, f"{url} was not open after {SETTLE_SECONDS:g} s"
+    ((paint, end, num_rows),) = found
+    assert paint is not None, f"nothing on screen within {SETTLE_SECONDS:g} s"
+    assert num_rows > 0 or "by=" in url
+    return paint, end
+
+
+def _answered(client: Client, query: dict[str, str]) -> list[str]:
+    _ask(client, query)
+    taken = [_ask(client, query) for _ in range(TURNS)]
+    with CaptureQueriesContext(connection) as queries:
+        _ask(client, query)
+    spent = [float(query["time"]) * 1000 for query in queries.captured_queries]
+    shown = (statistics.median(taken), min(taken), sum(spent), max(spent))
+    return [f"{milliseconds:,.0f} ms" for milliseconds in shown]
+
+
+def _ask(client: Client, query: dict[str, str]) -> float:
+    begun = time.perf_counter()
+    answer = client.get("/alpha/runs/", query)
+    taken = (time.perf_counter() - begun) * 1000
+    assert answer.status_code == 200
+    return taken
