@@ -72,6 +72,7 @@ INSTALLED_APPS = [
     "dashboard.training",
     "dashboard.probes",
     "dashboard.rescoring",
+    "dashboard.exchange",
     "dashboard.insights",
     "dashboard.reports",
 ]

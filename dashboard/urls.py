@@ -15,6 +15,7 @@ urlpatterns = [
     path("<slug:team>/rewards/", include("dashboard.rewards.urls")),
     path("<slug:team>/queue/", queue, name="queue"),
     path("<slug:team>/runs/", include("dashboard.runs.urls")),
+    path("<slug:team>/runs/", include("dashboard.exchange.urls")),
     path("<slug:team>/runs/", include("dashboard.samples.urls")),
     path("<slug:team>/runs/", include("dashboard.training.urls")),
     path("<slug:team>/", include("dashboard.samples.team_urls")),

@@ -136,6 +136,8 @@ VIEWERS_POST = {
     "group_marks": 403,
     "mentions": 405,
     "run_annotations": 405,
+    "run_export": 405,
+    "run_export_file": 405,
     "group_tokens": 405,
     "completions": 405,
     "run_prompts": 403,
@@ -345,6 +347,7 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "code": SavedView.objects.create(
             team=team, owner=alice, name="Ours", is_shared=True
         ).code,
+        "file": "metrics.csv",
         "token": "never-given",
     }
     found = {}

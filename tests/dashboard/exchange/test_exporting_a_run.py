@@ -1,0 +1,228 @@
+"""A run as files: every point and completion, as other programs read them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from datetime import timedelta
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Team, User
+from dashboard.exchange.exports import completions, metrics, mlflow
+from dashboard.runs.models import Evaluation, Run, Step
+from dashboard.samples.annotations.models import Comment, Tag, Thumb
+from tests.dashboard.exchange.event_files import read_event_file
+from tests.dashboard.samples.factories import START, make_group, make_run, make_steps
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    """Five steps, a sixth superseded; evaluated before the first and at the third."""
+    run = make_run(team, name="calm otter=1")
+    rewards = [0.1, -0.25, None, 0.5, 1e-7]
+    make_steps(run, {"reward/mean": rewards, "=kl/mean": [0.0, 1.0, 2.0, 3.0, 4.0]})
+    Step.objects.create(
+        run=run, step=6, epoch=1, seq=6, time=START, values=[9.0], superseded_by=2
+    )
+    for step, score in ((0, 0.25), (3, 0.75)):
+        Evaluation.objects.create(
+            run=run,
+            step=step,
+            name="held",
+            epoch=1,
+            seq=100 + step,
+            time=START + timedelta(seconds=step),
+            metrics={"eval/held/pass@4": score, "eval/held/mean": None},
+        )
+    return run
+
+
+def take(client: Client, run: Run, file: str, query: str = "") -> bytes:
+    answer = client.get(
+        reverse("run_export_file", args=["alpha", run.pk, file]) + query
+    )
+    assert answer.status_code == 200, answer.content
+    return answer.getvalue()  # type: ignore[attr-defined]  # a stream has it
+
+
+def take_rows(client: Client, run: Run, name: str, query: str = "") -> list[Any]:
+    lines = take(client, run, f"{name}.jsonl", query).decode().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def take_csv(client: Client, run: Run, name: str) -> list[dict[str, str]]:
+    text = take(client, run, f"{name}.csv").decode("utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_every_point_is_there_and_superseded_steps_are_not(
+    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "AT_ONCE", 2)
+
+    rows = take_rows(alice_client, run, "metrics")
+
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4, 5]
+    assert [row["reward/mean"] for row in rows] == [None, 0.1, -0.25, None, 0.5, 1e-7]
+    scores = [row["eval/held/pass@4"] for row in rows]
+    assert scores == [0.25, None, None, 0.75, None, None]
+    assert rows[1]["time"] == "2026-03-01T12:00:10+00:00"
+
+
+def test_parquet_holds_what_the_json_lines_hold(alice_client: Client, run: Run) -> None:
+    table = pq.read_table(io.BytesIO(take(alice_client, run, "metrics.parquet")))
+
+    rows = table.to_pylist()
+    for row in rows:
+        row["time"] = row["time"].isoformat()
+    assert rows == take_rows(alice_client, run, "metrics")
+    assert {str(t) for t in table.schema.types} == {
+        "int64",
+        "timestamp[us, tz=UTC]",
+        "double",
+    }
+
+
+def test_a_spreadsheet_finds_numbers_and_no_formula(
+    alice_client: Client, run: Run
+) -> None:
+    rows = take_csv(alice_client, run, "metrics")
+
+    assert rows[2]["reward/mean"] == "-0.25"
+    assert "'=kl/mean" in rows[0]
+    assert rows[0]["'=kl/mean"] == ""
+
+
+def test_a_part_of_the_steps_is_named_in_the_file(
+    alice_client: Client, run: Run
+) -> None:
+    at = reverse("run_export_file", args=["alpha", run.pk, "metrics.jsonl"])
+
+    answer = alice_client.get(f"{at}?first_step=2&last_step=3")
+
+    name = f'filename="calm-otter-1-{run.pk}-metrics-steps-2-3.jsonl"'
+    assert name in answer["Content-Disposition"]
+    lines = answer.getvalue().splitlines()  # type: ignore[attr-defined]  # a stream has it
+    assert [json.loads(line)["step"] for line in lines] == [2, 3]
+    assert alice_client.get(f"{at}?first_step=3&last_step=2").status_code == 422
+
+
+def test_completions_come_in_order_with_what_was_said_of_them(
+    alice_client: Client,
+    run: Run,
+    alice: User,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(completions, "AT_ONCE", 2)
+    for step, prompt in ((2, 1), (1, 3), (1, 0), (2, 0), (3, 5)):
+        make_group(run, step=step, prompt_index=prompt, rewards=(1.2, None))
+    make_group(run, step=4, rewards=(1.2,), superseded_by=2)
+    group = run.groups.get(step=1, prompt_index=3)
+    Thumb.objects.create(group=group, position=1, user=alice, is_up=False)
+    Tag.objects.create(group=group, position=1, user=alice, name="odd")
+    Comment.objects.create(group=group, position=1, user=alice, text="why?")
+
+    rows = take_rows(alice_client, run, "completions")
+
+    at = [(row["step"], row["prompt_index"], row["position"]) for row in rows]
+    groups = [(1, 0), (1, 3), (2, 0), (2, 1), (3, 5)]
+    assert at == [(*place, position) for place in groups for position in (0, 1)]
+    assert rows[0]["rules"] == {"answer": 1.0, "format": pytest.approx(1.0)}
+    assert rows[1]["reward"] is None
+    assert rows[1]["rules"] == {"answer": None, "format": None}
+    marked = rows[3]
+    assert (marked["good"], marked["bad"]) == (0, 1)
+    assert marked["tags"] == [{"name": "odd", "by": alice.username}]
+    assert marked["comments"][0]["text"] == "why?"
+    assert not rows[2]["tags"]
+
+
+def test_completions_are_the_same_in_parquet_and_csv(
+    alice_client: Client, run: Run
+) -> None:
+    make_group(run, texts=["=SUM(A1)", "ein\nzwei, drei"], rewards=(1.2, -0.2))
+
+    table = pq.read_table(io.BytesIO(take(alice_client, run, "completions.parquet")))
+    rows = take_csv(alice_client, run, "completions")
+
+    told = take_rows(alice_client, run, "completions")
+    read = [{**row, "rules": dict(row["rules"])} for row in table.to_pylist()]
+    assert read == told
+    assert rows[0]["completion"] == "'=SUM(A1)"
+    assert rows[1]["completion"] == "ein\nzwei, drei"
+    assert float(rows[1]["reward"]) == -0.2
+    assert float(rows[0]["rules/answer"]) == 1.0
+    assert rows[0]["is_trained"] == "true"
+
+
+def test_tensorboard_finds_each_value_at_its_step_and_time(
+    alice_client: Client, run: Run
+) -> None:
+    archive = zipfile.ZipFile(io.BytesIO(take(alice_client, run, "tensorboard.zip")))
+
+    (name,) = archive.namelist()
+    assert name.startswith(f"calm-otter-1-{run.pk}/events.out.tfevents.")
+    version, *events = read_event_file(archive.read(name))
+    assert version.version == "brain.Event:2"
+    assert [event.step for event in events] == [0, 1, 2, 3, 4, 5]
+    assert events[2].values["reward/mean"] == pytest.approx(-0.25)
+    assert "reward/mean" not in events[3].values
+    assert events[3].values["eval/held/pass@4"] == pytest.approx(0.75)
+    assert events[1].time == (START + timedelta(seconds=10)).timestamp()
+
+
+def test_mlflow_finds_its_folders(
+    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mlflow, "AT_ONCE", 2)
+
+    archive = zipfile.ZipFile(io.BytesIO(take(alice_client, run, "mlflow.zip")))
+
+    files = {name.split("/", 3)[-1]: archive.read(name) for name in archive.namelist()}
+    lines = files["metrics/reward/mean"].decode().splitlines()
+    assert [line.split(" ")[1:] for line in lines] == [
+        ["0.1", "1"],
+        ["-0.25", "2"],
+        ["0.5", "4"],
+        ["1e-07", "5"],
+    ]
+    assert lines[0].startswith(f"{int(START.timestamp() + 10) * 1000} ")
+    assert files["metrics/eval/held/pass_at_4"].count(b"\n") == 2
+    assert "metrics/eval/held/mean" not in files  # it has no number
+    assert files["params/rollout.group_size"] == b"4"
+    assert files["tags/mlflow.runName"] == b"calm otter=1"
+    assert b'experiment_id: "1' in files["meta.yaml"]
+
+
+def test_metrics_that_are_folders_of_others_get_names_of_their_own() -> None:
+    named = mlflow._named(["kl", "kl/mean", "kl_2", "a@b", "../x", "a_at_b"])
+
+    assert len(set(named.values())) == 6
+    assert named["kl"] == "kl_2"
+    assert named["kl/mean"] == "kl/mean"
+    assert named["../x"] == "x"
+
+
+def test_the_page_says_how_much_there_is(alice_client: Client, run: Run) -> None:
+    make_group(run, rewards=(1.2, 0.2, 0.0))
+    make_group(run, step=3, rewards=(1.2,))
+
+    page = alice_client.get(
+        reverse("run_export", args=["alpha", run.pk]), {"last_step": 2}
+    )
+
+    assert page.context["metrics"].num_rows == 3
+    assert page.context["completions"].num_rows == 3
+    text = " ".join(page.content.decode().split())
+    assert "3 of 6 steps" in text
+    assert "3 of 4 in 1 group" in text
+    size = len(take(alice_client, run, "metrics.jsonl", "?last_step=2"))
+    assert page.context["metrics"].num_bytes == size
+    assert "metrics.csv?last_step=2" in text
