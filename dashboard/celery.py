@@ -26,11 +26,13 @@ app.conf.beat_schedule = {
     "reap": {"task": "training.reap", "schedule": 15.0, "options": {"expires": 15}},
     "tend": {"task": "datasets.tend", "schedule": 5.0, "options": {"expires": 5}},
     "probes": {"task": "probes.look", "schedule": 5.0, "options": {"expires": 5}},
+    "exchange": {"task": "exchange.tend", "schedule": 5.0, "options": {"expires": 5}},
     "deliver": {"task": "alerts.deliver", "schedule": 5.0, "options": {"expires": 5}},
     "index": {"task": "samples.index", "schedule": 10.0, "options": {"expires": 10}},
     "clean_alerts": {"task": "alerts.clean", "schedule": 3_600.0},
     "clean": {"task": "datasets.clean", "schedule": 3_600.0},
     "clean_runs": {"task": "runs.clean", "schedule": 3_600.0},
+    "clean_exchange": {"task": "exchange.clean", "schedule": 3_600.0},
     "clean_probes": {"task": "probes.clean", "schedule": 3_600.0},
     "rescorings": {
         "task": "rescoring.look",
@@ -48,6 +50,7 @@ app.autodiscover_tasks(
             "samples",
             "alerts",
             "training",
+            "exchange",
             "probes",
             "rescoring",
         )

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-EndReason = Literal["stop", "length"]
+# unknown: of an outside trainer that does not tell.
+EndReason = Literal["stop", "length", "unknown"]
 # mixed: rewards differ, the group teaches. The others are dead: every completion at
 # the recipe's highest reward, at its lowest, at one value between, or without a score.
 Signal = Literal["mixed", "all_right", "all_wrong", "tied", "unscorable"]
@@ -75,12 +76,12 @@ class ScoredCompletion(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
     text: str
-    num_tokens: int
+    num_tokens: int | None  # null, here and below: an outside trainer does not tell
     end_reason: EndReason
     reward: float | None  # null: no rule could score it
     rules: dict[str, float | None]  # each rule's score, before its weight
-    advantage: float
-    mean_logprob: float  # nats per token, under the policy that sampled it
+    advantage: float | None
+    mean_logprob: float | None  # nats per token, under the policy that sampled it
     logs: dict[str, str] = {}  # what rules printed, by rule; see num_notes
     errors: dict[str, str] = {}  # why rules failed to give a score
 

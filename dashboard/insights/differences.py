@@ -81,11 +81,16 @@ def _grouped(keys: Iterable[str]) -> list[str]:
 
 def _settings(run: Run) -> Iterator[tuple[str, str]]:
     yield "model", run.model_label
-    yield "dataset", str(run.dataset_version)
+    if run.is_imported:
+        yield "imported from", run.imported_from
+    if run.dataset_version:
+        yield "dataset", str(run.dataset_version)
     frozen = set()
     for one in run.evaluation_sets.all():
         frozen.add(f"evaluation.sets.{one.name}")
         yield f"eval.{one.name}", f"{one.dataset_version}, {one.num_rows:,} rows"
+    if run.is_imported:
+        return  # what it was trained with is not known
     yield "recipe", str(run.recipe_version)
     for key, value in flatten_config(whole_config(run.config)):
         if key not in frozen:

@@ -93,7 +93,12 @@ def read_points(runs: Sequence[Run], metric: str, *, axis: str) -> dict[int, Poi
 def _read_steps(runs: Sequence[Run], metric: str, axis: str) -> dict[int, Points]:
     measured = [run for run in runs if metric in run.metric_names]
     read = _query([r for r in measured if _counts(r, axis)], metric, axis=axis)
-    guessed = [r for r in measured if axis == "samples" and not _counts(r, axis)]
+    # Nobody knows how many completions an imported run sampled in a step.
+    guessed = [
+        r
+        for r in measured
+        if axis == "samples" and not _counts(r, axis) and not r.is_imported
+    ]
     for pk, points in _query(guessed, metric, axis="step").items():
         each = next(_samples_a_step(run) for run in guessed if run.pk == pk)
         read[pk] = _placed(points, points.steps.astype(np.float64) * each)

@@ -28,7 +28,9 @@ def find_answers(runs: Sequence[Run], prompt: int, step: int | None) -> list[Ans
 def _find(run: Run, baseline: Run, prompt: int, step: int | None) -> Answered:
     if run.dataset_version_id != baseline.dataset_version_id:
         reason = (
-            f"Its prompts are {run.dataset_version}, the baseline's "
+            "It has no prompts."
+            if run.dataset_version is None
+            else f"Its prompts are {run.dataset_version}, the baseline's "
             f"{baseline.dataset_version}: number {prompt} is another prompt there."
         )
         return Answered(run=run, group=None, best=None, reason=reason)

@@ -106,7 +106,11 @@ def _keys(runs: Sequence[Run], differing: list[Setting], by: str) -> list[object
         return [run.pk for run in runs]
     if by == SEEDS:
         parts = [setting.values for setting in differing if setting.key != SEED]
-        return [tuple(part[i] for part in parts) for i in range(len(runs))]
+        # Of imported runs nobody knows whether they differ in their seed alone.
+        return [
+            run.pk if run.is_imported else tuple(part[i] for part in parts)
+            for i, run in enumerate(runs)
+        ]
     named = [setting.values for setting in differing if setting.key == by]
     return list(named[0]) if named else [None] * len(runs)
 

@@ -105,7 +105,7 @@ def _show_block(team: Team, block: Block, *, place: int, pins: dict[int, Pin]) -
 
 
 def _still_there(team: Team, ids: Iterable[int]) -> frozenset[int]:
-    runs = Run.objects.filter(team=team, pk__in=list(ids))
+    runs = Run.objects.kept().filter(team=team, pk__in=list(ids))
     return frozenset(runs.values_list("pk", flat=True))
 
 

@@ -73,7 +73,7 @@ def offer(team: Team, form: InsertForm, runs: Sequence[str]) -> Offer:
 def _chosen(team: Team, runs: Sequence[str]) -> list[Run]:
     """In the order in which they were ticked first."""
     ids = [int(t) for t in runs if t.isascii() and t.isdigit() and len(t) <= 18]
-    found = Run.objects.filter(team=team).in_bulk(ids[:100])
+    found = Run.objects.kept().filter(team=team).in_bulk(ids[:100])
     return [found[pk] for pk in dict.fromkeys(ids) if pk in found]
 
 

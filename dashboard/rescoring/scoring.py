@@ -107,6 +107,7 @@ def _score_part(
 
 def rows_of(run: Run, part: Sequence[Group]) -> dict[int, DatasetRow]:
     positions = [group.prompt_index for group in part]
+    assert run.dataset_version, "not imported"
     rows = run.dataset_version.rows.filter(position__in=positions)
     return {row.position: row for row in rows}
 
@@ -166,7 +167,7 @@ def _penalised(
     return [
         penalised(
             score,
-            each.num_tokens,
+            each.num_tokens or 0,  # which only imported ones lack
             max_new_tokens=config.rollout.max_new_tokens,
             buffer=config.reward.overlong_buffer_tokens,
             penalty=config.reward.overlong_penalty,

@@ -47,6 +47,7 @@ def start_rescoring(
     assert recipe_version is None or recipe_version.recipe.team_id == team.id
     spec = None if recipe is None else recipe.model_dump(mode="json")
     check_start(run, selection, StepSettings(run.config, spec), may_ask=may_ask)
+    assert run.dataset_version, "of an imported run StepSettings refuses"
     hold_untrashed(run.dataset_version)
     _check_open(team)
     rescoring = Rescoring.objects.create(
@@ -84,6 +85,7 @@ def check_start(
             f"{MAX_COMPLETIONS:,} that are scored at once. Choose fewer steps, or one "
             f"of every {least}."
         )
+    assert run.dataset_version, "of an imported run StepSettings refuses"
     if run.dataset_version.dataset.trashed_at is not None:
         raise ValueError(
             f"{run.dataset_version} is in the trash, and with it the rows' columns "

@@ -23,6 +23,11 @@ class StepSettings:
         Raises:
             ValueError: one of them is not understood.
         """
+        if "model" not in config:  # as exchange leaves it
+            raise ValueError(
+                "The run was imported, so its settings are not known, and its "
+                "completions cannot be scored anew. Choose a run that was trained here."
+            )
         self.recipe = None if spec is None else Recipe.model_validate(spec)
         self._stages = RunConfig.model_validate(config).stages
 

@@ -88,11 +88,20 @@ def extend_run(*, run: Run, user: User, num_steps: int) -> None:
 
 
 def _hold(run: Run) -> Run:
-    """ValueError where it is locked, or in the trash."""
+    """ValueError where it is locked, in the trash, or imported."""
+    if run.is_imported:
+        raise ValueError(why_not_here(run))
     runs = Run.objects.select_for_update(of=("self",))
     held = runs.select_related("team", "locked_by").get(id=run.id)
     refuse_held(held)
     return held
+
+
+def why_not_here(run: Run) -> str:
+    return (
+        f"The run was imported from {run.imported_from}: it was not trained here, and "
+        "has no settings and no checkpoint to go on from."
+    )
 
 
 def _take_up(run: Run, user: User, num_steps: int) -> None:

@@ -34,7 +34,7 @@ class Standing:
     completion: Completion
     parts: list[RulePart]
     other: float | None  # of the reward, in no rule's part
-    advantage_bar: Balance
+    advantage_bar: Balance | None  # None: it is not known
     num_alike: int  # completions of the group with this very text, itself included
     is_best: bool
     is_worst: bool
@@ -51,7 +51,8 @@ def rank_completions(
     rewards = [c.reward for c in completions if c.reward is not None]
     best, worst = max(rewards, default=0.0), min(rewards, default=0.0)
     differ = best > worst
-    largest_advantage = max((abs(c.advantage) for c in completions), default=0.0)
+    known = [abs(c.advantage) for c in completions if c.advantage is not None]
+    largest_advantage = max(known, default=0.0)
     split = [_split(group, c, weights, recipe) for c in completions]
     largest_part = max(
         (abs(p.part) for parts in split for p in parts if p.part is not None),
@@ -64,7 +65,9 @@ def rank_completions(
             completion=c,
             parts=[_with_bar(part, largest_part) for part in parts],
             other=_unexplained(c, parts) if is_sum else None,
-            advantage_bar=draw_balance(c.advantage, largest=largest_advantage),
+            advantage_bar=None
+            if c.advantage is None
+            else draw_balance(c.advantage, largest=largest_advantage),
             num_alike=texts[c.text],
             is_best=differ and c.reward == best,
             is_worst=differ and c.reward == worst,

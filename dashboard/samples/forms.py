@@ -66,7 +66,11 @@ SURPRISES = [
     ("high_short", "high reward, short"),
     ("near", "near-duplicate in its group"),
 ]
-END_REASONS = [("stop", "ended by itself"), ("length", "cut at the length limit")]
+END_REASONS = [
+    ("stop", "ended by itself"),
+    ("length", "cut at the length limit"),
+    ("unknown", "not known"),
+]
 
 
 def number_field(

@@ -68,11 +68,12 @@ class Completion(models.Model):
     )
     position = models.PositiveSmallIntegerField()  # 0 … G-1
     text = models.TextField()
-    num_tokens = models.PositiveIntegerField()
+    # Null, here and below: an imported run does not tell.
+    num_tokens = models.PositiveIntegerField(null=True)
     end_reason = models.CharField(max_length=10)  # trainer.events.EndReason
     reward = models.FloatField(null=True)
     rule_scores = ArrayField(models.FloatField(null=True))  # as group.rule_names
-    advantage = models.FloatField()
+    advantage = models.FloatField(null=True)
     mean_logprob = models.FloatField(null=True)
 
     class Meta:

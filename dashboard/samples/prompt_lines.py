@@ -55,7 +55,8 @@ def percent(num_right: int, num_scored: int) -> str:
 def make_lines(run: Run, tallies: Sequence[Any], visits: Visits) -> list[PromptLine]:
     """One query. `visits` by prompt and step."""
     positions = [int(each["prompt"]) for each in tallies]
-    stored = run.dataset_version.rows.filter(position__in=positions)
+    version = run.dataset_version
+    stored = version.rows.filter(position__in=positions) if version else ()
     rows = {row.position: row for row in stored}
     starts = np.searchsorted(visits["prompt"], positions)
     ends = np.searchsorted(visits["prompt"], positions, side="right")

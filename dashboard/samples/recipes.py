@@ -9,6 +9,10 @@ from trainer.rewards.spec import Recipe, bound_tolerance, recipe_bounds
 
 # The engine's penalty for length stands among the rules as what it took off.
 PENALTIES = {"overlong": 1.0}
+NOBODY_SAID = (
+    "When this run was imported, nobody said from which reward on a completion is "
+    "right. Mean rewards and Completions by reward still tell."
+)
 
 
 def recipe_spec(run: Run, step: int) -> dict[str, Any]:
@@ -64,6 +68,8 @@ def right_reward(recipe: Recipe, step: int) -> float | None:
 def right_from(run: Run, steps: Iterable[int]) -> dict[int, float | None]:
     """By step the reward from which a completion is right; None: nobody can tell."""
     found: dict[int, float | None] = {}
+    if run.is_imported:
+        return dict.fromkeys(steps, run.config["reward"]["right_from"])
     recipes: dict[int, Recipe | None] = {}
     highest: dict[tuple[int, tuple[float, ...]], float | None] = {}
     for step in steps:
@@ -84,6 +90,8 @@ def right_from(run: Run, steps: Iterable[int]) -> dict[int, float | None]:
 
 def why_nothing_is_right(run: Run, step: int) -> str:
     """Empty where there is a highest reward at this step."""
+    if run.is_imported:
+        return "" if run.config["reward"]["right_from"] is not None else NOBODY_SAID
     recipe = step_recipe(run, step)
     if recipe is None:
         return (

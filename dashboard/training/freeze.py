@@ -24,6 +24,7 @@ def freeze(run: Run) -> RunDirectory:
     text = json.dumps(config, indent=2, allow_nan=False)
     if not directory.config.exists():
         directory.checkpoints.mkdir(parents=True, exist_ok=True)
+        assert run.dataset_version, "launched"
         write_rows(run.dataset_version, directory.rows)
         for one in run.evaluation_sets.select_related("dataset_version__dataset"):
             path = directory.path / eval_rows(one.name)

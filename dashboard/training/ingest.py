@@ -9,6 +9,7 @@ from django.db import connection, transaction
 from django.db.models import F, Max
 from django.db.models.functions import Coalesce, Now
 
+from dashboard.alerts.models import Alert
 from dashboard.alerts.observing import observe
 from dashboard.alerts.pausing import pause_for
 from dashboard.live.publish import ring_on_commit
@@ -46,8 +47,10 @@ def last_ingested_line(run_id: int, epoch: int) -> int:
     return last or 0
 
 
-def ingest(claim: Claim, events: Sequence[Event]) -> int:
+def ingest(claim: Claim, events: Sequence[Event], *, observes: bool = True) -> int:
     """Store consecutive events of one log; how many were new.
+
+    `observes`: alerts are judged.
 
     Whoever holds the run is its only writer, so what is stored ends at one line and
     everything behind it is new. Raises Fenced, having written nothing, when `claim`
@@ -59,13 +62,13 @@ def ingest(claim: Claim, events: Sequence[Event]) -> int:
     new = [event for event in events if event.line > stored]
     if new:
         with transaction.atomic():
-            _store(claim, new)
+            _store(claim, new, observes=observes)
     if any(isinstance(event, CheckpointSaved | Evaluated) for event in new):
         keep_best(claim.run_id)
     return len(new)
 
 
-def _store(claim: Claim, events: Sequence[Event]) -> None:
+def _store(claim: Claim, events: Sequence[Event], *, observes: bool) -> None:
     first_seq, progress = _take_numbers(claim, len(events))
     known = list(progress.metric_names)
     placed = [Placed(first_seq + i, event) for i, event in enumerate(events)]
@@ -81,14 +84,17 @@ def _store(claim: Claim, events: Sequence[Event]) -> None:
         progress.observe(event)
     if progress.is_changed:
         write_progress(claim.run_id, progress)
-    found = observe(claim.run_id, events, first_seq=first_seq, known=known)
-    if found.has_changed:
-        Run.objects.filter(id=claim.run_id).update(alerts_seq=placed[-1].seq)
+    pausing: Sequence[Alert] = ()
+    if observes:
+        found = observe(claim.run_id, events, first_seq=first_seq, known=known)
+        pausing = found.pausing
+        if found.has_changed:
+            Run.objects.filter(id=claim.run_id).update(alerts_seq=placed[-1].seq)
     # A page shows groups with their step, so there is nothing to see before.
     if not all(isinstance(event, GroupScored | TokensMeasured) for event in events):
         ring_on_commit(claim.run_id, placed[-1].seq)
     _note_life(claim, events)
-    for alert in found.pausing:
+    for alert in pausing:
         pause_for(alert, when=claim.guard)
 
 

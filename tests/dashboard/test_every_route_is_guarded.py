@@ -16,6 +16,7 @@ from dashboard.alerts.models import Channel
 from dashboard.datasets.imports.jobs import request_stop, start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.imports.uploads import store_upload
+from dashboard.exchange.models import RunImport
 from dashboard.runs.models import SavedView, TeamPreset
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.probes.factories import make_probe, make_version
@@ -137,6 +138,10 @@ VIEWERS_POST = {
     "mentions": 405,
     "run_annotations": 405,
     "run_export": 405,
+    "run_imports": 403,
+    "run_import": 403,
+    "run_import_files": 403,
+    "run_import_parts": 403,
     "run_export_file": 405,
     "group_tokens": 405,
     "completions": 405,
@@ -223,6 +228,7 @@ POST_ONLY = {
     "run_alerts_mute",
     "dataset_trash",
     "dataset_uploads",
+    "run_import_files",
     "dataset_map_prompt",
     "group_marks",
     "runs_act",
@@ -313,6 +319,10 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
     preset = TeamPreset.objects.create(team=team, name="Ours", config=run.config)
     rule = make_rule(team)
     channel = Channel.objects.create(team=team, kind="email", address="a@b.org")
+    run_import = RunImport.objects.create(team=team)
+    import_file = run_import.files.create(
+        filename="1.jsonl", stored_name="1", num_bytes=1
+    )
     known = {
         "team": team.slug,
         "run_id": run.pk,
@@ -347,6 +357,8 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "code": SavedView.objects.create(
             team=team, owner=alice, name="Ours", is_shared=True
         ).code,
+        "import_id": run_import.pk,
+        "file_id": import_file.pk,
         "file": "metrics.csv",
         "token": "never-given",
     }

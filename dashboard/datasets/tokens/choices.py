@@ -14,6 +14,10 @@ def list_models(team: Team) -> list[str]:
     starters = sorted((Path(settings.COHORT_DATA) / "starter").glob("*/model"))
     paths = [str(path) for path in starters if (path / "tokenizer.json").is_file()]
     # Runs are of a higher rung, and named by string only.
-    runs = team.runs.order_by("-pk").values_list("config__model__path", flat=True)
+    runs = (
+        team.runs.filter(origin={})
+        .order_by("-pk")
+        .values_list("config__model__path", flat=True)
+    )
     used = list(runs[:200])
     return list(dict.fromkeys([*used[:1], *paths, *used[1:]]))[:20]

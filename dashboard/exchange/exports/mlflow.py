@@ -34,6 +34,7 @@ _STATUS = {
 }
 _RUNNING = 1
 
+Told = tuple[int, datetime, float | None]  # a metric's value: step, time, number
 File = tuple[str, Iterable[bytes]]
 
 
@@ -150,26 +151,32 @@ def _values(run: Run, span: Span, metric: str) -> Iterator[bytes]:
             yield f"{_milliseconds(time)} {value!r} {step}\n".encode()
 
 
-def _read(
-    run: Run, span: Span, metric: str
-) -> Iterator[tuple[int, datetime, float | None]]:
-    at = {"run": run, "superseded_by": None}
-    if metric in run.metric_names:
-        rows = Step.objects.filter(**at).order_by("step")
-        value = f"values__{run.metric_names.index(metric)}"
-    else:
-        rows = Evaluation.objects.filter(**at).order_by("step")  # type: ignore[assignment]  # either has steps
-        rows = rows.filter(metrics__has_key=metric)
-        value = ""
+def _read(run: Run, span: Span, metric: str) -> Iterator[Told]:
+    place = run.metric_names.index(metric) if metric in run.metric_names else None
     first = span.first
     while True:
-        part = rows.filter(step__range=(first, span.last))
-        found = list(part.values_list("step", "time", value or "metrics")[:AT_ONCE])
-        for step, time, told in found:
-            yield step, time, told if value else told[metric]
+        found = (
+            _evaluated(run, metric, first, span.last)
+            if place is None
+            else _stepped(run, place, first, span.last)
+        )
+        yield from found
         if len(found) < AT_ONCE:
             return
         first = found[-1][0] + 1
+
+
+def _stepped(run: Run, place: int, first: int, last: int) -> list[Told]:
+    rows = Step.objects.filter(run=run, superseded_by=None, step__range=(first, last))
+    rows = rows.order_by("step")
+    return list(rows.values_list("step", "time", f"values__{place}")[:AT_ONCE])
+
+
+def _evaluated(run: Run, metric: str, first: int, last: int) -> list[Told]:
+    rows = Evaluation.objects.filter(run=run, superseded_by=None)
+    rows = rows.filter(step__range=(first, last), metrics__has_key=metric)
+    found = rows.order_by("step").values_list("step", "time", "metrics")[:AT_ONCE]
+    return [(step, time, metrics[metric]) for step, time, metrics in found]
 
 
 def _milliseconds(time: datetime) -> int:

@@ -8,12 +8,158 @@ summary.proto) only the fields that scalars need are written and read.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
 
 from dashboard.exchange.formats.crc32c import masked_crc32c
 
 VERSION = "brain.Event:2"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_DT_FLOAT, _DT_DOUBLE = 1, 2
+MAX_RECORD_BYTES = 64 * 2**20  # pictures may lie between the scalars
+
+
+@dataclass(frozen=True, slots=True)
+class Scalars:
+    """What a record holds of them, by tag; `num_others` is of other kinds."""
+
+    step: int
+    time: float
+    values: dict[str, float]
+    num_others: int
+    end: int  # of the record, in bytes of the file
+
+
+def is_event_file(file: BinaryIO) -> bool:
+    """By its first record, whose check only such a file passes."""
+    head = file.read(12)
+    return len(head) == 12 and _check(head[:8], head[8:]) and _length(head) < 2**20
+
+
+def read_scalars(file: BinaryIO) -> Iterator[Scalars]:
+    """Record by record; ValueError, with its number, for one that is damaged.
+
+    A file that ends within a record was being written: what came before is read.
+    """
+    number = end = 0
+    while len(head := file.read(12)) == 12:
+        number += 1
+        length = _length(head)
+        if not _check(head[:8], head[8:]):
+            raise ValueError(
+                f"Record {number:,} is damaged: its length fails its check."
+            )
+        if length > MAX_RECORD_BYTES:
+            raise ValueError(
+                f"Record {number:,} has {length:,} bytes, more than the "
+                f"{MAX_RECORD_BYTES:,} that are read."
+            )
+        message, check = file.read(length), file.read(4)
+        if len(message) < length or len(check) < 4:
+            return
+        if not _check(message, check):
+            raise ValueError(f"Record {number:,} is damaged: it fails its check.")
+        end += 16 + length
+        try:
+            yield _scalars(message, end)
+        except (IndexError, struct.error, UnicodeDecodeError):
+            raise ValueError(f"Record {number:,} is no event.") from None
+
+
+def _length(head: bytes) -> int:
+    length: int = struct.unpack_from("<Q", head)[0]
+    return length
+
+
+def _check(data: bytes, check: bytes) -> bool:
+    found: int = struct.unpack("<I", check)[0]
+    return found == masked_crc32c(data)
+
+
+def _scalars(message: bytes, end: int) -> Scalars:
+    step, time, num_others = 0, 0.0, 0
+    values: dict[str, float] = {}
+    for number, value in _fields(message):
+        if number == 1 and isinstance(value, float):
+            time = value
+        elif number == 2 and isinstance(value, int):
+            step = value - 2**64 if value >= 2**63 else value
+        elif number == 5 and isinstance(value, bytes):
+            for inner, part in _fields(value):
+                if inner == 1 and isinstance(part, bytes):
+                    tag, scalar = _tagged(part)
+                    if scalar is None:
+                        num_others += 1
+                    else:
+                        values[tag] = scalar
+    return Scalars(step, time, values, num_others, end)
+
+
+def _tagged(message: bytes) -> tuple[str, float | None]:
+    tag, scalar = "", None
+    for number, value in _fields(message):
+        if number == 1 and isinstance(value, bytes):
+            tag = value.decode()
+        elif number == 2 and isinstance(value, float):
+            scalar = value
+        elif number == 8 and isinstance(value, bytes):
+            scalar = _tensor(value)
+    return tag, scalar
+
+
+def _tensor(message: bytes) -> float | None:
+    """A tensor of one number; None: it is another one."""
+    kind, found, has_shape = 0, [], False
+    for number, value in _fields(message):
+        if number == 1 and isinstance(value, int):
+            kind = value
+        elif number == 2 and isinstance(value, bytes):
+            has_shape = bool(value)
+        elif number in (4, 5, 6) and isinstance(value, bytes):
+            form = "<f" if kind == _DT_FLOAT else "<d"
+            if kind in (_DT_FLOAT, _DT_DOUBLE):
+                found += [one for (one,) in struct.iter_unpack(form, value)]
+        elif number in (5, 6) and isinstance(value, float):
+            found.append(value)
+    return found[0] if len(found) == 1 and not has_shape else None
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
+    at = 0
+    while at < len(data):
+        key, at = _read_varint(data, at)
+        match key & 7:
+            case 0:
+                value, at = _read_varint(data, at)
+                yield key >> 3, value
+            case 1:
+                yield key >> 3, struct.unpack_from("<d", data, at)[0]
+                at += 8
+            case 5:
+                yield key >> 3, struct.unpack_from("<f", data, at)[0]
+                at += 4
+            case 2:
+                length, at = _read_varint(data, at)
+                if at + length > len(data):
+                    raise IndexError
+                yield key >> 3, data[at : at + length]
+                at += length
+            case _:
+                raise IndexError
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise IndexError
 
 
 def write_version(time: float) -> bytes:

@@ -100,7 +100,7 @@ def run_export_file(
     form = SpanForm.read(request.GET)
     if not form.is_valid():
         return HttpResponse(
-            " ".join(said for each in form.errors.values() for said in each),
+            " ".join(str(said) for each in form.errors.values() for said in each),
             status=422,
             content_type="text/plain; charset=utf-8",
         )

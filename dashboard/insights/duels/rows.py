@@ -39,6 +39,9 @@ class Matching:
 def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
     """Of the first run's prompts. One query, where the versions differ in content."""
     mine, its = ours.dataset_version, theirs.dataset_version
+    if mine is None or its is None:
+        without = ours.name if mine is None else theirs.name
+        return Matching(numbers={}, said=f"{without} was imported without prompts.")
     if mine.content_sha256 == its.content_sha256:
         return Matching(numbers=None, said="")
     told = np.unique(prompts).tolist()

@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
+from django.http import Http404
 
-from dashboard.datasets.models import DatasetRow
+from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.datasets.rows.search import Search, look_on
 from dashboard.probes.chat.services import (
     MAX_CHARS,
@@ -71,6 +72,7 @@ class ChatForm(forms.Form):
     )
 
     def __init__(self, run: Run, given: Mapping[str, Any]) -> None:
+        asked_version(run)
         usual = {**sampling_of(run.config), "seed": 0, "num_samples": 1}
         listing = list_checkpoints(run)
         there = [row for row in listing.rows if row.is_there or not listing.is_seen]
@@ -98,7 +100,7 @@ class ChatForm(forms.Form):
         return given
 
     def _check_row(self, position: int) -> None:
-        version = self.run.dataset_version
+        version = asked_version(self.run)
         if not version.rows.filter(position=position).exists():
             self.add_error(
                 "prompt",
@@ -115,7 +117,7 @@ class ChatForm(forms.Form):
             return DatasetRow(prompt=text, answer=None, columns={})
         if position is None:
             return None
-        return self.run.dataset_version.rows.filter(position=position).first()
+        return asked_version(self.run).rows.filter(position=position).first()
 
     @property
     def chosen_checkpoint(self) -> Checkpoint | None:
@@ -135,7 +137,7 @@ def _mark(is_best: bool) -> str:
 
 def find_rows(run: Run, wanted: str) -> list[DatasetRow]:
     """Rows whose prompt has this text; the first ones without one."""
-    version = run.dataset_version
+    version = asked_version(run)
     condition = ("strpos(upper(prompt), upper(%s)) > 0", [wanted])
     search = Search(version=version, conditions=[condition] if wanted else [])
     found = look_on(search, 0, wanted=NUM_FOUND, seconds=SEARCH_SECONDS)
@@ -144,4 +146,11 @@ def find_rows(run: Run, wanted: str) -> list[DatasetRow]:
 
 
 def draw_row(run: Run) -> int:
-    return random.randrange(max(1, run.dataset_version.num_rows))  # noqa: S311 - no secret
+    return random.randrange(max(1, asked_version(run).num_rows))  # noqa: S311 - no secret
+
+
+def asked_version(run: Run) -> DatasetVersion:
+    """404 of an imported run: it has no checkpoint to be asked."""
+    if run.is_imported or run.dataset_version is None:
+        raise Http404(f"{run} was imported: it has no checkpoint to ask.")
+    return run.dataset_version

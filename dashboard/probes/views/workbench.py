@@ -146,7 +146,7 @@ class Page:
         chosen = self.choice.chosen
         shown = {FROM_RUN: chosen["run"], FROM_PROBE: chosen["probe"]}
         of = shown.get(chosen["source"])
-        if of is not None:
+        if of is not None and not getattr(of, "is_imported", False):
             return dict(of.config["reward"]["recipe"])
         return {
             "rules": [

@@ -17,10 +17,9 @@ from dashboard.insights.selection import join_ids, read_selection
 from dashboard.reports.block_lines import Block, read_lines
 from dashboard.reports.blocks.options import MAX_RUNS
 from dashboard.runs.charts.chart import Chart, chart_id
-from dashboard.runs.charts.figures import overview_sections
+from dashboard.runs.charts.of_a_run import sections_of
 from dashboard.runs.models import REWARD, Run
 from dashboard.samples.forms import GroupViewForm
-from trainer.config import RunConfig
 
 ADDRESS = re.compile(r"^\s*<?((?:https?://|/)[^\s<>]{1,2000})>?\s*$")
 
@@ -87,7 +86,7 @@ def _run_chart(team: Team, at: dict[str, Any], address: SplitResult) -> str:
 
     Empty where the run has no such chart.
     """
-    run = Run.objects.filter(team=team, pk=at["run_id"]).first()
+    run = Run.objects.kept().filter(team=team, pk=at["run_id"]).first()
     if run is None:
         return ""
     named = unquote(address.fragment).removeprefix("chart-")
@@ -111,10 +110,10 @@ def _metrics_of(run: Run, named: str) -> list[str]:
 
 def _charts_of(run: Run) -> list[Chart]:
     try:
-        config = RunConfig.model_validate(run.config)
+        sections = sections_of(run)
     except ValueError:
         return []  # an older run's, of which some setting is no longer known
-    return [chart for section in overview_sections(config) for chart in section.charts]
+    return [chart for section in sections for chart in section.charts]
 
 
 def _draws(meta: dict[str, Any], name: str) -> bool:

@@ -13,7 +13,8 @@ from dashboard.runs.models import Run
 def find_runs(team: Team, ids: Sequence[int]) -> tuple[list[Run], list[str]]:
     """The team's, in this order, and a sentence on each that is gone. Three queries."""
     found = (
-        Run.objects.filter(team=team)
+        Run.objects.kept()
+        .filter(team=team)
         .select_related("dataset_version__dataset", "recipe_version__recipe")
         .prefetch_related("evaluation_sets__dataset_version__dataset")
         .in_bulk(ids)

@@ -34,12 +34,12 @@ class Section:
 
 
 def overview_sections(config: RunConfig) -> list[Section]:
-    return _sections(traits_of(config))
+    return sections_by_traits(traits_of(config))
 
 
 # A figure takes milliseconds to validate, and most runs share these few.
 @lru_cache(maxsize=256)
-def _sections(traits: Traits) -> list[Section]:
+def sections_by_traits(traits: Traits) -> list[Section]:
     sets = traits.eval_sets
     held_out = [_evaluation(name, re.escape(name)) for name in sets]
     several = [Section(title="Held-out prompts", charts=held_out)]
@@ -182,14 +182,18 @@ def _speed() -> list[Chart]:
 
 def shown_metrics(config: RunConfig) -> frozenset[str]:
     """What a page needs before anybody asks for more; evaluations come besides."""
-    return _shown(traits_of(config))
+    return shown_by_traits(traits_of(config))
 
 
 @lru_cache(maxsize=256)
-def _shown(traits: Traits) -> frozenset[str]:
-    figures = [one.figure for s in _sections(traits) for one in s.charts]
-    metas = [trace["meta"] for figure in figures for trace in figure["data"]]
-    return AXES.union(term[0] for meta in metas for term in meta.get("terms", []))
+def shown_by_traits(traits: Traits) -> frozenset[str]:
+    charts = [one for section in sections_by_traits(traits) for one in section.charts]
+    return AXES.union(*map(metrics_of, charts))
+
+
+def metrics_of(one: Chart) -> set[str]:
+    metas = [trace["meta"] for trace in one.figure["data"]]
+    return {term[0] for meta in metas for term in meta.get("terms", [])}
 
 
 @lru_cache(maxsize=1)

@@ -87,12 +87,15 @@ class Run(models.Model):
     # What was asked for, frozen at launch but for what config/error_shares.py changes.
     config = models.JSONField[dict[str, Any]]()  # trainer.config.RunConfig
     model_label = models.CharField(max_length=200)
+    # Null: nobody launched it here. An import with completions has their prompts.
     dataset_version = models.ForeignKey(
-        DatasetVersion, models.PROTECT, related_name="runs"
+        DatasetVersion, models.PROTECT, null=True, blank=True, related_name="runs"
     )
     recipe_version = models.ForeignKey(
-        RecipeVersion, models.PROTECT, related_name="runs"
+        RecipeVersion, models.PROTECT, null=True, blank=True, related_name="runs"
     )
+    # Of an imported run: {"tools": […], "files": …}, see exchange; {}: trained here.
+    origin = models.JSONField[dict[str, Any]](default=dict, blank=True, db_default={})
     cloned_from = models.ForeignKey(
         "self", models.SET_NULL, null=True, blank=True, related_name="clones"
     )
@@ -165,6 +168,16 @@ class Run(models.Model):
                 name="run_held_has_lease",
             ),
             models.CheckConstraint(
+                condition=~Q(origin={}) & Q(state="finished")
+                | ~Q(origin={}) & Q(state="running", epoch=1)
+                | Q(
+                    origin={},
+                    dataset_version__isnull=False,
+                    recipe_version__isnull=False,
+                ),
+                name="run_is_launched_or_imported",
+            ),
+            models.CheckConstraint(
                 condition=Q(fork_step__gte=1, fork_sha256__gt="")
                 & Q(fork_checkpoint__gt="")
                 | Q(fork_step=None, fork_sha256="", fork_checkpoint="")
@@ -201,6 +214,17 @@ class Run(models.Model):
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def is_imported(self) -> bool:
+        """Trained elsewhere: without settings, and nothing to go on from."""
+        return bool(self.origin)
+
+    @property
+    def imported_from(self) -> str:
+        """The tools whose files it was made of: "TRL and TensorBoard"."""
+        *others, last = self.origin["tools"]
+        return f"{', '.join(others)} and {last}" if others else str(last)
 
     @cached_property
     def newest_checkpoint(self) -> Checkpoint | None:

@@ -9,12 +9,11 @@ from typing import Any
 
 from dashboard.live.messages import Frame, Position
 from dashboard.runs.charts.curves import Clock, Curve, read_history
-from dashboard.runs.charts.figures import shown_metrics
+from dashboard.runs.charts.of_a_run import metrics_shown
 from dashboard.runs.charts.tails import Tail, read_tails
 from dashboard.runs.charts.thinning import POINTS_PER_BUCKET
 from dashboard.runs.models import Evaluation, Run, RunEvent, Step
 from dashboard.runs.progress import describe_progress
-from trainer.config import RunConfig
 
 # Further behind than this, thinned curves are smaller than what was missed.
 MAX_BEHIND = 2_000
@@ -85,7 +84,7 @@ def read_snapshot(run: Run) -> Frame:
 
     Of other metrics it tells the range; curves.json has the rest.
     """
-    shown = shown_metrics(RunConfig.model_validate(run.config))
+    shown = metrics_shown(run)
     names = [name for name in run.metric_names if name in shown]
     history = read_history(run, names)
     return Frame(

@@ -40,7 +40,8 @@ def read_facets(team: Team) -> Facets:
         if owner_id is not None:
             owners[owner_id] = owner
         models.add(model)
-        datasets[dataset_id] = dataset
+        if dataset_id is not None:
+            datasets[dataset_id] = dataset
     evaluated = EvaluationSet.objects.filter(run__team=team).values_list(
         "dataset_version__dataset_id", "dataset_version__dataset__name"
     )

@@ -23,6 +23,7 @@ from dashboard.runs.changing import (
     change_run,
     extend_run,
     setting_of,
+    why_not_here,
 )
 from dashboard.runs.config.rates import compare_rates
 from dashboard.runs.models import Run
@@ -37,6 +38,9 @@ def run_change(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     if request.method == "POST":
         _answer(request, run)
         return redirect("run_change", team_.slug, run.id)
+    if run.is_imported:
+        messages.error(request, why_not_here(run))
+        return redirect("run", team_.slug, run.id)
     num_steps, said = None, ""
     try:
         num_steps = propose_steps(request.GET.get("num_steps", ""), run)

@@ -12,8 +12,8 @@ from django.views.decorators.http import require_GET
 from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team
 from dashboard.live.messages import parse_position
-from dashboard.runs.charts.figures import overview_sections
 from dashboard.runs.charts.intervals import ENDS, Interval
+from dashboard.runs.charts.of_a_run import sections_of, settings_of
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.checkpoints.retention import unseen
 from dashboard.runs.config.snapshot import compare_with_defaults, write_json, write_toml
@@ -39,8 +39,8 @@ def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     run_ = get_any_run(team_, run_id)
     if run_.trashed_at is not None:
         return _show_trashed(request, team_, run_)
-    config = RunConfig.model_validate(run_.config)
-    sections = overview_sections(config)
+    config = settings_of(run_)
+    sections = sections_of(run_)
     context = {
         "team": team_,
         "run": run_,
@@ -49,8 +49,8 @@ def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         "figures": {c.id: c.figure for s in sections for c in s.charts},
         "last_values": list(_last_values(run_)),
         **chart_context(request, team_, run_),
-        "phases": config.stages if config.phases else (),
-        "confinements": confinements_of(run_) if config.runs_code else (),
+        "phases": config.stages if config and config.phases else (),
+        "confinements": confinements_of(run_) if config and config.runs_code else (),
     }
     return render(request, "runs/overview.html", context)
 
@@ -93,7 +93,9 @@ def tab(request: HttpRequest, team: str, run_id: str, tab: str) -> HttpResponse:
 
 
 def _config(run: Run) -> dict[str, Any]:
-    config = RunConfig.model_validate(run.config)
+    config = settings_of(run)
+    if config is None:
+        return {"rules": run.config["reward"]["recipe"]["rules"]}
     return {
         "parts": compare_with_defaults(config),
         "evaluation_sets": list_evaluation_sets(run),
@@ -117,6 +119,7 @@ TABS = {"config": _config, "checkpoints": _checkpoints}
 
 def _write_toml(run: Run, config: RunConfig) -> str:
     """Before the settings, what is in the files that they name."""
+    assert run.dataset_version, "launched"
     files = [(ROWS, run.dataset_version, run.dataset_version.num_rows)]
     files += [
         (eval_rows(one.name), one.dataset_version, one.num_rows)
@@ -145,7 +148,10 @@ def config_file(
     run_ = get_run(get_team(request, team), run_id)
     if suffix not in WRITERS:
         raise Http404("A config is written as toml or json.")
-    text = WRITERS[suffix](run_, RunConfig.model_validate(run_.config))
+    config = settings_of(run_)
+    if config is None:
+        raise Http404("An imported run has no settings.")
+    text = WRITERS[suffix](run_, config)
     name = f"{run_.name}-{run_.id}.{suffix}"
     return HttpResponse(
         text,

@@ -30,6 +30,7 @@ from dashboard.samples.search.columns import (
 from dashboard.samples.search.kept_columns import kept
 from dashboard.samples.search.kinds import tell_full_scores, tell_kinds, tell_no_scores
 
+GROUP_OF_AN_IMPORT = 64
 MOST_FRESH = 16_384  # completions that are read from the table
 DTYPES: dict[str, np.dtype[Any]] = {
     "prompts": PROMPT,
@@ -133,7 +134,9 @@ def _fresh_steps(run: Run, after: int) -> tuple[int, int, int] | None:
 
     There may be a million without a block, as of a run that is older than blocks.
     """
-    most_groups = max(1, MOST_FRESH // run.config["rollout"]["group_size"])
+    # An import does not say how large its groups are.
+    group_size = run.config.get("rollout", {}).get("group_size", GROUP_OF_AN_IMPORT)
+    most_groups = max(1, MOST_FRESH // group_size)
     groups = Group.objects.current().filter(run=run, step__gt=after)
     newest_first = groups.order_by("-step").values_list("step", flat=True)
     steps = list(newest_first[: most_groups + 1])

@@ -20,7 +20,9 @@ GROUP_SIZE = np.dtype("<u2")
 # Single precision: what is asked for is rounded as they are before it is compared.
 NUMBER = np.dtype("<f4")  # NaN: no score
 LENGTH = np.dtype("<u4")
+UNKNOWN_LENGTH = 2**32 - 1  # an imported run may not tell
 KIND = np.dtype("u1")
+CUT_END, UNKNOWN_END = 1, 2
 TALLY = np.dtype("<u4")
 MOST_TALLIED = 8  # rules whose full and missing scores are bits of a byte
 
@@ -34,7 +36,7 @@ class Columns:
     rewards: Column  # float64, one a completion; so are those below
     advantages: Column
     lengths: Column
-    is_cut: Column
+    ends: Column  # CUT_END, UNKNOWN_END, or it ended by itself
     rule_names: tuple[str, ...]
     scores: Column  # [rules, completions]
 
@@ -57,10 +59,11 @@ READ = sql.SQL(
            string_agg(int4send(prompt_index), ''::bytea),
            string_agg(int8send(group_id), ''::bytea),
            string_agg(float8send(coalesce(reward, 'NaN')), ''::bytea),
-           string_agg(float8send(advantage), ''::bytea),
-           string_agg(int4send(num_tokens), ''::bytea),
+           string_agg(float8send(coalesce(advantage, 'NaN')), ''::bytea),
+           string_agg(int4send(coalesce(num_tokens, -1)), ''::bytea),
            string_agg(CASE end_reason WHEN 'length' THEN '\\x01'::bytea
-                      ELSE '\\x00'::bytea END, ''::bytea){scores}
+                      WHEN 'stop' THEN '\\x00'::bytea
+                      ELSE '\\x02'::bytea END, ''::bytea){scores}
       FROM (SELECT g.step, g.prompt_index, g.rule_names, c.group_id, c.reward,
                    c.advantage, c.num_tokens, c.end_reason, c.rule_scores
               FROM sampled_group g
@@ -116,7 +119,7 @@ def _make_columns(packed: Sequence[bytes], rule_names: tuple[str, ...]) -> Colum
         rewards=np.frombuffer(packed[3], ">f8").astype(float),
         advantages=np.frombuffer(packed[4], ">f8").astype(float),
         lengths=np.frombuffer(packed[5], ">i4").astype(LENGTH),
-        is_cut=np.frombuffer(packed[6], "u1").astype(bool),
+        ends=np.frombuffer(packed[6], "u1"),
         rule_names=rule_names,
         scores=np.array(scores).reshape(len(rule_names), len(steps)),
     )

@@ -66,6 +66,7 @@ class Facets:
     ) -> Facet:
         kinds = sum((tally[0] for tally in self._tallies), np.zeros(256, int))
         counted = [(n, label, _count(kinds, *wanted[n])) for n, label in labels]
+        counted = [each for each in counted if each[0] != "unknown" or each[2]]
         return Facet(title=title, values=self._of_field(field, counted))
 
     def _of_field(

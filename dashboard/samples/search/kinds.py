@@ -17,11 +17,21 @@ import numpy as np
 
 from dashboard.runs.models import Run
 from dashboard.samples.recipes import all_rules, recipe_spec, right_from, step_recipe
-from dashboard.samples.search.columns import KIND, MOST_TALLIED, NUMBER, Column, Columns
+from dashboard.samples.search.columns import (
+    CUT_END,
+    KIND,
+    MOST_TALLIED,
+    NUMBER,
+    UNKNOWN_END,
+    Column,
+    Columns,
+)
 from trainer.rewards.rightness import ANSWER_RULES
 from trainer.rewards.spec import Recipe, bound_tolerance
 
-CUT, UNSCORED, RIGHT, RIGHT_LOW, HIGH_SHORT, NEAR = (1 << bit for bit in range(6))
+CUT, UNSCORED, RIGHT, RIGHT_LOW, HIGH_SHORT, NEAR, END_UNKNOWN = (
+    1 << bit for bit in range(7)
+)
 ANSWER_KINDS = {
     *ANSWER_RULES,
     "code_tests",
@@ -41,7 +51,7 @@ def answer_rules(recipe: Recipe | None) -> dict[str, float]:
 
 def compares_answers(run: Run) -> bool:
     """Whether a rule of any phase does."""
-    return any(_compares(rule["kind"]) for rule in all_rules(run))
+    return any(_compares(rule.get("kind", "")) for rule in all_rules(run))
 
 
 def _compares(kind: str) -> bool:
@@ -58,7 +68,8 @@ def tell_kinds(run: Run, columns: Columns) -> Column:
     bounds = right_from(run, steps)
     known = [bounds[step] for step in steps]
     from_reward = np.array([math.inf if each is None else each for each in known])
-    kinds[columns.is_cut] |= CUT
+    kinds[columns.ends == CUT_END] |= CUT
+    kinds[columns.ends == UNKNOWN_END] |= END_UNKNOWN
     kinds[np.isnan(columns.rewards)] |= UNSCORED
     kinds[columns.rewards >= np.repeat(from_reward, counts)] |= RIGHT
     is_low = columns.rewards < _group_means(columns)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dashboard.samples.search.blocks import read_column
-from dashboard.samples.search.columns import Column
+from dashboard.samples.search.columns import UNKNOWN_LENGTH, Column
 from dashboard.samples.search.places import NOWHERE, Places
 from dashboard.samples.search.selecting import Selection
 
@@ -73,13 +73,14 @@ class Ranking:
 
 
 def sortable(values: Column, *, is_descending: bool) -> Column:
-    """Whole numbers in the same order, NaN last: they are compared more quickly.
+    """Whole numbers in the same order, what is unknown last: compared more quickly.
 
     The bits of a positive float32 are ordered as it is, those of a negative one the
     other way round.
     """
     if values.dtype.kind == "u":
-        return ~values if is_descending else values
+        is_known = values != UNKNOWN_LENGTH
+        return np.where(is_known, ~values, values) if is_descending else values
     bits = (values + np.float32(0)).view(np.uint32)  # -0.0 becomes 0.0
     is_negative = bits >> np.uint32(31) != 0
     keys = np.where(is_negative, ~bits, bits | np.uint32(2**31))

@@ -10,9 +10,10 @@ import numpy as np
 
 from dashboard.samples.forms import CompletionFilterForm
 from dashboard.samples.search.blocks import Block, read_column
-from dashboard.samples.search.columns import LENGTH, NUMBER, Column
+from dashboard.samples.search.columns import LENGTH, NUMBER, UNKNOWN_LENGTH, Column
 from dashboard.samples.search.kinds import (
     CUT,
+    END_UNKNOWN,
     HIGH_SHORT,
     NEAR,
     RIGHT,
@@ -22,7 +23,11 @@ from dashboard.samples.search.kinds import (
 
 # Which bits are looked at, and which of them are set.
 Wanted = tuple[int, int]
-ENDS: dict[str, Wanted] = {"length": (CUT, CUT), "stop": (CUT, 0)}
+ENDS: dict[str, Wanted] = {
+    "length": (CUT, CUT),
+    "stop": (CUT | END_UNKNOWN, 0),
+    "unknown": (END_UNKNOWN, END_UNKNOWN),
+}
 OUTCOMES: dict[str, Wanted] = {
     "right": (RIGHT, RIGHT),
     "not_right": (RIGHT | UNSCORED, 0),
@@ -142,13 +147,15 @@ def _has(mask: int, value: int) -> Test:
 
 
 def _between(low: float | None, high: float | None, dtype: Any) -> Test:
-    """And not NaN: without a score nothing is at least or at most a number."""
+    """And known: without a score nothing is at least or at most a number."""
 
     with np.errstate(over="ignore"):
         least, most = (b if b is None else dtype.type(b) for b in (low, high))
 
     def is_between(values: Column) -> Column:
-        is_so: Column = values == values
+        is_so: Column = values == values  # NaN is not
+        if dtype is LENGTH:
+            is_so &= values != UNKNOWN_LENGTH
         if least is not None:
             is_so &= values >= least
         if most is not None:

@@ -30,6 +30,7 @@ class Composition:
     kind: Kind
     recipe: Recipe | None
     weights: Mapping[str, float]  # of what the recipe does not name, or is unknown
+    right: float | None = None  # the reward of a right one, where no recipe tells
 
     def parts(
         self,
@@ -51,7 +52,7 @@ class Composition:
         return np.array([weights.get(name, 1.0) for name in names])
 
     def right_from(self, step: int) -> float | None:
-        return None if self.recipe is None else right_reward(self.recipe, step)
+        return self.right if self.recipe is None else right_reward(self.recipe, step)
 
     @cached_property
     def read_answer(self) -> AnswerReader | None:
@@ -126,4 +127,7 @@ def _composition(config: RunConfig) -> Composition:
 def _unknown(tree: Mapping[str, Any]) -> Composition:
     rules = tree["reward"]["recipe"]["rules"]
     weights = {rule["name"]: float(rule.get("weight", 1.0)) for rule in rules}
-    return Composition(kind="sum", recipe=None, weights=PENALTIES | weights)
+    right = tree["reward"].get("right_from")  # of an imported run
+    return Composition(
+        kind="sum", recipe=None, weights=PENALTIES | weights, right=right
+    )

@@ -195,7 +195,9 @@ def anatomy(
         update * of_batch,
     ]
     assert len(known) + len(lost) == len(ANATOMY)
-    return known + (lost if groups else [math.nan] * len(lost))
+    # Nobody knows without groups, nor without their lengths.
+    is_known = groups and all(None not in group.num_tokens for group in groups)
+    return known + (lost if is_known else [math.nan] * len(lost))
 
 
 def _share(part: int, whole: int) -> float:
@@ -203,7 +205,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def _num_tokens(groups: Iterable[StepGroup]) -> int:
-    return sum(sum(group.num_tokens) for group in groups)
+    return sum(n or 0 for group in groups for n in group.num_tokens)
 
 
 def _num_completions(groups: Iterable[StepGroup]) -> int:

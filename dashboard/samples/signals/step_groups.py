@@ -21,14 +21,16 @@ class StepGroup:
     signal: str
     is_trained: bool
     rewards: Sequence[float | None]
-    advantages: Sequence[float]
-    num_tokens: Sequence[int]
+    advantages: Sequence[float | None]  # None, as a length: an import lacks it
+    num_tokens: Sequence[int | None]
     rules: Sequence[dict[str, float | None]]  # each rule's score, before its weight
     texts: Sequence[str]
 
     @property
     def is_dead(self) -> bool:
         """Whether nothing is learnt from it: no advantage, or out of the batch."""
+        if not any(advantage is not None for advantage in self.advantages):
+            return not self.is_trained or self.signal != "mixed"
         return not self.is_trained or not any(self.advantages)
 
 

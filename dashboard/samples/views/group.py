@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
@@ -85,10 +86,16 @@ def group(
         "can_write": membership.can_write,
         "base": find_base(standings) if form.shows_diff else None,
         "num_notes_kept": sum(len(each) for each in notes.values()),
-        "num_truncated": sum(c.end_reason == "length" for c in completions),
+        "num_truncated": _num_truncated(completions),
         "num_distinct": len({c.text for c in completions}),
         "visits": read_visits(found),
         "group_before": before,
         "group_after": after,
     }
     return render(request, "samples/group.html", context)
+
+
+def _num_truncated(completions: Sequence[Completion]) -> int | None:
+    """None: an imported run does not tell how they ended."""
+    ends = [c.end_reason for c in completions]
+    return None if "unknown" in ends else ends.count("length")

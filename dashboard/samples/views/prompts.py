@@ -55,7 +55,8 @@ def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     is_post = request.method == "POST"
     membership = get_membership_for(request, team)
     run = get_run(membership.team, run_id)
-    run.dataset_version.dataset.team = membership.team  # which is at hand
+    if run.dataset_version:
+        run.dataset_version.dataset.team = membership.team  # which is at hand
     form = PromptFilterForm.read(request.GET)
     found = _find(run, form)
     which = form.value("which")
@@ -64,7 +65,10 @@ def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         name=f"{run.name[:60]} {CLASS_WORDS.get(which, which)}",
         data=request.POST if is_post else None,
     )
-    if is_post and found.chosen is not None and target.is_valid():
+    has_rows = run.dataset_version is not None and found.chosen is not None
+    if is_post and has_rows and target.is_valid():
+        assert run.dataset_version
+        assert found.chosen is not None
         job = target.start(
             parent=run.dataset_version,
             source=_source(run, form, found),
@@ -98,7 +102,7 @@ class Found:
 
 def _find(run: Run, form: PromptFilterForm) -> Found:
     span = find_span(run, first=form.value("first_step"), last=form.value("last_step"))
-    if span is None or form.errors:
+    if span is None or form.errors or run.dataset_version is None:
         return Found(span=span)
     visits = read_visits(run, span)
     # A run of an outside trainer may number its prompts as it likes.
@@ -126,6 +130,7 @@ def _choose(tallies: Tallies, form: PromptFilterForm) -> Tallies:
 
 def _source(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
     assert found.span
+    assert run.dataset_version
     return source_of(
         run.dataset_version,
         kind="run",

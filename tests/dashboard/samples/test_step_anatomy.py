@@ -73,3 +73,23 @@ def test_steps_that_were_not_timed_are_not_drawn(run: Run) -> None:
     make_rollup(run, 1, [make_group([1.0, 0.0])])
 
     assert read_anatomy(run)["columns"] == []
+
+
+def test_nobody_knows_what_imported_groups_without_lengths_lost(run: Run) -> None:
+    groups = [
+        make_group([1.0, 0.0], num_tokens=[10, 10]),
+        make_group([0.0, 0.0], num_tokens=[None, None]),
+    ]
+    make_rollup(run, 1, groups, seconds={**SECONDS, "step": 14.0})
+
+    assert read_anatomy(run)["dead"] == [None]
+
+
+def test_without_advantages_a_group_is_dead_where_its_rewards_are_equal() -> None:
+    unknown = [None, None]
+
+    mixed = make_group([1.0, 0.0], advantages=unknown)
+    tied = make_group([1.0, 1.0], advantages=unknown)
+
+    assert not mixed.is_dead
+    assert tied.is_dead

@@ -1,0 +1,1 @@
+"""Other tools' files into runs: read, shown, then made."""

@@ -1,0 +1,196 @@
+"""All files of an import, row by row, each as the tool that wrote it meant it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, groupby
+from pathlib import Path
+
+from dashboard.apart import BrokeOff, ask
+from dashboard.datasets.parsing.detection import Detected, detect
+from dashboard.datasets.parsing.formats import read_records
+from dashboard.datasets.parsing.records import Parsed, Record
+from dashboard.datasets.parsing.refusals import Refusal, quote
+from dashboard.datasets.parsing.source import Source
+from dashboard.exchange.formats.tfevents import is_event_file, read_scalars
+from dashboard.exchange.imports.items import MAX_STEP, Item, Point
+from dashboard.exchange.imports.names import metric_name
+from dashboard.exchange.imports.samples import read_sample, tool_of
+from dashboard.exchange.imports.scalars import layout_of, read_point
+from dashboard.exchange.models import ImportFile
+
+PROCESS = "dashboard.exchange.imports.parquet_process"
+TENSORBOARD = "TensorBoard"
+WANDB = "W&B"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something a file holds; `item` None: a row that has nothing for a run."""
+
+    file: ImportFile
+    tool: str
+    item: Item | Refusal | None
+    columns: dict[str, str]  # of the row: what each of its columns became
+
+
+def read_files(
+    files: Iterable[ImportFile],
+    *,
+    wandb_run: str | None = None,
+    on_read: Callable[[int], None] = lambda _: None,
+) -> Iterator[Found]:
+    """Parquet files last, together. `on_read` hears of the bytes read, every so often.
+
+    What it raises ends the reading.
+    """
+    parquet: list[tuple[ImportFile, Detected]] = []
+    num_bytes = 0
+    for file in files:
+        with file.path.open("rb") as opened:
+            is_events = is_event_file(opened)
+        if is_events:
+            for found, end in _events(file):
+                on_read(num_bytes + end)
+                yield found
+        else:
+            try:
+                detected = detect(file.filename, file.path)
+            except ValueError as error:
+                yield Found(file, "", _unfit(str(error)), {})
+                continue
+            if detected.format == "parquet":
+                parquet.append((file, detected))
+                continue
+            source = Source(file.path, detected.format, detected.packing)
+            for found in _rows(file, read_records(source), wandb_run):
+                on_read(num_bytes + min(source.num_bytes_read, file.num_bytes))
+                yield found
+        num_bytes += file.num_bytes
+        on_read(num_bytes)
+    for file, records in _parquet_files(parquet):
+        for found in _rows(file, records, wandb_run):
+            on_read(num_bytes)
+            yield found
+        num_bytes += file.num_bytes
+
+
+def _unfit(problem: str) -> Refusal:
+    remedy = "Send TRL's or verl's completions, event files or W&B's CSV."
+    return Refusal(problem=problem, remedy=remedy, ends_file=True)
+
+
+def _parquet_files(
+    files: list[tuple[ImportFile, Detected]],
+) -> Iterator[tuple[ImportFile, Iterator[Parsed]]]:
+    """Where the child breaks off at one, another goes on behind it."""
+    while files:
+        asked: list[tuple[Path, str]] = [(f.path, d.packing) for f, d in files]
+        at = -1
+        try:
+            for at, batches in groupby(ask(PROCESS, asked), key=lambda each: each[0]):
+                yield files[at][0], chain.from_iterable(map(_parsed, batches))
+        except BrokeOff as error:
+            refusal = Refusal(
+                problem=f"Reading it broke off: {error}.",
+                remedy="Write the file again.",
+                ends_file=True,
+            )
+            yield files[max(at, 0)][0], iter([refusal])
+            files = files[max(at, 0) + 1 :]
+        else:
+            return
+
+
+def _parsed(
+    answer: tuple[int, list[tuple[int, dict[str, object]] | Refusal]],
+) -> list[Parsed]:
+    return [Record(*one) if isinstance(one, tuple) else one for one in answer[1]]
+
+
+def _events(file: ImportFile) -> Iterator[tuple[Found, int]]:
+    """Each with where its record ends."""
+    number = end = 0
+    with file.path.open("rb") as opened:
+        try:
+            for number, scalars in enumerate(read_scalars(opened), start=1):
+                names = {tag: metric_name(tag) for tag in scalars.values}
+                item: Item | Refusal | None = None
+                if scalars.values and not 0 <= scalars.step <= MAX_STEP:
+                    item = _bad_step(number, scalars.step)
+                elif scalars.values:
+                    values = {
+                        names[t]: v for t, v in scalars.values.items() if _is_number(v)
+                    }
+                    item = Point(step=scalars.step, time=scalars.time, values=values)
+                end = scalars.end
+                yield Found(file, TENSORBOARD, item, names), end
+        except ValueError as error:
+            refusal = Refusal(
+                line=number + 1,
+                problem=str(error),
+                remedy="Copy the file again, whole; what comes before is read.",
+                ends_file=True,
+            )
+            yield Found(file, TENSORBOARD, refusal, {}), end
+
+
+def _is_number(value: float) -> bool:
+    return value - value == 0  # neither NaN nor infinite
+
+
+def _bad_step(number: int, step: int) -> Refusal:
+    return Refusal(
+        line=number,
+        value=quote(step),
+        problem="The step is below 0 or too large.",
+        remedy=f"Steps go from 0 to {MAX_STEP:,}.",
+    )
+
+
+def _rows(
+    file: ImportFile, parsed: Iterable[Parsed], wandb_run: str | None
+) -> Iterator[Found]:
+    tool, layout = "", None
+    names: tuple[str, ...] = ()
+    for record in parsed:
+        if isinstance(record, Refusal):
+            yield Found(file, tool, record, {})
+            continue
+        if tuple(record.values) != names:
+            names = tuple(record.values)
+            tool, layout = tool_of(names) or "", None
+            if not tool and (layout := layout_of(names)):
+                tool = WANDB
+        if layout:
+            point = read_point(layout, wandb_run, record)
+            told = {c: m for c, (_, m) in layout.metrics.items()}
+            yield Found(file, tool, point, told)
+        elif tool:
+            sample = read_sample(tool, record)
+            kept = {} if isinstance(sample, Refusal) else _told(sample.scores)
+            yield Found(file, tool, sample, kept)
+        else:
+            yield Found(file, "", _unknown(record), {})
+            return
+
+
+def _told(scores: Iterable[str]) -> dict[str, str]:
+    return {name: f"reward/{name}/mean" for name in scores}
+
+
+def _unknown(record: Record) -> Refusal:
+    return Refusal(
+        line=record.line,
+        value=quote(sorted(record.values)),
+        problem="Its columns are none of TRL's completions (prompt, completion), "
+        "verl's (input, output, score) or W&B's metrics (Step, or _step).",
+        remedy="Export it from one of them as it is, or leave the file out.",
+        ends_file=True,
+    )
+
+
+def with_name(refusal: Refusal, filename: str) -> dict[str, object]:
+    """As a page lists it, over many files."""
+    return {"file": filename, **refusal.as_json()}
