@@ -94,3 +94,8 @@ def marked_group_ids(run: Run) -> list[int]:
         of_run = kind.objects.filter(group__run=run, group__superseded_by=None)
         ids.update(of_run.values_list("group", flat=True).distinct())
     return sorted(ids)
+
+
+def has_marks(run: Run) -> bool:
+    of_run = {"group__run": run, "group__superseded_by": None}
+    return any(kind.objects.filter(**of_run).exists() for kind in (Thumb, Tag, Comment))

@@ -1,0 +1,65 @@
+"""Completions whose length, advantage and end nobody knows, in the list of them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from dashboard.samples.models import Completion
+from tests.dashboard.samples.blocks import make_blocks
+from tests.dashboard.samples.factories import make_group, make_run
+
+pytestmark = pytest.mark.django_db
+PLACE = re.compile(r">Step 1, prompt 4, completion (\d)<")
+
+
+@pytest.fixture(params=["fresh", "in a block"])
+def run(team: Team, request: pytest.FixtureRequest) -> Run:
+    """Of three completions the second is told of by its text and reward alone."""
+    run = make_run(team, last_step=1)
+    make_group(run, step=1, prompt_index=4, rewards=(1.2, 0.2, 0.0))
+    Completion.objects.filter(position=1).update(
+        num_tokens=None, advantage=None, end_reason="unknown"
+    )
+    if request.param == "in a block":
+        make_blocks(run)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("sort=length", "132"),
+        ("sort=-length", "312"),
+        ("sort=advantage", "312"),
+        ("sort=-advantage", "132"),
+        ("min_length=0&sort=step", "13"),
+        ("max_length=2147483647&sort=step", "13"),
+        ("min_advantage=-1000&sort=step", "13"),
+        ("end=stop&sort=step", "13"),
+        ("end=unknown", "2"),
+        ("end=length", ""),
+    ],
+)
+def test_what_is_not_known_is_last_and_within_no_bounds(
+    alice_client: Client, run: Run, query: str, expected: str
+) -> None:
+    address = reverse("completions", args=["alpha", run.pk])
+
+    html = alice_client.get(f"{address}?{query}").content.decode()
+
+    assert "".join(PLACE.findall(html)) == expected
+
+
+def test_a_line_says_what_is_not_known(alice_client: Client, run: Run) -> None:
+    address = reverse("completions", args=["alpha", run.pk])
+
+    html = alice_client.get(f"{address}?end=unknown").content.decode()
+
+    assert "length not known" in html
+    assert "end not known" in html
