@@ -104,7 +104,8 @@ def _percent(
 ) -> float | None:
     if before is None or now is None or now[1] <= before[1]:
         return None
-    return 100 * (now[0] - before[0]) / (now[1] - before[1])
+    # Differences of large sums may be off in the last digit.
+    return min(100.0, 100 * (now[0] - before[0]) / (now[1] - before[1]))
 
 
 def _rates(before: Pair | None, now: Pair | None, seconds: float) -> Values:

@@ -373,6 +373,8 @@ def test_a_viewer_reads_and_sees_no_button(bob_client: Client, run: Run) -> None
     ):
         page = bob_client.get(address).content.decode()
         main = page[page.index("<main") :]
+        # A run's star is the reader's own.
+        main = re.sub(r"<form[^>]*/act\".*?</form>", "", main, flags=re.DOTALL)
         assert 'method="post"' not in main, address
 
 

@@ -320,8 +320,8 @@ def test_the_beat_and_a_slot_of_their_own_see_to_them(tmp_path: Path) -> None:
         if each.name == "default worker"
     )
     at = default.arguments.index("--concurrency")
-    # Imports, looks, rescorings, and one for what dispatches runs.
-    assert default.arguments[at + 1] == "4"
+    # Imports, looks, rescorings, searches, and one for what dispatches runs.
+    assert default.arguments[at + 1] == "5"
 
 
 def test_the_runs_own_recipe_is_not_written_down(run: Run) -> None:

@@ -300,9 +300,9 @@ def test_a_recipe_without_a_highest_reward_says_so_and_lists_its_prompts(
 def test_many_prompts_cost_few_queries(
     alice_client: Client, learnt: Run, django_assert_num_queries: Any
 ):
-    with django_assert_num_queries(12):
+    with django_assert_num_queries(13):
         alice_client.get(address(learnt))
     for prompt in range(5, 20):
         visit(learnt, 1, prompt, 1)
-    with django_assert_num_queries(12):
+    with django_assert_num_queries(13):
         alice_client.get(address(learnt))
