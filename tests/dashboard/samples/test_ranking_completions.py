@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dashboard.samples.search.columns import UNKNOWN_LENGTH
 from dashboard.samples.search.ranking import ranked, sortable
 
 NUMBERS = st.lists(
@@ -34,7 +35,14 @@ def test_a_stretch_of_ranks_is_that_of_all_sorted(
 
 
 def test_lengths_are_ranked_from_both_ends() -> None:
-    lengths = np.array([3, 0, 2**32 - 1], "<u4")
+    lengths = np.array([3, 0, 2**31 - 1], "<u4")
 
     assert ranked(sortable(lengths, is_descending=True), 0, 3).tolist() == [2, 0, 1]
     assert ranked(sortable(lengths, is_descending=False), 0, 3).tolist() == [1, 0, 2]
+
+
+def test_unknown_lengths_are_last_in_either_order() -> None:
+    lengths = np.array([UNKNOWN_LENGTH, 3, 1], "<u4")
+
+    assert ranked(sortable(lengths, is_descending=True), 0, 3).tolist() == [1, 2, 0]
+    assert ranked(sortable(lengths, is_descending=False), 0, 3).tolist() == [2, 1, 0]
