@@ -45,7 +45,7 @@ def test_a_checkpoint_is_pinned_published_and_asked(page: Page, team: Team) -> N
     expect(page.get_by_role("button", name="Unpin step 1")).to_be_visible()
 
     page.get_by_role("button", name="Publish step 2").click()
-    page.get_by_label("Name", exact=True).fill("Sums, second")
+    page.locator("#publish-name").fill("Sums, second")
     page.get_by_role("button", name="Publish the model").click()
     expect(page.get_by_text("Sums, second is published")).to_be_visible()
     assert findings_in_each_view(page) == []
