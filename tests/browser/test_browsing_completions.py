@@ -62,6 +62,7 @@ def test_words_are_looked_for_from_the_keyboard(page: Page, run: Run) -> None:
     expect(page.get_by_text("1–40 of 40 found")).to_have_count(2)
 
 
+@pytest.mark.slow
 def test_it_is_accessible_and_fits_the_screen(page: Page, run: Run) -> None:
     found = []
     for query in (

@@ -182,6 +182,7 @@ def test_without_script_a_form_asks_for_the_same(
     context.close()
 
 
+@pytest.mark.slow
 def test_the_pages_are_accessible_and_fit_the_screen(
     page: Page, address: str, answered: str
 ) -> None:

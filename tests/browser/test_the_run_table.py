@@ -51,6 +51,7 @@ def launch(launcher: Launcher, model: Path, name: str, rate: float) -> Run:
     return launcher(name=name, **tree)
 
 
+@pytest.mark.slow
 def test_runs_are_found_compared_kept_and_put_away(
     page: Page,
     team: Team,

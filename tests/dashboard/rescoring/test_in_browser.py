@@ -132,6 +132,7 @@ def failed(team: Team) -> str:
     return f"rescorings/{rescoring.pk}/"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [nothing, listed, new, refused, waiting, finished, failed]
 )

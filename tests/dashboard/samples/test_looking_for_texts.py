@@ -123,7 +123,7 @@ def test_a_cancelled_statement_is_an_end_of_the_time(
     monkeypatch: pytest.MonkeyPatch,
     transactional_db: None,
 ) -> None:
-    cancelled = "pg_cancel_backend(pg_backend_pid()) AND pg_sleep(9) IS NOT NULL"
+    cancelled = "pg_cancel_backend(pg_backend_pid()) AND pg_sleep(0.1) IS NOT NULL"
     monkeypatch.setattr(texts, "HAS_TEXT", f"{texts.HAS_TEXT} AND {cancelled}")
 
     html = get(alice_client, run, "?text=the+sum")
