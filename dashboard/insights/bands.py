@@ -137,6 +137,8 @@ def _grid(every: Sequence[Points]) -> Array:
 
 
 def _by_step(points: Points, values: Array, at: Array) -> Array:
+    if len(points) == len(at):  # each of its steps is among them
+        return values
     found = np.full(len(at), np.nan)
     found[np.searchsorted(at, points.steps)] = values
     return found

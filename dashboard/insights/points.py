@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from django.db.models.functions import Cast
 from numpy.typing import NDArray
 from psycopg import Cursor, sql
 
+from dashboard.insights.kept_points import MOST_BYTES, KeptPoints
 from dashboard.insights.statistics import Array
 from dashboard.runs.charts.carried import begin_of
 from dashboard.runs.models import Evaluation, Run
@@ -26,27 +27,21 @@ AXES = {
     "samples": "completions sampled",
 }
 # Postgres holds NaN to be greater than every number, so it fails the filter as well.
+# Grouped, not by a subquery a run: so PostgreSQL may share the rows among processes.
 READ = sql.SQL(
     """
-    SELECT wanted.run, found.steps, found.at, found.v
-      FROM unnest(%s::bigint[], %s::int[], %s::int[]) AS wanted(run, place, total),
-      LATERAL (
-        SELECT string_agg(int4send(step), ''::bytea) AS steps,
-               string_agg(float8send({at}), ''::bytea) AS at,
-               string_agg(float8send({value}), ''::bytea) AS v
-          FROM runs_step
-         WHERE run_id = wanted.run AND superseded_by IS NULL
-           AND abs({value}) < 'Infinity' AND abs({at}) < 'Infinity'
-      ) AS found
+    SELECT run_id, max(seq), string_agg(int4send(step), ''::bytea),
+           {at}, string_agg(float8send({value}), ''::bytea)
+      FROM runs_step
+     WHERE run_id = ANY({runs}) AND superseded_by IS NULL
+       AND abs({value}) < 'Infinity' AND abs({total}) < 'Infinity'
+     GROUP BY run_id
     """
 )
-PLACES = {
-    "step": sql.SQL("step::float8"),
-    "time": sql.SQL("extract(epoch FROM time)::float8"),
-    "tokens": sql.SQL("values[wanted.total]"),
-    "samples": sql.SQL("values[wanted.total]"),
-}
-VALUE = sql.SQL("values[wanted.place]")
+MICROSECONDS = sql.SQL("string_agg(timestamptz_send(time), ''::bytea)")
+COUNTED = sql.SQL("string_agg(float8send({total}), ''::bytea)")
+UNREAD = sql.SQL("NULL::bytea")  # on the axis of steps
+TO_2000 = 946_684_800 * 10**6  # microseconds from 1970 to where PostgreSQL counts from
 FIRST = """
     SELECT wanted.run, begun.step, begun.seconds
       FROM unnest(%s::bigint[]) AS wanted(run), LATERAL (
@@ -70,16 +65,23 @@ class Points:
             steps=self.steps[places], at=self.at[places], values=self.values[places]
         )
 
+    @property
+    def nbytes(self) -> int:
+        return self.steps.nbytes + self.at.nbytes + self.values.nbytes
+
     def __len__(self) -> int:
         return len(self.steps)
 
 
 NONE = Points(steps=np.empty(0, np.int64), at=np.empty(0), values=np.empty(0))
 UNPLACED = Points(steps=NONE.steps, at=NONE.at, values=NONE.values, is_placed=False)
+kept: KeptPoints[Points] = KeptPoints(MOST_BYTES)
 
 
 def read_points(runs: Sequence[Run], metric: str, *, axis: str) -> dict[int, Points]:
     """By run. One query; two on the axis of time, or of held-out scores, three of both.
+
+    Less one where the points of all of them are kept.
 
     What is held out is measured between steps, so it is placed between them.
     """
@@ -111,16 +113,31 @@ def _counts(run: Run, axis: str) -> bool:
 
 
 def _query(runs: Sequence[Run], metric: str | None, *, axis: str) -> dict[int, Points]:
-    """Without a metric the values are the places themselves."""
+    """Without a metric: where the steps lie on the axis, and no values of use."""
+    name = metric or ""
+    found = {run.pk: kept.find(run, name, axis) for run in runs}
+    read = {pk: points for pk, points in found.items() if points is not None}
+    missing = {run.pk: run for run in runs if run.pk not in read}
+    for pk, last_seq, *columns in _rows(list(missing.values()), metric, axis):
+        points, run = _unpack(columns, axis), missing[pk]
+        # Newer ones were stored since the run was read: its number is not theirs.
+        if last_seq <= run.seq:
+            kept.keep(run, name, axis, points)
+        read[pk] = points
+    return {run.pk: read.get(run.pk, NONE) for run in runs}
+
+
+def _rows(
+    runs: Sequence[Run], metric: str | None, axis: str
+) -> Iterable[tuple[Any, ...]]:
+    """Of each run: its number, that of its last event, and three packed columns."""
     if not runs:
-        return {}
-    numbers = [
-        [run.pk for run in runs],
-        [_place(run, metric) for run in runs],
-        [_place(run, TOTALS.get(axis)) for run in runs],
-    ]
-    at = PLACES[axis]
-    query = READ.format(at=at, value=at if metric is None else VALUE)
+        return []
+    alike: dict[tuple[int | None, int | None], list[int]] = {}
+    for run in runs:
+        places = _place(run, metric), _place(run, TOTALS.get(axis))
+        alike.setdefault(places, []).append(run.pk)
+    parts = [_select(pks, *places, axis=axis) for places, pks in alike.items()]
     connection.ensure_connection()
     with (
         transaction.atomic(),
@@ -128,9 +145,29 @@ def _query(runs: Sequence[Run], metric: str | None, *, axis: str) -> dict[int, P
         # One of psycopg's own gives bytes where Django's gives hexadecimal text.
         Cursor(connection.connection) as cursor,
     ):
-        cursor.execute("SET LOCAL jit = off")  # compiling takes longer than the query
-        cursor.execute(query, numbers, binary=True)
-        return {row[0]: _unpack(row) for row in cursor}
+        # Compiling takes longer than the query, and the columns fit into memory.
+        cursor.execute("SET LOCAL jit = off; SET LOCAL work_mem = '64MB'")
+        cursor.execute(sql.SQL(" UNION ALL ").join(parts), binary=True)
+        return cursor.fetchall()
+
+
+def _select(
+    pks: list[int], place: int | None, total: int | None, *, axis: str
+) -> sql.Composed:
+    """Of runs that have the metric at the same place; of one that is none, the axis."""
+    by_step = sql.SQL("step::float8")
+    counted = by_step if total is None else _value(total)
+    at = MICROSECONDS if axis == "time" else UNREAD
+    return READ.format(
+        runs=sql.Literal(pks),
+        value=counted if place is None else _value(place),
+        total=counted,
+        at=at if total is None else COUNTED.format(total=counted),
+    )
+
+
+def _value(place: int) -> sql.Composed:
+    return sql.SQL("values[{}]").format(sql.Literal(place))
 
 
 def _place(run: Run, metric: str | None) -> int | None:
@@ -138,16 +175,23 @@ def _place(run: Run, metric: str | None) -> int | None:
     return names.index(metric) + 1 if metric in names else None
 
 
-def _unpack(row: tuple[Any, ...]) -> Points:
-    steps, at, values = (packed or b"" for packed in row[1:])
-    points = Points(
-        steps=np.frombuffer(steps, ">i4").astype(np.int64),
-        at=np.frombuffer(at, ">f8").astype(np.float64),
-        values=np.frombuffer(values, ">f8").astype(np.float64),
-    )
-    # Mostly they are stored as they came; sorting them here is far quicker than there.
-    is_sorted = (np.diff(points.steps) > 0).all()
-    return points if is_sorted else points.take(np.argsort(points.steps))
+def _unpack(columns: Sequence[bytes], axis: str) -> Points:
+    packed_steps, packed_at, packed_values = columns
+    steps = np.frombuffer(packed_steps, ">i4").astype(np.int64)
+    if axis == "step":
+        at = steps.astype(np.float64)
+    elif axis == "time":
+        at = (np.frombuffer(packed_at, ">i8") + TO_2000) / 1e6
+    else:
+        at = np.frombuffer(packed_at, ">f8").astype(np.float64)
+    values = np.frombuffer(packed_values, ">f8").astype(np.float64)
+    points = Points(steps=steps, at=at, values=values)
+    # They come as several processes found them; sorting here is far quicker than there.
+    if not (np.diff(steps) > 0).all():
+        points = points.take(np.argsort(steps, kind="stable"))
+    for column in (points.steps, points.at, points.values):
+        column.setflags(write=False)  # they are kept
+    return points
 
 
 def _placed(points: Points, at: Array) -> Points:

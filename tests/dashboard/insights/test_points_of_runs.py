@@ -133,3 +133,25 @@ def test_a_window_ends_where_the_first_run_ends(team: Team) -> None:
     assert wide
     assert (wide.first, wide.num) == (1, 30)
     assert find_window(runs[2:], points, None) is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("axis", ["step", "time", "tokens"])
+def test_many_points_are_those_that_are_stored(team: Team, axis: str) -> None:
+    first, other = make_run(team), make_run(team, "other")
+    values = np.random.default_rng(4).normal(size=300)
+    tokens = np.arange(300) * 7.0
+    make_steps(first, {"reward/mean": values.tolist(), "total/tokens": tokens.tolist()})
+    make_steps(
+        other, {"total/tokens": tokens.tolist(), "reward/mean": (-values).tolist()}
+    )
+
+    found = read_points([first, other], "reward/mean", axis=axis)
+
+    rows = first.steps.order_by("step").values_list("step", "time")
+    steps = np.array([step for step, _ in rows], np.float64)
+    seconds = np.array([time.timestamp() for _, time in rows])
+    at = {"step": steps, "time": (seconds - seconds[0]) / 60, "tokens": tokens}
+    for run, expected in ((first, values), (other, -values)):
+        assert found[run.pk].values.tolist() == expected.tolist()
+        assert found[run.pk].at.tolist() == at[axis].tolist()
