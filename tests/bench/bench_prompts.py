@@ -168,6 +168,7 @@ def rollup_rows(
             rollup.rules,
             rollup.anatomy,
             rollup.passes,
+            rollup.majorities,
         )
 
 

@@ -101,4 +101,5 @@ def rows_of(run: Run, some: list[Rollup]) -> Iterator[tuple[object, ...]]:
             rollup.rules,
             rollup.anatomy,
             rollup.passes,
+            rollup.majorities,
         )
