@@ -33,12 +33,12 @@ READ = sql.SQL(
     SELECT run_id, max(seq), string_agg(int4send(step), ''::bytea),
            {at}, string_agg(float8send({value}), ''::bytea)
       FROM runs_step
-     WHERE run_id = ANY({runs}) AND superseded_by IS NULL
-       AND abs({value}) < 'Infinity' AND abs({total}) < 'Infinity'
+     WHERE run_id = ANY({runs}) AND superseded_by IS NULL AND {has_numbers}
      GROUP BY run_id
     """
 )
 MICROSECONDS = sql.SQL("string_agg(timestamptz_send(time), ''::bytea)")
+IS_NUMBER = sql.SQL("abs({}) < 'Infinity'")
 COUNTED = sql.SQL("string_agg(float8send({total}), ''::bytea)")
 UNREAD = sql.SQL("NULL::bytea")  # on the axis of steps
 TO_2000 = 946_684_800 * 10**6  # microseconds from 1970 to where PostgreSQL counts from
@@ -154,15 +154,16 @@ def _rows(
 def _select(
     pks: list[int], place: int | None, total: int | None, *, axis: str
 ) -> sql.Composed:
-    """Of runs that have the metric at the same place; of one that is none, the axis."""
-    by_step = sql.SQL("step::float8")
-    counted = by_step if total is None else _value(total)
+    """Of runs that have the metric and the total at the same places."""
+    read = [_value(one) for one in (place, total) if one is not None]
     at = MICROSECONDS if axis == "time" else UNREAD
     return READ.format(
         runs=sql.Literal(pks),
-        value=counted if place is None else _value(place),
-        total=counted,
-        at=at if total is None else COUNTED.format(total=counted),
+        at=at if total is None else COUNTED.format(total=_value(total)),
+        value=read[0] if read else sql.SQL("0"),
+        has_numbers=sql.SQL(" AND ").join(
+            [sql.SQL("true"), *map(IS_NUMBER.format, read)]
+        ),
     )
 
 
