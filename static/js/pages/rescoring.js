@@ -1,21 +1,5 @@
-// Draws a rescoring's charts from the page's figures; a click opens what a point is of.
-import { CONFIG, readColors, resolveColors, styleCard } from "../charts/theme.js";
-
-const figures = JSON.parse(document.getElementById("rescoring-figures").textContent);
-const plots = [...document.querySelectorAll("[data-figure]")];
-
-function draw(plot) {
-  const { data, layout } = figures[plot.dataset.figure];
-  const read = readColors();
-  const isFirst = !plot.classList.contains("js-plotly-plot");
-  window.Plotly.react(
-    plot,
-    resolveColors(data, read),
-    styleCard(resolveColors(layout, read), read),
-    CONFIG,
-  );
-  if (isFirst) plot.on("plotly_click", ({ points: [point] }) => open(plot, point));
-}
+// A rescoring's charts; a click opens what a point is of.
+import { drawCards } from "../charts/cards.js";
 
 function open(plot, { customdata, x }) {
   const groups = plot.dataset.groups;
@@ -27,9 +11,4 @@ function open(plot, { customdata, x }) {
   }
 }
 
-function drawAll() {
-  plots.forEach(draw);
-}
-
-document.addEventListener("themechange", drawAll);
-drawAll();
+drawCards("rescoring-figures", open);

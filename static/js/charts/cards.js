@@ -1,0 +1,27 @@
+// Draws a page's figures, each on its card; again when the theme changes.
+import { CONFIG, readColors, resolveColors, styleCard } from "./theme.js";
+
+// `onClick` is given the plot and the point.
+export function drawCards(source, onClick) {
+  const figures = JSON.parse(document.getElementById(source).textContent);
+  const plots = [...document.querySelectorAll("[data-figure]")];
+
+  function draw(plot) {
+    const { data, layout } = figures[plot.dataset.figure];
+    const read = readColors();
+    const isFirst = !plot.classList.contains("js-plotly-plot");
+    window.Plotly.react(
+      plot,
+      resolveColors(data, read),
+      styleCard(resolveColors(layout, read), read),
+      CONFIG,
+    );
+    if (isFirst) {
+      plot.on("plotly_click", ({ points: [point] }) => onClick(plot, point));
+    }
+  }
+
+  const drawAll = () => plots.forEach(draw);
+  document.addEventListener("themechange", drawAll);
+  drawAll();
+}
