@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from dashboard.insights.audit.views import run_audit, run_audit_examples
 from dashboard.insights.duels.views import compare_prompt, compare_vote
 from dashboard.insights.sweeps.views import sweep
 from dashboard.insights.views import compare, compare_figure
@@ -14,4 +15,10 @@ urlpatterns = [
     path("compare/prompt", compare_prompt, name="compare_prompt"),
     path("compare/vote", compare_vote, name="compare_vote"),
     path("sweep", sweep, name="sweep"),
+    path("runs/<int:run_id>/audit/", run_audit, name="run_audit"),
+    path(
+        "runs/<int:run_id>/audit/<str:signal>/",
+        run_audit_examples,
+        name="run_audit_examples",
+    ),
 ]

@@ -59,6 +59,7 @@ def test_from_a_file_of_prompts_to_a_comparison_of_two_runs(
     first = launch(page, model)
     watch(page)
     inspect(page)
+    audit(page, first)
     second = clone(page, first)
     compare(page, first, second)
 
@@ -166,6 +167,20 @@ def inspect(page: Page) -> None:
     assert page.url == groups
     page.keyboard.press("]")
     page.wait_for_url("**/groups/?step=41")
+
+
+def audit(page: Page, first: str) -> None:
+    """From what has changed to completions of both sides of it."""
+    page.goto(first)
+    expect(page.locator("[data-run-state]")).to_have_text("finished", timeout=MINUTE)
+    page.get_by_role("navigation", name="Run").get_by_role("link", name="Audit").click()
+    expect(page.get_by_text(re.compile(r"\d of \d signals"))).to_be_visible()
+    expect(page.locator("#length .lines path")).to_have_count(1)
+    page.locator("#length").get_by_role("link", name="Ten completions").click()
+    page.wait_for_url("**/audit/length/")
+    expect(page.locator(".found")).to_have_count(20)
+    page.get_by_role("link", name="The whole audit").click()
+    page.wait_for_url("**/audit/#length")
 
 
 def click_step(page: Page, step: int) -> None:

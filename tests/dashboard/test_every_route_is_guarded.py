@@ -196,6 +196,8 @@ VIEWERS_POST = {
     "compare_prompt": 405,
     "compare_vote": 403,
     "sweep": 405,
+    "run_audit": 405,
+    "run_audit_examples": 405,
 }
 # A viewer's GET is answered with 200, but for these.
 VIEWERS_GET = {
@@ -207,6 +209,7 @@ VIEWERS_GET = {
     "report_edit": 403,
     "run_curves": 400,  # without ?metrics=
     "group_tokens": 404,  # the group's were not kept
+    "run_audit_examples": 404,  # the run has too few points
     "run_log_part": 404,  # nothing was logged
     "run_log_line": 404,
     "run_log_search": 404,
@@ -351,6 +354,7 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "tab": "config",
         "suffix": "toml",
         "chart": "map",
+        "signal": "length",
         "export": "annotations",
         "rescoring_id": start(run).pk,
         "file_format": "jsonl",

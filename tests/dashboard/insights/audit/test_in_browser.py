@@ -1,0 +1,84 @@
+"""An audit, from its table to completions of both sides, in a real browser."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.samples.factories import make_group, make_run, make_steps
+
+pytestmark = pytest.mark.browser
+
+
+def make_audited(team: Team) -> Run:
+    run = make_run(team, "clever-otter-1", num_steps=30)
+    lengths = [100.0 + 50 * (s > 15) + 3 * (s % 3) for s in range(1, 31)]
+    make_steps(run, {"completion/mean_length": list(lengths)})
+    for step in range(1, 31):
+        opening = "Surely the answer is right. " if step > 15 else ""
+        texts = [f"{opening}{step} and {n} make {step + n}" for n in range(4)]
+        make_group(run, step, 0, texts=texts)
+        make_group(run, step, 1, texts=texts)
+    return run
+
+
+def test_from_the_table_to_completions_of_both_sides(page: Page, team: Team) -> None:
+    run = make_audited(team)
+    page.goto(f"/alpha/runs/{run.pk}/")
+    page.get_by_role("navigation", name="Run").get_by_role("link", name="Audit").click()
+    page.get_by_role("rowheader", name="Length", exact=True).get_by_role("link").click()
+    expect(page).to_have_url(re.compile("#length$"))
+    chart = page.locator("[data-figure=length]")
+    expect(chart.locator(".lines path")).to_have_count(1)
+    expect(chart.locator(".shapelayer path")).to_have_count(3)
+
+    page.get_by_label("Compare around step").fill("10")
+    page.get_by_label("Points on each side").fill("4")
+    page.get_by_role("button", name="Compare", exact=True).click()
+    expect(page.locator("#length-said")).to_contain_text("at steps 6–9 to")
+    page.locator("#length").get_by_role("link", name="Ten completions").click()
+
+    expect(page).to_have_url(re.compile(r"/audit/length/\?at=10&width=4$"))
+    expect(page.get_by_role("heading", name="Before: steps 6–9")).to_be_visible()
+    expect(page.locator(".found")).to_have_count(20)
+    page.get_by_role("link", name="The whole audit").click()
+    expect(page.locator("#length-said")).to_contain_text("at steps 6–9 to")
+
+
+def test_a_point_opens_the_groups_of_its_step(page: Page, team: Team) -> None:
+    run = make_audited(team)
+    page.goto(f"/alpha/runs/{run.pk}/audit/")
+    point = page.locator("[data-figure=length] .points path").nth(4)
+    point.scroll_into_view_if_needed()
+    box = point.bounding_box()
+    assert box is not None
+
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(page.locator("[data-figure=length] .hoverlayer .legend")).to_be_visible()
+    page.mouse.down()
+    page.mouse.up()
+
+    expect(page).to_have_url(re.compile(rf"/runs/{run.pk}/groups/\?step=5$"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["", "length/", "?at=2"])
+def test_nothing_keeps_people_from_an_audit(page: Page, team: Team, where: str) -> None:
+    run = make_audited(team)
+    page.goto(f"/alpha/runs/{run.pk}/audit/{where}")
+    if not where.startswith("length"):
+        expect(page.locator("[data-figure=length] .lines path")).to_have_count(1)
+
+    assert findings_in_each_view(page) == []
+
+
+@pytest.mark.slow
+def test_nothing_keeps_people_from_an_empty_audit(page: Page, team: Team) -> None:
+    page.goto(f"/alpha/runs/{make_run(team).pk}/audit/")
+
+    assert findings_in_each_view(page) == []
