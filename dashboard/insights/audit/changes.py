@@ -9,9 +9,10 @@ not as noise.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dashboard.insights.audit.series import Series
 from dashboard.insights.statistics import CONFIDENCE, Array, subtract, t_quantile
@@ -53,6 +54,8 @@ class Noise:
 class Change:
     """mean(after) - mean(before), its 95 % interval, and how far it stands out.
 
+    low, high: as if the step had been chosen without a look at the series. At the step
+    that `split` finds, of series without a change they leave 0 out for half.
     effect: the difference over a point's own spread; None without any spread.
     chance: how often a series without any change would show one as clear somewhere;
     None where the reader has said at which step to look.
@@ -81,24 +84,27 @@ def find_change(
     num = len(series)
     if num < FEWEST:
         return None
-    place = split(series.values) if at is None else _place(series, at)
+    # The square of a number above 1e154 is no float.
+    scale = float(np.abs(series.values).max()) or 1.0
+    values = series.values / scale
+    place = split(values) if at is None else _place(series, at)
     if place is None:
         return None
-    noise = measure_noise(series.values, place)
+    noise = measure_noise(values, place)
     reach = width or max(LEAST_WINDOW, math.ceil(WINDOW_SHARE * num))
-    before = _window(series, max(0, place - reach), place)
-    after = _window(series, place, min(num, place + reach))
+    before = _window(series.steps, values, max(0, place - reach), place)
+    after = _window(series.steps, values, place, min(num, place + reach))
     difference = float(subtract(np.array(after.mean), np.array(before.mean)))
     margin = _margin(noise, before.num, after.num)
     return Change(
         step=int(series.steps[place]),
-        before=before,
-        after=after,
-        difference=difference,
-        low=difference - margin,
-        high=difference + margin,
+        before=replace(before, mean=scale * before.mean),
+        after=replace(after, mean=scale * after.mean),
+        difference=scale * difference,
+        low=scale * (difference - margin),
+        high=scale * (difference + margin),
         effect=difference / noise.spread if noise.spread > 0 else None,
-        chance=chance_of(series.values, noise) if at is None else None,
+        chance=chance_of(values, noise) if at is None else None,
     )
 
 
@@ -174,10 +180,10 @@ def _place(series: Series, at: int) -> int | None:
     return place if LEAST_SIDE <= place <= len(series) - LEAST_SIDE else None
 
 
-def _window(series: Series, first: int, end: int) -> Window:
+def _window(steps: NDArray[np.int64], values: Array, first: int, end: int) -> Window:
     return Window(
-        first=int(series.steps[first]),
-        last=int(series.steps[end - 1]),
+        first=int(steps[first]),
+        last=int(steps[end - 1]),
         num=end - first,
-        mean=float(series.values[first:end].mean()),
+        mean=float(values[first:end].mean()),
     )

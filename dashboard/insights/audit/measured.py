@@ -14,7 +14,7 @@ from dashboard.insights.statistics import Array
 from dashboard.runs.models import REWARD, Evaluation, Run
 
 LENGTH, ENTROPY, KL = "completion/mean_length", "entropy", "kl/mean"
-MOST_SETS = 6
+MOST_SETS = 20
 NO_SET = (
     "The run is not evaluated on held-out prompts. Choose a held-out set when you "
     "launch one: without it nobody can tell learning from gaming by the reward alone."
@@ -34,6 +34,7 @@ def _held_out(run: Run) -> Iterator[Signal]:
     names = Evaluation.objects.filter(run=run, superseded_by__isnull=True)
     sets = list(names.order_by("name").values_list("name", flat=True).distinct())
     rewards = _points(run, REWARD) if sets else NONE
+    of_all = f" {MOST_SETS} of {len(sets)} sets are shown."
     for name in sets[:MOST_SETS]:
         scores = _points(run, f"eval/{name}/mean")
         training = _beside(rewards, scores)
@@ -41,6 +42,7 @@ def _held_out(run: Run) -> Iterator[Signal]:
             f"Training reward less {name}",
             key=f"held-out:{name}",
             gap=Series.known(scores.steps, training - scores.values),
+            more=of_all if len(sets) > MOST_SETS else "",
             lines=(
                 Line(name="training", series=Series.known(scores.steps, training)),
                 Line(name=name, series=Series.of(scores)),
@@ -57,12 +59,13 @@ def _gap(
     gap: Series | None = None,
     lines: tuple[Line, ...] = (),
     missing: str = "",
+    more: str = "",
 ) -> Signal:
     return Signal(
         key=key,
         title=title,
         about="Grows where the reward rises on what is trained on, and not on what is "
-        "held out.",
+        f"held out.{more}",
         unit="reward",
         suspect="up",
         series=gap,
@@ -80,10 +83,11 @@ def _beside(rewards: Points, scores: Points) -> Array:
     """
     ends = np.searchsorted(rewards.steps, scores.steps, side="right")
     begins = np.maximum(ends - REWARDS, np.append(0, ends[:-1]))
-    sums = np.append(0.0, np.cumsum(rewards.values))
-    with np.errstate(invalid="ignore"):
-        means: Array = (sums[ends] - sums[begins]) / (ends - begins)
-    return means
+    # Not as differences of running sums, from which one huge reward takes all digits.
+    spans = zip(begins.tolist(), ends.tolist(), strict=True)
+    with np.errstate(over="ignore"):
+        means = [rewards.values[b:e].mean() if b < e else np.nan for b, e in spans]
+    return np.array(means)
 
 
 def _series(run: Run, metric: str) -> Series | None:

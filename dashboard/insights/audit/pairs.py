@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from dashboard.insights.audit.sampled import SampledGroup
-from dashboard.insights.statistics import Array
+from dashboard.insights.statistics import Array, subtract
 
 MOST_RULES = 8
 
@@ -44,18 +44,31 @@ def reward_by_length(groups: Sequence[SampledGroup]) -> float:
 
         Σ (R - mean R)(L - mean L) / √(Σ (R - mean R)² · Σ (L - mean L)²),
 
-    means being of the completion's own group. NaN: one of them does not vary.
+    means being of the completion's own group, over groups whose rewards differ. NaN:
+    one of them does not vary.
     """
     rewards, lengths = [np.empty(0)], [np.empty(0)]
     for group in groups:
         ours, theirs = numbers(group.rewards), numbers(group.lengths)
         known = np.isfinite(ours) & np.isfinite(theirs)
-        if known.any():
-            rewards.append(ours[known] - ours[known].mean())
-            lengths.append(theirs[known] - theirs[known].mean())
-    ours, theirs = np.concatenate(rewards), np.concatenate(lengths)
+        # Ties, of which there are more and more, say nothing about length.
+        if known.any() and np.ptp(ours[known]) > 0:
+            rewards.append(_centre(ours[known]))
+            lengths.append(_centre(theirs[known]))
+    ours, theirs = _scale(np.concatenate(rewards)), _scale(np.concatenate(lengths))
     bottom = float(np.sqrt((ours @ ours) * (theirs @ theirs)))
-    return float(ours @ theirs) / bottom if bottom > 1e-12 else np.nan
+    return float(ours @ theirs) / bottom if bottom > 0 else np.nan
+
+
+def _centre(values: Array) -> Array:
+    """Less their mean, and 0 of equal ones, whatever it loses in its last digit."""
+    return subtract(values, np.full(len(values), values.mean()))
+
+
+def _scale(values: Array) -> Array:
+    """By the largest of them: the square of a number above 1e154 is no float."""
+    largest = np.abs(values).max(initial=0.0)
+    return values / largest if largest > 0 else values
 
 
 def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:

@@ -1,7 +1,9 @@
 """Completions of some groups of some steps, read for what only they can tell.
 
 A run has millions of texts. Of up to 60 steps, evenly spread, so many groups are read
-that their completions are 64 at most, and of each text its first 4,000 characters.
+that their completions are 64 at most, where groups are as large as the run's setting
+says, or 8 of an import; of a larger group its first 64 are. Of each text it is the
+first 4,000 characters.
 """
 
 from __future__ import annotations

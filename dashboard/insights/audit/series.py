@@ -44,5 +44,7 @@ def rate_of(series: Series) -> Series:
     # A shorter stretch at the end is left out.
     steps = series.steps[:end].reshape(-1, width)
     values = series.values[:end].reshape(-1, width)
-    rates = 100 * np.diff(values.mean(axis=1)) / np.diff(steps.mean(axis=1))
-    return Series(steps=steps[1:, 0], values=rates)
+    # Differences of numbers that are nearly too large for a float are left out.
+    with np.errstate(over="ignore", invalid="ignore"):
+        rates = 100 * np.diff(values.mean(axis=1)) / np.diff(steps.mean(axis=1))
+    return Series.known(steps=steps[1:, 0], values=rates)

@@ -13,7 +13,7 @@ from dashboard.insights.audit.sampled import SampledGroup, choose_steps, read_gr
 from dashboard.insights.audit.series import Series
 from dashboard.insights.audit.words import Text, Vocabulary, repetition, shared
 from dashboard.runs.models import Run
-from dashboard.samples.recipes import rule_names
+from dashboard.samples.recipes import rule_names, rule_weights
 from dashboard.samples.search.near_duplicates import find_near_duplicates
 
 SECONDS = 1.5
@@ -54,7 +54,13 @@ class Study:
         steps = [step for step in sorted(self.texts) if first <= step <= last]
         return [text for step in steps for text in self.texts[step]]
 
-    def add(self, step: int, groups: list[SampledGroup], rules: list[str]) -> None:
+    def add(
+        self,
+        step: int,
+        groups: list[SampledGroup],
+        rules: list[str],
+        weights: dict[str, float],
+    ) -> None:
         texts = self.vocabulary.read(groups)
         self.texts[step] = texts
         self.num_completions += len(texts)
@@ -62,7 +68,9 @@ class Study:
             self._found.setdefault(key, {})[step] = measure(groups, texts)
         for pair in pairs_of(rules):
             found = disagreement(groups, *pair)
-            self._disagree.setdefault(pair, {})[step] = found
+            # A penalty disagrees with a rule where it orders as that one does.
+            turned = sum(weights.get(rule, 1.0) < 0 for rule in pair) == 1
+            self._disagree.setdefault(pair, {})[step] = 1 - found if turned else found
 
 
 def study(run: Run, *, seconds: float = SECONDS) -> Study:
@@ -72,7 +80,7 @@ def study(run: Run, *, seconds: float = SECONDS) -> Study:
     rules = rule_names(run)
     until = time.monotonic() + seconds
     for step in chosen.steps:
-        found.add(step, read_groups(run, step), rules)
+        found.add(step, read_groups(run, step), rules, rule_weights(run, step))
         if time.monotonic() > until:
             break
     return found

@@ -54,7 +54,8 @@ SIGNALS = (
         "at −1 the shortest.",
         unit="correlation",
         suspect="either",
-        missing="Within the groups that were read, reward or length does not vary.",
+        missing="Within the groups that were read, reward or length is not known "
+        "or does not vary.",
         browse={"sort": "-reward"},
         browse_words="highest reward first",
     ),
@@ -63,14 +64,14 @@ RULES = Signal(
     key="rules",
     title="Rules disagree",
     about="Pairs of completions within a group that one rule orders one way, and the "
-    "other rule the other way.",
+    "other rule the other way; a weight below 0 turns its rule's order round.",
     unit="share of pairs",
     suspect="up",
     is_share=True,
     browse={"sort": "-reward"},
     browse_words="highest reward first",
 )
-ONE_RULE = "The run scores by one rule, which has no other to disagree with."
+ONE_RULE = "The run has no two rules, which could disagree."
 NEVER_APART = "No two completions of a group are told apart by two rules at once."
 
 
@@ -86,7 +87,9 @@ def _told(signal: Signal, study: Study) -> Signal:
 
 
 def _rules(study: Study, find: Callable[[Series], Change | None]) -> Signal:
-    """Of all pairs of rules the one that changes most clearly is judged."""
+    """Of all pairs of rules the one that comes apart most clearly is judged."""
+    if not study.texts:
+        return replace(RULES, missing=NO_TEXTS)
     pairs = study.disagreements()
     known = {pair: series for pair, series in pairs.items() if len(series)}
     if not known:
@@ -107,11 +110,12 @@ def _rules(study: Study, find: Callable[[Series], Change | None]) -> Signal:
 
 
 def _clearness(change: Change | None) -> tuple[float, float]:
-    """The clearest first."""
+    """The clearest first, and those that agree more and more behind all others."""
     if change is None:
         return 2.0, 0.0
     effect = -change.difference if change.effect is None else -change.effect
-    return (0.0 if change.chance is None else change.chance), effect
+    chance = 0.0 if change.chance is None else change.chance
+    return (chance if change.difference >= 0 else 1 + chance), effect
 
 
 def _words(pair: tuple[str, str]) -> str:

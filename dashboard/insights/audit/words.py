@@ -24,6 +24,7 @@ NUM_WORDS = 4
 MOST_TOLD = 10
 MOST_LOOKED_AT = 100
 LEAST_RISE = 0.05
+MOST_SOUGHT = 198  # letters
 EAST_ASIAN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 WORD = re.compile(rf"[{EAST_ASIAN}]|[^\s{EAST_ASIAN}]+")
 
@@ -121,8 +122,10 @@ class Phrase:
 
     @property
     def quoted(self) -> str:
-        """As the search for words takes a phrase."""
-        return '"' + self.words.replace('"', " ") + '"'
+        """As the search for words takes a phrase; empty where it would find nothing."""
+        has_words = any(letter.isalnum() for letter in self.words)
+        is_found = self.words.isascii() and has_words and len(self.words) < MOST_SOUGHT
+        return '"' + self.words.replace('"', " ") + '"' if is_found else ""
 
     @property
     def share_before(self) -> float:

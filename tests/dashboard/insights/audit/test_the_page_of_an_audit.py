@@ -175,7 +175,7 @@ def test_what_was_not_measured_says_what_to_do(
     assert "The run is not evaluated on held-out prompts." in html
     assert "Give loss.kl_coef a value above 0 to have one." in html
     assert "The run has not logged entropy." in html
-    assert html.count("No completions of this run are stored.") == 4
+    assert html.count("No completions of this run are stored.") == 5
 
 
 def test_few_points_are_counted(alice_client: Client, team: Team) -> None:
@@ -243,6 +243,66 @@ def test_rules_are_compared_in_pairs(team: Team) -> None:
     assert finding.status == "suspect"
     assert finding.change is not None
     assert (finding.change.before.mean, finding.change.after.mean) == (0.0, 1.0)
+
+
+def test_a_penalty_disagrees_where_it_orders_as_a_rule_does(team: Team) -> None:
+    rules = [
+        {"name": "answer", "kind": "exact_answer", "weight": 1.0, "params": {}},
+        {"name": "style", "kind": "exact_answer", "weight": -0.5, "params": {}},
+    ]
+    run = make_run(team, rules=rules)
+    group = make_group(run, 1, 0, rewards=(1.0, 2.0, 3.0, 4.0))
+    group.rule_names = ["answer", "style"]
+    group.save()
+    for place, one in enumerate(group.completions.order_by("position")):
+        one.rule_scores = [place, place]
+        one.save()
+
+    (disagree,) = study(run).disagreements().values()
+
+    assert disagree.values.tolist() == [1.0]
+
+
+def test_one_huge_reward_spoils_no_later_gap(team: Team) -> None:
+    run = make_run(team)
+    make_steps(run, {"reward/mean": [1e300 if s == 2 else 0.25 for s in range(1, 41)]})
+    for step in range(2, 41, 2):
+        add_evaluation(run, step, 0.5)
+
+    finding = found(run).find("held-out:fresh")
+
+    assert finding is not None
+    assert finding.signal.series is not None
+    assert finding.signal.series.values.tolist() == [5e299] + [-0.25] * 19
+
+
+def test_an_import_without_lengths_is_audited(alice_client: Client, team: Team) -> None:
+    names = ["<b>bold</b>", 'a "quoted" & one']
+    run = make_run(
+        team,
+        config={
+            "reward": {
+                "recipe": {"rules": [{"name": n, "weight": 1.0} for n in names]},
+                "right_from": None,
+            },
+            "checkpoint": {"keep_last": 0},
+        },
+        origin={"tools": ["trl"], "num_files": 1, "num_bytes": 9},
+        dataset_version=None,
+        recipe_version=None,
+    )
+    for step in range(1, 14):
+        group = make_group(run, step, 0, rewards=(0.0, 1.0), rule_names=names)
+        group.completions.update(num_tokens=None, rule_scores=[1.0, 0.0])
+        group.completions.filter(position=0).update(rule_scores=[0.0, 1.0])
+    make_group(run, 14, 0, rewards=())
+
+    html = page(alice_client, run)
+
+    assert "reward or length is not known or does not vary." in html
+    assert "Rules disagree: &lt;b&gt;bold&lt;/b&gt; and a &quot;quoted&quot;" in html
+    assert "<b>bold" not in html
+    assert found(run).find("rules").status == "steady"  # type: ignore[union-attr]
 
 
 def test_steps_that_a_resume_went_back_before_do_not_count(run: Run) -> None:

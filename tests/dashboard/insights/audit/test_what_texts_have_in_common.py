@@ -135,6 +135,25 @@ def test_reward_and_length_are_compared_within_groups() -> None:
     assert math.isnan(reward_by_length([flat]))
 
 
+def test_equal_rewards_go_with_no_length() -> None:
+    # Their mean differs from them in the last digit, which is no variation.
+    assert np.mean([0.1] * 3) != 0.1
+    tied = [
+        group(n, [""] * 3, rewards=[0.1] * 3, lengths=[1, 3_000, 9_000 + n])
+        for n in range(20)
+    ]
+
+    assert math.isnan(reward_by_length(tied))
+
+
+def test_huge_rewards_go_with_length_as_small_ones_do() -> None:
+    lengths = [10, 30, 20]
+    small = group(0, [""] * 3, rewards=[1.0, 2.0, 4.0], lengths=lengths)
+    huge = group(0, [""] * 3, rewards=[1e300, 2e300, 4e300], lengths=lengths)
+
+    assert reward_by_length([huge]) == pytest.approx(reward_by_length([small]))
+
+
 def test_each_two_of_eight_rules_are_compared() -> None:
     assert pairs_of(["a", "b", "c"]) == [("a", "b"), ("a", "c"), ("b", "c")]
     assert len(pairs_of([str(n) for n in range(20)])) == 28

@@ -131,15 +131,17 @@ def test_noise_alone_is_seldom_called_a_change(
 
 @pytest.mark.parametrize("carried", [0.0, 0.5])
 def test_the_interval_holds_the_difference_in_95_of_100(carried: float) -> None:
-    held = 0
+    held, widths = 0, []
     for seed in range(300):
         values = noise(60, carried, seed=seed)
         values[36:] += 2.0
         change = find_change(series(values), at=370)
         assert change is not None
         held += change.low <= 2.0 <= change.high
+        widths.append(change.high - change.low)
 
     assert held / 300 >= 0.92
+    assert np.median(widths) < 5
 
 
 def test_a_slow_drift_is_a_change() -> None:
@@ -185,6 +187,32 @@ def test_a_step_with_nothing_before_it_has_no_windows() -> None:
     assert (at.step, at.before.num, at.after.num) == (40, 3, 27)
 
 
+@pytest.mark.parametrize("size", [1e-200, 1e-9, 1e150, 1e300])
+def test_the_size_of_the_values_changes_nothing_else(size: float) -> None:
+    values = noise(40, 0.3, seed=6)
+    values[25:] += 3.0
+    plain = find_change(series(values))
+
+    change = find_change(series(size * values))
+
+    assert plain is not None
+    assert change is not None
+    assert change.step == plain.step
+    for name in ("difference", "low", "high"):
+        assert getattr(change, name) / size == pytest.approx(getattr(plain, name))
+    assert change.before.mean / size == pytest.approx(plain.before.mean)
+    assert change.after.mean / size == pytest.approx(plain.after.mean)
+    assert change.effect == pytest.approx(plain.effect)
+    assert change.chance == pytest.approx(plain.chance)
+
+
+def test_one_huge_value_among_small_ones_is_no_error() -> None:
+    change = find_change(series([1.0] * 20 + [1e300] + [1.0] * 9))
+
+    assert change is not None
+    assert change.after.mean <= 2.1e299
+
+
 def test_a_rate_is_a_slope_by_100_steps() -> None:
     straight = Series(steps=np.arange(1, 301), values=0.02 * np.arange(1, 301))
 
@@ -200,3 +228,12 @@ def test_a_rate_of_few_points_is_from_one_to_the_next() -> None:
 
     assert rates.steps.tolist() == [10, 30]
     assert rates.values.tolist() == [20.0, 0.0]
+
+
+def test_a_rate_that_is_no_number_is_left_out() -> None:
+    values = np.array([0.0, 1.7e308, -1.7e308, 0.0, 0.5])
+
+    rates = rate_of(Series(steps=np.arange(1, 6), values=values))
+
+    assert rates.steps.tolist() == [5]
+    assert rates.values.tolist() == [50.0]
