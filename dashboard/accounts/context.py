@@ -77,6 +77,7 @@ def shell(request: HttpRequest) -> dict[str, Any]:
     return {
         "nav": _section(request),
         "memberships": memberships,
+        "can_make_team": lambda: any(place.can_manage for place in memberships),
         "num_mentions": lambda: sum(place.num_mentions for place in memberships),
         # A page without a team of its own, such as a 404, shows the address's, or the
         # reader's first; what a view passes as team goes before this.

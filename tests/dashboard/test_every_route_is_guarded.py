@@ -11,6 +11,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
+from dashboard.accounts.invitations import invite
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Channel
 from dashboard.datasets.imports.jobs import request_stop, start_job
@@ -35,14 +36,23 @@ OPEN = {
     "help": 200,
     "sign_in": 200,
     "sign_in_link": 410,  # of a token that nobody was given
+    "invitation": 410,  # as above
     "public_report": 404,  # as above
 }
 # No team in the address: nothing of a team is shown.
-PERSONAL = {"home", "sign_out"}
+PERSONAL = {"home", "sign_out", "account", "team_new"}
 # Of a team. The status of a viewer's POST: 405 where there is nothing to change, 403
 # where a viewer may not, 200 where nothing is stored, or only what is the viewer's.
 VIEWERS_POST = {
-    "team_settings": 200,  # own name and password
+    "team_settings": 405,
+    "team_transfer": 403,  # takes an owner
+    "team_leave": 422,  # anybody may, who ticks that they mean it
+    "team_invite": 403,  # takes an admin, as what follows
+    "invitation_revoke": 403,
+    "member_role": 403,
+    "member_remove": 403,
+    "member_deactivate": 403,
+    "member_reactivate": 403,
     "datasets": 405,
     "dataset_upload": 403,
     "dataset_uploads": 403,
@@ -216,6 +226,14 @@ VIEWERS_GET = {
     "dataset_download": 302,  # to the page that says that the rows are not there
 }
 POST_ONLY = {
+    "team_transfer",
+    "team_leave",
+    "team_invite",
+    "invitation_revoke",
+    "member_role",
+    "member_remove",
+    "member_deactivate",
+    "member_reactivate",
     "chart_settings",
     "alert_acknowledge",
     "alert_rule_switch",
@@ -323,8 +341,11 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
     import_file = run_import.files.create(
         filename="1.jsonl", stored_name="1", num_bytes=1
     )
+    membership = team.memberships.get(user=alice)
     known = {
         "team": team.slug,
+        "member_id": membership.pk,
+        "invitation_id": invite(by=membership, role="viewer")[0].pk,
         "run_id": run.pk,
         "dataset_id": run.dataset_version.dataset_id,
         "recipe_id": run.recipe_version.recipe_id,
