@@ -59,6 +59,10 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django.contrib.humanize",
     "django.contrib.postgres",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.usersessions",
     "channels",
     "django_htmx",
     "dashboard.local",
@@ -89,6 +93,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "dashboard.refused_method.RefusedMethodMiddleware",
@@ -136,6 +141,10 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(COHORT_DATA / "beat-schedule")
 
 AUTH_USER_MODEL = "accounts.User"
+AUTHENTICATION_BACKENDS = [
+    "django.contrib.auth.backends.ModelBackend",
+    "allauth.account.auth_backends.AuthenticationBackend",
+]
 LOGIN_URL = "sign_in"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "sign_in"
@@ -148,6 +157,22 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+# django-allauth: e-mail addresses, second factors, passkeys, the list of sessions.
+ACCOUNT_ADAPTER = "dashboard.accounts.adapter.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
+ACCOUNT_EMAIL_VERIFICATION = "optional"  # nobody is kept out for want of a mail server
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False  # no mail to who has no account
+ACCOUNT_REAUTHENTICATION_REQUIRED = True
+ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+MFA_ADAPTER = "dashboard.accounts.factors.FactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_ALLOW_UNVERIFIED_EMAIL = True  # as above
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_TOTP_ISSUER = "Cohort"
+# On one machine pages come from http://localhost. Browsers have keys for that and for
+# TLS alone, so for nothing that is not safe.
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = True
 # Cookies bear a name of ours: other programs on localhost share its cookie jar.
 SESSION_COOKIE_NAME = "cohort_session"
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 30

@@ -8,4 +8,6 @@ class AccountsConfig(AppConfig):
     label = "accounts"
 
     def ready(self) -> None:
-        import_module("dashboard.accounts.revocation")  # its receivers
+        # Their receivers.
+        import_module("dashboard.accounts.noting")
+        import_module("dashboard.accounts.revocation")

@@ -15,8 +15,8 @@ ModelForm = forms.ModelForm  # Django's own class takes no argument when it runs
 class ProfileForm(ModelForm):  # type: ignore[type-arg]  # as above
     class Meta:
         model = User
-        fields = ("display_name", "email")
-        labels = {"display_name": "Your name", "email": "E-mail"}  # noqa: RUF012  # Django's way to write a form's Meta
+        fields = ("display_name",)
+        labels = {"display_name": "Your name"}  # noqa: RUF012  # Django's way to write a form's Meta
         help_texts = {"display_name": "Shown beside your runs."}  # noqa: RUF012  # as above
 
 

@@ -1,7 +1,8 @@
 """Tells open sockets at once that somebody may look at less than before.
 
-By signals, so that it holds for every way in which a row changes: a page, a command, the
-end of a team. What a queryset's update() changes waits for the look twice a minute.
+By signals, so that it holds for every way in which a row changes: a page, a command,
+the end of a team. What a queryset's update() changes waits for the look twice a
+minute.
 """
 
 from __future__ import annotations

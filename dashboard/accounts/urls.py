@@ -1,8 +1,47 @@
 from __future__ import annotations
 
-from django.urls import path
+from allauth.account import views as emails
+from django.urls import URLPattern, URLResolver, include, path, re_path
 
 from dashboard.accounts.views import account, invitations, members, sign_in, team
+
+# What of django-allauth is used, under its own names, by which its pages find each
+# other. There is no page to sign up: that is behind an invitation.
+_of_allauth: list[URLPattern | URLResolver] = [
+    path("sign-in/", sign_in.sign_in, name="account_login"),
+    path("sign-out/", sign_in.sign_out, name="account_logout"),
+    path("account/inactive/", emails.account_inactive, name="account_inactive"),
+    path("account/email/", emails.email, name="account_email"),
+    path(
+        "account/confirm-email/<str:key>/",
+        emails.confirm_email,
+        name="account_confirm_email",
+    ),
+    path(
+        "account/reauthenticate/", emails.reauthenticate, name="account_reauthenticate"
+    ),
+    path(
+        "account/password/reset/",
+        emails.password_reset,
+        name="account_reset_password",
+    ),
+    path(
+        "account/password/reset/done/",
+        emails.password_reset_done,
+        name="account_reset_password_done",
+    ),
+    re_path(
+        r"^account/password/reset/key/(?P<uidb36>[0-9A-Za-z]+)-(?P<key>.+)/$",
+        emails.password_reset_from_key,
+        name="account_reset_password_from_key",
+    ),
+    path(
+        "account/password/reset/key/done/",
+        emails.password_reset_from_key_done,
+        name="account_reset_password_from_key_done",
+    ),
+    path("account/factors/", include("allauth.mfa.urls")),
+]
 
 urlpatterns = [
     path("", sign_in.home, name="home"),
@@ -11,6 +50,9 @@ urlpatterns = [
     path("sign-in/<str:token>/", sign_in.sign_in_link, name="sign_in_link"),
     path("sign-out/", sign_in.sign_out, name="sign_out"),
     path("account/", account.account, name="account"),
+    path("account/sessions/<int:pk>/end", account.session_end, name="session_end"),
+    path("account/sessions/end", account.sessions_end, name="sessions_end"),
+    *_of_allauth,
     path("teams/new", team.team_new, name="team_new"),
     path("invitation/<str:token>/", invitations.invitation, name="invitation"),
     path("<slug:team>/settings", team.team_settings, name="team_settings"),

@@ -37,10 +37,41 @@ OPEN = {
     "sign_in": 200,
     "sign_in_link": 410,  # of a token that nobody was given
     "invitation": 410,  # as above
+    "account_login": 200,
+    "sign_out": 405,
+    "account_logout": 405,
+    "account_inactive": 200,
+    "account_confirm_email": 200,  # says that this token was never given
+    "account_reset_password": 200,
+    "account_reset_password_done": 200,
+    "account_reset_password_from_key": 200,  # as above
+    "account_reset_password_from_key_done": 200,
+    "mfa_authenticate": 302,  # to sign in with a password first
+    "mfa_login_webauthn": 302,  # as above, but for a script
     "public_report": 404,  # as above
 }
 # No team in the address: nothing of a team is shown.
-PERSONAL = {"home", "sign_out", "account", "team_new"}
+PERSONAL = {
+    "home",
+    "account",
+    "session_end",
+    "sessions_end",
+    "account_email",
+    "account_reauthenticate",
+    "mfa_index",
+    "mfa_reauthenticate",
+    "mfa_activate_totp",
+    "mfa_deactivate_totp",
+    "mfa_view_recovery_codes",
+    "mfa_generate_recovery_codes",
+    "mfa_download_recovery_codes",
+    "mfa_list_webauthn",
+    "mfa_add_webauthn",
+    "mfa_reauthenticate_webauthn",
+    "mfa_remove_webauthn",
+    "mfa_edit_webauthn",
+    "team_new",
+}
 # Of a team. The status of a viewer's POST: 405 where there is nothing to change, 403
 # where a viewer may not, 200 where nothing is stored, or only what is the viewer's.
 VIEWERS_POST = {
@@ -382,14 +413,14 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "file_id": import_file.pk,
         "file": "metrics.csv",
         "token": "never-given",
+        "uidb36": "1",
+        "key": "never-given",
     }
     found = {}
     for route in routes():
-        names = route.pattern.regex.groupindex
-        team_of = {"team": team.slug} if route.name in VIEWERS_POST else {}
-        found[str(route.name)] = reverse(
-            str(route.name), kwargs={n: known[n] for n in names} | team_of
-        )
+        ((_, names),), *_ = get_resolver().reverse_dict.getlist(route.name)[0]
+        kwargs = {name: known[name] for name in names}
+        found[str(route.name)] = reverse(str(route.name), kwargs=kwargs)
     return found
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from allauth.account.models import EmailAddress
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
+from dashboard.accounts.factors import describe_factors
 from dashboard.accounts.forms import ProfileForm
 from dashboard.accounts.models import User
+from dashboard.accounts.noting import note
+from dashboard.accounts.open_sessions import (
+    end_others,
+    end_session,
+    list_sessions,
+    remember_session,
+)
 
 
 @sensitive_post_parameters()
@@ -27,11 +36,38 @@ def account(request: HttpRequest) -> HttpResponse:
     if password.is_bound and password.is_valid():
         # Otherwise the new password would end this very session.
         update_session_auth_hash(request, password.save())
+        remember_session(request)
+        note(request.user, "person.password_changed")
         messages.success(request, "Your password is set.")
         return redirect("account")
     status = 422 if profile.is_bound or password.is_bound else 200
-    context = {"profile": profile, "password": password}
+    context = {
+        "profile": profile,
+        "password": password,
+        "emails": EmailAddress.objects.filter(user=request.user).order_by(
+            "-primary", "email"
+        ),
+        "factors": describe_factors(request.user),
+        "sessions": list_sessions(request, request.user),
+    }
     return render(request, "accounts/account.html", context, status=status)
+
+
+@require_POST
+def session_end(request: HttpRequest, pk: int) -> HttpResponse:
+    assert isinstance(request.user, User)
+    if not end_session(request.user, pk):
+        raise Http404("No such session.")
+    messages.success(request, "The session has ended.")
+    return redirect("account")
+
+
+@require_POST
+def sessions_end(request: HttpRequest) -> HttpResponse:
+    assert isinstance(request.user, User)
+    ended = end_others(request, request.user)
+    messages.success(request, f"{ended} other session{'s' * (ended != 1)} ended.")
+    return redirect("account")
 
 
 def _profile_form(request: HttpRequest, user: User) -> ProfileForm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from allauth.account.models import EmailAddress
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
@@ -99,6 +100,9 @@ def _sign_up(request: HttpRequest, found: Invitation, token: str) -> HttpRespons
         if member is None:
             return _gone(request)
         enter(request, user, "/")
+        if user.email:
+            # It is verified by a mail, if there is a server for it.
+            EmailAddress.objects.add_email(request, user, user.email, confirm=True)
         return _welcome(request, member)
     context = {"invitation": found, "form": form, "here": request.path}
     status = 422 if form.is_bound else 200

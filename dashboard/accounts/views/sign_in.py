@@ -2,8 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from allauth.account.app_settings import EmailVerificationMethod
+from allauth.account.internal.flows.login import perform_password_login
+from allauth.account.internal.flows.logout import logout
+from allauth.account.models import Login
 from django.conf import settings
-from django.contrib.auth import login, logout
+from django.contrib.auth import login
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -20,6 +24,7 @@ from django.views.decorators.http import (
 
 from dashboard.accounts.known_devices import find_device, remember_device
 from dashboard.accounts.models import Team, User
+from dashboard.accounts.open_sessions import remember_session
 from dashboard.accounts.roles import ASCENDING, RIGHTS
 from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
 from dashboard.accounts.throttle import TooManyTries, count_try, forgive
@@ -67,7 +72,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             return page
         if form.is_valid():
             forgive(**who)
-            return enter(request, form.get_user(), next_url)
+            return _enter_by_password(request, form.get_user(), next_url)
     status = 422 if form.is_bound else 200
     return render(request, "accounts/sign_in.html", context, status=status)
 
@@ -78,6 +83,20 @@ def _safe_next(request: HttpRequest) -> str:
         url, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
     return url if allowed else "/"
+
+
+def _enter_by_password(request: HttpRequest, user: User, url: str) -> HttpResponse:
+    """In, or to the page that asks for the second factor."""
+    entering = Login(
+        user=user,
+        email_verification=EmailVerificationMethod.NONE,
+        redirect_url=url,
+    )
+    response: HttpResponse = perform_password_login(
+        request, {"username": user.username}, entering
+    )
+    remember_device(response, user)
+    return response
 
 
 @login_not_required
@@ -103,13 +122,17 @@ def _enter_by_link(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def enter(request: HttpRequest, user: User, url: str) -> HttpResponse:
+    """Without a second factor: whoever can print links has the whole database."""
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
+    remember_session(request)
     response = HttpResponseRedirect(url)
     remember_device(response, user)
     return response
 
 
+@login_not_required
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
-    logout(request)
+    """Also for who turns back where a second factor is asked for."""
+    logout(request, show_message=False)
     return redirect("sign_in")

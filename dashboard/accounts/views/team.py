@@ -58,7 +58,6 @@ def render_settings(
         < 2,
         "roles": ASCENDING,
         "rights": RIGHTS,
-        "mail_is_set_up": settings.MAIL_IS_SET_UP,
         "invite_form": invite_form,
         **more,
     }

@@ -10,7 +10,7 @@ from django.core import mail
 from django.db import connections
 from django.test import Client
 from django.utils import timezone
-from pytest_django import DjangoDbBlocker
+from pytest_django import DjangoDbBlocker, Settings
 
 from dashboard.accounts.invitations import MOST_OPEN, accept, invite
 from dashboard.accounts.models import AuditEntry, Invitation, Membership, Team, User
@@ -146,9 +146,9 @@ def test_without_a_mail_server_the_page_says_so(alice_client: Client) -> None:
 
 
 def test_with_a_mail_server_the_link_is_sent(
-    alice_client: Client, settings: object
+    alice_client: Client, settings: Settings
 ) -> None:
-    settings.MAIL_IS_SET_UP = True  # type: ignore[attr-defined]
+    settings.MAIL_IS_SET_UP = True
 
     form = {"role": "member", "email": "dora@example.org"}
     page = alice_client.post("/alpha/settings/invite", form).text
@@ -162,9 +162,9 @@ def test_with_a_mail_server_the_link_is_sent(
 
 
 def test_what_the_mail_server_refuses_is_shown_and_the_link_too(
-    alice_client: Client, settings: object, monkeypatch: pytest.MonkeyPatch
+    alice_client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MAIL_IS_SET_UP = True  # type: ignore[attr-defined]
+    settings.MAIL_IS_SET_UP = True
 
     def refuse(*_args: object) -> None:
         raise ConnectionRefusedError
