@@ -12,6 +12,7 @@ from dashboard.environment import ROOT, read_environment
 from dashboard.local.addresses import embedded_addresses
 from dashboard.mail import read_mail_url
 from dashboard.secret import load_secret_key
+from dashboard.sign_in_providers import provider_settings
 
 # Django's fields and managers cannot be subscripted (JSONField[...]) without this.
 django_stubs_ext.monkeypatch()
@@ -62,6 +63,10 @@ INSTALLED_APPS = [
     "allauth",
     "allauth.account",
     "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.github",
+    "allauth.socialaccount.providers.google",
+    "allauth.socialaccount.providers.openid_connect",
     "allauth.usersessions",
     "channels",
     "django_htmx",
@@ -173,6 +178,12 @@ MFA_TOTP_ISSUER = "Cohort"
 # On one machine pages come from http://localhost. Browsers have keys for that and for
 # TLS alone, so for nothing that is not safe.
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = True
+SOCIALACCOUNT_ADAPTER = "dashboard.accounts.providers.ProviderAdapter"
+SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+SOCIALACCOUNT_QUERY_EMAIL = False
+SOCIALACCOUNT_STORE_TOKENS = False
+SIGN_IN_PROVIDERS = {each.key: each.name for each in _environment.sign_in_providers}
+SOCIALACCOUNT_PROVIDERS = provider_settings(_environment.sign_in_providers)
 # Cookies bear a name of ours: other programs on localhost share its cookie jar.
 SESSION_COOKIE_NAME = "cohort_session"
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 30

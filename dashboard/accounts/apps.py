@@ -10,4 +10,5 @@ class AccountsConfig(AppConfig):
     def ready(self) -> None:
         # Their receivers.
         import_module("dashboard.accounts.noting")
+        import_module("dashboard.accounts.providers")
         import_module("dashboard.accounts.revocation")

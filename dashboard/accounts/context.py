@@ -79,6 +79,7 @@ def shell(request: HttpRequest) -> dict[str, Any]:
         "nav": _section(request),
         "memberships": memberships,
         "mail_is_set_up": settings.MAIL_IS_SET_UP,
+        "sign_in_providers": settings.SIGN_IN_PROVIDERS,
         "can_make_team": lambda: any(place.can_manage for place in memberships),
         "num_mentions": lambda: sum(place.num_mentions for place in memberships),
         # A page without a team of its own, such as a 404, shows the address's, or the

@@ -1,9 +1,22 @@
 from __future__ import annotations
 
 from allauth.account import views as emails
+from allauth.socialaccount import views as elsewhere
+from allauth.socialaccount.providers.github import views as github
+from allauth.socialaccount.providers.google import views as google
+from allauth.socialaccount.providers.openid_connect import views as openid_connect
+from django.contrib.auth.decorators import login_not_required
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
-from dashboard.accounts.views import account, invitations, members, sign_in, team
+from dashboard.accounts.providers import only_where_set_up
+from dashboard.accounts.views import (
+    account,
+    invitations,
+    members,
+    providers,
+    sign_in,
+    team,
+)
 
 # What of django-allauth is used, under its own names, by which its pages find each
 # other. There is no page to sign up: that is behind an invitation.
@@ -41,6 +54,31 @@ _of_allauth: list[URLPattern | URLResolver] = [
         name="account_reset_password_from_key_done",
     ),
     path("account/factors/", include("allauth.mfa.urls")),
+    path(
+        "account/providers/cancelled",
+        elsewhere.login_cancelled,
+        name="socialaccount_login_cancelled",
+    ),
+    path(
+        "account/providers/error",
+        login_not_required(elsewhere.login_error),
+        name="socialaccount_login_error",
+    ),
+    path(
+        "account/providers/github/back",
+        only_where_set_up("github", github.oauth2_callback),
+        name="github_callback",
+    ),
+    path(
+        "account/providers/google/back",
+        only_where_set_up("google", google.oauth2_callback),
+        name="google_callback",
+    ),
+    path(
+        "account/providers/<str:provider_id>/back",
+        only_where_set_up("oidc", openid_connect.callback),
+        name="openid_connect_callback",
+    ),
 ]
 
 urlpatterns = [
@@ -52,6 +90,14 @@ urlpatterns = [
     path("account/", account.account, name="account"),
     path("account/sessions/<int:pk>/end", account.session_end, name="session_end"),
     path("account/sessions/end", account.sessions_end, name="sessions_end"),
+    path(
+        "account/providers/<str:provider>/go", providers.provider_go, name="provider_go"
+    ),
+    path(
+        "account/providers/<int:pk>/remove",
+        providers.provider_remove,
+        name="provider_remove",
+    ),
     *_of_allauth,
     path("teams/new", team.team_new, name="team_new"),
     path("invitation/<str:token>/", invitations.invitation, name="invitation"),

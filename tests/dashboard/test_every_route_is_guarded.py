@@ -46,6 +46,12 @@ OPEN = {
     "account_reset_password_done": 200,
     "account_reset_password_from_key": 200,  # as above
     "account_reset_password_from_key_done": 200,
+    "provider_go": 405,
+    "github_callback": 404,  # not set up
+    "google_callback": 404,
+    "openid_connect_callback": 404,
+    "socialaccount_login_cancelled": 200,
+    "socialaccount_login_error": 401,
     "mfa_authenticate": 302,  # to sign in with a password first
     "mfa_login_webauthn": 302,  # as above, but for a script
     "public_report": 404,  # as above
@@ -56,6 +62,7 @@ PERSONAL = {
     "account",
     "session_end",
     "sessions_end",
+    "provider_remove",
     "account_email",
     "account_reauthenticate",
     "mfa_index",
@@ -414,6 +421,8 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "file": "metrics.csv",
         "token": "never-given",
         "uidb36": "1",
+        "provider": "oidc",
+        "provider_id": "oidc",
         "key": "never-given",
     }
     found = {}

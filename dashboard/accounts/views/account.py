@@ -21,6 +21,7 @@ from dashboard.accounts.open_sessions import (
     list_sessions,
     remember_session,
 )
+from dashboard.accounts.providers import list_connections
 
 
 @sensitive_post_parameters()
@@ -48,6 +49,7 @@ def account(request: HttpRequest) -> HttpResponse:
             "-primary", "email"
         ),
         "factors": describe_factors(request.user),
+        "connections": list_connections(request.user),
         "sessions": list_sessions(request, request.user),
     }
     return render(request, "accounts/account.html", context, status=status)
