@@ -11,6 +11,8 @@ worker signs in there with. COHORT_EMAIL_URL: the mail server, read by mail.py; 
 no mail is sent. COHORT_EMAIL_FROM: whom mail comes from. COHORT_URL: where people reach
 the pages, for links in mail and webhooks. COHORT_WEBHOOK_HOSTS: hosts with their ports,
 comma-separated, that webhooks may be sent to though they are not public.
+COHORT_OIDC_URL, …_ID, …_SECRET, …_NAME, COHORT_GITHUB_ID, …_SECRET, COHORT_GOOGLE_ID,
+…_SECRET: where else people may have an account to sign in by.
 COHORT_WORKER_CLASS: which runs a training worker takes.
 """
 
@@ -22,6 +24,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKER_CLASSES = ("any", "cpu", "gpu", "gpus")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SignInProvider:
+    """Somewhere that people have an account, with what Cohort is called there."""
+
+    key: str
+    name: str
+    client_id: str
+    secret: str = field(repr=False)
+    url: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +53,7 @@ class Environment:
     email_from: str
     url: str
     webhook_hosts: str
+    sign_in_providers: tuple[SignInProvider, ...]
 
 
 def read_environment() -> Environment:
@@ -70,6 +84,31 @@ def read_environment() -> Environment:
         email_from=os.environ.get("COHORT_EMAIL_FROM") or "cohort@localhost",
         url=(os.environ.get("COHORT_URL") or f"http://localhost:{port}").rstrip("/"),
         webhook_hosts=os.environ.get("COHORT_WEBHOOK_HOSTS", ""),
+        sign_in_providers=_read_providers(),
+    )
+
+
+def _read_providers() -> tuple[SignInProvider, ...]:
+    oidc = os.environ.get("COHORT_OIDC_NAME") or "single sign-on"
+    named = {"oidc": oidc, "github": "GitHub", "google": "Google"}
+    found = [_read_provider(key, name) for key, name in named.items()]
+    return tuple(each for each in found if each is not None)
+
+
+def _read_provider(key: str, name: str) -> SignInProvider | None:
+    names = [f"COHORT_{key.upper()}_{part}" for part in ("ID", "SECRET")]
+    names += ["COHORT_OIDC_URL"] * (key == "oidc")
+    given = {each: os.environ.get(each, "").strip() for each in names}
+    if not any(given.values()):
+        return None
+    if missing := [each for each, value in given.items() if not value]:
+        raise ValueError(
+            f"To sign in by {name}, {', '.join(names)} are needed; "
+            f"{', '.join(missing)} is not set."
+        )
+    client_id, secret, *url = given.values()
+    return SignInProvider(
+        key=key, name=name, client_id=client_id, secret=secret, url="".join(url)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-TOKEN = re.compile(r"(/(?:public|sign-in)/)[^/\s?]+")
+TOKEN = re.compile(r"(/(?:public|sign-in|invitation|confirm-email|reset/key)/)[^/\s?]+")
 
 
 class WithoutTokens(logging.Filter):

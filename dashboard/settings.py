@@ -12,6 +12,7 @@ from dashboard.environment import ROOT, read_environment
 from dashboard.local.addresses import embedded_addresses
 from dashboard.mail import read_mail_url
 from dashboard.secret import load_secret_key
+from dashboard.sign_in_providers import provider_settings
 
 # Django's fields and managers cannot be subscripted (JSONField[...]) without this.
 django_stubs_ext.monkeypatch()
@@ -59,6 +60,14 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django.contrib.humanize",
     "django.contrib.postgres",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.github",
+    "allauth.socialaccount.providers.google",
+    "allauth.socialaccount.providers.openid_connect",
+    "allauth.usersessions",
     "channels",
     "django_htmx",
     "dashboard.local",
@@ -89,6 +98,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "dashboard.refused_method.RefusedMethodMiddleware",
@@ -136,6 +146,10 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(COHORT_DATA / "beat-schedule")
 
 AUTH_USER_MODEL = "accounts.User"
+AUTHENTICATION_BACKENDS = [
+    "django.contrib.auth.backends.ModelBackend",
+    "allauth.account.auth_backends.AuthenticationBackend",
+]
 LOGIN_URL = "sign_in"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "sign_in"
@@ -148,6 +162,28 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+# django-allauth: e-mail addresses, second factors, passkeys, the list of sessions.
+ACCOUNT_ADAPTER = "dashboard.accounts.adapter.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
+ACCOUNT_EMAIL_VERIFICATION = "optional"  # nobody is kept out for want of a mail server
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False  # no mail to who has no account
+ACCOUNT_REAUTHENTICATION_REQUIRED = True
+ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+MFA_ADAPTER = "dashboard.accounts.factors.FactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_ALLOW_UNVERIFIED_EMAIL = True  # as above
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_TOTP_ISSUER = "Cohort"
+# On one machine pages come from http://localhost. Browsers have keys for that and for
+# TLS alone, so for nothing that is not safe.
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = True
+SOCIALACCOUNT_ADAPTER = "dashboard.accounts.providers.ProviderAdapter"
+SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+SOCIALACCOUNT_QUERY_EMAIL = False
+SOCIALACCOUNT_STORE_TOKENS = False
+SIGN_IN_PROVIDERS = {each.key: each.name for each in _environment.sign_in_providers}
+SOCIALACCOUNT_PROVIDERS = provider_settings(_environment.sign_in_providers)
 # Cookies bear a name of ours: other programs on localhost share its cookie jar.
 SESSION_COOKIE_NAME = "cohort_session"
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 30

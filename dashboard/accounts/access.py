@@ -34,6 +34,11 @@ def get_writable_team(request: HttpRequest, slug: str) -> Team:
 
 def get_managed_team(request: HttpRequest, slug: str) -> Team:
     """The team, for an admin or owner to change what others rely on."""
+    return get_managing_membership(request, slug).team
+
+
+def get_managing_membership(request: HttpRequest, slug: str) -> Membership:
+    """An admin's or owner's place in the team, to change its people."""
     assert isinstance(request.user, User)
     membership = get_membership(request.user, slug)
     if not membership.can_manage:
@@ -41,7 +46,18 @@ def get_managed_team(request: HttpRequest, slug: str) -> Team:
             f"Your role in {membership.team} is {membership.role}; this takes an admin "
             "or owner of the team. Ask one of them."
         )
-    return membership.team
+    return membership
+
+
+def get_owning_membership(request: HttpRequest, slug: str) -> Membership:
+    assert isinstance(request.user, User)
+    membership = get_membership(request.user, slug)
+    if not membership.is_owner:
+        raise PermissionDenied(
+            f"Your role in {membership.team} is {membership.role}; this takes an owner "
+            "of the team. Ask one of them."
+        )
+    return membership
 
 
 def get_membership_for(request: HttpRequest, slug: str) -> Membership:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Count, OuterRef, Subquery
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest
@@ -77,6 +78,9 @@ def shell(request: HttpRequest) -> dict[str, Any]:
     return {
         "nav": _section(request),
         "memberships": memberships,
+        "mail_is_set_up": settings.MAIL_IS_SET_UP,
+        "sign_in_providers": settings.SIGN_IN_PROVIDERS,
+        "can_make_team": lambda: any(place.can_manage for place in memberships),
         "num_mentions": lambda: sum(place.num_mentions for place in memberships),
         # A page without a team of its own, such as a 404, shows the address's, or the
         # reader's first; what a view passes as team goes before this.

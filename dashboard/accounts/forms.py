@@ -1,13 +1,68 @@
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
+from django.contrib.auth.forms import UserCreationForm
 
-from dashboard.accounts.models import User
+from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.accounts.roles import roles_given_by
+from dashboard.accounts.services import RESERVED_SLUGS
+
+ModelForm = forms.ModelForm  # Django's own class takes no argument when it runs
 
 
-class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own class takes no argument when it runs
+class ProfileForm(ModelForm):  # type: ignore[type-arg]  # as above
     class Meta:
         model = User
-        fields = ("display_name", "email")
-        labels = {"display_name": "Your name", "email": "E-mail"}  # noqa: RUF012  # Django's way to write a form's Meta
+        fields = ("display_name",)
+        labels = {"display_name": "Your name"}  # noqa: RUF012  # Django's way to write a form's Meta
         help_texts = {"display_name": "Shown beside your runs."}  # noqa: RUF012  # as above
+
+
+class SignUpForm(UserCreationForm):  # type: ignore[type-arg]  # as above
+    class Meta:
+        model = User
+        fields = ("username", "display_name", "email")
+        labels = {"display_name": "Your name", "email": "E-mail"}  # noqa: RUF012  # Django's way to write a form's Meta
+        help_texts = {  # noqa: RUF012  # as above
+            "username": "You sign in with it. Letters, digits and @ . + - _ only.",
+            "display_name": "Shown beside your runs.",
+        }
+
+
+class TeamForm(ModelForm):  # type: ignore[type-arg]  # as above
+    class Meta:
+        model = Team
+        fields = ("name", "slug")
+        labels = {"name": "Name", "slug": "Address"}  # noqa: RUF012  # as above
+        help_texts = {  # noqa: RUF012  # as above
+            "slug": "The first part of every address of the team, such as “lab” of "
+            "/lab/runs/. It can't be changed."
+        }
+
+    def clean_slug(self) -> str:
+        slug = str(self.cleaned_data["slug"])
+        if slug in RESERVED_SLUGS:
+            raise forms.ValidationError(
+                f"“{slug}” is a page of Cohort. Choose another address."
+            )
+        return slug
+
+
+class InviteForm(forms.Form):
+    role = forms.ChoiceField(label="Role", initial=Role.MEMBER)
+    email = forms.EmailField(label="E-mail", required=False)
+
+    def __init__(self, *args: Any, by: Membership, can_send: bool) -> None:
+        super().__init__(*args)
+        given = [role for role in roles_given_by(by.role) if role != Role.OWNER]
+        role, email = self.fields["role"], self.fields["email"]
+        assert isinstance(role, forms.ChoiceField)
+        role.choices = [(each.value, each.value) for each in given]
+        email.help_text = (
+            "The link is sent there. Without it you pass the link on yourself."
+            if can_send
+            else "Kept as a note of whom the link is for: no mail server is set up "
+            "here, so you pass the link on yourself."
+        )

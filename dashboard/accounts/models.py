@@ -57,8 +57,43 @@ class Membership(models.Model):
 
     @property
     def can_manage(self) -> bool:
-        """What is shared beyond the team too, as its workers."""
+        """The team's people, and what is shared beyond the team, as its workers."""
         return self.role in (Role.ADMIN, Role.OWNER)
+
+    @property
+    def is_owner(self) -> bool:
+        return self.role == Role.OWNER
+
+
+class Invitation(models.Model):
+    """A link by which one person joins a team. Only the token's SHA-256 is kept."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="invitations")
+    role = models.CharField(max_length=10, choices=Role)
+    email = models.EmailField(blank=True)  # where it was sent, or whom it is for
+    token_sha256 = models.CharField(max_length=64, unique=True)
+    created_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    used_at = models.DateTimeField(null=True, blank=True)
+    used_by = models.ForeignKey(
+        User, models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(
+                name="nobody_is_invited_as_owner", condition=~models.Q(role="owner")
+            ),
+            models.CheckConstraint(
+                name="invitation_used_or_revoked",
+                condition=models.Q(used_at=None) | models.Q(revoked_at=None),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"invitation to {self.team} as {self.role}"
 
 
 class SignInLink(models.Model):

@@ -22,8 +22,8 @@ from dashboard.accounts.models import (
 SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
 # First parts of addresses that are pages of their own.
 RESERVED_SLUGS = frozenset(
-    {"admin", "api", "healthz", "help", "metrics", "public"}
-    | {"readyz", "sign-in", "sign-out", "static", "ws"}
+    {"account", "admin", "api", "healthz", "help", "invitation", "metrics", "public"}
+    | {"readyz", "sign-in", "sign-out", "static", "teams", "ws"}
 )
 
 
@@ -80,7 +80,7 @@ def create_sign_in_link(user: User) -> str:
     token = secrets.token_urlsafe(32)
     SignInLink.objects.create(
         user=user,
-        token_sha256=_digest(token),
+        token_sha256=digest(token),
         expires_at=timezone.now() + SIGN_IN_LINK_LIFETIME,
     )
     return token
@@ -97,12 +97,12 @@ def consume_sign_in_link(token: str) -> User | None:
     won = _working_links(token).update(used_at=timezone.now())
     if not won:
         return None
-    return User.objects.get(sign_in_links__token_sha256=_digest(token))
+    return User.objects.get(sign_in_links__token_sha256=digest(token))
 
 
 def _working_links(token: str) -> models.QuerySet[SignInLink]:
     return SignInLink.objects.filter(
-        token_sha256=_digest(token),
+        token_sha256=digest(token),
         used_at__isnull=True,
         expires_at__gt=timezone.now(),
         # joined to the users, an update would look for its rows in a subquery, which
@@ -111,5 +111,5 @@ def _working_links(token: str) -> models.QuerySet[SignInLink]:
     )
 
 
-def _digest(token: str) -> str:
+def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()

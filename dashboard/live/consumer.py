@@ -21,13 +21,14 @@ from dashboard.live.messages import (
     parse_position,
     parse_request,
 )
+from dashboard.live.publish import ACCESS
 
 logger = logging.getLogger(__name__)
 
 FRAME_SECONDS = 0.2  # at most 5 frames a second to one page
 POLL_SECONDS = 2.0  # a doorbell that was not heard costs this much
 PING_SECONDS = 15.0  # a page that hears nothing for longer reconnects
-RECHECK_SECONDS = 30.0  # how long a removed member may go on watching
+RECHECK_SECONDS = 30.0  # where the ring that ends somebody's access was not heard
 MAX_MESSAGE_CHARS = 1_000
 
 
@@ -60,11 +61,16 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         except (ValueError, TooManyFieldsSent):
             await self.close(BAD_MESSAGE)
             return
+        self._is_due = asyncio.Event()
+        self._must_check = False
+        # Before the first look: access that ends between the two is then noticed.
+        self._access = bell_of(ACCESS)
+        await self._access.join(self._hear_access)
         refusal = await self.find_refusal()
         if refusal is not None:
+            await self._access.leave(self._hear_access)
             await self.close(refusal)
             return
-        self._is_due = asyncio.Event()
         self._rung: int | None = None
         self._bell = bell_of(self.group())
         self._was_asked = False
@@ -72,7 +78,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         try:
             await self.accept()
         except OSError:  # gone by now; nobody says so to `disconnect`
-            await self._bell.leave(self._hear)
+            await self._leave()
             raise
         self._task = asyncio.create_task(self._stream())
         self._task.add_done_callback(self._report)
@@ -84,8 +90,18 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
     async def disconnect(self, code: int) -> None:
         if hasattr(self, "_task"):
             self._task.cancel()
+        await self._leave()
+
+    async def _leave(self) -> None:
+        if hasattr(self, "_access"):
+            await self._access.leave(self._hear_access)
         if hasattr(self, "_bell"):
             await self._bell.leave(self._hear)
+
+    def _hear_access(self, user_id: int) -> None:
+        if user_id == self.scope["user"].id:
+            self._must_check = True
+            self._is_due.set()
 
     def _hear(self, seq: int) -> None:
         self._rung = max(self._rung or 0, seq)
@@ -120,7 +136,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             elif now - last_sent > PING_SECONDS:
                 last_sent = now
                 await self._ping()
-            if now - last_check > RECHECK_SECONDS:
+            if self._must_check or now - last_check > RECHECK_SECONDS:
                 last_check = now
                 await self._check_access()
             await self._wait_for_bell()
@@ -145,10 +161,12 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         await self.send(json.dumps({"type": "ping", "seq": self._position.seq}))
 
     async def _check_access(self) -> None:
+        self._must_check = False
         try:
             refusal = await self.find_refusal()
         except (DatabaseError, InterfaceError):
-            return  # asked again in half a minute
+            self._must_check = True  # asked again with the next look
+            return
         if refusal is not None:
             await self.close(ACCESS_ENDED)
 

@@ -23,8 +23,20 @@ _starting = threading.Lock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 
 
+# One group for everybody: who may look changes seldom, and each group costs a channel.
+ACCESS = "access"
+
+
 def group_name(run_id: int) -> str:
     return f"run-{run_id}"
+
+
+def ring_access_on_commit(user_id: int) -> None:
+    """Have the sockets of this person asked, once it is committed, if they still may.
+
+    Best effort as every ring: they are asked twice a minute anyway.
+    """
+    transaction.on_commit(lambda: ring_group(ACCESS, user_id), robust=True)
 
 
 def ring_on_commit(run_id: int, seq: int) -> None:

@@ -11,6 +11,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
+from dashboard.accounts.invitations import invite
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Channel
 from dashboard.datasets.imports.jobs import request_stop, start_job
@@ -35,14 +36,61 @@ OPEN = {
     "help": 200,
     "sign_in": 200,
     "sign_in_link": 410,  # of a token that nobody was given
+    "invitation": 410,  # as above
+    "account_login": 200,
+    "sign_out": 405,
+    "account_logout": 405,
+    "account_inactive": 200,
+    "account_confirm_email": 200,  # says that this token was never given
+    "account_reset_password": 200,
+    "account_reset_password_done": 200,
+    "account_reset_password_from_key": 200,  # as above
+    "account_reset_password_from_key_done": 200,
+    "provider_go": 405,
+    "github_callback": 404,  # not set up
+    "google_callback": 404,
+    "openid_connect_callback": 404,
+    "socialaccount_login_cancelled": 200,
+    "socialaccount_login_error": 401,
+    "mfa_authenticate": 302,  # to sign in with a password first
+    "mfa_login_webauthn": 302,  # as above, but for a script
     "public_report": 404,  # as above
 }
 # No team in the address: nothing of a team is shown.
-PERSONAL = {"home", "sign_out"}
+PERSONAL = {
+    "home",
+    "account",
+    "session_end",
+    "sessions_end",
+    "provider_remove",
+    "account_email",
+    "account_reauthenticate",
+    "mfa_index",
+    "mfa_reauthenticate",
+    "mfa_activate_totp",
+    "mfa_deactivate_totp",
+    "mfa_view_recovery_codes",
+    "mfa_generate_recovery_codes",
+    "mfa_download_recovery_codes",
+    "mfa_list_webauthn",
+    "mfa_add_webauthn",
+    "mfa_reauthenticate_webauthn",
+    "mfa_remove_webauthn",
+    "mfa_edit_webauthn",
+    "team_new",
+}
 # Of a team. The status of a viewer's POST: 405 where there is nothing to change, 403
 # where a viewer may not, 200 where nothing is stored, or only what is the viewer's.
 VIEWERS_POST = {
-    "team_settings": 200,  # own name and password
+    "team_settings": 405,
+    "team_transfer": 403,  # takes an owner
+    "team_leave": 422,  # anybody may, who ticks that they mean it
+    "team_invite": 403,  # takes an admin, as what follows
+    "invitation_revoke": 403,
+    "member_role": 403,
+    "member_remove": 403,
+    "member_deactivate": 403,
+    "member_reactivate": 403,
     "datasets": 405,
     "dataset_upload": 403,
     "dataset_uploads": 403,
@@ -219,6 +267,14 @@ VIEWERS_GET = {
     "dataset_download": 302,  # to the page that says that the rows are not there
 }
 POST_ONLY = {
+    "team_transfer",
+    "team_leave",
+    "team_invite",
+    "invitation_revoke",
+    "member_role",
+    "member_remove",
+    "member_deactivate",
+    "member_reactivate",
     "chart_settings",
     "alert_acknowledge",
     "alert_rule_switch",
@@ -326,8 +382,11 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
     import_file = run_import.files.create(
         filename="1.jsonl", stored_name="1", num_bytes=1
     )
+    membership = team.memberships.get(user=alice)
     known = {
         "team": team.slug,
+        "member_id": membership.pk,
+        "invitation_id": invite(by=membership, role="viewer")[0].pk,
         "run_id": run.pk,
         "dataset_id": run.dataset_version.dataset_id,
         "recipe_id": run.recipe_version.recipe_id,
@@ -365,14 +424,16 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "file_id": import_file.pk,
         "file": "metrics.csv",
         "token": "never-given",
+        "uidb36": "1",
+        "provider": "oidc",
+        "provider_id": "oidc",
+        "key": "never-given",
     }
     found = {}
     for route in routes():
-        names = route.pattern.regex.groupindex
-        team_of = {"team": team.slug} if route.name in VIEWERS_POST else {}
-        found[str(route.name)] = reverse(
-            str(route.name), kwargs={n: known[n] for n in names} | team_of
-        )
+        ((_, names),), *_ = get_resolver().reverse_dict.getlist(route.name)[0]
+        kwargs = {name: known[name] for name in names}
+        found[str(route.name)] = reverse(str(route.name), kwargs=kwargs)
     return found
 
 

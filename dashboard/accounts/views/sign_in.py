@@ -2,21 +2,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from allauth.account.app_settings import EmailVerificationMethod
+from allauth.account.internal.flows.login import perform_password_login
+from allauth.account.internal.flows.logout import logout
+from allauth.account.models import Login
 from django.conf import settings
-from django.contrib import messages
-from django.contrib.auth import login, logout, update_session_auth_hash
+from django.contrib.auth import login
 from django.contrib.auth.decorators import login_not_required
-from django.contrib.auth.forms import (
-    AuthenticationForm,
-    PasswordChangeForm,
-    SetPasswordForm,
-)
-from django.http import (
-    HttpRequest,
-    HttpResponse,
-    HttpResponseBase,
-    HttpResponseRedirect,
-)
+from django.contrib.auth.forms import AuthenticationForm
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -28,10 +22,10 @@ from django.views.decorators.http import (
     require_safe,
 )
 
-from dashboard.accounts.access import get_team
-from dashboard.accounts.forms import ProfileForm
 from dashboard.accounts.known_devices import find_device, remember_device
 from dashboard.accounts.models import Team, User
+from dashboard.accounts.open_sessions import remember_session
+from dashboard.accounts.roles import ASCENDING, RIGHTS
 from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
 from dashboard.accounts.throttle import TooManyTries, count_try, forgive
 
@@ -47,7 +41,8 @@ def home(request: HttpRequest) -> HttpResponse:
 @login_not_required
 @require_safe
 def show_help(request: HttpRequest) -> HttpResponse:
-    return render(request, "accounts/help.html")
+    context = {"roles": ASCENDING, "rights": RIGHTS}
+    return render(request, "accounts/help.html", context)
 
 
 @login_not_required
@@ -77,7 +72,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             return page
         if form.is_valid():
             forgive(**who)
-            return _enter(request, form.get_user(), next_url)
+            return _enter_by_password(request, form.get_user(), next_url)
     status = 422 if form.is_bound else 200
     return render(request, "accounts/sign_in.html", context, status=status)
 
@@ -88,6 +83,20 @@ def _safe_next(request: HttpRequest) -> str:
         url, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
     return url if allowed else "/"
+
+
+def _enter_by_password(request: HttpRequest, user: User, url: str) -> HttpResponse:
+    """In, or to the page that asks for the second factor."""
+    entering = Login(
+        user=user,
+        email_verification=EmailVerificationMethod.NONE,
+        redirect_url=url,
+    )
+    response: HttpResponse = perform_password_login(
+        request, {"username": user.username}, entering
+    )
+    remember_device(response, user)
+    return response
 
 
 @login_not_required
@@ -109,58 +118,21 @@ def _enter_by_link(request: HttpRequest, token: str) -> HttpResponse:
     user = consume_sign_in_link(token)
     if user is None:
         return render(request, "accounts/sign_in_link_used.html", status=410)
-    return _enter(request, user, reverse("home"))
+    return enter(request, user, reverse("home"))
 
 
-def _enter(request: HttpRequest, user: User, url: str) -> HttpResponse:
+def enter(request: HttpRequest, user: User, url: str) -> HttpResponse:
+    """Without a second factor: whoever can print links has the whole database."""
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
+    remember_session(request)
     response = HttpResponseRedirect(url)
     remember_device(response, user)
     return response
 
 
+@login_not_required
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
-    logout(request)
+    """Also for who turns back where a second factor is asked for."""
+    logout(request, show_message=False)
     return redirect("sign_in")
-
-
-@sensitive_post_parameters()
-@require_http_methods(["GET", "HEAD", "POST"])
-def team_settings(request: HttpRequest, team: str) -> HttpResponseBase:
-    team_ = get_team(request, team)
-    assert isinstance(request.user, User)
-    profile = _profile_form(request, request.user)
-    password = _password_form(request, request.user)
-    if profile.is_bound and profile.is_valid():
-        profile.save()
-        messages.success(request, "Saved.")
-        return redirect("team_settings", team_.slug)
-    if password.is_bound and password.is_valid():
-        # Otherwise the new password would end this very session.
-        update_session_auth_hash(request, password.save())
-        messages.success(request, "Your password is set.")
-        return redirect("team_settings", team_.slug)
-    context = {
-        "team": team_,
-        "profile": profile,
-        "password": password,
-        "members": team_.memberships.select_related("user").order_by("user__username"),
-    }
-    status = 422 if profile.is_bound or password.is_bound else 200
-    return render(request, "accounts/team_settings.html", context, status=status)
-
-
-def _profile_form(request: HttpRequest, user: User) -> ProfileForm:
-    data = request.POST if request.POST.get("form") == "profile" else None
-    # A copy: a refused name must not show up in the page's header.
-    return ProfileForm(data, instance=User.objects.get(pk=user.pk))
-
-
-def _password_form(
-    request: HttpRequest, user: User
-) -> PasswordChangeForm | SetPasswordForm[User]:
-    data = request.POST if request.POST.get("form") == "password" else None
-    if user.has_usable_password():
-        return PasswordChangeForm(user, data)
-    return SetPasswordForm(user, data)

@@ -2,32 +2,16 @@ from __future__ import annotations
 
 from django.test import Client
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 
 
-def _post(client: Client, team: Team, **form: str) -> tuple[int, str]:
-    response = client.post(f"/{team.slug}/settings", form)
+def _post(client: Client, **form: str) -> tuple[int, str]:
+    response = client.post("/account/", form)
     return response.status_code, response.text
 
 
-def test_members_and_their_roles_are_listed(
-    alice_client: Client, bob: User, team: Team
-) -> None:
-    page = alice_client.get(f"/{team.slug}/settings").text
-
-    assert "bob" in page
-    assert "viewer" in page
-    assert "owner" in page
-
-
-def test_strangers_see_nothing(charlie_client: Client, team: Team) -> None:
-    assert charlie_client.get(f"/{team.slug}/settings").status_code == 404
-
-
-def test_ones_name_can_be_changed(
-    alice_client: Client, alice: User, team: Team
-) -> None:
-    status, _ = _post(alice_client, team, form="profile", display_name="Alice L.")
+def test_ones_name_can_be_changed(alice_client: Client, alice: User) -> None:
+    status, _ = _post(alice_client, form="profile", display_name="Alice L.")
 
     alice.refresh_from_db()
     assert status == 302
@@ -35,7 +19,7 @@ def test_ones_name_can_be_changed(
 
 
 def test_a_first_password_can_be_set_and_keeps_the_session(
-    alice_client: Client, alice: User, team: Team
+    alice_client: Client, alice: User
 ) -> None:
     alice.set_unusable_password()
     alice.save()
@@ -43,17 +27,17 @@ def test_a_first_password_can_be_set_and_keeps_the_session(
     secret = "correct horse battery"
 
     status, _ = _post(
-        alice_client, team, form="password", new_password1=secret, new_password2=secret
+        alice_client, form="password", new_password1=secret, new_password2=secret
     )
 
     alice.refresh_from_db()
     assert status == 302
     assert alice.check_password(secret)
-    assert alice_client.get(f"/{team.slug}/settings").status_code == 200
+    assert alice_client.get("/account/").status_code == 200
 
 
 def test_a_weak_password_is_refused_with_the_reason(
-    alice_client: Client, alice: User, team: Team
+    alice_client: Client, alice: User
 ) -> None:
     alice.set_unusable_password()
     alice.save()
@@ -61,7 +45,6 @@ def test_a_weak_password_is_refused_with_the_reason(
 
     status, page = _post(
         alice_client,
-        team,
         form="password",
         new_password1="12345",
         new_password2="12345",
@@ -71,9 +54,7 @@ def test_a_weak_password_is_refused_with_the_reason(
     assert "too short" in page
 
 
-def test_the_old_password_is_asked_for(
-    alice_client: Client, alice: User, team: Team
-) -> None:
+def test_the_old_password_is_asked_for(alice_client: Client, alice: User) -> None:
     alice.set_password("the first one of mine")
     alice.save()
     alice_client.force_login(alice)
@@ -81,7 +62,6 @@ def test_the_old_password_is_asked_for(
 
     status, page = _post(
         alice_client,
-        team,
         form="password",
         old_password="wrong",
         new_password1=secret,

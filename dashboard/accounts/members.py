@@ -1,0 +1,160 @@
+"""What changes who is in a team, and as what.
+
+Each takes the membership of whoever does it. A team's row is locked first, so that of
+two owners who leave at the same time one stays.
+"""
+
+from __future__ import annotations
+
+from django.contrib.sessions.models import Session
+from django.db import transaction
+
+from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.accounts.roles import roles_given_by
+from dashboard.accounts.services import record
+
+
+@transaction.atomic
+def change_role(*, by: Membership, of: Membership, role: str) -> None:
+    actor, member = _locked(by, of)
+    if role not in Role.values:
+        raise ValueError(
+            f"A role is one of {', '.join(Role.values)}; got {role!r}. Choose one."
+        )
+    if {role, member.role} - set(roles_given_by(actor.role)):
+        raise ValueError(_beyond(actor, member))
+    if member.role == role:
+        return
+    if member.is_owner:
+        _leave_an_owner(member, "be another role")
+    before, member.role = member.role, role
+    member.save(update_fields=["role"])
+    _record(actor, "member.role_changed", member, before=before, after=role)
+
+
+@transaction.atomic
+def remove_member(*, by: Membership, member: Membership) -> None:
+    actor, gone = _locked(by, member)
+    if gone.role not in roles_given_by(actor.role):
+        raise ValueError(_beyond(actor, gone))
+    if gone.is_owner:
+        _leave_an_owner(gone, "be removed")
+    _record(actor, "member.removed", gone, role=gone.role)
+    gone.delete()
+
+
+@transaction.atomic
+def leave(membership: Membership) -> None:
+    member, _ = _locked(membership, membership)
+    if member.is_owner:
+        _leave_an_owner(member, "leave")
+    _record(member, "member.left", member, role=member.role)
+    member.delete()
+
+
+@transaction.atomic
+def transfer_ownership(*, by: Membership, to: Membership) -> None:
+    """The other becomes an owner, and who did it an admin."""
+    actor, heir = _locked(by, to)
+    if not actor.is_owner:
+        raise ValueError(
+            f"Only an owner can transfer the team; your role is {actor.role}."
+        )
+    if heir.pk == actor.pk:
+        raise ValueError("The team is yours already. Choose somebody else.")
+    if not heir.user.is_active:
+        raise ValueError(f"{heir.user} is deactivated. Choose somebody else.")
+    before = heir.role
+    Membership.objects.filter(pk=heir.pk).update(role=Role.OWNER)
+    Membership.objects.filter(pk=actor.pk).update(role=Role.ADMIN)
+    _record(actor, "team.transferred", heir, before=before)
+
+
+@transaction.atomic
+def deactivate(*, by: Membership, member: Membership) -> None:
+    person = _person_of(by, member)
+    if person.pk == by.user_id:
+        raise ValueError("You can't deactivate yourself. Leave the team instead.")
+    switch_person(person, is_active=False, by=by.user)
+
+
+@transaction.atomic
+def reactivate(*, by: Membership, member: Membership) -> None:
+    switch_person(_person_of(by, member), is_active=True, by=by.user)
+
+
+@transaction.atomic
+def switch_person(person: User, *, is_active: bool, by: User | None) -> None:
+    """Off: what is open ends at once, and nothing of the person's lets in any more."""
+    if person.is_active == is_active:
+        return
+    person.is_active = is_active
+    person.save(update_fields=["is_active"])
+    if not is_active:
+        end_sessions(person)
+    verb = "person.reactivated" if is_active else "person.deactivated"
+    for team in Team.objects.filter(members=person):
+        record(team, by, verb, person, username=person.username)
+
+
+def end_sessions(person: User, *, but: str = "") -> int:
+    """Sign the person out everywhere, `but` from the session of this key."""
+    ended = 0
+    for session in Session.objects.exclude(session_key=but).iterator():
+        if session.get_decoded().get("_auth_user_id") == str(person.pk):
+            session.delete()
+            ended += 1
+    return ended
+
+
+def may_switch(by: Membership, person: User) -> bool:
+    """Does this owner own every team that the person is in?"""
+    owned = Membership.objects.filter(user=by.user_id, role=Role.OWNER)
+    others = person.memberships.exclude(team__in=owned.values("team"))
+    return by.is_owner and not others.exists()
+
+
+def _person_of(by: Membership, member: Membership) -> User:
+    actor, found = _locked(by, member)
+    if not may_switch(actor, found.user):
+        raise ValueError(
+            f"{found.user} can be deactivated by who owns every team that {found.user} "
+            "is in. Remove them from this team instead, or ask who runs the server for "
+            "manage.py deactivate."
+        )
+    return found.user
+
+
+def _locked(by: Membership, other: Membership) -> tuple[Membership, Membership]:
+    """Both as they are now; ValueError where one is gone."""
+    Team.objects.select_for_update().get(pk=by.team_id)
+    of_team = Membership.objects.select_related("user", "team").filter(team=by.team_id)
+    found = of_team.in_bulk([by.pk, other.pk])
+    if by.pk not in found or other.pk not in found:
+        raise ValueError("This person is no longer in the team. Nothing was changed.")
+    return found[by.pk], found[other.pk]
+
+
+def _leave_an_owner(member: Membership, what: str) -> None:
+    others = Membership.objects.filter(
+        team=member.team_id, role=Role.OWNER, user__is_active=True
+    ).exclude(pk=member.pk)
+    if not others.exists():
+        raise ValueError(
+            f"{member.user} is the last owner of {member.team} and can't {what}. "
+            "Transfer the ownership first."
+        )
+
+
+def _beyond(actor: Membership, member: Membership) -> str:
+    return (
+        f"Your role is {actor.role}, which can't change {member.user}, an "
+        f"{member.role}, in this way. Ask an owner of the team."
+        if member.is_owner or actor.can_manage
+        else f"Your role is {actor.role}; people are changed by admins and owners."
+    )
+
+
+def _record(actor: Membership, verb: str, member: Membership, **detail: str) -> None:
+    name = member.user.username
+    record(actor.team, actor.user, verb, member.user, username=name, **detail)

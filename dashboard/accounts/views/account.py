@@ -1,0 +1,87 @@
+"""A person's own page: what belongs to no team."""
+
+from __future__ import annotations
+
+from allauth.account.models import EmailAddress
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from dashboard.accounts.factors import describe_factors
+from dashboard.accounts.forms import ProfileForm
+from dashboard.accounts.models import User
+from dashboard.accounts.noting import note
+from dashboard.accounts.open_sessions import (
+    end_others,
+    end_session,
+    list_sessions,
+    remember_session,
+)
+from dashboard.accounts.providers import list_connections
+
+
+@sensitive_post_parameters()
+@require_http_methods(["GET", "HEAD", "POST"])
+def account(request: HttpRequest) -> HttpResponse:
+    assert isinstance(request.user, User)
+    profile = _profile_form(request, request.user)
+    password = _password_form(request, request.user)
+    if profile.is_bound and profile.is_valid():
+        profile.save()
+        messages.success(request, "Saved.")
+        return redirect("account")
+    if password.is_bound and password.is_valid():
+        # Otherwise the new password would end this very session.
+        update_session_auth_hash(request, password.save())
+        remember_session(request)
+        note(request.user, "person.password_changed")
+        messages.success(request, "Your password is set.")
+        return redirect("account")
+    status = 422 if profile.is_bound or password.is_bound else 200
+    context = {
+        "profile": profile,
+        "password": password,
+        "emails": EmailAddress.objects.filter(user=request.user).order_by(
+            "-primary", "email"
+        ),
+        "factors": describe_factors(request.user),
+        "connections": list_connections(request.user),
+        "sessions": list_sessions(request, request.user),
+    }
+    return render(request, "accounts/account.html", context, status=status)
+
+
+@require_POST
+def session_end(request: HttpRequest, pk: int) -> HttpResponse:
+    assert isinstance(request.user, User)
+    if not end_session(request.user, pk):
+        raise Http404("No such session.")
+    messages.success(request, "The session has ended.")
+    return redirect("account")
+
+
+@require_POST
+def sessions_end(request: HttpRequest) -> HttpResponse:
+    assert isinstance(request.user, User)
+    ended = end_others(request, request.user)
+    messages.success(request, f"{ended} other session{'s' * (ended != 1)} ended.")
+    return redirect("account")
+
+
+def _profile_form(request: HttpRequest, user: User) -> ProfileForm:
+    data = request.POST if request.POST.get("form") == "profile" else None
+    # A copy: a refused name must not show up in the page's header.
+    return ProfileForm(data, instance=User.objects.get(pk=user.pk))
+
+
+def _password_form(
+    request: HttpRequest, user: User
+) -> PasswordChangeForm | SetPasswordForm[User]:
+    data = request.POST if request.POST.get("form") == "password" else None
+    if user.has_usable_password():
+        return PasswordChangeForm(user, data)
+    return SetPasswordForm(user, data)

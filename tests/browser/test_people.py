@@ -1,0 +1,119 @@
+"""People of a team: invited, given a role, removed; each page for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from dashboard.accounts.models import User
+from tests.browser.accessibility import findings_in_each_view
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
+
+
+def test_somebody_is_invited_signs_up_becomes_an_admin_and_is_removed(
+    page: Page, bob: User, open_browser: Callable[[User | None], BrowserContext]
+) -> None:
+    trouble: list[str] = []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("console", lambda m: m.type == "error" and trouble.append(m.text))
+    page.goto("/alpha/settings")
+    trouble += findings_in_each_view(page)
+    page.get_by_role("button", name="Make a link").click()
+    link = page.get_by_label("Pass this link on").input_value()
+    trouble += findings_in_each_view(page)
+
+    dora = open_browser(None).new_page()
+    dora.goto(link)
+    trouble += findings_in_each_view(dora)
+    dora.get_by_label("Username").fill("dora")
+    dora.get_by_label("Password", exact=True).fill("correct horse battery")
+    dora.get_by_label("Password confirmation").fill("correct horse battery")
+    dora.get_by_role("button", name="Sign up and join").click()
+    expect(dora.get_by_text("You are in Alpha now, as member.")).to_be_visible()
+    again = dora.goto(link)
+    assert again
+    assert again.status == 410
+    trouble += findings_in_each_view(dora)
+
+    page.goto("/alpha/settings")
+    page.get_by_label("Role of dora", exact=True).select_option("admin")
+    page.get_by_label("Set the role of dora").click()
+    expect(page.get_by_text("dora is admin now.")).to_be_visible()
+    page.get_by_text("More: remove or deactivate dora").click()
+    trouble += findings_in_each_view(page)
+    page.get_by_role("button", name="Remove from the team").click()
+    expect(page.get_by_text("dora is no longer in the team.")).to_be_visible()
+    for address in ("/account/", "/teams/new"):
+        page.goto(address)
+        trouble += findings_in_each_view(page)
+    assert not {one.split(": ", 1)[-1] for one in trouble if "410" not in one}
+
+
+def test_a_passkey_lets_in_and_a_session_is_ended(
+    alice: User,
+    live_app: str,
+    open_browser: Callable[[User | None], BrowserContext],
+) -> None:
+    """A browser has keys for localhost, not for an address in numbers."""
+    alice.set_password("correct horse battery")
+    alice.save()
+    here = live_app.replace("127.0.0.1", "localhost")
+    page = open_browser(None).new_page()
+    trouble: list[str] = []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("console", lambda m: m.type == "error" and trouble.append(m.text))
+    give_a_security_key(page)
+    page.goto(f"{here}/sign-in/")
+    trouble += findings_in_each_view(page)
+    page.get_by_label("Username").fill("alice")
+    page.get_by_label("Password").fill("correct horse battery")
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    page.wait_for_url("**/alpha/runs/")
+
+    page.goto(f"{here}/account/factors/webauthn/add/")
+    trouble += findings_in_each_view(page)  # asks for the password first
+    page.get_by_label("Password").fill("correct horse battery")
+    page.get_by_role("button", name="Confirm").click()
+    page.wait_for_url("**/webauthn/add/")
+    trouble += findings_in_each_view(page)
+    page.get_by_label("Passwordless").check()
+    page.get_by_role("button", name="Add").click()
+    page.wait_for_url("**/recovery-codes/**")
+    for address in ("", "webauthn/", "recovery-codes/", "totp/activate/"):
+        page.goto(f"{here}/account/factors/{address}")
+        trouble += findings_in_each_view(page)
+    page.goto(f"{here}/account/email/")
+    trouble += findings_in_each_view(page)
+    page.goto(f"{here}/account/")
+    expect(page.get_by_text("Key “")).to_be_visible()
+    page.get_by_text("A", exact=True).first.click()
+    page.get_by_role("button", name="Sign out").click()
+
+    page.get_by_role("button", name="Sign in by a passkey").click()
+    page.wait_for_url("**/alpha/runs/")
+    page.goto(f"{here}/account/")
+    trouble += findings_in_each_view(page)
+    expect(page.get_by_text("(this one)")).to_be_visible()
+    assert not {one.split(": ", 1)[-1] for one in trouble}
+
+
+def give_a_security_key(page: Page) -> None:
+    """Chromium's own, which says yes to everything."""
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("WebAuthn.enable")
+    options = {
+        "protocol": "ctap2",
+        "transport": "internal",
+        "hasResidentKey": True,
+        "hasUserVerification": True,
+        "isUserVerified": True,
+        "automaticPresenceSimulation": True,
+    }
+    devtools.send("WebAuthn.addVirtualAuthenticator", {"options": options})

@@ -1,0 +1,117 @@
+"""Addresses are verified, and forgotten passwords set anew, by mail, or the page says
+that there is none."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.core import mail
+from django.core.cache import cache
+from django.core.mail import EmailMessage
+from django.test import Client
+from pytest_django import Settings
+
+from dashboard.accounts.invitations import invite
+from dashboard.accounts.models import AuditEntry, User
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_counted() -> None:
+    cache.clear()
+
+
+@pytest.fixture
+def with_mail(settings: Settings) -> None:
+    settings.MAIL_IS_SET_UP = True
+
+
+def link_in(message: EmailMessage) -> str:
+    found = re.search(r"http://testserver(/\S+)", str(message.body))
+    assert found
+    return found[1]
+
+
+@pytest.mark.usefixtures("with_mail")
+def test_who_signs_up_is_asked_to_verify(alice: User) -> None:
+    token = invite(by=alice.memberships.get(), role="viewer")[1]
+    form = {"username": "dora", "email": "dora@example.org"}
+    passwords = {"password1": PASSWORD, "password2": PASSWORD}
+    client = Client()
+
+    client.post(f"/invitation/{token}/", form | passwords)
+
+    assert "not verified" in client.get("/account/").text
+    (sent,) = mail.outbox
+    assert sent.to == ["dora@example.org"]
+    client.post(link_in(sent))
+    assert EmailAddress.objects.get().verified
+    assert "not verified" not in client.get("/account/").text
+
+
+@pytest.mark.usefixtures("with_mail")
+def test_a_forgotten_password_is_set_anew_by_a_link_that_works_once(
+    alice: User, alice_client: Client
+) -> None:
+    User.objects.filter(pk=alice.pk).update(email="alice@example.org")
+    client = Client()
+
+    client.post("/account/password/reset/", {"email": "alice@example.org"})
+    address = link_in(mail.outbox[0])
+    page = client.get(address, follow=True)
+    form = {"password1": PASSWORD, "password2": PASSWORD}
+    client.post(page.redirect_chain[-1][0], form)
+
+    alice.refresh_from_db()
+    assert alice.check_password(PASSWORD)
+    assert alice_client.get("/account/").status_code == 302  # an older session
+    assert AuditEntry.objects.latest("pk").verb == "person.password_reset"
+    assert "already been used" in Client().get(address, follow=True).text
+
+
+@pytest.mark.usefixtures("with_mail")
+def test_a_reset_tells_nobody_who_has_an_account(alice: User) -> None:
+    User.objects.filter(pk=alice.pk).update(email="alice@example.org")
+
+    answers = {
+        Client().post("/account/password/reset/", {"email": email}).headers["Location"]
+        for email in ("alice@example.org", "nobody@example.org")
+    }
+
+    assert answers == {"/account/password/reset/done/"}
+    assert [message.to for message in mail.outbox] == [["alice@example.org"]]
+
+
+def test_without_a_mail_server_nothing_is_sent_and_the_pages_say_so(
+    alice: User, alice_client: Client
+) -> None:
+    User.objects.filter(pk=alice.pk).update(email="alice@example.org")
+
+    reset = Client().get("/account/password/reset/").text
+    Client().post("/account/password/reset/", {"email": "alice@example.org"})
+
+    assert mail.outbox == []
+    assert "No mail server is set up" in reset
+    assert "No mail server is set up" in alice_client.get("/account/").text
+    assert "Forgotten" not in Client().get("/sign-in/").text
+
+
+@pytest.mark.usefixtures("with_mail")
+def test_an_address_is_added_and_counts_once_it_is_verified(
+    alice: User, alice_client: Client
+) -> None:
+    alice.set_unusable_password()
+    alice.save()
+    alice_client.force_login(alice)
+
+    form = {"action_add": "", "email": "new@example.org"}
+    alice_client.post("/account/email/", form)
+    alice_client.post(link_in(mail.outbox[0]))
+
+    alice.refresh_from_db()
+    assert EmailAddress.objects.get(user=alice, primary=True).verified
+    assert alice.email == "new@example.org"

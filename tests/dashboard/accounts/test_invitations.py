@@ -1,0 +1,199 @@
+"""The one way into a team: a link that works once, for a while."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.core import mail
+from django.db import connections
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoDbBlocker, Settings
+
+from dashboard.accounts.invitations import MOST_OPEN, accept, invite
+from dashboard.accounts.models import AuditEntry, Invitation, Membership, Team, User
+
+pytestmark = pytest.mark.django_db
+SIGN_UP = {
+    "username": "dora",
+    "display_name": "Dora",
+    "email": "",
+    "password1": "correct horse battery",
+    "password2": "correct horse battery",
+}
+
+
+def make(alice: User, role: str = "member", **more: str) -> str:
+    """The token."""
+    return invite(by=alice.memberships.get(), role=role, **more)[1]
+
+
+def test_an_admin_gets_the_link_once(alice_client: Client) -> None:
+    page = alice_client.post("/alpha/settings/invite", {"role": "viewer", "email": ""})
+
+    link = re.search(r"http://testserver(/invitation/[\w-]+/)", page.text)
+    assert link
+    assert Client().get(link[1]).status_code == 200
+    assert link[1] not in alice_client.get("/alpha/settings").text
+    stored = str(Invitation.objects.values().get())
+    assert link[1].split("/")[2] not in stored
+    assert "no-store" in page["Cache-Control"]
+
+
+def test_somebody_new_signs_up_and_is_in_the_team(alice: User) -> None:
+    client, token = Client(), make(alice, "member")
+
+    answer = client.post(f"/invitation/{token}/", SIGN_UP, follow=True)
+
+    assert answer.redirect_chain == [("/alpha/runs/", 302)]
+    assert "You are in Alpha now, as member." in answer.text
+    dora = Membership.objects.get(user__username="dora")
+    assert (dora.team.slug, dora.role) == ("alpha", "member")
+    assert Invitation.objects.get().used_by == dora.user
+    verbs = AuditEntry.objects.order_by("pk").values_list("verb", flat=True)
+    assert list(verbs) == ["invitation.created", "invitation.accepted"]
+
+
+def test_a_weak_password_uses_up_no_invitation(alice: User) -> None:
+    token = make(alice)
+    weak = {**SIGN_UP, "password1": "12345", "password2": "12345"}
+
+    refused = Client().post(f"/invitation/{token}/", weak)
+
+    assert refused.status_code == 422
+    assert "too short" in refused.text
+    assert not User.objects.filter(username="dora").exists()
+    assert Client().post(f"/invitation/{token}/", SIGN_UP).status_code == 302
+
+
+def test_somebody_signed_in_joins_with_the_account_they_have(
+    alice: User, charlie: User, charlie_client: Client
+) -> None:
+    token = make(alice, "admin")
+
+    page = charlie_client.get(f"/invitation/{token}/").text
+    charlie_client.post(f"/invitation/{token}/")
+
+    assert "Join as Charlie" in page
+    assert charlie.memberships.get(team__slug="alpha").role == "admin"
+
+
+def test_who_is_in_the_team_already_leaves_it_to_others(
+    alice: User, bob: User, bob_client: Client
+) -> None:
+    token = make(alice, "admin")
+
+    refused = bob_client.post(f"/invitation/{token}/")
+
+    assert refused.status_code == 422
+    assert "in Alpha already, as viewer" in refused.text
+    assert bob.memberships.get().role == "viewer"
+    assert Client().post(f"/invitation/{token}/", SIGN_UP).status_code == 302
+
+
+def test_a_link_works_once(alice: User, charlie_client: Client) -> None:
+    token = make(alice)
+    Client().post(f"/invitation/{token}/", SIGN_UP)
+
+    again = {**SIGN_UP, "username": "eve"}
+    assert Client().post(f"/invitation/{token}/", again).status_code == 410
+    assert charlie_client.post(f"/invitation/{token}/").status_code == 410
+    assert not User.objects.filter(username="eve").exists()
+
+
+def test_a_revoked_link_works_no_more(alice: User, alice_client: Client) -> None:
+    token = make(alice)
+    pk = Invitation.objects.get().pk
+
+    alice_client.post(f"/alpha/settings/invitations/{pk}/revoke")
+
+    assert Client().get(f"/invitation/{token}/").status_code == 410
+    assert "Open invitation" not in alice_client.get("/alpha/settings").text
+    assert AuditEntry.objects.latest("pk").verb == "invitation.revoked"
+
+
+def test_a_link_ends_after_seven_days(alice: User) -> None:
+    token = make(alice)
+    left = Invitation.objects.get().expires_at - timezone.now()
+    assert timedelta(days=6, hours=23) < left <= timedelta(days=7)
+
+    Invitation.objects.update(expires_at=timezone.now())
+
+    assert Client().post(f"/invitation/{token}/", SIGN_UP).status_code == 410
+
+
+def test_nobody_is_invited_as_owner(alice_client: Client) -> None:
+    refused = alice_client.post("/alpha/settings/invite", {"role": "owner"})
+
+    assert refused.status_code == 422
+    assert not Invitation.objects.exists()
+
+
+def test_only_so_many_are_open(alice: User) -> None:
+    for _ in range(MOST_OPEN):
+        make(alice)
+
+    with pytest.raises(ValueError, match="100 invitations are open"):
+        make(alice)
+
+
+def test_without_a_mail_server_the_page_says_so(alice_client: Client) -> None:
+    page = alice_client.get("/alpha/settings").text
+
+    assert "No mail server is set up" in page
+
+
+def test_with_a_mail_server_the_link_is_sent(
+    alice_client: Client, settings: Settings
+) -> None:
+    settings.MAIL_IS_SET_UP = True
+
+    form = {"role": "member", "email": "dora@example.org"}
+    page = alice_client.post("/alpha/settings/invite", form).text
+
+    assert "Sent to dora@example.org" in page
+    (sent,) = mail.outbox
+    assert sent.to == ["dora@example.org"]
+    link = re.search(r"http://testserver(/invitation/[\w-]+/)", str(sent.body))
+    assert link
+    assert Client().get(link[1]).status_code == 200
+
+
+def test_what_the_mail_server_refuses_is_shown_and_the_link_too(
+    alice_client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.MAIL_IS_SET_UP = True
+
+    def refuse(*_args: object) -> None:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr("dashboard.accounts.invitations.send_mail", refuse)
+    form = {"role": "member", "email": "dora@example.org"}
+    page = alice_client.post("/alpha/settings/invite", form).text
+
+    assert "did not take it: ConnectionRefusedError" in page
+    assert "/invitation/" in page
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_who_come_at_once_one_joins(
+    alice: User, charlie: User, django_db_blocker: DjangoDbBlocker
+) -> None:
+    token = make(alice)
+    eve = User.objects.create_user("eve")
+    from concurrent.futures import ThreadPoolExecutor
+
+    def join(user: User) -> bool:
+        with django_db_blocker.unblock():
+            try:
+                return accept(token, user) is not None
+            finally:
+                connections.close_all()
+
+    with ThreadPoolExecutor(2) as pool:
+        joined = list(pool.map(join, [charlie, eve]))
+
+    assert sorted(joined) == [False, True]
+    assert Team.objects.get(slug="alpha").memberships.count() == 2

@@ -1,0 +1,190 @@
+"""Who is in a team, and as what: changed by whom the table of rights allows."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.core.management import call_command
+from django.test import Client
+
+from dashboard.accounts.members import (
+    change_role,
+    deactivate,
+    leave,
+    reactivate,
+    remove_member,
+    transfer_ownership,
+)
+from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
+from dashboard.accounts.roles import RIGHTS
+
+pytestmark = pytest.mark.django_db
+
+
+def place(user: User) -> Membership:
+    return Membership.objects.select_related("team", "user").get(user=user)
+
+
+def join(team: Team, name: str, role: Role) -> Membership:
+    user = User.objects.create_user(name)
+    return Membership.objects.create(team=team, user=user, role=role)
+
+
+def entries() -> list[tuple[str, str]]:
+    found = AuditEntry.objects.order_by("pk")
+    return [(entry.verb, entry.detail["username"]) for entry in found]
+
+
+def test_an_owner_gives_every_role(alice: User, bob: User) -> None:
+    for role in ("member", "admin", "owner", "viewer"):
+        change_role(by=place(alice), of=place(bob), role=role)
+
+        assert place(bob).role == role
+    assert entries() == [("member.role_changed", "bob")] * 4
+    detail = AuditEntry.objects.latest("pk").detail
+    assert (detail["before"], detail["after"]) == ("owner", "viewer")
+
+
+def test_a_role_that_stays_is_no_act(alice: User, bob: User) -> None:
+    change_role(by=place(alice), of=place(bob), role="viewer")
+
+    assert entries() == []
+
+
+@pytest.mark.parametrize(
+    ("of", "role"), [("bob", "owner"), ("alice", "member"), ("alice", "admin")]
+)
+def test_an_admin_neither_makes_nor_unmakes_owners(
+    of: str, role: str, team: Team, alice: User, bob: User
+) -> None:
+    admin = join(team, "ann", Role.ADMIN)
+    join(team, "otto", Role.OWNER)
+
+    with pytest.raises(ValueError, match=r"Your role is admin"):
+        change_role(by=admin, of=place(User.objects.get(username=of)), role=role)
+
+
+def test_an_admin_removes_others_but_no_owner(
+    team: Team, alice: User, bob: User
+) -> None:
+    admin = join(team, "ann", Role.ADMIN)
+
+    remove_member(by=admin, member=place(bob))
+    with pytest.raises(ValueError, match="Ask an owner"):
+        remove_member(by=admin, member=place(alice))
+
+    assert set(team.members.values_list("username", flat=True)) == {"alice", "ann"}
+    assert entries() == [("member.removed", "bob")]
+
+
+def test_the_last_owner_stays_one(team: Team, alice: User) -> None:
+    owner = place(alice)
+    join(team, "ann", Role.ADMIN)
+
+    for act in (
+        lambda: leave(owner),
+        lambda: change_role(by=owner, of=owner, role="admin"),
+        lambda: remove_member(by=owner, member=owner),
+    ):
+        with pytest.raises(ValueError, match="last owner of Alpha"):
+            act()
+
+    assert place(alice).role == "owner"
+
+
+def test_an_owner_who_cannot_sign_in_does_not_count(team: Team, alice: User) -> None:
+    gone = join(team, "otto", Role.OWNER)
+    User.objects.filter(pk=gone.user_id).update(is_active=False)
+
+    with pytest.raises(ValueError, match="last owner"):
+        leave(place(alice))
+
+
+def test_one_of_two_owners_leaves(team: Team, alice: User) -> None:
+    join(team, "otto", Role.OWNER)
+
+    leave(place(alice))
+
+    assert not alice.memberships.exists()
+    assert entries() == [("member.left", "alice")]
+
+
+def test_the_ownership_is_transferred(alice: User, bob: User) -> None:
+    transfer_ownership(by=place(alice), to=place(bob))
+
+    assert (place(alice).role, place(bob).role) == ("admin", "owner")
+    assert entries() == [("team.transferred", "bob")]
+    with pytest.raises(ValueError, match="Only an owner"):
+        transfer_ownership(by=place(alice), to=place(bob))
+
+
+def test_who_was_removed_meanwhile_changes_nothing(alice: User, bob: User) -> None:
+    gone = place(bob)
+    gone_pk = gone.pk
+    Membership.objects.filter(pk=gone_pk).delete()
+
+    with pytest.raises(ValueError, match="no longer in the team"):
+        change_role(by=place(alice), of=gone, role="admin")
+
+
+def test_deactivation_ends_every_session_of_that_person_alone(
+    alice: User, bob: User, alice_client: Client, bob_client: Client
+) -> None:
+    deactivate(by=place(alice), member=place(bob))
+
+    bob.refresh_from_db()
+    assert not bob.is_active
+    assert Session.objects.count() == 1
+    assert bob_client.get("/alpha/settings").status_code == 302
+    assert alice_client.get("/alpha/settings").status_code == 200
+
+    reactivate(by=place(alice), member=place(bob))
+
+    bob.refresh_from_db()
+    assert bob.is_active
+    assert bob_client.get("/alpha/settings").status_code == 302  # signs in anew
+    assert entries() == [
+        ("person.deactivated", "bob"),
+        ("person.reactivated", "bob"),
+    ]
+
+
+def test_nobody_is_deactivated_by_the_owner_of_one_of_their_teams(
+    alice: User, bob: User
+) -> None:
+    elsewhere = Team.objects.create(slug="beta", name="Beta")
+    Membership.objects.create(team=elsewhere, user=bob, role=Role.VIEWER)
+
+    with pytest.raises(ValueError, match=r"every team that Bob is in"):
+        deactivate(by=place(alice), member=bob.memberships.get(team__slug="alpha"))
+
+    bob.refresh_from_db()
+    assert bob.is_active
+
+
+def test_nobody_deactivates_themselves(alice: User) -> None:
+    with pytest.raises(ValueError, match="yourself"):
+        deactivate(by=place(alice), member=place(alice))
+
+
+def test_the_server_deactivates_anybody(
+    bob: User, bob_client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call_command("deactivate", "bob")
+
+    assert capsys.readouterr().out == "bob is deactivated.\n"
+    assert bob_client.get("/alpha/settings").status_code == 302
+    assert AuditEntry.objects.get().actor is None
+
+    call_command("deactivate", "bob", "--undo")
+
+    bob.refresh_from_db()
+    assert bob.is_active
+
+
+def test_each_right_is_held_from_one_role_on() -> None:
+    for right in RIGHTS:
+        held = [is_held for _, is_held in right.held]
+
+        assert held == sorted(held)
+        assert held[-1]

@@ -1,0 +1,201 @@
+"""Signing in by an account elsewhere, against a provider on this machine."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from allauth.account.internal.flows.login import AUTHENTICATION_METHODS_SESSION_KEY
+from allauth.mfa.totp.internal.auth import TOTP
+from allauth.socialaccount.models import SocialAccount, SocialToken
+from django.test import Client
+from pytest_django import Settings
+
+from dashboard.accounts.models import AuditEntry, User
+from dashboard.environment import SignInProvider, read_environment
+from dashboard.sign_in_providers import provider_settings
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "correct horse battery"
+
+
+class Provider(BaseHTTPRequestHandler):
+    """Somebody is signed in there: whoever `who` is."""
+
+    who = "alice-at-work"
+
+    def do_GET(self) -> None:
+        here = f"http://{self.headers['Host']}"
+        if self.path.endswith("/openid-configuration"):
+            parts = ("authorization", "token", "userinfo")
+            answer = {f"{part}_endpoint": f"{here}/{part}" for part in parts}
+            self._say({**answer, "issuer": here, "jwks_uri": f"{here}/keys"})
+        else:
+            assert self.headers["Authorization"] == "Bearer opens"
+            self._say({"sub": self.who, "preferred_username": self.who})
+
+    def do_POST(self) -> None:
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        assert form["code"] == ["given"]
+        assert form["client_secret"] == ["quiet"]
+        assert form["code_verifier"]
+        self._say({"access_token": "opens", "token_type": "Bearer"})
+
+    def _say(self, answer: dict[str, str]) -> None:
+        text = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(settings: Settings) -> Iterator[HTTPServer]:
+    with HTTPServer(("127.0.0.1", 0), Provider) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        work = SignInProvider(
+            key="oidc", name="Work", client_id="cohort", secret="quiet", url=url
+        )
+        settings.SIGN_IN_PROVIDERS = {"oidc": "Work"}
+        settings.SOCIALACCOUNT_PROVIDERS = provider_settings([work])
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def alice_in(alice: User) -> Client:
+    """Her browser, where she has just given her password."""
+    alice.set_password(PASSWORD)
+    alice.save()
+    client = Client()
+    client.post("/sign-in/", {"username": "alice", "password": PASSWORD})
+    client.post("/account/reauthenticate/", {"password": PASSWORD})
+    assert client.session[AUTHENTICATION_METHODS_SESSION_KEY]
+    return client
+
+
+def go_there_and_back(client: Client) -> str:
+    """The page that it ends at."""
+    page = client.post("/account/providers/oidc/go")
+    asked = parse_qs(urlsplit(page.context["address"]).query)
+    assert asked["redirect_uri"] == ["http://testserver/account/providers/oidc/back"]
+    assert asked["code_challenge_method"] == ["S256"]
+    answer = {"code": "given", "state": asked["state"][0]}
+    return client.get("/account/providers/oidc/back", answer, follow=True).text
+
+
+@pytest.mark.usefixtures("server")
+def test_an_account_elsewhere_is_connected_and_lets_in(
+    alice: User, alice_in: Client
+) -> None:
+    assert "alice-at-work" in go_there_and_back(alice_in)
+
+    client = Client()
+    assert "Sign in by Work" in client.get("/sign-in/").text
+    go_there_and_back(client)
+
+    assert "You sign in as <strong>alice</strong>" in client.get("/account/").text
+    assert not SocialToken.objects.exists()
+    assert AuditEntry.objects.latest("pk").verb == "person.provider_added"
+
+
+@pytest.mark.usefixtures("server", "alice")
+def test_nobody_signs_up_by_it() -> None:
+    client = Client()
+
+    page = go_there_and_back(client)
+
+    assert "lets nobody in here yet" in page
+    assert User.objects.count() == 1
+    assert client.get("/account/").status_code == 302
+
+
+@pytest.mark.usefixtures("server")
+def test_the_second_factor_is_asked_for_all_the_same(
+    alice: User, alice_in: Client
+) -> None:
+    go_there_and_back(alice_in)
+    TOTP.activate(alice, "JBSWY3DPEHPK3PXP")
+    client = Client()
+
+    assert "authenticator code" in go_there_and_back(client)
+    assert client.get("/account/").status_code == 302
+
+
+@pytest.mark.usefixtures("server")
+def test_connecting_asks_for_the_password_first(alice: User) -> None:
+    alice.set_password(PASSWORD)
+    alice.save()
+    client = Client()
+    client.post("/sign-in/", {"username": "alice", "password": PASSWORD})
+
+    asked = client.post("/account/providers/oidc/go")
+
+    assert asked.headers["Location"].startswith("/account/reauthenticate/")
+
+
+@pytest.mark.usefixtures("server")
+def test_it_is_disconnected_by_its_owner_alone(
+    alice_in: Client, bob_client: Client
+) -> None:
+    go_there_and_back(alice_in)
+    address = f"/account/providers/{SocialAccount.objects.get().pk}/remove"
+
+    bob_client.post(address)
+    assert SocialAccount.objects.exists()
+    alice_in.post(address)
+
+    assert not SocialAccount.objects.exists()
+    assert "lets nobody in here yet" in go_there_and_back(Client())
+
+
+@pytest.mark.usefixtures("server")
+def test_an_answer_that_nobody_asked_for_lets_nobody_in() -> None:
+    forged = {"code": "given", "state": "made-up"}
+
+    page = Client().get("/account/providers/oidc/back", forged)
+
+    assert page.status_code == 401
+
+
+def test_a_provider_out_of_reach_is_named(server: HTTPServer) -> None:
+    server.server_close()
+
+    page = Client().post("/account/providers/oidc/go")
+
+    assert page.status_code == 502
+    assert "Work cannot be reached from this server: ConnectionError" in page.text
+
+
+def test_what_is_not_set_up_is_not_there() -> None:
+    for key in ("oidc", "github", "google", "other"):
+        assert Client().post(f"/account/providers/{key}/go").status_code == 404
+
+
+def test_half_a_set_up_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COHORT_GITHUB_ID", "cohort")
+
+    with pytest.raises(ValueError, match="COHORT_GITHUB_SECRET is not set"):
+        read_environment()
+
+
+def test_github_is_set_up_by_two_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COHORT_GITHUB_ID", "cohort")
+    monkeypatch.setenv("COHORT_GITHUB_SECRET", "quiet")
+
+    (github,) = read_environment().sign_in_providers
+
+    assert (github.key, github.name) == ("github", "GitHub")
+    assert "quiet" not in repr(github)
+    assert provider_settings([github])["github"]["APPS"][0]["secret"] == "quiet"

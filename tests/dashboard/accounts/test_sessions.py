@@ -1,0 +1,104 @@
+"""Where somebody is signed in, and ending it."""
+
+from __future__ import annotations
+
+import pytest
+from allauth.usersessions.models import UserSession
+from django.test import Client
+
+from dashboard.accounts.models import User
+from dashboard.accounts.open_sessions import browser_of
+from dashboard.accounts.services import create_sign_in_link
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "correct horse battery"
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+
+
+@pytest.fixture
+def alices(alice: User) -> tuple[Client, Client]:
+    """Two browsers of hers: by password, and by a link."""
+    alice.set_password(PASSWORD)
+    alice.save()
+    by_password = Client(headers={"user-agent": FIREFOX})
+    by_password.post("/sign-in/", {"username": "alice", "password": PASSWORD})
+    by_link = Client(headers={"user-agent": "curl/8.5.0"})
+    by_link.post(f"/sign-in/{create_sign_in_link(alice)}/")
+    return by_password, by_link
+
+
+def test_each_is_listed_with_its_browser(alices: tuple[Client, Client]) -> None:
+    page = alices[0].get("/account/").text
+
+    assert "Firefox 140 on Linux <" in page
+    assert "(this one)" in page
+    assert "curl 8" in page
+    assert "127.0.0.1" in page
+
+
+def test_one_is_ended_from_another(alices: tuple[Client, Client]) -> None:
+    here, there = alices
+    pk = UserSession.objects.get(user_agent="curl/8.5.0").pk
+
+    here.post(f"/account/sessions/{pk}/end")
+
+    assert there.get("/account/").status_code == 302
+    assert here.get("/account/").status_code == 200
+    assert UserSession.objects.count() == 1
+
+
+def test_all_others_end_and_nobody_elses(
+    alices: tuple[Client, Client], alice: User, bob_client: Client
+) -> None:
+    here, there = alices
+    unlisted = Client()
+    unlisted.force_login(alice)  # as one from before there was a list
+
+    page = here.post("/account/sessions/end", follow=True)
+
+    assert "2 other sessions ended." in page.text
+    assert [c.get("/account/").status_code for c in (there, unlisted)] == [302, 302]
+    assert bob_client.get("/account/").status_code == 200
+
+
+def test_nobody_ends_a_strangers_session(
+    alices: tuple[Client, Client], bob_client: Client
+) -> None:
+    for pk in UserSession.objects.values_list("pk", flat=True):
+        assert bob_client.post(f"/account/sessions/{pk}/end").status_code == 404
+
+    assert alices[0].get("/account/").status_code == 200
+
+
+def test_a_new_password_ends_the_others(alices: tuple[Client, Client]) -> None:
+    here, there = alices
+    new = "quite another long one"
+    form = {"old_password": PASSWORD, "new_password1": new, "new_password2": new}
+
+    here.post("/account/", {"form": "password", **form})
+
+    assert there.get("/account/").status_code == 302
+    assert "(this one)" in here.get("/account/").text
+    assert UserSession.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        (FIREFOX, "Firefox 140 on Linux"),
+        (
+            "Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 (KHTML, like Gecko) "
+            "Chrome/139.0.0.0 Safari/537.36 Edg/139.0.0.0",
+            "Edge 139 on Windows",
+        ),
+        (
+            "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 "
+            "Safari/604.1",
+            "Safari 604 on iPhone",
+        ),
+        ("x" * 100, "x" * 60),
+        ("", "unknown browser"),
+    ],
+)
+def test_a_browser_is_named_so_that_one_knows_it(agent: str, said: str) -> None:
+    assert browser_of(agent) == said

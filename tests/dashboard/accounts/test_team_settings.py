@@ -1,0 +1,113 @@
+"""A team's settings page, and the teams that are made."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
+
+pytestmark = pytest.mark.django_db
+
+
+def member_of(user: User) -> Membership:
+    return Membership.objects.get(user=user, team__slug="alpha")
+
+
+def test_members_and_their_roles_are_listed(bob_client: Client, alice: User) -> None:
+    page = bob_client.get("/alpha/settings").text
+
+    assert "2 members" in page
+    assert "alice" in page
+    assert "What each role may do" in page
+    assert "Invite somebody" not in page
+    assert "/settings/members/" not in page
+
+
+def test_an_admin_is_offered_what_an_admin_may_do(
+    team: Team, alice: User, bob: User, bob_client: Client
+) -> None:
+    Membership.objects.filter(user=bob).update(role=Role.ADMIN)
+
+    page = bob_client.get("/alpha/settings").text
+
+    assert f"/members/{member_of(alice).pk}/" not in page
+    assert "Invite somebody" in page
+    assert "Transfer" not in page
+
+
+def test_a_role_is_set(alice_client: Client, bob: User) -> None:
+    address = f"/alpha/settings/members/{member_of(bob).pk}/role"
+
+    page = alice_client.post(address, {"role": "member"}, follow=True)
+
+    assert "Bob is member now." in page.text
+    assert member_of(bob).role == "member"
+    assert alice_client.post(address, {"role": "king"}).status_code == 422
+
+
+def test_what_is_refused_says_why(alice_client: Client, alice: User) -> None:
+    page = alice_client.post("/alpha/settings/leave", {"confirmed": "on"})
+
+    assert page.status_code == 422
+    assert "last owner of Alpha" in page.text
+    assert member_of(alice)
+
+
+def test_who_leaves_sees_the_team_no_more(bob_client: Client, bob: User) -> None:
+    asked = bob_client.post("/alpha/settings/leave")
+    left = bob_client.post("/alpha/settings/leave", {"confirmed": "on"})
+
+    assert asked.status_code == 422
+    assert left.status_code == 302
+    assert bob_client.get("/alpha/settings").status_code == 404
+    assert "You are in no team yet" in bob_client.get("/").text
+
+
+def test_the_team_is_transferred(
+    alice_client: Client, alice: User, bob: User, charlie: User
+) -> None:
+    stranger = charlie.memberships.get().pk
+    address = "/alpha/settings/transfer"
+
+    assert alice_client.post(address, {"to": stranger}).status_code == 404
+    assert alice_client.post(address, {"to": "²"}).status_code == 404
+    assert alice_client.post(address, {"to": member_of(bob).pk}).status_code == 302
+    assert (member_of(bob).role, member_of(alice).role) == ("owner", "admin")
+
+
+def test_somebody_deactivated_is_marked_and_let_in_again(
+    alice_client: Client, bob: User
+) -> None:
+    address = f"/alpha/settings/members/{member_of(bob).pk}"
+
+    page = alice_client.post(f"{address}/deactivate", follow=True).text
+
+    assert ">deactivated<" in page
+    assert "Let Bob sign in again" in page
+    alice_client.post(f"{address}/reactivate")
+    bob.refresh_from_db()
+    assert bob.is_active
+
+
+def test_an_owner_makes_another_team(alice_client: Client, alice: User) -> None:
+    page = alice_client.post("/teams/new", {"name": "Gamma", "slug": "gamma"})
+
+    assert page.headers["Location"] == "/gamma/settings"
+    assert alice.memberships.get(team__slug="gamma").role == "owner"
+    assert AuditEntry.objects.get().verb == "team.created"
+    menu = alice_client.get("/gamma/settings").text
+    assert 'href="/alpha/runs/"' in menu
+
+
+@pytest.mark.parametrize("slug", ["alpha", "account", "two words", ""])
+def test_a_team_gets_no_address_that_is_taken(alice_client: Client, slug: str) -> None:
+    refused = alice_client.post("/teams/new", {"name": "Gamma", "slug": slug})
+
+    assert refused.status_code == 422
+    assert Team.objects.count() == 1
+
+
+def test_a_viewer_makes_no_team(bob_client: Client) -> None:
+    assert bob_client.get("/teams/new").status_code == 403
+    assert "New team" not in bob_client.get("/alpha/settings").text

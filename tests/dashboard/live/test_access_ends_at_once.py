@@ -1,0 +1,91 @@
+"""A socket ends when its person may no longer look, not half a minute later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.contrib.sessions.models import Session
+
+from dashboard.accounts.members import deactivate, end_sessions, remove_member
+from dashboard.accounts.models import Membership, Team, User
+from dashboard.live import consumer
+from dashboard.runs.models import Run
+from tests.dashboard.live.watching import in_thread, watch
+from tests.dashboard.runs.stories import queue_run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return queue_run(team)
+
+
+def _remove(alice: User, bob: User) -> None:
+    remove_member(by=_place(alice), member=_place(bob))
+
+
+def _deactivate(alice: User, bob: User) -> None:
+    deactivate(by=_place(alice), member=_place(bob))
+
+
+def _end_sessions(alice: User, bob: User) -> None:
+    end_sessions(bob)
+
+
+def _set_password(alice: User, bob: User) -> None:
+    bob.set_password("another long secret")
+    bob.save(update_fields=["password"])
+
+
+def _place(user: User) -> Membership:
+    return Membership.objects.select_related("team", "user").get(user=user)
+
+
+@pytest.mark.parametrize("act", [_remove, _deactivate, _end_sessions, _set_password])
+async def test_the_socket_ends(
+    act: Callable[[User, User], None],
+    alice: User,
+    bob: User,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consumer, "RECHECK_SECONDS", 3_600)
+
+    async with watch(run.id, bob) as viewer, watch(run.id, alice) as other:
+        await viewer.next_frame()
+        await other.next_frame()
+        await in_thread(act)(alice, bob)
+
+        assert await viewer.until_closed() == 4403
+        assert await other.is_quiet_for(0.3)
+
+
+async def test_what_ends_while_a_page_comes_ends_it_too(
+    alice: User, bob: User, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look and the answer: the ring is heard, as it was joined first."""
+    monkeypatch.setattr(consumer, "RECHECK_SECONDS", 3_600)
+    join = consumer.StreamConsumer._join
+
+    async def join_late(self: consumer.StreamConsumer) -> None:
+        await in_thread(Session.objects.all().delete)()
+        await join(self)
+
+    monkeypatch.setattr(consumer.StreamConsumer, "_join", join_late)
+
+    async with watch(run.id, bob) as viewer:
+        assert await viewer.until_closed() == 4403
+
+
+async def test_a_role_that_changes_ends_nothing(
+    alice: User, bob: User, run: Run
+) -> None:
+    async with watch(run.id, bob) as viewer:
+        await viewer.next_frame()
+        place = await in_thread(_place)(bob)
+        place.role = "member"
+        await in_thread(place.save)()
+
+        assert await viewer.is_quiet_for(0.3)
