@@ -82,6 +82,7 @@ KNOWN_HOSTS = "dashboard.training.hosts.list_hosts"
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.security.TrustMiddleware",
+    "dashboard.accounts.origin.OriginMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

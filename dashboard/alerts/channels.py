@@ -16,6 +16,7 @@ from dashboard.alerts.models import Channel, Delivery
 
 MAX_CHANNELS = 20
 MAX_TESTS = 30  # of a team, an hour
+TEST_WINDOW = timedelta(hours=1)
 
 
 @transaction.atomic
@@ -61,9 +62,9 @@ def send_test(*, channel: Channel, user: User) -> Delivery:
 
     ValueError when the team has sent as many as it may.
     """
-    hour_ago = timezone.now() - timedelta(hours=1)
+    since = timezone.now() - TEST_WINDOW
     tested = AuditEntry.objects.filter(
-        team=channel.team, verb="alert_channel.tested", created_at__gt=hour_ago
+        team=channel.team, verb="alert_channel.tested", created_at__gt=since
     )
     if tested.count() >= MAX_TESTS:
         raise ValueError(
