@@ -196,6 +196,8 @@ VIEWERS_POST = {
     "compare_prompt": 405,
     "compare_vote": 403,
     "sweep": 405,
+    "audit_log": 405,
+    "audit_log_file": 405,
 }
 # A viewer's GET is answered with 200, but for these.
 VIEWERS_GET = {
@@ -213,6 +215,8 @@ VIEWERS_GET = {
     "run_log_download": 404,
     "checkpoint_download": 302,  # to the tab that says that the files are not there
     "dataset_choice": 302,  # to the file's columns, as nothing is left to choose
+    "audit_log": 403,  # takes an admin
+    "audit_log_file": 403,
     "dataset_download": 302,  # to the page that says that the rows are not there
 }
 POST_ONLY = {
