@@ -45,7 +45,7 @@ def change_secret(*, channel: Channel, user: User) -> None:
 @transaction.atomic
 def switch_channel(*, channel: Channel, user: User, is_enabled: bool) -> None:
     Channel.objects.filter(pk=channel.pk).update(is_enabled=is_enabled)
-    verb = "alert_channel.switched_" + ("on" if is_enabled else "off")
+    verb = "alert_channel.switched_on" if is_enabled else "alert_channel.switched_off"
     record(channel.team, user, verb, channel)
 
 

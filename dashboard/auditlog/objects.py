@@ -15,12 +15,19 @@ from django.utils.http import urlencode
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.alerts.channels import shown_address
 from dashboard.alerts.models import Alert, Channel, Rule
-from dashboard.datasets.models import Dataset, DatasetVersion
-from dashboard.probes.models import Probe
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
+from dashboard.probes.models import Chat, Probe
 from dashboard.reports.models import Report
 from dashboard.rescoring.models import Rescoring
 from dashboard.rewards.models import RecipeVersion
-from dashboard.runs.models import PublishedModel, Run, RunGroup, TeamPreset
+from dashboard.runs.models import (
+    PublishedModel,
+    Run,
+    RunGroup,
+    SavedView,
+    TeamPreset,
+)
+from dashboard.samples.models import Group
 from dashboard.training.models import Worker
 
 NAMES = ("name", "title", "dataset", "recipe", "to")  # as details call what is gone
@@ -85,6 +92,32 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "probe": Kind(label="probe", model=Probe, page="probe"),
         "rescoring": Kind(label="rescoring", model=Rescoring, page="rescoring"),
         "report": Kind(label="report", model=Report, page="report"),
+        "group": Kind(
+            label="group",
+            model=Group,
+            team="run__team",
+            beside=("run",),
+            page="group",
+            args=lambda group: [group.run_id, group.step, group.prompt_index],
+            name=lambda group: (
+                f"{group.run}, step {group.step}, prompt {group.prompt_index}"
+            ),
+        ),
+        "savedview": Kind(
+            label="view of the run list",
+            model=SavedView,
+            page="runs_view",
+            args=lambda view: [view.code],
+        ),
+        "chat": Kind(
+            label="chat",
+            model=Chat,
+            beside=("checkpoint",),
+            page="run_chat",
+            args=lambda chat: [chat.checkpoint.run_id],
+            query=lambda chat: {"chat": chat.pk},
+        ),
+        "importjob": Kind(label="import", model=ImportJob, page="dataset_import"),
         "alert": Kind(
             label="alert",
             model=Alert,
