@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
-from dashboard.alerts.models import Channel
+from dashboard.alerts.models import Channel, Delivery
 from dashboard.datasets.imports.jobs import request_stop, start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.imports.uploads import store_upload
@@ -170,6 +171,8 @@ VIEWERS_POST = {
     "alert_channel_switch": 403,
     "alert_channel_secret": 403,
     "alert_channel_delete": 403,
+    "alert_channel_events": 403,
+    "alert_delivery_again": 403,
     "run_alerts": 405,
     "run_alerts_live": 405,
     "run_alerts_mute": 403,
@@ -229,6 +232,8 @@ POST_ONLY = {
     "alert_channel_switch",
     "alert_channel_secret",
     "alert_channel_delete",
+    "alert_channel_events",
+    "alert_delivery_again",
     "run_alerts_mute",
     "dataset_trash",
     "dataset_uploads",
@@ -347,6 +352,9 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "alert_id": make_alert(run, rule).pk,
         "rule_id": rule.pk,
         "channel_id": channel.pk,
+        "delivery_id": Delivery.objects.create(
+            channel=channel, event="test", not_before=timezone.now()
+        ).pk,
         "report_id": make_report(team, alice, "::table runs=1").pk,
         "place": 0,
         "file_kind": "html",
@@ -414,7 +422,8 @@ def test_a_stranger_finds_nothing_through_a_team_of_their_own(
 ) -> None:
     for name in VIEWERS_POST:
         method = "post" if name in POST_ONLY else "get"
-        is_numbered = any(part.isdigit() for part in addresses[name].split("/"))
+        parts = addresses[name].split("/")
+        is_numbered = any(re.fullmatch(r"\d+|[0-9a-f-]{36}", part) for part in parts)
         if is_numbered and name not in SHARED:
             address = addresses[name].replace("/alpha/", "/other/", 1)
 

@@ -351,7 +351,13 @@ def test_no_log_and_no_audit_row_holds_a_webhooks_path(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    channel = add_channel(team=team, user=alice, kind="webhook", address=hook.url)
+    channel = add_channel(
+        team=team,
+        user=alice,
+        kind="webhook",
+        address=hook.url,
+        events=["alert.fired"],
+    )
     hook.status = 500
     delivery = make_delivery(channel, alert)
 
@@ -452,13 +458,13 @@ def test_a_letter_that_cannot_be_made_holds_up_no_other(
 def test_a_team_sends_few_tests_an_hour(
     channel: Channel, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channels, "MAX_TESTS", 2)
+    monkeypatch.setattr(channels, "MAX_ASKED", 2)
     for _ in range(2):
         send_test(channel=channel, user=alice)
 
-    with pytest.raises(ValueError, match="2 tests an hour"):
+    with pytest.raises(ValueError, match="2 tests and repeats an hour"):
         send_test(channel=channel, user=alice)
-    monkeypatch.setattr(channels, "TEST_WINDOW", timedelta(0))
+    monkeypatch.setattr(channels, "ASKED_WINDOW", timedelta(0))
     send_test(channel=channel, user=alice)
 
     assert channel.deliveries.count() == 3

@@ -71,6 +71,8 @@ WRITES = {
     "alert_channel_test": {"alert_channel.tested"},
     "alert_channel_switch": {"alert_channel.switched_on", "alert_channel.switched_off"},
     "alert_channel_secret": {"alert_channel.secret_changed"},
+    "alert_channel_events": {"alert_channel.events_chosen"},
+    "alert_delivery_again": {"alert_channel.sent_again"},
     "alert_channel_delete": {"alert_channel.deleted"},
     "run_alerts_mute": {"run.alerts_muted", "run.alerts_unmuted"},
     "worker_drain": {"worker.drained"},
