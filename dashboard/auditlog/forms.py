@@ -30,16 +30,16 @@ class FilterForm(forms.Form):
 
     by = forms.ChoiceField(label="Who", required=False, widget=_select())
     verb = forms.ChoiceField(label="Did what", required=False, widget=_select())
-    kind = forms.ChoiceField(label="To a", required=False, widget=_select())
+    kind = forms.ChoiceField(label="To what", required=False, widget=_select())
     number = forms.IntegerField(
-        label="Number",
+        label="Its number",
         required=False,
         min_value=1,
         max_value=2**63 - 1,
         widget=_input("number", min=1, placeholder="any"),
     )
-    since = forms.DateField(label="From", required=False, widget=_input("date"))
-    until = forms.DateField(label="To", required=False, widget=_input("date"))
+    since = forms.DateField(label="From day", required=False, widget=_input("date"))
+    until = forms.DateField(label="To day", required=False, widget=_input("date"))
 
     def __init__(self, data: Any, *, team: Team) -> None:
         super().__init__(data)
@@ -102,7 +102,7 @@ def _by(entries: QuerySet[AuditEntry], who: str) -> QuerySet[AuditEntry]:
         return entries.filter(actor=None, is_erased=False)
     if who == ERASED:
         return entries.filter(is_erased=True)
-    return entries.filter(actor=who) if who else entries
+    return entries.filter(actor=int(who)) if who else entries
 
 
 def _midnight(day: date) -> datetime:

@@ -137,7 +137,7 @@ def alert_channel_events(
         choose_events(channel=channel, user=user, events=form.cleaned_data["events"])
         messages.success(request, "It is told of what you chose.")
     else:
-        messages.error(request, " ".join(form.errors["events"]))
+        messages.error(request, str(form.errors["events"][0]))
     return redirect("alert_delivery", team)
 
 
