@@ -17,7 +17,11 @@ from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.alerts.factories import make_delivery
 from tests.dashboard.samples.factories import make_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
 
 
 def test_the_log_is_filtered_and_taken_along(
