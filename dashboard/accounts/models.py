@@ -98,10 +98,10 @@ class AuditEntry(models.Model):
 
     class Meta:
         indexes: ClassVar[list[models.Index]] = [
-            models.Index(fields=["object_type", "object_id", "id"]),
             models.Index(fields=["team", "-id"]),
             models.Index(fields=["team", "actor", "-id"]),
             models.Index(fields=["team", "verb", "-id"]),
+            models.Index(fields=["team", "object_type", "object_id", "-id"]),
         ]
 
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.auditlog.objects import label_of
+from dashboard.auditlog.queries import known_values
 
 ITSELF = "cohort"  # what no person did
 ERASED = "erased"
@@ -45,9 +46,9 @@ class FilterForm(forms.Form):
         super().__init__(data)
         self.entries = AuditEntry.objects.filter(team=team)
         self._offer("by", [("", "Anyone"), *self._people(team)])
-        verbs = [(verb, verb) for verb in self._known("verb")]
+        verbs = [(verb, verb) for verb in known_values(team, "verb")]
         self._offer("verb", [("", "Anything"), *verbs])
-        kinds = [(kind, label_of(kind)) for kind in self._known("object_type")]
+        kinds = [(kind, label_of(kind)) for kind in known_values(team, "object_type")]
         self._offer("kind", [("", "Anything"), *kinds])
 
     def _offer(self, name: str, choices: list[tuple[str, str]]) -> None:
@@ -61,10 +62,6 @@ class FilterForm(forms.Form):
         acted = User.objects.filter(Exists(own)).order_by("username")
         people = [(str(one.pk), f"{one} ({one.username})") for one in acted]
         return [*people, (ITSELF, "Cohort itself"), (ERASED, "An erased person")]
-
-    def _known(self, name: str) -> list[str]:
-        known = self.entries.order_by(name).values_list(name, flat=True).distinct()
-        return list(known)
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data

@@ -41,11 +41,15 @@ def audit_log(request: HttpRequest, team: str) -> HttpResponse:
         "form": form,
         "page": page,
         "lines": _lines(team_, page),
-        "num_entries": form.entries.count(),
+        "num_entries": _count(form, page),
         "formats": WRITERS,
     }
     status = 400 if form.errors else 200
     return render(request, "auditlog/list.html", context, status=status)
+
+
+def _count(form: FilterForm, page: Page[AuditEntry]) -> int:
+    return form.entries.count() if form.is_narrowed else page.paginator.count
 
 
 def _lines(team: Team, page: Page[AuditEntry]) -> list[Line]:

@@ -42,6 +42,10 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.RemoveIndex(
+            model_name="auditentry",
+            name="accounts_au_object__4246b1_idx",
+        ),
         migrations.AddField(
             model_name="auditentry",
             name="address",
@@ -72,6 +76,13 @@ class Migration(migrations.Migration):
             model_name="auditentry",
             index=models.Index(
                 fields=["team", "verb", "-id"], name="accounts_au_team_id_b6a6f4_idx"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="auditentry",
+            index=models.Index(
+                fields=["team", "object_type", "object_id", "-id"],
+                name="accounts_au_team_id_ab1285_idx",
             ),
         ),
         migrations.RunSQL(STAY, LET_GO),

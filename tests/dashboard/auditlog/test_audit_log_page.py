@@ -243,5 +243,5 @@ def test_a_page_costs_a_query_for_each_type_of_things(
         record(team, alice, "alert_rule.muted", rule)
     alice_client.get(LOG)
 
-    with django_assert_num_queries(13):
+    with django_assert_num_queries(12):
         alice_client.get(LOG)
