@@ -35,9 +35,8 @@ def erase_person(user: User) -> int:
     Of how many entries; what was done to the person's own account keeps no details.
     """
     with _allowed("person"):
-        erased = AuditEntry.objects.filter(actor=user).update(
-            actor=None, address=None, agent="", is_erased=True
-        )
+        # The trigger takes the address and the browser along, and marks the entry.
+        erased = AuditEntry.objects.filter(actor=user).update(actor=None)
         about = Q(object_type="user", object_id=user.pk)
         erased += AuditEntry.objects.filter(about).update(detail={})
         erased += _erase_from_details(user)

@@ -19,6 +19,11 @@ BEGIN
           = (OLD.id, OLD.team_id, OLD.verb, OLD.object_type, OLD.object_id,
              OLD.created_at, OLD.program)
     THEN
+        IF NEW.actor_id IS NULL AND OLD.actor_id IS NOT NULL THEN
+            NEW.address := NULL;
+            NEW.agent := '';
+            NEW.is_erased := true;
+        END IF;
         RETURN NEW;
     END IF;
     RAISE EXCEPTION 'Entry % of the audit log stays as it is: % is refused.',

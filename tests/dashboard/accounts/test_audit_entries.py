@@ -16,7 +16,13 @@ from django.utils import timezone
 from dashboard import celery
 from dashboard.accounts.erasing import erase_entries_of_team, erase_person
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.accounts.origin import OriginMiddleware, current_origin, shorten_agent
+from dashboard.accounts.origin import (
+    Origin,
+    OriginMiddleware,
+    acting_from,
+    current_origin,
+    shorten_agent,
+)
 from dashboard.accounts.services import record
 from dashboard.runs.models import Run
 from dashboard.runs.tasks import clean
@@ -127,7 +133,8 @@ def test_a_browsers_name_is_short(agent: str, short: str) -> None:
 
 @pytest.fixture
 def entry(team: Team, alice: User) -> AuditEntry:
-    return record(team, alice, "run.launched", make_run(team), name="calm-otter")
+    with acting_from(Origin(address="192.0.2.7", agent="Firefox 128 on Linux")):
+        return record(team, alice, "run.launched", make_run(team), name="calm-otter")
 
 
 @pytest.mark.parametrize(
@@ -176,6 +183,7 @@ def test_a_person_may_be_erased_and_what_was_done_stays(
 
     entry.refresh_from_db()
     assert (entry.actor, entry.is_erased) == (None, True)
+    assert (entry.address, entry.agent) == (None, "")
     assert (entry.verb, entry.detail) == ("run.launched", {"name": "calm-otter"})
     others = AuditEntry.objects.filter(actor=bob).order_by("pk")
     assert list(others.values_list("detail", flat=True)) == [
