@@ -6,9 +6,10 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import worker_shutting_down
+from celery.signals import task_postrun, task_prerun, worker_shutting_down
 from django.conf import settings
 
+from dashboard.accounts.origin import act_as
 from dashboard.database import limit_sessions
 from dashboard.local import shutdown
 
@@ -61,3 +62,14 @@ app.autodiscover_tasks(
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]  # Celery has no types
 def announce_shutdown(**_: Any) -> None:
     shutdown.announce()
+
+
+@task_prerun.connect  # type: ignore[untyped-decorator]  # as above
+def act_as_task(task: Any, **_: Any) -> None:
+    """What a task does by itself bears its name in the audit log."""
+    act_as(task.name)
+
+
+@task_postrun.connect  # type: ignore[untyped-decorator]  # as above
+def act_as_nobody(**_: Any) -> None:
+    act_as(None)

@@ -84,6 +84,7 @@ INSTALLED_APPS = [
     "dashboard.exchange",
     "dashboard.insights",
     "dashboard.reports",
+    "dashboard.auditlog",
 ]
 # Who knows what runs could be trained on: a function of a rung above the form's.
 KNOWN_DEVICES = "dashboard.training.workers.list_devices"
@@ -91,6 +92,7 @@ KNOWN_HOSTS = "dashboard.training.hosts.list_hosts"
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.security.TrustMiddleware",
+    "dashboard.accounts.origin.OriginMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

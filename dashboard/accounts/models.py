@@ -110,7 +110,11 @@ class SignInLink(models.Model):
 
 
 class AuditEntry(models.Model):
-    """Who did what to what. Rows are added, never changed."""
+    """Who did what to what, when, from where.
+
+    Rows are added, never changed: the database refuses it (decisions/0018). What may
+    take one away is in erasing.py.
+    """
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="audit_entries")
     actor = models.ForeignKey(User, models.SET_NULL, null=True, blank=True)
@@ -121,11 +125,18 @@ class AuditEntry(models.Model):
         default=dict, blank=True
     )
     created_at = models.DateTimeField(auto_now_add=True)
+    # From where, see origin.py: a browser's, or the program's that did it by itself.
+    address = models.GenericIPAddressField(null=True, blank=True)
+    agent = models.CharField(max_length=80, blank=True)  # "Firefox 128 on Linux"
+    program = models.CharField(max_length=80, blank=True)  # "training.supervise"
+    is_erased = models.BooleanField(default=False)  # who it was is told no more
 
     class Meta:
         indexes: ClassVar[list[models.Index]] = [
-            models.Index(fields=["object_type", "object_id", "id"]),
             models.Index(fields=["team", "-id"]),
+            models.Index(fields=["team", "actor", "-id"]),
+            models.Index(fields=["team", "verb", "-id"]),
+            models.Index(fields=["team", "object_type", "object_id", "-id"]),
         ]
 
     def __str__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from dashboard.accounts.models import (
     Team,
     User,
 )
+from dashboard.accounts.origin import current_origin
 
 SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
 # First parts of addresses that are pages of their own.
@@ -30,14 +32,36 @@ RESERVED_SLUGS = frozenset(
 def record(
     team: Team, actor: User | None, verb: str, obj: models.Model, **detail: Any
 ) -> AuditEntry:
-    """Write down who did what to what: record(team, user, "run.launched", run)."""
-    return AuditEntry.objects.create(
-        team=team,
-        actor=actor,
-        verb=verb,
-        object_type=obj._meta.model_name or "",
-        object_id=obj.pk,
-        detail=detail,
+    """Write down who did what to what: record(team, user, "run.launched", run).
+
+    From where is known by itself.
+    """
+    [entry] = record_each(team, actor, verb, [obj], **detail)
+    return entry
+
+
+def record_each(
+    team: Team,
+    actor: User | None,
+    verb: str,
+    objects: Iterable[models.Model],
+    **detail: Any,
+) -> list[AuditEntry]:
+    """The same, of several things at once: an entry for each, in one statement."""
+    origin = current_origin()
+    return AuditEntry.objects.bulk_create(
+        AuditEntry(
+            team=team,
+            actor=actor,
+            verb=verb,
+            object_type=obj._meta.model_name or "",
+            object_id=obj.pk,
+            detail=detail,
+            address=origin.address,
+            agent=origin.agent,
+            program=origin.program,
+        )
+        for obj in objects
     )
 
 

@@ -1,6 +1,11 @@
+from importlib import import_module
+
 from django.apps import AppConfig
 
 
 class AlertsConfig(AppConfig):
     name = "dashboard.alerts"
     label = "alerts"
+
+    def ready(self) -> None:
+        import_module("dashboard.alerts.run_events")  # it hears of runs from then on

@@ -12,25 +12,36 @@ from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.accounts.services import record
-from dashboard.alerts.models import Channel, Delivery
+from dashboard.alerts.models import TEST, Channel, Delivery, DeliveryState
 
 MAX_CHANNELS = 20
-MAX_TESTS = 30  # of a team, an hour
+MAX_ASKED = 30  # tests and repeats of a team, an hour
+ASKED_WINDOW = timedelta(hours=1)
 
 
 @transaction.atomic
-def add_channel(*, team: Team, user: User, kind: str, address: str) -> Channel:
+def add_channel(
+    *, team: Team, user: User, kind: str, address: str, events: list[str]
+) -> Channel:
     """ValueError when the team has as many as it may. The audit row holds no path."""
     if Channel.objects.filter(team=team).count() >= MAX_CHANNELS:
         raise ValueError(
             f"A team's alerts go to {MAX_CHANNELS} places at most. Delete one first."
         )
     channel = Channel.objects.create(
-        team=team, created_by=user, kind=kind, address=address
+        team=team, created_by=user, kind=kind, address=address, events=events
     )
     to = shown_address(channel)
-    record(team, user, "alert_channel.added", channel, kind=kind, to=to)
+    detail = {"kind": kind, "to": to, "events": events}
+    record(team, user, "alert_channel.added", channel, **detail)
     return channel
+
+
+@transaction.atomic
+def choose_events(*, channel: Channel, user: User, events: list[str]) -> None:
+    Channel.objects.filter(pk=channel.pk).update(events=events)
+    verb = "alert_channel.events_chosen"
+    record(channel.team, user, verb, channel, events=events, before=channel.events)
 
 
 @transaction.atomic
@@ -43,8 +54,10 @@ def change_secret(*, channel: Channel, user: User) -> None:
 
 @transaction.atomic
 def switch_channel(*, channel: Channel, user: User, is_enabled: bool) -> None:
-    Channel.objects.filter(pk=channel.pk).update(is_enabled=is_enabled)
-    verb = "alert_channel.switched_" + ("on" if is_enabled else "off")
+    Channel.objects.filter(pk=channel.pk).update(
+        is_enabled=is_enabled, num_failed=0, gave_up=""
+    )
+    verb = "alert_channel.switched_on" if is_enabled else "alert_channel.switched_off"
     record(channel.team, user, verb, channel)
 
 
@@ -61,17 +74,43 @@ def send_test(*, channel: Channel, user: User) -> Delivery:
 
     ValueError when the team has sent as many as it may.
     """
-    hour_ago = timezone.now() - timedelta(hours=1)
-    tested = AuditEntry.objects.filter(
-        team=channel.team, verb="alert_channel.tested", created_at__gt=hour_ago
-    )
-    if tested.count() >= MAX_TESTS:
-        raise ValueError(
-            f"A team sends {MAX_TESTS} tests an hour at most, as their receiver may "
-            "not have asked for them. Wait a little."
-        )
+    _check_asked(channel.team)
     record(channel.team, user, "alert_channel.tested", channel)
-    return Delivery.objects.create(channel=channel, not_before=Now())
+    return Delivery.objects.create(channel=channel, event=TEST, not_before=Now())
+
+
+@transaction.atomic
+def send_again(*, delivery: Delivery, user: User) -> bool:
+    """Under the same id, with all attempts anew; False while it is still tried.
+
+    ValueError when its channel is off, or the team has asked for as many as it may.
+    """
+    channel = delivery.channel
+    if not channel.is_enabled:
+        raise ValueError("Its channel is switched off. Switch it on, then send again.")
+    _check_asked(channel.team)
+    ended = Delivery.objects.filter(pk=delivery.pk).exclude(state=DeliveryState.PENDING)
+    is_waiting = ended.update(
+        state=DeliveryState.PENDING, num_attempts=0, not_before=Now(), sent_at=None
+    )
+    if is_waiting:
+        detail = {"delivery": str(delivery.pk), "event": delivery.event}
+        record(channel.team, user, "alert_channel.sent_again", channel, **detail)
+    return bool(is_waiting)
+
+
+def _check_asked(team: Team) -> None:
+    since = timezone.now() - ASKED_WINDOW
+    asked = AuditEntry.objects.filter(
+        team=team,
+        verb__in=("alert_channel.tested", "alert_channel.sent_again"),
+        created_at__gt=since,
+    )
+    if asked.count() >= MAX_ASKED:
+        raise ValueError(
+            f"A team sends {MAX_ASKED} tests and repeats an hour at most, as their "
+            "receiver may not have asked for them. Wait a little."
+        )
 
 
 def shown_address(channel: Channel) -> str:

@@ -21,6 +21,7 @@ from django.db import connection
 from django.db.models import F, Q, QuerySet, Window
 from django.db.models.functions import Now, RowNumber
 
+from dashboard.alerts.giving_up import note_outcome
 from dashboard.alerts.message import describe_delivery, write_mail
 from dashboard.alerts.models import Channel, Delivery, DeliveryState
 from dashboard.alerts.webhook import NotSent, post
@@ -92,9 +93,8 @@ def _take(pk: Any) -> Letter | None:
     )
     if not taken:
         return None
-    delivery = Delivery.objects.select_related("channel__team", "alert__run__team").get(
-        pk=pk
-    )
+    beside = ("channel__team", "alert__run__team", "run")
+    delivery = Delivery.objects.select_related(*beside).get(pk=pk)
     if not delivery.channel.is_enabled:
         _end(delivery, DeliveryState.FAILED, "Its channel was switched off.")
         return None
@@ -138,16 +138,18 @@ def _send_mail(letter: Letter) -> str:
 
 def _note(delivery: Delivery, *, is_sent: bool, said: str) -> None:
     if is_sent:
-        _end(delivery, DeliveryState.SENT, said, sent_at=Now())
-    elif delivery.num_attempts >= MAX_ATTEMPTS or delivery.alert_id is None:
-        _end(delivery, DeliveryState.FAILED, said)
+        if _end(delivery, DeliveryState.SENT, said, sent_at=Now()):
+            note_outcome(delivery, is_sent=True)
+    elif delivery.num_attempts >= MAX_ATTEMPTS or delivery.is_test:
+        if _end(delivery, DeliveryState.FAILED, said):
+            note_outcome(delivery, is_sent=False)
     else:
         pause = PAUSES[delivery.num_attempts - 1]
         _mine(delivery).update(not_before=Now() + pause, said=said[:300])
 
 
-def _end(delivery: Delivery, state: DeliveryState, said: str, **fields: Any) -> None:
-    _mine(delivery).update(state=state, said=said[:300], **fields)
+def _end(delivery: Delivery, state: DeliveryState, said: str, **fields: Any) -> bool:
+    return bool(_mine(delivery).update(state=state, said=said[:300], **fields))
 
 
 def _mine(delivery: Delivery) -> QuerySet[Delivery]:

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from django.db.models import Q
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from dashboard.alerts.models import (
     OPEN,
     Alert,
     AlertState,
-    Channel,
-    Delivery,
-    DeliveryState,
+    Event,
     MutedRun,
     Rule,
 )
+from dashboard.alerts.outbox import put_out
 from dashboard.alerts.rules import describe
 from dashboard.alerts.watch import Finding
 from dashboard.samples.cleaning import clean_json
 from dashboard.samples.models import Group
 
 NUM_GROUPS = 3
-MAX_AN_HOUR = 60  # messages to one channel
 
 
 def raise_alert(run_id: int, finding: Finding) -> Alert | None:
@@ -53,7 +49,7 @@ def raise_alert(run_id: int, finding: Finding) -> Alert | None:
         groups=_telling_groups(run_id, finding.step),
     )
     if rule.is_sent and not alert.is_muted:
-        _send(alert, team_id=rule.team_id)
+        put_out(rule.team_id, Event.ALERT_FIRED, alert=alert)
     return alert
 
 
@@ -82,24 +78,6 @@ def _telling_groups(run_id: int, step: int) -> list[list[int]]:
     if len(prompts) > NUM_GROUPS:
         prompts = [prompts[0], prompts[len(prompts) // 2], prompts[-1]]
     return [[last, prompt] for prompt in prompts]
-
-
-def _send(alert: Alert, *, team_id: int) -> None:
-    channels = Channel.objects.select_for_update(no_key=True)
-    Delivery.objects.bulk_create(
-        Delivery(channel=channel, alert=alert, not_before=Now(), **_too_many(channel))
-        for channel in channels.filter(team_id=team_id, is_enabled=True).order_by("pk")
-    )
-
-
-def _too_many(channel: Channel) -> dict[str, Any]:
-    """A rule that fires at every other step fills nobody's mailbox; one query."""
-    hour_ago = timezone.now() - timedelta(hours=1)
-    sent = channel.deliveries.filter(created_at__gt=hour_ago)
-    if sent.exclude(state=DeliveryState.FAILED)[:MAX_AN_HOUR].count() < MAX_AN_HOUR:
-        return {}
-    said = f"Not sent: it had {MAX_AN_HOUR} messages within an hour. See the alerts."
-    return {"state": DeliveryState.FAILED, "said": said}
 
 
 def resolve(alert: Alert, *, step: int) -> bool:

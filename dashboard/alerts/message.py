@@ -1,4 +1,4 @@
-"""What is told of an alert, in a mail and to a webhook."""
+"""What is told of an alert or a run, in a mail and to a webhook."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any
 
 from django.conf import settings
 from django.urls import reverse
+from django.utils import timezone
 
 from dashboard.accounts.models import Team
-from dashboard.alerts.models import Alert, Delivery
+from dashboard.alerts.models import CHANNEL_OFF, Alert, Delivery
+from dashboard.runs.models import Run, RunState
 
 
 def public_link(name: str, *args: object) -> str:
@@ -17,11 +19,34 @@ def public_link(name: str, *args: object) -> str:
 
 def describe_delivery(delivery: Delivery) -> dict[str, Any]:
     """The JSON of a webhook; `id` is the same at each attempt."""
-    team = delivery.channel.team
-    about: dict[str, Any] = {"id": str(delivery.pk), "team": team.slug}
-    if delivery.alert is None:
-        return about | {"event": "test", "alert": None}
-    return about | {"event": "alert.fired", "alert": describe_alert(delivery.alert)}
+    return {
+        "id": str(delivery.pk),
+        "team": delivery.channel.team.slug,
+        "event": delivery.event,
+        "alert": describe_alert(delivery.alert) if delivery.alert else None,
+        "run": delivery.told if delivery.run_id else None,
+        "channel": delivery.told if delivery.event == CHANNEL_OFF else None,
+    }
+
+
+def describe_run(run: Run) -> dict[str, Any]:
+    """As it is now: its step is the last one that is stored."""
+    reasons = {
+        RunState.FAILED: run.fail_reason,
+        RunState.STOPPED: run.stop_reason,
+        RunState.PAUSED: run.pause_reason,
+    }
+    return {
+        "id": run.pk,
+        "name": run.name,
+        "url": public_link("run", run.team.slug, run.pk),
+        "state": run.state,
+        "step": run.last_step,
+        "num_steps": run.num_steps,
+        "reward_mean": run.reward("last"),
+        "reason": reasons.get(RunState(run.state), ""),
+        "at": timezone.now().isoformat(timespec="seconds"),
+    }
 
 
 def describe_alert(alert: Alert) -> dict[str, Any]:
@@ -54,9 +79,16 @@ def describe_alert(alert: Alert) -> dict[str, Any]:
 def write_mail(delivery: Delivery) -> tuple[str, str]:
     """Subject and text."""
     team = delivery.channel.team
-    if delivery.alert is None:
-        return _test_mail(team)
-    alert = delivery.alert
+    if delivery.alert is not None:
+        return _alert_mail(delivery.alert, team)
+    if delivery.run_id is not None:
+        return _run_mail(delivery.told, team)
+    if delivery.event == CHANNEL_OFF:
+        return _channel_mail(delivery.told, team)
+    return _test_mail(team)
+
+
+def _alert_mail(alert: Alert, team: Team) -> tuple[str, str]:
     told = describe_alert(alert)
     name = f"{alert.read_as['name']}: {alert.run.name}, step {alert.step}"
     value = "" if alert.value is None else f" (it is {alert.value:.4g})"
@@ -74,10 +106,35 @@ def write_mail(delivery: Delivery) -> tuple[str, str]:
     return f"[Cohort] {one_line(name)}", "\n".join(lines)
 
 
+def _run_mail(told: dict[str, Any], team: Team) -> tuple[str, str]:
+    reward = told["reward_mean"]
+    lines = [
+        f"{told['name']} is {told['state']} at step {told['step']:,} of "
+        f"{told['num_steps']:,}.",
+        *([] if reward is None else [f"Mean reward of its last step: {reward:.4g}."]),
+        *(["", told["reason"]] if told["reason"] else []),
+        "",
+        f"The run: {told['url']}",
+        _where(team),
+    ]
+    title = f"{told['name']} is {told['state']}, step {told['step']:,}"
+    return f"[Cohort] {one_line(title)}", "\n".join(lines)
+
+
+def _channel_mail(told: dict[str, Any], team: Team) -> tuple[str, str]:
+    lines = [f"Nothing is sent to {told['to']} any more: {told['why']}", _where(team)]
+    title = f"Switched off: {told['to']}"
+    return f"[Cohort] {one_line(title)}", "\n\n".join(lines)
+
+
 def _test_mail(team: Team) -> tuple[str, str]:
     link = public_link("alerts", team.slug)
-    text = f"Alerts of {team.name} will arrive like this one.\n\n{link}\n"
-    return f"[Cohort] {one_line(f'Test of alerts: {team.name}')}", text
+    text = f"Notifications of {team.name} will arrive like this one.\n\n{link}\n"
+    return f"[Cohort] {one_line(f'Test of notifications: {team.name}')}", text
+
+
+def _where(team: Team) -> str:
+    return f"What is sent where: {public_link('alert_delivery', team.slug)}"
 
 
 def one_line(text: str) -> str:

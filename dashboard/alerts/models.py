@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -192,8 +193,26 @@ class MutedRun(models.Model):
         return f"{self.run} until {self.until}"
 
 
+class Event(models.TextChoices):
+    """What a channel may be told of."""
+
+    ALERT_FIRED = "alert.fired", "An alert fires"
+    RUN_FINISHED = "run.finished", "A run finishes"
+    RUN_FAILED = "run.failed", "A run fails"
+    RUN_STOPPED = "run.stopped", "A run stops"
+    RUN_PAUSED = "run.paused", "A run pauses"
+
+
+TEST = "test"  # asked for by a person, sent once
+CHANNEL_OFF = "channel.off"  # another channel of the team was given up
+
+
+def alerts_alone() -> list[str]:
+    return [Event.ALERT_FIRED.value]
+
+
 class Channel(models.Model):
-    """Where a team's alerts go."""
+    """Where a team's alerts go, and what else it is told of."""
 
     class Kind(models.TextChoices):
         EMAIL = "email", "E-mail"
@@ -205,7 +224,13 @@ class Channel(models.Model):
     address = models.CharField(max_length=500)
     # What a webhook's key is made from, with the server's own secret.
     nonce = models.UUIDField(default=uuid.uuid4)
+    events = ArrayField(
+        models.CharField(max_length=20, choices=Event), default=alerts_alone
+    )
     is_enabled = models.BooleanField(default=True)
+    # Given up in a row; a test counts neither way.
+    num_failed = models.PositiveSmallIntegerField(default=0)
+    gave_up = models.CharField(max_length=300, blank=True)  # why it was switched off
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
     )
@@ -222,13 +247,19 @@ class DeliveryState(models.TextChoices):
 
 
 class Delivery(models.Model):
-    """One message of one alert to one channel: sent at least once, under its id."""
+    """One message to one channel: sent at least once, under its id."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     channel = models.ForeignKey(Channel, models.CASCADE, related_name="deliveries")
-    alert = models.ForeignKey(  # null: a test
+    event = models.CharField(max_length=20)
+    alert = models.ForeignKey(
         Alert, models.CASCADE, null=True, blank=True, related_name="deliveries"
     )
+    run = models.ForeignKey(
+        Run, models.CASCADE, null=True, blank=True, related_name="deliveries"
+    )
+    # As it was when it happened: a run may have gone on before this is sent.
+    told = models.JSONField[dict[str, Any]](default=dict)
     state = models.CharField(
         max_length=8, choices=DeliveryState, default=DeliveryState.PENDING
     )
@@ -242,6 +273,12 @@ class Delivery(models.Model):
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(
+                condition=Q(event="alert.fired", alert__isnull=False, run=None)
+                | Q(event__startswith="run.", run__isnull=False, alert=None)
+                | Q(event__in=["test", "channel.off"], alert=None, run=None),
+                name="delivery_is_about_its_event",
+            ),
             models.UniqueConstraint(
                 fields=["channel", "alert"],
                 condition=Q(alert__isnull=False),
@@ -259,3 +296,7 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.state} {self.id}"
+
+    @property
+    def is_test(self) -> bool:
+        return self.event == TEST

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Any, TypeVar
+from uuid import UUID
 
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.http import Http404
 from django.urls import reverse
 from django.utils import timezone
@@ -16,13 +17,13 @@ from dashboard.alerts.models import (
     AlertState,
     Channel,
     Delivery,
+    DeliveryState,
     MutedRun,
     Rule,
 )
 from dashboard.runs.models import REWARD, Run
 
 MAX_SHOWN = 50  # on a run's page; the alerts page has them all
-NUM_LOGGED = 50
 RECENT_RUNS = 20
 Row = TypeVar("Row", bound=Model)
 
@@ -93,7 +94,15 @@ def list_metrics(team: Team) -> list[str]:
     return sorted(names)
 
 
-def list_deliveries(team: Team) -> list[Delivery]:
+def get_delivery(team: Team, delivery_id: UUID) -> Delivery:
+    sent = Delivery.objects.select_related("channel__team")
+    return _found(sent.filter(channel__team=team, pk=delivery_id).first())
+
+
+def list_deliveries(team: Team, state: str = "") -> QuerySet[Delivery]:
+    """The newest first; of one state, where it is one."""
     logged = Delivery.objects.filter(channel__team=team)
-    related = logged.select_related("channel", "alert__run")
-    return list(related.order_by("-created_at")[:NUM_LOGGED])
+    if state in DeliveryState.values:
+        logged = logged.filter(state=state)
+    related = logged.select_related("channel", "alert__run", "run")
+    return related.order_by("-created_at", "pk")

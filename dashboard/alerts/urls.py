@@ -46,6 +46,16 @@ urlpatterns = [
         name="alert_channel_secret",
     ),
     path(
+        "alerts/delivery/<int:channel_id>/events",
+        delivery.alert_channel_events,
+        name="alert_channel_events",
+    ),
+    path(
+        "alerts/delivery/<uuid:delivery_id>/again",
+        delivery.alert_delivery_again,
+        name="alert_delivery_again",
+    ),
+    path(
         "alerts/delivery/<int:channel_id>/delete",
         delivery.alert_channel_delete,
         name="alert_channel_delete",

@@ -62,6 +62,9 @@ def save_report(
         if newest.number != number:
             raise SavedMeanwhile
         _store(newest, user, title=title, text=text)
+        record(
+            newest.team, user, "report.saved", newest, title=title, number=newest.number
+        )
     report.refresh_from_db()
 
 

@@ -14,7 +14,8 @@ from django.db import transaction
 from django.db.models import Exists, F, Func, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Now
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record_each
 from dashboard.runs.control import request_stop
 from dashboard.runs.keeping import why_held
 from dashboard.runs.models import ENDED, Run, RunStar
@@ -74,20 +75,9 @@ def _beside(user: User) -> dict[str, Any]:
 def _record(
     action: Action, runs: Sequence[Run], team: Team, user: User, argument: str
 ) -> None:
-    if not action.verb:
-        return
-    detail = {"tag": argument} if argument else {}
-    AuditEntry.objects.bulk_create(
-        AuditEntry(
-            team=team,
-            actor=user,
-            verb=action.verb,
-            object_type="run",
-            object_id=run.pk,
-            detail=detail,
-        )
-        for run in runs
-    )
+    if action.verb:
+        detail = {"tag": argument} if argument else {}
+        record_each(team, user, action.verb, runs, **detail)
 
 
 def _all_of(runs: Sequence[Run]) -> QuerySet[Run]:

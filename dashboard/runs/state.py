@@ -9,6 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Greatest, Now
+from django.dispatch import Signal
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
@@ -18,6 +19,8 @@ from dashboard.runs.models import ENDED, HELD, Run, RunState
 _S = RunState
 # The web server's clock gave created_at, the database gives the end: they may differ.
 END_TIME = Greatest(Now(), F("created_at"))
+# After the row is changed, in the same transaction: `run` as it is now.
+run_moved = Signal()
 EXTENDED = "run.extended"  # the one verb that takes an ended run up again
 TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     {
@@ -95,5 +98,6 @@ def transition(
             obj=run,
             **(detail or {}),
         )
+        run_moved.send(Run, run=run)
         ring_on_commit(run.id, run.seq)
     return True

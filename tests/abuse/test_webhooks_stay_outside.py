@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db
 def test_an_address_that_is_not_the_internets_is_refused_as_it_is_typed(
     alice_client: Client, team: Team, url: str
 ) -> None:
-    given = {"kind": "webhook", "address": url}
+    given = {"kind": "webhook", "address": url, "events": ["alert.fired"]}
 
     assert alice_client.post("/alpha/alerts/delivery/", given).status_code == 400
     assert not Channel.objects.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from django.utils import timezone
 
 from dashboard.accounts.invitations import invite
 from dashboard.accounts.models import Team, User
-from dashboard.alerts.models import Channel
+from dashboard.alerts.models import Channel, Delivery
 from dashboard.datasets.imports.jobs import request_stop, start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.imports.uploads import store_upload
@@ -218,6 +219,8 @@ VIEWERS_POST = {
     "alert_channel_switch": 403,
     "alert_channel_secret": 403,
     "alert_channel_delete": 403,
+    "alert_channel_events": 403,
+    "alert_delivery_again": 403,
     "run_alerts": 405,
     "run_alerts_live": 405,
     "run_alerts_mute": 403,
@@ -246,6 +249,8 @@ VIEWERS_POST = {
     "sweep": 405,
     "run_audit": 405,
     "run_audit_examples": 405,
+    "audit_log": 405,
+    "audit_log_file": 405,
 }
 # A viewer's GET is answered with 200, but for these.
 VIEWERS_GET = {
@@ -264,6 +269,8 @@ VIEWERS_GET = {
     "run_log_download": 404,
     "checkpoint_download": 302,  # to the tab that says that the files are not there
     "dataset_choice": 302,  # to the file's columns, as nothing is left to choose
+    "audit_log": 403,  # takes an admin
+    "audit_log_file": 403,
     "dataset_download": 302,  # to the page that says that the rows are not there
 }
 POST_ONLY = {
@@ -284,6 +291,8 @@ POST_ONLY = {
     "alert_channel_switch",
     "alert_channel_secret",
     "alert_channel_delete",
+    "alert_channel_events",
+    "alert_delivery_again",
     "run_alerts_mute",
     "dataset_trash",
     "dataset_uploads",
@@ -405,6 +414,9 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "alert_id": make_alert(run, rule).pk,
         "rule_id": rule.pk,
         "channel_id": channel.pk,
+        "delivery_id": Delivery.objects.create(
+            channel=channel, event="test", not_before=timezone.now()
+        ).pk,
         "report_id": make_report(team, alice, "::table runs=1").pk,
         "place": 0,
         "file_kind": "html",
@@ -475,7 +487,8 @@ def test_a_stranger_finds_nothing_through_a_team_of_their_own(
 ) -> None:
     for name in VIEWERS_POST:
         method = "post" if name in POST_ONLY else "get"
-        is_numbered = any(part.isdigit() for part in addresses[name].split("/"))
+        parts = addresses[name].split("/")
+        is_numbered = any(re.fullmatch(r"\d+|[0-9a-f-]{36}", part) for part in parts)
         if is_numbered and name not in SHARED:
             address = addresses[name].replace("/alpha/", "/other/", 1)
 

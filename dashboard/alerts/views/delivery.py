@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 from django.conf import settings
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
@@ -9,19 +12,23 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
+from dashboard.alerts.channel_forms import ChannelForm, EventsForm
 from dashboard.alerts.channels import (
     add_channel,
     change_secret,
+    choose_events,
     delete_channel,
+    send_again,
     send_test,
     shown_address,
     switch_channel,
 )
 from dashboard.alerts.delivery import MAX_ATTEMPTS
-from dashboard.alerts.forms import ChannelForm
-from dashboard.alerts.models import Channel
-from dashboard.alerts.queries import get_channel, list_deliveries
+from dashboard.alerts.models import Channel, DeliveryState, Event
+from dashboard.alerts.queries import get_channel, get_delivery, list_deliveries
 from dashboard.alerts.webhook import signing_secret
+
+PER_PAGE = 50
 
 
 @never_cache
@@ -41,7 +48,7 @@ def alert_delivery(request: HttpRequest, team: str) -> HttpResponse:
         return _page(request, team_, form, status=400)
     if channel.kind == Channel.Kind.WEBHOOK:
         return _page(request, team_, ChannelForm(), revealed=channel)
-    messages.success(request, f"Alerts go to {channel.address}. Send a test.")
+    messages.success(request, f"{channel.address} is told from now on. Send a test.")
     return redirect("alert_delivery", team_.slug)
 
 
@@ -54,13 +61,20 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     channels = Channel.objects.filter(team=team).order_by("pk")
-    logged = list_deliveries(team)
+    state = request.GET.get("state", "")
+    logged = Paginator(list_deliveries(team, state), PER_PAGE)
+    page = logged.get_page(request.GET.get("page"))
     context = {
         "team": team,
         "part": "delivery",
         "form": form,
         "channels": [(channel, shown_address(channel)) for channel in channels],
-        "logged": [(one, shown_address(one.channel)) for one in logged],
+        "logged": [(one, shown_address(one.channel)) for one in page],
+        "page": page,
+        "state": state,
+        "states": DeliveryState.values,
+        "events": Event.choices,
+        "chosen_events": form["events"].value() if form.is_bound else Event.values,
         "mail_is_set_up": settings.MAIL_IS_SET_UP,
         "revealed": revealed,
         "secret": signing_secret(revealed) if revealed else "",
@@ -94,6 +108,36 @@ def alert_channel_test(
     else:
         said = "A test is on its way: the log below says what came of it."
         messages.info(request, said)
+    return redirect("alert_delivery", team)
+
+
+@require_POST
+def alert_delivery_again(
+    request: HttpRequest, team: str, delivery_id: UUID
+) -> HttpResponse:
+    delivery = get_delivery(get_writable_team(request, team), delivery_id)
+    assert isinstance(request.user, User)
+    try:
+        is_waiting = send_again(delivery=delivery, user=request.user)
+    except ValueError as error:
+        messages.error(request, str(error))
+    else:
+        said = "is on its way again" if is_waiting else "is still being tried"
+        messages.info(request, f"It {said}: the log below says what comes of it.")
+    return redirect("alert_delivery", team)
+
+
+@require_POST
+def alert_channel_events(
+    request: HttpRequest, team: str, channel_id: int
+) -> HttpResponse:
+    channel, user = _asked_of(request, team, channel_id)
+    form = EventsForm(request.POST)
+    if form.is_valid():
+        choose_events(channel=channel, user=user, events=form.cleaned_data["events"])
+        messages.success(request, "It is told of what you chose.")
+    else:
+        messages.error(request, str(form.errors["events"][0]))
     return redirect("alert_delivery", team)
 
 

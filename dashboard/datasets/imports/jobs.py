@@ -14,6 +14,7 @@ from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import User
+from dashboard.accounts.services import record
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.models import ImportJob, Upload
 from dashboard.waking import wake
@@ -169,13 +170,20 @@ def put_back(claim: Claim, *, is_attempt: bool) -> bool:
     return bool(held.update(state=State.QUEUED, queued_at=Now(), attempt=attempt))
 
 
-def request_stop(job: ImportJob) -> bool:
-    """Stop it now where nobody works on it; False when it has ended."""
+@transaction.atomic
+def request_stop(job: ImportJob, user: User | None = None) -> bool:
+    """Stop it now where nobody works on it; False when it has ended.
+
+    Without a user it is part of another act, which is written down by itself.
+    """
     same = ImportJob.objects.filter(pk=job.pk)
-    return bool(
+    is_asked = bool(
         same.filter(state=State.QUEUED).update(state=State.CANCELLED, ended_at=Now())
         or same.filter(state=State.RUNNING).update(stop_requested=True)
     )
+    if is_asked and user is not None:
+        record(job.team, user, "import.stop_requested", job, name=str(job))
+    return is_asked
 
 
 def reap(jobs: QuerySet[ImportJob] | None = None) -> None:

@@ -50,7 +50,7 @@ def dataset_import(request: HttpRequest, team: str, job_id: int) -> HttpResponse
 def _change(request: HttpRequest, team: Team, job_id: int) -> HttpResponse:
     assert isinstance(request.user, User)
     job = get_import_job(team, job_id)
-    if request.POST.get("stop") and not request_stop(job):
+    if request.POST.get("stop") and not request_stop(job, request.user):
         messages.info(request, f"It had ended already: {job}.")
     if request.POST.get("again") and not job.is_live:
         job = _start_again(job, request.user)

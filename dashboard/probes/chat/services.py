@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
 from dashboard.datasets.models import DatasetRow
 from dashboard.probes.chat.news import change
 from dashboard.probes.models import HELD, OPEN, Chat, ProbeState
@@ -53,7 +54,7 @@ def ask(
     Chat.objects.filter(team=team, created_at__lt=timezone.now() - KEPT).delete()
     config = RunConfig.model_validate(checkpoint.run.config)
     data = config.data.model_dump(mode="json", exclude={"rows", "num_eval_rows"})
-    return Chat.objects.create(
+    chat = Chat.objects.create(
         team=team,
         created_by=user,
         checkpoint=checkpoint,
@@ -70,6 +71,9 @@ def ask(
         },
         answers=[{"completions": [None] * num_samples} for _ in range(2)],
     )
+    detail = {"run": checkpoint.run_id, "checkpoint": checkpoint.name}
+    record(team, user, "chat.asked", chat, **detail)
+    return chat
 
 
 def _check_open(team: Team) -> None:
@@ -109,12 +113,15 @@ def _turns(previous: Chat | None, reply: str) -> list[list[dict[str, str]]]:
     return turns
 
 
-def stop(chat: Chat) -> None:
+@transaction.atomic
+def stop(chat: Chat, user: User) -> None:
     """What was answered so far stays."""
     waiting = Chat.objects.filter(state=ProbeState.QUEUED)
     running = Chat.objects.filter(state=ProbeState.RUNNING)
-    if not change(chat.pk, waiting, state=ProbeState.STOPPED, finished_at=Now()):
-        change(chat.pk, running, state=ProbeState.STOPPING)
+    if change(chat.pk, waiting, state=ProbeState.STOPPED, finished_at=Now()) or change(
+        chat.pk, running, state=ProbeState.STOPPING
+    ):
+        record(chat.team, user, "chat.stop_requested", chat)
 
 
 def reap() -> None:

@@ -58,7 +58,8 @@ def chat_stream(request: HttpRequest, team: str, chat_id: int) -> JsonResponse:
 def chat_stop(request: HttpRequest, team: str, chat_id: int) -> HttpResponse:
     team_ = get_writable_team(request, team)
     chat = _chat(team_, chat_id)
-    stop(chat)
+    assert isinstance(request.user, User)
+    stop(chat, request.user)
     page = reverse("run_chat", args=[team, chat.checkpoint.run_id])
     return redirect(f"{page}?chat={chat.pk}")
 

@@ -10,6 +10,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import Http404, QueryDict
 
 from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
 from dashboard.runs.models import DefaultView, SavedView
 
 # Of an address: where somebody is, not what is looked at.
@@ -68,19 +69,24 @@ def save_view(
     """ValueError where the user has a view of that name."""
     fields = {"name": check_name(name), "query": clean_query(query)}
     with _own_name(name):
-        return SavedView.objects.create(
+        view = SavedView.objects.create(
             team=team, owner=user, is_shared=is_shared, **fields
         )
+        if is_shared:
+            record(team, user, "view.saved", view, **fields)
+        return view
 
 
 def change_view(
     view: SavedView,
     *,
+    user: User,
     name: str | None = None,
     query: str | None = None,
     is_shared: bool | None = None,
 ) -> None:
     """What is given; ValueError where the name is taken."""
+    was_shared = view.is_shared
     if name is not None:
         view.name = check_name(name)
     if query is not None:
@@ -89,8 +95,18 @@ def change_view(
         view.is_shared = is_shared
     with _own_name(view.name):
         view.save(update_fields=["name", "query", "is_shared"])
+        if view.is_shared or was_shared:
+            now = {"name": view.name, "query": view.query, "is_shared": view.is_shared}
+            record(view.team, user, "view.changed", view, **now)
     if not view.is_shared:  # others no longer see it, so it is no longer their first
         DefaultView.objects.filter(view=view).exclude(user=view.owner).delete()
+
+
+@transaction.atomic
+def delete_view(view: SavedView, *, user: User) -> None:
+    if view.is_shared:
+        record(view.team, user, "view.deleted", view, name=view.name)
+    view.delete()
 
 
 @contextmanager

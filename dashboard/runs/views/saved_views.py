@@ -14,6 +14,7 @@ from dashboard.accounts.models import Membership, User
 from dashboard.runs.models import SavedView
 from dashboard.runs.table.saved_views import (
     change_view,
+    delete_view,
     get_view,
     save_view,
     set_default,
@@ -65,7 +66,7 @@ def runs_view_change(request: HttpRequest, team: str, code: str) -> HttpResponse
         return redirect(_address(team, view))
     _check_may_change(membership, view)
     if action == "delete":
-        view.delete()
+        delete_view(view, user=request.user)
         messages.success(request, f"{view} is deleted; the runs are as they were.")
         return redirect(f"{reverse('runs', args=[team])}?{view.query or 'view='}")
     try:
@@ -81,11 +82,12 @@ def _change(
     request: HttpRequest, membership: Membership, view: SavedView, action: str
 ) -> None:
     if action == "update":
-        change_view(view, query=request.POST.get("address", ""))
+        change_view(view, user=membership.user, query=request.POST.get("address", ""))
     elif action == "rename":
         is_shared = "shared" in request.POST
         _check_may_share(membership, is_shared=is_shared)
-        change_view(view, name=request.POST.get("name", ""), is_shared=is_shared)
+        name = request.POST.get("name", "")
+        change_view(view, user=membership.user, name=name, is_shared=is_shared)
     else:
         raise ValueError(f"A view takes rename, update or delete; got {action[:40]!r}.")
 

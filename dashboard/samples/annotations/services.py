@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from django.http import Http404
 
 from dashboard.accounts.models import User
+from dashboard.accounts.services import record
 from dashboard.samples.annotations.mentions import mention
 from dashboard.samples.annotations.models import (
     MAX_COMMENT_CHARS,
@@ -68,6 +69,13 @@ def judge(user: User, target: Target, *, is_up: bool | None) -> None:
         Thumb.objects.update_or_create(**at, defaults={"is_up": is_up})
 
 
+def _record(user: User, target: Target, verb: str, **detail: Any) -> None:
+    group = target.group
+    detail |= {"run": group.run_id, "completion": target.position}
+    record(group.run.team, user, verb, group, **detail)
+
+
+@transaction.atomic
 def add_tag(user: User, target: Target, text: str) -> None:
     """Words become one, in small letters; ValueError for what is no tag."""
     name = "-".join(text.lower().split())
@@ -78,13 +86,17 @@ def add_tag(user: User, target: Target, text: str) -> None:
         )
     if target.tags.exclude(name=name).count() >= MAX_TAGS:
         raise ValueError(f"There are {MAX_TAGS} tags already. Remove one first.")
-    Tag.objects.get_or_create(
+    _, is_new = Tag.objects.get_or_create(
         group=target.group, position=target.position, name=name, defaults={"user": user}
     )
+    if is_new:
+        _record(user, target, "group.tagged", tag=name)
 
 
-def remove_tag(target: Target, name: str) -> None:
-    target.tags.filter(name=clean_text(name)).delete()
+@transaction.atomic
+def remove_tag(user: User, target: Target, name: str) -> None:
+    if target.tags.filter(name=clean_text(name)).delete()[0]:
+        _record(user, target, "group.untagged", tag=clean_text(name))
 
 
 @transaction.atomic
@@ -104,9 +116,13 @@ def add_comment(user: User, target: Target, text: str) -> None:
         group=target.group, position=target.position, user=user, text=text
     )
     mention(comment, target.group.run.team)
+    _record(user, target, "group.commented", comment=comment.pk)
 
 
+@transaction.atomic
 def delete_comment(user: User, target: Target, comment_id: str) -> None:
     """One's own; another's is left."""
     if comment_id.isascii() and comment_id.isdigit() and len(comment_id) <= 18:
-        target.comments.filter(user=user, pk=int(comment_id)).delete()
+        own = target.comments.filter(user=user, pk=int(comment_id))
+        if own.delete()[0]:
+            _record(user, target, "group.comment_deleted", comment=int(comment_id))

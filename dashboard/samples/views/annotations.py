@@ -35,8 +35,8 @@ Do = Callable[[User, Target, str], None]
 # By the name of the button, or of the field, that was sent.
 ACTIONS: dict[str, Do] = {
     "judge": lambda user, target, value: judge(user, target, is_up=_judgement(value)),
-    "untag": lambda user, target, value: remove_tag(target, value),
-    "uncomment": lambda user, target, value: delete_comment(user, target, value),
+    "untag": remove_tag,
+    "uncomment": delete_comment,
     "tag": add_tag,
     "comment": add_comment,
 }

@@ -43,8 +43,9 @@ def make_alert(run: Run, rule: Rule | None = None, **fields: Any) -> Alert:
 
 
 def make_delivery(channel: Channel, alert: Alert | None = None) -> Delivery:
+    event = "alert.fired" if alert else "test"
     return Delivery.objects.create(
-        channel=channel, alert=alert, not_before=timezone.now()
+        channel=channel, event=event, alert=alert, not_before=timezone.now()
     )
 
 

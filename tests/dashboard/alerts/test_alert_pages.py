@@ -88,7 +88,7 @@ def test_a_team_has_rules_within_bounds(
 def test_an_address_that_no_mail_reaches_is_refused(
     alice_client: Client, address: str
 ) -> None:
-    given = {"kind": "email", "address": address}
+    given = {"kind": "email", "address": address, "events": ["alert.fired"]}
 
     response = alice_client.post("/alpha/alerts/delivery/", given)
 
@@ -285,6 +285,7 @@ def test_a_webhooks_secret_is_shown_once_and_its_path_never(
     alice_client: Client, team: Team
 ) -> None:
     given = {"kind": "webhook", "address": "https://hooks.example.org/T0K3N"}
+    given |= {"events": ["alert.fired"]}
 
     shown = alice_client.post("/alpha/alerts/delivery/", given).content.decode()
     later = alice_client.get("/alpha/alerts/delivery/").content.decode()
@@ -313,7 +314,7 @@ def test_mail_that_is_not_set_up_is_said(
 def test_what_is_no_mail_address_is_refused(
     alice_client: Client, team: Team, address: str
 ) -> None:
-    given = {"kind": "email", "address": address}
+    given = {"kind": "email", "address": address, "events": ["alert.fired"]}
 
     assert alice_client.post("/alpha/alerts/delivery/", given).status_code == 400
     assert not Channel.objects.exists()
@@ -331,7 +332,7 @@ def test_what_is_no_mail_address_is_refused(
 def test_a_webhook_goes_to_public_addresses_over_https_only(
     alice_client: Client, team: Team, address: str
 ) -> None:
-    given = {"kind": "webhook", "address": address}
+    given = {"kind": "webhook", "address": address, "events": ["alert.fired"]}
 
     answer = alice_client.post("/alpha/alerts/delivery/", given)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import html
 import json
 import logging
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import connection
+from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
@@ -25,7 +28,7 @@ from dashboard.alerts.channels import add_channel, change_secret, send_test
 from dashboard.alerts.delivery import MAX_ATTEMPTS, deliver_due, forget_old
 from dashboard.alerts.models import Alert, Channel, Delivery
 from dashboard.alerts.tasks import deliver
-from dashboard.alerts.webhook import signing_secret
+from dashboard.alerts.webhook import sign, signing_secret
 from dashboard.mail import read_mail_url
 from tests.dashboard.alerts.factories import (
     Hook,
@@ -351,7 +354,13 @@ def test_no_log_and_no_audit_row_holds_a_webhooks_path(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    channel = add_channel(team=team, user=alice, kind="webhook", address=hook.url)
+    channel = add_channel(
+        team=team,
+        user=alice,
+        kind="webhook",
+        address=hook.url,
+        events=["alert.fired"],
+    )
     hook.status = 500
     delivery = make_delivery(channel, alert)
 
@@ -452,13 +461,25 @@ def test_a_letter_that_cannot_be_made_holds_up_no_other(
 def test_a_team_sends_few_tests_an_hour(
     channel: Channel, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channels, "MAX_TESTS", 2)
+    monkeypatch.setattr(channels, "MAX_ASKED", 2)
     for _ in range(2):
         send_test(channel=channel, user=alice)
 
-    with pytest.raises(ValueError, match="2 tests an hour"):
+    with pytest.raises(ValueError, match="2 tests and repeats an hour"):
         send_test(channel=channel, user=alice)
-    AuditEntry.objects.update(created_at=timezone.now() - timedelta(hours=2))
+    monkeypatch.setattr(channels, "ASKED_WINDOW", timedelta(0))
     send_test(channel=channel, user=alice)
 
     assert channel.deliveries.count() == 3
+
+
+def test_help_has_a_signature_that_is_ours(client: Client) -> None:
+    text = client.get("/help/").text
+    vector = {
+        name: html.unescape(value)
+        for name, value in re.findall(r'data-vector="(\w+)">([^<]+)<', text)
+    }
+
+    signed = sign(vector["secret"], int(vector["timestamp"]), vector["body"].encode())
+
+    assert signed == vector["signature"]

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team, User
-from dashboard.alerts import firing, observing
+from dashboard.alerts import observing, outbox
 from dashboard.alerts.conditions import Kind
 from dashboard.alerts.models import Alert, Channel, Delivery, MutedRun, Rule
 from dashboard.alerts.rules import list_rules
@@ -326,7 +326,7 @@ def test_an_alert_is_put_down_for_every_channel(run: Run, tell: Teller) -> None:
 def test_a_rule_that_fires_all_the_time_fills_no_mailbox(
     run: Run, tell: Teller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(firing, "MAX_AN_HOUR", 2)
+    monkeypatch.setattr(outbox, "MAX_AN_HOUR", 2)
     Channel.objects.create(team=run.team, kind="email", address="a@b.org")
     for name in ("one", "two", "three"):
         make_rule(run.team, name=name)

@@ -195,7 +195,7 @@ def test_a_stop_reaches_a_question_that_is_being_answered(
     real = desk._ready
 
     def stopped(*args: Any) -> Any:
-        stop(chat)
+        stop(chat, chat.created_by)
         return real(*args)
 
     monkeypatch.setattr(desk, "_ready", stopped)
@@ -255,7 +255,7 @@ def test_a_stopped_answer_is_kept_and_the_models_stay_loaded(
     bob_client: Client,
 ) -> None:
     chat = put(checkpoint, alice, num_samples=1, max_new_tokens=50)
-    seen = on_first_words(monkeypatch, chat, lambda: stop(chat))
+    seen = on_first_words(monkeypatch, chat, lambda: stop(chat, chat.created_by))
 
     desk.look()
     monkeypatch.undo()

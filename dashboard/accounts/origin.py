@@ -1,0 +1,152 @@
+"""Where an act comes from: known to whatever writes an audit entry, and told by nobody.
+
+A request says it for all that is done to answer it, a task for all that it does.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
+from pathlib import PurePath
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.http import HttpRequest, HttpResponseBase
+
+LONGEST = 80
+# The first that is found: others say that they are Chrome or Safari as well.
+_BROWSERS = {
+    "Edge": r"Edg(?:A|iOS)?/(\d+)",
+    "Opera": r"OPR/(\d+)",
+    "Firefox": r"(?:Firefox|FxiOS)/(\d+)",
+    "Chrome": r"(?:Headless)?(?:Chrome|CriOS)/(\d+)",
+    "Safari": r"Version/(\d+)[\d.]* .*Safari/",
+}
+_SYSTEMS = {
+    "Windows": r"Windows NT",
+    "Android": r"Android",
+    "iOS": r"iPhone|iPad",
+    "macOS": r"Mac OS X",
+    "ChromeOS": r"CrOS",
+    "Linux": r"Linux|X11",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """A browser's address and name, or the program that acted by itself.
+
+    >>> Origin(address="192.0.2.7", agent="Firefox 128 on Linux")
+    >>> Origin(program="training.reap")
+    """
+
+    address: str | None = None
+    agent: str = ""
+    program: str = ""
+
+
+_current: ContextVar[Origin | None] = ContextVar("origin", default=None)
+
+
+def current_origin() -> Origin:
+    return _current.get() or Origin(program=_this_program())
+
+
+def act_as(program: str | None) -> None:
+    """Until the next call, as of a worker whose tasks follow one another."""
+    _current.set(Origin(program=program) if program else None)
+
+
+@contextmanager
+def acting_from(origin: Origin) -> Iterator[None]:
+    token = _current.set(origin)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def origin_of(request: HttpRequest) -> Origin:
+    """The address is the one that the throttle counts: behind a proxy that uvicorn
+    was told of, the browser's."""
+    return Origin(
+        address=_read_address(request.META.get("REMOTE_ADDR", "")),
+        agent=shorten_agent(request.META.get("HTTP_USER_AGENT", "")),
+    )
+
+
+def shorten_agent(agent: str) -> str:
+    """
+    >>> shorten_agent("Mozilla/5.0 (X11; Linux x86_64; rv:128.0) … Firefox/128.0")
+    "Firefox 128 on Linux"
+    """
+    browser = _first(_BROWSERS, agent)
+    if browser is None:
+        first = agent.split(maxsplit=1)[:1]
+        return "".join(filter(str.isprintable, "".join(first)))[:LONGEST]
+    name, version = browser
+    system = _first(_SYSTEMS, agent)
+    return f"{name} {version}" + (f" on {system[0]}" if system else "")
+
+
+def _first(kinds: dict[str, str], agent: str) -> tuple[str, str] | None:
+    for name, pattern in kinds.items():
+        if found := re.search(pattern, agent[:500]):
+            return name, (found.groups() or ("",))[0][:6]
+    return None
+
+
+def _read_address(text: str) -> str | None:
+    """None for what is no address, as of a unix socket."""
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
+
+
+def _this_program() -> str:
+    """
+    >>> _this_program()  # as an administrator's command
+    "manage.py up"
+    """
+    name = PurePath(sys.argv[0]).name
+    words = [name, *sys.argv[1:2]] if name == "manage.py" else [name]
+    return " ".join(words)[:LONGEST]
+
+
+class OriginMiddleware:
+    """Works in both worlds, so that it costs no thread hop under ASGI."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(
+        self,
+        get_response: Callable[
+            [HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]
+        ],
+    ) -> None:
+        self.get_response = get_response
+        self.is_async = iscoroutinefunction(get_response)
+        if self.is_async:
+            markcoroutinefunction(self)
+
+    def __call__(
+        self, request: HttpRequest
+    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        if self.is_async:
+            return self._answer(request)
+        with acting_from(origin_of(request)):
+            return self.get_response(request)
+
+    async def _answer(self, request: HttpRequest) -> HttpResponseBase:
+        with acting_from(origin_of(request)):
+            response = self.get_response(request)
+            assert not isinstance(response, HttpResponseBase)
+            return await response

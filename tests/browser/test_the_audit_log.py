@@ -1,0 +1,91 @@
+"""Who did what, as an owner reads it, and where the team is told of its runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.origin import Origin, acting_from
+from dashboard.accounts.services import record
+from dashboard.alerts.models import Channel, Delivery, Event
+from dashboard.alerts.run_events import describe_run
+from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.alerts.factories import make_delivery
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
+
+
+def test_the_log_is_filtered_and_taken_along(
+    page: Page, team: Team, alice: User, bob: User
+) -> None:
+    run = make_run(team, "calm-otter-with-a-rather-long-name-1")
+    with acting_from(Origin(address="2001:db8::7f", agent="Firefox 128 on Linux")):
+        record(team, alice, "run.launched", run, name=run.name, group=None)
+        record(team, bob, "run.described", run, notes="word " * 60)
+        record(team, alice, "run.deleted", make_run(team), name="swift-heron-2")
+    with acting_from(Origin(program="training.reap")):
+        record(team, None, "run.lost", run, outcome="its worker went silent", epoch=3)
+    page.goto("/alpha/runs/")
+    page.locator("summary.menu-button").click()
+    page.get_by_role("link", name="Audit log").click()
+    expect(page.locator("#entries-count")).to_contain_text("4 of 4 entries")
+    assert findings_in_each_view(page) == []
+
+    page.get_by_label("Who").select_option(label="Cohort itself")
+    page.get_by_role("button", name="Apply").press("Enter")
+
+    expect(page.locator("#entries-count")).to_contain_text("1 of 4 entries")
+    expect(page.get_by_role("table")).to_contain_text("training.reap")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="JSONL").click()
+    assert download.value.suggested_filename == "audit-log-alpha.jsonl"
+    page.get_by_role("link", name=run.name).click()
+    expect(page).to_have_url(f"/alpha/runs/{run.pk}/")
+
+
+def test_a_channel_is_chosen_for_what_it_is_told_of(page: Page, team: Team) -> None:
+    run = make_run(team, "calm-otter-1")
+    url = "https://hooks.example.org/services/T0K3N"
+    channel = Channel.objects.create(
+        team=team, kind="webhook", address=url, events=Event.values
+    )
+    Channel.objects.create(
+        team=team,
+        kind="webhook",
+        address="https://old.example.org/",
+        is_enabled=False,
+        gave_up="5 messages in a row could not be delivered.",
+    )
+    told = {"run": run, "event": "run.finished", "told": describe_run(run)}
+    later = timezone.now() + timedelta(days=1)
+    Delivery.objects.create(
+        channel=channel,
+        not_before=later,
+        num_attempts=3,
+        said="It answered 503.",
+        **told,
+    )
+    failed = make_delivery(channel)
+    Delivery.objects.filter(pk=failed.pk).update(state="failed", num_attempts=1)
+    page.goto("/alpha/alerts/delivery/")
+    expect(page.get_by_text("Nothing is sent to")).to_be_visible()
+    assert findings_in_each_view(page) == []
+
+    mine = page.get_by_role("group", name="https://hooks.example.org/… is told when")
+    mine.get_by_label("A run finishes").uncheck()
+    mine.get_by_role("button", name="Save").click()
+
+    expect(page.get_by_text("It is told of what you chose.")).to_be_visible()
+    channel.refresh_from_db()
+    assert "run.finished" not in channel.events
+    page.get_by_role("button", name="Send again").click()
+    expect(page.get_by_text("is on its way again")).to_be_visible()

@@ -1,0 +1,361 @@
+"""Channels are told how runs end, and that one waits for somebody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.utils import timezone
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.alerts import giving_up, outbox
+from dashboard.alerts.channels import choose_events, send_again, switch_channel
+from dashboard.alerts.delivery import MAX_ATTEMPTS, deliver_due
+from dashboard.alerts.message import write_mail
+from dashboard.alerts.models import Channel, Delivery, Event, MutedRun
+from dashboard.runs.control import cancel_run, request_stop
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.state import END_TIME, transition
+from tests.dashboard.alerts.factories import Hook, make_delivery, serve_hook
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def hook(settings: Settings) -> Iterator[Hook]:
+    with serve_hook() as hook:
+        settings.WEBHOOK_HOSTS = hook.host
+        yield hook
+
+
+@pytest.fixture
+def channel(team: Team, hook: Hook) -> Channel:
+    return Channel.objects.create(
+        team=team, kind="webhook", address=hook.url, events=Event.values
+    )
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return make_run(
+        team,
+        state="running",
+        finished_at=None,
+        lease_until=timezone.now() + timedelta(minutes=1),
+        last_step=12,
+        summary={"last": {"reward/mean": 0.75}, "best": {}},
+    )
+
+
+def move(run: Run, target: RunState, **fields: object) -> None:
+    ended = {} if target == RunState.PAUSED else {"finished_at": END_TIME}
+    moved = transition(
+        run.pk, sources=[RunState.RUNNING], target=target, **ended | fields
+    )
+    assert moved
+
+
+@pytest.mark.parametrize(
+    ("target", "event", "fields"),
+    [
+        (RunState.FINISHED, "run.finished", {}),
+        (RunState.FAILED, "run.failed", {"fail_reason": "Out of memory."}),
+        (RunState.STOPPED, "run.stopped", {}),
+        (RunState.PAUSED, "run.paused", {"pause_reason": "A judge is away."}),
+    ],
+)
+def test_a_webhook_is_told_how_a_run_ended(
+    run: Run,
+    channel: Channel,
+    hook: Hook,
+    target: RunState,
+    event: str,
+    fields: dict[str, str],
+) -> None:
+    move(run, target, **fields)
+
+    assert deliver_due() == 1
+
+    [(_, _, body)] = hook.seen
+    message = json.loads(body)
+    at = message["run"].pop("at")
+    assert at.startswith(f"{timezone.now():%Y-%m-%d}")
+    assert message == {
+        "id": str(Delivery.objects.get().pk),
+        "team": "alpha",
+        "event": event,
+        "alert": None,
+        "channel": None,
+        "run": {
+            "id": run.pk,
+            "name": run.name,
+            "url": f"http://localhost:8000/alpha/runs/{run.pk}/",
+            "state": target.value,
+            "step": 12,
+            "num_steps": run.num_steps,
+            "reward_mean": 0.75,
+            "reason": "".join(fields.values()),
+        },
+    }
+
+
+def test_it_tells_of_the_run_as_it_was_then(
+    run: Run, channel: Channel, hook: Hook
+) -> None:
+    move(run, RunState.PAUSED, pause_reason="A judge is away.")
+    transition(
+        run.pk, sources=[RunState.PAUSED], target=RunState.QUEUED, pause_reason=""
+    )
+
+    deliver_due()
+
+    told = json.loads(hook.seen[0][2])["run"]
+    assert (told["state"], told["reason"]) == ("paused", "A judge is away.")
+
+
+def test_a_stop_that_people_ask_for_is_told_once(
+    run: Run, channel: Channel, alice: User
+) -> None:
+    request_stop(run=run, user=alice)  # stopping: it has not stopped yet
+    assert not Delivery.objects.exists()
+
+    cancel_run(run=run, user=alice)
+    cancel_run(run=run, user=alice)
+
+    [delivery] = Delivery.objects.all()
+    assert delivery.event == "run.stopped"
+    assert delivery.told["reason"].startswith("alice cancelled it.")
+
+
+def test_what_was_not_to_be_told_is_not(run: Run, channel: Channel) -> None:
+    Channel.objects.update(events=["alert.fired", "run.failed"])
+
+    move(run, RunState.FINISHED)
+
+    assert not Delivery.objects.exists()
+
+
+def test_a_muted_run_and_a_channel_that_is_off_are_silent(
+    team: Team, alice: User, run: Run, channel: Channel
+) -> None:
+    Channel.objects.create(
+        team=team, kind="email", address="a@b.org", events=Event.values
+    )
+    switch_channel(channel=channel, user=alice, is_enabled=False)
+    MutedRun.objects.create(run=run, until=timezone.now() + timedelta(hours=1))
+
+    move(run, RunState.FINISHED)
+    assert not Delivery.objects.exists()
+
+    MutedRun.objects.all().delete()
+    other = make_run(team, state="paused", finished_at=None)
+    request_stop(run=other, user=None)
+    assert [one.channel.kind for one in Delivery.objects.all()] == ["email"]
+
+
+def test_no_other_team_is_told(charlie: User, run: Run) -> None:
+    Channel.objects.create(
+        team=charlie.teams.get(), kind="email", address="a@b.org", events=Event.values
+    )
+
+    move(run, RunState.FAILED)
+
+    assert not Delivery.objects.exists()
+
+
+def test_what_did_not_happen_is_not_told(run: Run, channel: Channel) -> None:
+    with transaction.atomic():
+        move(run, RunState.FINISHED)
+        transaction.set_rollback(True)
+
+    assert not Delivery.objects.exists()
+
+
+def test_a_mail_says_it_in_words(team: Team, run: Run) -> None:
+    channel = Channel.objects.create(
+        team=team, kind="email", address="a@b.org", events=Event.values
+    )
+    Run.objects.filter(pk=run.pk).update(name="calm\notter")
+    move(run, RunState.FAILED, fail_reason="Out of memory.")
+
+    subject, text = write_mail(channel.deliveries.get())
+
+    assert subject == "[Cohort] calm otter is failed, step 12"
+    assert "is failed at step 12 of" in text
+    assert "Mean reward of its last step: 0.75." in text
+    assert "Out of memory." in text
+    assert f"http://localhost:8000/alpha/runs/{run.pk}/" in text
+
+
+def test_a_channel_that_takes_nothing_is_switched_off_and_the_others_are_told(
+    team: Team, channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(giving_up, "MAX_FAILED", 2)
+    other = Channel.objects.create(team=team, kind="email", address="a@b.org")
+    hook.status = 500
+    for _ in range(2):
+        request_stop(run=make_run(team, state="paused", finished_at=None), user=None)
+        Delivery.objects.update(num_attempts=MAX_ATTEMPTS - 1)
+        deliver_due()
+
+    channel.refresh_from_db()
+    assert not channel.is_enabled
+    assert channel.gave_up == "2 messages in a row could not be delivered."
+    entry = AuditEntry.objects.get(verb="alert_channel.switched_off")
+    assert (entry.actor, entry.detail["to"]) == (None, f"http://{hook.host}/…")
+    [told] = other.deliveries.all()
+    assert (told.event, told.told["why"]) == ("channel.off", channel.gave_up)
+    subject, text = write_mail(told)
+    assert subject == f"[Cohort] Switched off: http://{hook.host}/…"
+    assert "T0K3N" not in subject + text
+
+
+def test_a_success_between_starts_the_count_anew(
+    team: Team, channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(giving_up, "MAX_FAILED", 2)
+    for status in (500, 200, 500):
+        hook.status = status
+        request_stop(run=make_run(team, state="paused", finished_at=None), user=None)
+        Delivery.objects.update(num_attempts=MAX_ATTEMPTS - 1)
+        deliver_due()
+
+    channel.refresh_from_db()
+    assert (channel.is_enabled, channel.num_failed) == (True, 1)
+
+
+def test_tests_that_fail_switch_nothing_off(
+    channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(giving_up, "MAX_FAILED", 1)
+    hook.status = 500
+    make_delivery(channel)
+
+    deliver_due()
+
+    channel.refresh_from_db()
+    assert (channel.is_enabled, channel.num_failed) == (True, 0)
+
+
+def test_switched_on_again_it_has_failed_nothing(channel: Channel, alice: User) -> None:
+    Channel.objects.update(is_enabled=False, num_failed=5, gave_up="5 messages …")
+
+    switch_channel(channel=channel, user=alice, is_enabled=True)
+
+    channel.refresh_from_db()
+    assert (channel.is_enabled, channel.num_failed, channel.gave_up) == (True, 0, "")
+
+
+def test_what_has_failed_is_sent_again_under_the_same_id(
+    channel: Channel, hook: Hook, alice: User
+) -> None:
+    delivery = make_delivery(channel)
+    hook.status = 500
+    deliver_due()
+    hook.status = 204
+
+    assert send_again(delivery=delivery, user=alice)
+    assert not send_again(delivery=delivery, user=alice)  # it waits
+    deliver_due()
+
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.num_attempts) == ("sent", 1)
+    assert len({headers["Cohort-Delivery"] for _, headers, _ in hook.seen}) == 1
+    assert AuditEntry.objects.filter(verb="alert_channel.sent_again").count() == 1
+
+
+def test_it_is_sent_again_by_a_button_and_not_to_what_is_off(
+    channel: Channel, alice_client: Client
+) -> None:
+    delivery = make_delivery(channel)
+    Delivery.objects.update(state="failed")
+    again = f"/alpha/alerts/delivery/{delivery.pk}/again"
+    Channel.objects.update(is_enabled=False)
+
+    refused = alice_client.post(again, follow=True).text
+    Channel.objects.update(is_enabled=True)
+    taken = alice_client.post(again, follow=True).text
+
+    assert "Its channel is switched off." in refused
+    assert "is on its way again" in taken
+
+
+def test_what_a_channel_is_told_of_may_be_chosen_anew(
+    channel: Channel, alice: User, alice_client: Client
+) -> None:
+    page = f"/alpha/alerts/delivery/{channel.pk}/events"
+
+    alice_client.post(page, {"events": ["run.failed", "run.paused"]})
+    refused = alice_client.post(page, follow=True).text
+    alice_client.post(page, {"events": ["run.exploded"]})
+
+    channel.refresh_from_db()
+    assert channel.events == ["run.failed", "run.paused"]
+    assert "Choose at least one, or switch the channel off." in refused
+    entry = AuditEntry.objects.get(verb="alert_channel.events_chosen")
+    assert entry.detail["events"] == ["run.failed", "run.paused"]
+
+
+def test_a_new_channel_says_what_it_is_told_of(
+    team: Team, alice_client: Client
+) -> None:
+    given = {"kind": "webhook", "address": "https://hooks.example.org/x"}
+
+    without = alice_client.post("/alpha/alerts/delivery/", given)
+    alice_client.post("/alpha/alerts/delivery/", given | {"events": ["run.failed"]})
+
+    assert without.status_code == 400
+    assert Channel.objects.get().events == ["run.failed"]
+
+
+def test_one_that_was_given_up_is_said_on_the_page(
+    channel: Channel, alice_client: Client
+) -> None:
+    Channel.objects.update(is_enabled=False, gave_up="5 messages in a row …")
+
+    text = alice_client.get("/alpha/alerts/delivery/").text
+
+    assert "5 messages in a row …" in text
+    assert "Mend it, then switch it on." in text
+
+
+def test_the_log_is_read_by_state_and_by_page(
+    channel: Channel, alice_client: Client
+) -> None:
+    for _ in range(51):
+        make_delivery(channel)
+    Delivery.objects.filter(pk=Delivery.objects.first().pk).update(state="failed")  # type: ignore[union-attr]  # there are some
+
+    def rows(query: str) -> int:
+        text = alice_client.get(f"/alpha/alerts/delivery/{query}").text
+        return text.count("data-delivery-state=")
+
+    assert (rows(""), rows("?page=2")) == (50, 1)
+    assert (rows("?state=failed"), rows("?state=sent")) == (1, 0)
+    assert "1–50 of 51 messages" in alice_client.get("/alpha/alerts/delivery/").text
+
+
+def test_a_team_with_many_runs_fills_nobodys_mailbox(
+    team: Team, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MAX_AN_HOUR", 2)
+    for _ in range(3):
+        request_stop(run=make_run(team, state="paused", finished_at=None), user=None)
+
+    said = Delivery.objects.filter(state="failed").values_list("said", flat=True)
+    assert list(said) == ["Not sent: it had 2 messages within an hour. See the alerts."]
+
+
+def test_choosing_is_of_ones_own_team(
+    channel: Channel, charlie: User, charlie_client: Client
+) -> None:
+    choose_events(channel=channel, user=charlie, events=["run.failed"])
+    page = f"/other/alerts/delivery/{channel.pk}/events"
+
+    assert charlie_client.post(page, {"events": ["run.paused"]}).status_code == 404

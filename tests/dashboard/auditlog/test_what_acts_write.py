@@ -1,0 +1,82 @@
+"""Acts of people on what others made, and the entries that they leave."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.datasets.imports.jobs import start_job
+from dashboard.datasets.imports.mapping import Mapping
+from dashboard.datasets.imports.uploads import store_upload
+from dashboard.runs.models import SavedView
+from dashboard.samples.annotations.models import Comment
+from tests.dashboard.reports.stories import make_report
+from tests.dashboard.samples.factories import make_group, make_run
+
+pytestmark = pytest.mark.django_db
+
+
+def verbs() -> list[str]:
+    return list(AuditEntry.objects.order_by("pk").values_list("verb", flat=True))
+
+
+def test_tags_and_comments_of_a_group(team: Team, alice_client: Client) -> None:
+    run = make_run(team)
+    make_group(run, step=1, prompt_index=0)
+    page = reverse("group_marks", args=["alpha", run.pk, 1, 0])
+
+    for _ in range(2):  # the second time it is there already
+        alice_client.post(page, {"tag": "reward hack"})
+    alice_client.post(page, {"comment": "Look at this."})
+    alice_client.post(page, {"judge": "good"})  # one's own opinion
+    alice_client.post(page, {"uncomment": str(Comment.objects.get().pk)})
+    for _ in range(2):
+        alice_client.post(page, {"untag": "reward-hack"})
+
+    assert verbs() == [
+        *("group.tagged", "group.commented"),
+        *("group.comment_deleted", "group.untagged"),
+    ]
+    first = AuditEntry.objects.order_by("pk")[0]
+    assert first.detail == {"run": run.pk, "completion": None, "tag": "reward-hack"}
+
+
+def test_a_report_that_is_saved(team: Team, alice: User, alice_client: Client) -> None:
+    report = make_report(team, alice, "Text")
+    given = {"number": report.number, "title": "Other", "text": "More"}
+
+    alice_client.post(f"/alpha/reports/{report.pk}/edit", given)
+
+    entry = AuditEntry.objects.get(verb="report.saved")
+    assert entry.detail == {"title": "Other", "number": report.number + 1}
+
+
+def test_the_teams_views_of_the_run_list_and_not_ones_own(
+    team: Team, alice_client: Client
+) -> None:
+    alice_client.post("/alpha/runs/views/", {"name": "Mine", "address": "q=a"})
+    shared = {"name": "Ours", "address": "q=b", "shared": "1"}
+    alice_client.post("/alpha/runs/views/", shared)
+    page = f"/alpha/runs/views/{SavedView.objects.get(name='Ours').code}/change"
+    alice_client.post(page, {"action": "rename", "name": "Ours"})  # no longer shared
+    alice_client.post(page, {"action": "rename", "name": "Ours", "shared": "1"})
+    alice_client.post(page, {"action": "delete"})
+
+    assert verbs() == ["view.saved", "view.changed", "view.changed", "view.deleted"]
+
+
+def test_an_import_that_somebody_stops(
+    team: Team, alice: User, alice_client: Client
+) -> None:
+    file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1+1="}\n')
+    upload = store_upload(team=team, user=alice, file=file, dataset=None)
+    mapping = Mapping(prompt="prompt")
+    job, _ = start_job(upload=upload, mapping=mapping, name="Rows", user=alice)
+
+    for _ in range(2):
+        alice_client.post(f"/alpha/datasets/imports/{job.pk}", {"stop": "1"})
+
+    assert verbs() == ["import.stop_requested"]
