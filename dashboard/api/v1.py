@@ -9,7 +9,21 @@ from ninja.operation import Operation
 from ninja.router import Router
 
 from dashboard.api.problems import handle_problems
-from dashboard.api.resources import me, tokens
+from dashboard.api.resources import (
+    alerts,
+    compare,
+    completions,
+    datasets,
+    groups,
+    launches,
+    me,
+    measurements,
+    recipes,
+    rescorings,
+    runs,
+    tokens,
+    workers,
+)
 
 DESCRIPTION = """\
 Everything belongs to the team of the token that asks; what another team has is not \
@@ -38,6 +52,17 @@ def make_api() -> NinjaAPI:
     handle_problems(api)
     routers: list[tuple[str, Any]] = [
         ("", me.router),
+        ("/runs", runs.router),
+        ("/runs", measurements.router),
+        ("/runs", groups.router),
+        ("/runs", completions.router),
+        ("/compare", compare.router),
+        ("/alerts", alerts.router),
+        ("", launches.router),
+        ("", datasets.router),
+        ("/recipes", recipes.router),
+        ("/rescorings", rescorings.router),
+        ("/workers", workers.router),
         ("/tokens", tokens.router),
     ]
     for prefix, router in routers:

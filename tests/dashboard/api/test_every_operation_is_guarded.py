@@ -5,20 +5,73 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.utils import timezone
 from ninja.operation import Operation
 
 from dashboard.accounts.models import Membership, Role, Team, User
-from dashboard.api import limits
 from dashboard.api.auth import Bearer
 from dashboard.api.urls import urlpatterns
 from dashboard.api.v1 import api
+from dashboard.datasets.imports.jobs import start_job
+from dashboard.datasets.imports.mapping import Mapping
+from dashboard.datasets.imports.uploads import store_upload
+from dashboard.runs.models import Run
+from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.api.asking import Program, make_token, token_of
+from tests.dashboard.rescoring.factories import start
+from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.training.machines import make_worker
 
 pytestmark = pytest.mark.django_db
 
 # By operation: the scope that it takes; None: any.
 SCOPES: dict[str, str | None] = {
     "me": None,
+    "runs": "read",
+    "run": "read",
+    "metrics": "read",
+    "evaluations": "read",
+    "run_file": "read",
+    "checkpoints": "read",
+    "groups": "read",
+    "group": "read",
+    "completions": "read",
+    "compare": "read",
+    "alerts": "read",
+    "alert": "read",
+    "presets": "read",
+    "datasets": "read",
+    "dataset": "read",
+    "dataset_versions": "read",
+    "dataset_version": "read",
+    "dataset_rows": "read",
+    "dataset_import": "read",
+    "recipes": "read",
+    "recipe": "read",
+    "recipe_versions": "read",
+    "rescorings": "read",
+    "rescoring": "read",
+    "workers": "read",
+    "act_on_runs": "write",
+    "describe": "write",
+    "stop_run": "write",
+    "cancel": "write",
+    "pause_run": "write",
+    "resume": "write",
+    "pin_checkpoint": "write",
+    "unpin_checkpoint": "write",
+    "delete_checkpoint": "write",
+    "mark": "write",
+    "acknowledge_alert": "write",
+    "launch": "write",
+    "start_import": "write",
+    "create_recipe": "write",
+    "create_recipe_version": "write",
+    "rescore": "write",
+    "stop_rescoring": "write",
+    "drain_worker": "admin",
+    "undrain_worker": "admin",
     "tokens": "admin",
     "token": "admin",
 }
@@ -35,6 +88,16 @@ OF_ROLE = {
     Role.ADMIN: {"read", "write", "ingest", "admin"},
     Role.OWNER: {"read", "write", "ingest", "admin"},
 }
+# Of the whole server: every team's admins may ask it of every worker.
+SHARED = {"drain_worker", "undrain_worker"}
+# What operations need before they look for what the address names.
+BODIES: dict[str, object] = {
+    "describe": {},
+    "mark": {"action": "judge", "value": "good"},
+    "create_recipe_version": {"spec": {}},
+}
+# Lists of what is no team's, or of who asks.
+OF_ALL = {"me", "presets", "workers", "tokens", "compare"}
 NOT_OPERATIONS = {"api_openapi": 200, "api_no_such_address": 404}
 
 
@@ -84,14 +147,38 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
 
 
 def known_things(team: Team, user: User) -> dict[str, int | str]:
-    return {"token_id": token_of(make_token(user, name="known")).pk}
-
-
-@pytest.fixture(autouse=True)
-def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_OF_TOKEN", 10**6)
-    monkeypatch.setattr(limits, "MAX_OF_INGEST", 10**6)
-    monkeypatch.setattr(limits, "MAX_OF_ADDRESS", 10**6)
+    run = make_run(team)
+    make_group(run, step=1, prompt_index=0)
+    file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1+1="}\n')
+    upload = store_upload(team=team, user=user, file=file, dataset=None)
+    job, _ = start_job(
+        upload=upload, mapping=Mapping(prompt="prompt"), name="Rows", user=user
+    )
+    checkpoint = run.checkpoints.create(
+        name="step-000001-epoch-1",
+        step=1,
+        epoch=1,
+        sha256="ab" * 32,
+        num_bytes=1,
+        saved_at=timezone.now(),
+    )
+    assert run.dataset_version
+    assert run.recipe_version
+    return {
+        "token_id": token_of(make_token(user, name="known")).pk,
+        "run_id": run.pk,
+        "step": 1,
+        "prompt_index": 0,
+        "file": "metrics.csv",
+        "name": checkpoint.name,
+        "dataset_id": run.dataset_version.dataset_id,
+        "version_id": run.dataset_version_id,
+        "job_id": job.pk,
+        "recipe_id": run.recipe_version.recipe_id,
+        "alert_id": make_alert(run, make_rule(team)).pk,
+        "rescoring_id": start(run).pk,
+        "worker_id": make_worker().pk,
+    }
 
 
 def ask_all(program: Program, addresses: dict[str, str]) -> dict[str, int]:
@@ -146,11 +233,44 @@ def test_another_teams_things_are_not_found(
     program = Program(make_token(charlie, "admin"))
 
     for name, method, path, _ in operations():
-        if "{" in path:
+        if "{" in path and name not in SHARED:
             tree = BODIES.get(name)
             status = program.ask(method, addresses[name], tree).status_code
             assert status == 404, (name, status)
 
 
-# What operations need before they look for what the address names.
-BODIES: dict[str, object] = {}
+def test_numbers_in_a_body_are_looked_for_in_the_team_too(
+    addresses: dict[str, str], team: Team, charlie: User
+) -> None:
+    """What is not found is refused, whether it is another team's or nobody's."""
+    run = team.runs.get()
+    program = Program(make_token(charlie, "write"))
+    asked: dict[str, list[dict[str, object]]] = {
+        "/rescorings": [{"run_id": run.pk}],
+        "/runs/actions": [{"action": "stop", "run_ids": [run.pk]}],
+        "/launches": [
+            {"start": f"run-{run.pk}"},
+            {"dataset_version_id": run.dataset_version_id},
+            {"recipe_version_id": run.recipe_version_id},
+            {"evaluation_sets": [{"dataset_version_id": run.dataset_version_id}]},
+        ],
+    }
+
+    for path, bodies in asked.items():
+        for body in bodies:
+            assert program.post(path, body).status_code in (404, 422), (path, body)
+    assert program.get(f"/compare?runs={run.pk}").status_code == 404
+    assert program.get(f"/alerts?run_id={run.pk}").status_code == 404
+    assert Run.objects.count() == 1
+
+
+def test_lists_hold_only_the_teams_own(
+    addresses: dict[str, str], charlie: User
+) -> None:
+    program = Program(make_token(charlie, "admin"))
+
+    for name, method, path, _ in operations():
+        if method == "GET" and "{" not in path and name not in OF_ALL:
+            found = program.get(path).json()
+            assert found.get("total", 0) == len(found.get("items", [])), name
+            assert found["items"] == [], name
