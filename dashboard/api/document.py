@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from dashboard.api.examples import example_of
 from dashboard.api.problems import CODES, TYPE, ProblemSchema
 from dashboard.api.v1 import api
 
@@ -32,10 +33,22 @@ def openapi_document() -> dict[str, Any]:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             _complete(path, method, operation)
+            _add_examples(operation, parts["schemas"])
     return document
 
 
+def _add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+    for body in bodies:
+        for media, each in body.get("content", {}).items():
+            if media in ("application/json", TYPE):
+                each["example"] = example_of(each["schema"], schemas)
+
+
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    operation["responses"] = {str(s): r for s, r in operation["responses"].items()}
+    if operation["operationId"] == "run_file":
+        operation["responses"]["200"] = _file()
     statuses = [*SHARED, "422"]
     if "{" in path:
         statuses.append("404")
@@ -46,6 +59,11 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         statuses.append("409")
     for status in sorted(statuses):
         operation["responses"].setdefault(status, _problem(int(status)))
+
+
+def _file() -> dict[str, Any]:
+    schema = {"type": "string", "format": "binary"}
+    return {"description": "The file", "content": {"*/*": {"schema": schema}}}
 
 
 def _problem(status: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dashboard.datasets.imports.uploads import store_upload
 from dashboard.exchange.models import RunImport
 from dashboard.runs.models import SavedView, TeamPreset
 from tests.dashboard.alerts.factories import make_alert, make_rule
+from tests.dashboard.api.asking import make_token, token_of
 from tests.dashboard.probes.factories import make_probe, make_version
 from tests.dashboard.reports.stories import make_report
 from tests.dashboard.rescoring.factories import start
@@ -196,6 +197,9 @@ VIEWERS_POST = {
     "compare_prompt": 405,
     "compare_vote": 403,
     "sweep": 405,
+    "tokens": 422,  # the viewer's own, and this one has no name
+    "token_revoke": 302,  # the viewer's own
+    "docs": 405,
 }
 # A viewer's GET is answered with 200, but for these.
 VIEWERS_GET = {
@@ -276,6 +280,7 @@ POST_ONLY = {
     "worker_drain",
     "worker_undrain",
     "chat_stop",
+    "token_revoke",
 }
 # Of the whole server: every team's admins may ask it of every worker.
 SHARED = {"worker_drain", "worker_undrain"}
@@ -296,7 +301,7 @@ def routes() -> list[URLPattern]:
 
 
 @pytest.fixture
-def addresses(team: Team, alice: User) -> dict[str, str]:
+def addresses(team: Team, alice: User, bob: User) -> dict[str, str]:
     """Every route of the team, with the numbers of things that are there."""
     run = make_run(team)
     make_group(run, step=1, prompt_index=0)
@@ -363,6 +368,7 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
         "file_id": import_file.pk,
         "file": "metrics.csv",
         "token": "never-given",
+        "token_id": token_of(make_token(bob)).pk,
     }
     found = {}
     for route in routes():

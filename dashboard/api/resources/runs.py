@@ -67,7 +67,7 @@ def runs(
         at = f" (characters {error.start + 1} to {error.end})"
         raise refuse_field("query.q", f"{error}{at}") from error
     total, shown = found.count(), with_shown(found)
-    place = {"cursor": cursor, "limit": limit, "total": total}
+    place: dict[str, Any] = {"cursor": cursor, "limit": limit, "total": total}
     if query.sort in ("", "-num"):
         return page_by(shown, RunOut.of, **place)
     return page_from(sort_runs(shown, query.sort), RunOut.of, **place)
