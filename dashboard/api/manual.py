@@ -91,7 +91,7 @@ def _operation(
         method=method.upper(),
         path=_filled(path, parameters, parts),
         title=operation["summary"],
-        about=operation.get("description", ""),
+        about=_plain(operation.get("description", "")),
         scope=SCOPES[next(iter(operation["security"][0]))],
         fields=[*_parameters(parameters, parts), *_fields(kind, body, parts)],
         query=_query(parameters),
@@ -159,7 +159,7 @@ def _parameters(parameters: Any, parts: Any) -> Iterator[FieldRow]:
             name=each["name"],
             place=each["in"],
             kind=describe_kind(schema, parts),
-            about=about,
+            about=_plain(about),
             is_required=bool(each.get("required")),
         )
 
@@ -170,9 +170,13 @@ def _fields(kind: str, body: Mapping[str, Any], parts: Any) -> Iterator[FieldRow
             name=name,
             place=kind,
             kind=describe_kind(schema, parts),
-            about=schema.get("description", ""),
+            about=_plain(schema.get("description", "")),
             is_required=name in body.get("required", []),
         )
+
+
+def _plain(text: str) -> str:
+    return text.replace("`", "")
 
 
 def describe_kind(schema: Mapping[str, Any], parts: Any) -> str:
