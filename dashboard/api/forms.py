@@ -38,8 +38,8 @@ class TokenForm(forms.Form):
         super().__init__(data)
         field = self.fields["scopes"]
         assert isinstance(field, forms.MultipleChoiceField)
-        allowed = [scope for scope in Scope if may_use(membership, scope)]
-        field.choices = [(scope.value, scope.value) for scope in allowed]
+        self.allowed = [scope for scope in Scope if may_use(membership, scope)]
+        field.choices = [(scope.value, scope.value) for scope in self.allowed]
 
     def clean_name(self) -> str:
         name = " ".join(str(self.cleaned_data["name"]).split())
@@ -51,10 +51,7 @@ class TokenForm(forms.Form):
     def offered(self) -> list[tuple[str, str, bool]]:
         """Each scope, what it is for, and whether it is chosen."""
         chosen = self["scopes"].value() or ([] if self.is_bound else [Scope.READ])
-        field = self.fields["scopes"]
-        assert isinstance(field, forms.MultipleChoiceField)
-        values = [str(value) for value, _ in field.choices]
-        return [(value, ABOUT[Scope(value)], value in chosen) for value in values]
+        return [(one.value, ABOUT[one], one in chosen) for one in self.allowed]
 
     @property
     def lifetimes(self) -> list[tuple[str, str, bool]]:
