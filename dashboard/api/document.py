@@ -56,6 +56,7 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         statuses += ["400", "413"]
     if method == "post":
         operation.setdefault("parameters", []).append(KEY)
+    if method in ("post", "delete"):
         statuses.append("409")
     for status in sorted(statuses):
         operation["responses"].setdefault(status, _problem(int(status)))
