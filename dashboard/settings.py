@@ -85,6 +85,7 @@ INSTALLED_APPS = [
     "dashboard.insights",
     "dashboard.reports",
     "dashboard.auditlog",
+    "dashboard.api",
 ]
 # Who knows what runs could be trained on: a function of a rung above the form's.
 KNOWN_DEVICES = "dashboard.training.workers.list_devices"

@@ -10,6 +10,7 @@ urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("public/<str:token>/", public_report, name="public_report"),
+    path("api/v1/", include("dashboard.api.urls")),
     path("", include("dashboard.accounts.urls")),
     path("<slug:team>/datasets/", include("dashboard.datasets.urls")),
     path("<slug:team>/rewards/", include("dashboard.rewards.urls")),
@@ -26,4 +27,5 @@ urlpatterns = [
     path("<slug:team>/", include("dashboard.insights.urls")),
     path("<slug:team>/reports/", include("dashboard.reports.urls")),
     path("<slug:team>/audit-log/", include("dashboard.auditlog.urls")),
+    path("<slug:team>/", include("dashboard.api.team_urls")),
 ]

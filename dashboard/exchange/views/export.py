@@ -1,32 +1,24 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
-from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import get_team
-from dashboard.datasets.views.download import Streamed
-from dashboard.exchange.exports.archives import (
-    folder_name,
-    write_mlflow,
-    write_tensorboard,
-)
+from dashboard.exchange.exports.archives import folder_name
 from dashboard.exchange.exports.completions import completions_table, groups_of
+from dashboard.exchange.exports.files import send_file
 from dashboard.exchange.exports.metrics import metric_names, metrics_table
 from dashboard.exchange.exports.span import Span, SpanForm
-from dashboard.exchange.exports.tables import TYPES, WRITERS, Table, jsonl_bytes
+from dashboard.exchange.exports.tables import Table, jsonl_bytes
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotations.queries import has_marks
 from dashboard.samples.models import Completion
 
-TABLES = {"metrics": metrics_table, "completions": completions_table}
-ARCHIVES = {"tensorboard": write_tensorboard, "mlflow": write_mlflow}
 MEASURED_ROWS = 200  # of which a file's size is told
 
 
@@ -104,26 +96,4 @@ def run_export_file(
             status=422,
             content_type="text/plain; charset=utf-8",
         )
-    name, suffix = file.rsplit(".", 1)
-    attached = f"{folder_name(run)}-{_named(name, form.span)}.{suffix}"
-    return Streamed(
-        _pieces(run, form.span, name, suffix),
-        content_type=TYPES.get(suffix, "application/zip"),
-        headers={
-            "Content-Disposition": content_disposition_header(True, attached) or ""
-        },
-    )
-
-
-def _pieces(run: Run, span: Span, name: str, suffix: str) -> Iterator[bytes]:
-    if name in ARCHIVES:
-        return ARCHIVES[name](run, span)
-    return WRITERS[suffix](TABLES[name](run, span))
-
-
-def _named(name: str, span: Span) -> str:
-    """A part of a run is not called like the whole."""
-    if span.is_all:
-        return name
-    last = "end" if span.last == Span().last else span.last
-    return f"{name}-steps-{span.first}-{last}"
+    return send_file(run, form.span, file)

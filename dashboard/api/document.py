@@ -1,0 +1,72 @@
+"""OpenAPI's document of /api/v1, with what django-ninja does not know of it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from dashboard.api.examples import example_of
+from dashboard.api.problems import CODES, TYPE, ProblemSchema
+from dashboard.api.v1 import api
+
+SHARED = ("401", "403", "429")
+KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 100},
+    "description": (
+        "Sent again with the same key and the same request within a day, the first "
+        "answer is given again and nothing is done twice."
+    ),
+}
+
+
+@cache
+def openapi_document() -> dict[str, Any]:
+    document: dict[str, Any] = api.get_openapi_schema(path_prefix="/api/v1/")
+    parts = document["components"]
+    parts["schemas"]["Problem"] = ProblemSchema.model_json_schema(
+        ref_template="#/components/schemas/{model}"
+    )
+    parts["schemas"] |= parts["schemas"]["Problem"].pop("$defs", {})
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            _complete(path, method, operation)
+            _add_examples(operation, parts["schemas"])
+    return document
+
+
+def _add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+    for body in bodies:
+        for media, each in body.get("content", {}).items():
+            if media in ("application/json", TYPE):
+                each["example"] = example_of(each["schema"], schemas)
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    operation["responses"] = {str(s): r for s, r in operation["responses"].items()}
+    if operation["operationId"] == "run_file":
+        operation["responses"]["200"] = _file()
+    statuses = [*SHARED, "422"]
+    if "{" in path:
+        statuses.append("404")
+    if "requestBody" in operation:
+        statuses += ["400", "413"]
+    if method == "post":
+        operation.setdefault("parameters", []).append(KEY)
+    if method in ("post", "delete"):
+        statuses.append("409")
+    for status in sorted(statuses):
+        operation["responses"].setdefault(status, _problem(int(status)))
+
+
+def _file() -> dict[str, Any]:
+    schema = {"type": "string", "format": "binary"}
+    return {"description": "The file", "content": {"*/*": {"schema": schema}}}
+
+
+def _problem(status: int) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {"description": CODES[status][1], "content": {TYPE: {"schema": schema}}}

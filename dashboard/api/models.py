@@ -1,0 +1,81 @@
+"""Tokens of programs, and the answers that are kept for who asks twice."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.utils import timezone
+
+from dashboard.accounts.models import Team
+
+
+class Scope(models.TextChoices):
+    READ = "read"
+    WRITE = "write"
+    INGEST = "ingest"
+    ADMIN = "admin"
+
+
+class ApiToken(models.Model):
+    """Lets a program in as one person, in one team. Only its SHA-256 is kept.
+
+    It may do what its scopes say and its person's role allows, whichever is less.
+    """
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens"
+    )
+    team = models.ForeignKey(Team, models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=80)
+    token_sha256 = models.CharField(max_length=64, unique=True)
+    hint = models.CharField(max_length=8)  # its last letters, to tell tokens apart
+    scopes = ArrayField(models.CharField(max_length=10, choices=Scope))
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)  # null: never
+    last_used_at = models.DateTimeField(null=True, blank=True)  # to the minute
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(
+                condition=~models.Q(scopes=[]), name="api_token_may_do_something"
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["team", "-id"], name="api_token_newest_first"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} (…{self.hint})"
+
+    @property
+    def state(self) -> str:
+        if self.revoked_at:
+            return "revoked"
+        is_over = self.expires_at is not None and self.expires_at <= timezone.now()
+        return "expired" if is_over else "active"
+
+
+class Replay(models.Model):
+    """The answer to a request that named an Idempotency-Key, for a day."""
+
+    token = models.ForeignKey(ApiToken, models.CASCADE, related_name="replays")
+    key = models.CharField(max_length=100)
+    request_sha256 = models.CharField(max_length=64)  # of method, address and body
+    status = models.PositiveSmallIntegerField(default=0)
+    body = models.JSONField[Any](null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["token", "key"], name="replay_key_once"),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["created_at"], name="replay_oldest_first"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.key} of {self.token_id}"

@@ -1,0 +1,147 @@
+"""What went wrong, as RFC 9457's problem+json. `errors` name the fields."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.http import Http404, HttpRequest, HttpResponse
+from ninja import NinjaAPI, Schema
+from ninja.errors import AuthenticationError, HttpError, ValidationError
+from pydantic import Field
+
+logger = logging.getLogger(__name__)
+TYPE = "application/problem+json"
+CODES = {
+    400: ("bad_request", "The request cannot be read"),
+    401: ("unauthorized", "A token is needed"),
+    403: ("forbidden", "Not allowed"),
+    404: ("not_found", "There is no such thing"),
+    405: ("method_not_allowed", "The address does not take this method"),
+    409: ("conflict", "Not as things stand"),
+    413: ("too_large", "The request is too large"),
+    422: ("invalid", "Something in the request is wrong"),
+    429: ("rate_limited", "Too many requests"),
+    500: ("server_error", "Cohort failed"),
+}
+
+
+class FieldError(Schema):
+    field: str = Field(
+        description="Where it is: `query.limit`, `path.run_id`, `body.rules.0.kind`.",
+        examples=["query.limit"],
+    )
+    message: str = Field(examples=["Input should be less than or equal to 200"])
+
+
+class ProblemSchema(Schema):
+    type: str = Field(examples=["urn:cohort:problem:invalid"])
+    title: str = Field(examples=["Something in the request is wrong"])
+    status: int = Field(examples=[422])
+    detail: str = Field(
+        description="What happened, the value seen, what to do.",
+        examples=["query.limit: Input should be less than or equal to 200"],
+    )
+    errors: list[FieldError] = Field(
+        default=[], description="Of 422: each field that is wrong."
+    )
+
+
+class Problem(Exception):
+    """Raised by operations; `errors` are pairs of a field and what is wrong."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        errors: Iterable[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+        self.errors = list(errors)
+        self.headers = dict(headers or {})
+
+
+def refuse_field(field: str, message: str) -> Problem:
+    """422 for one field, such as `body.name`."""
+    return Problem(422, message, errors=[(field, message)])
+
+
+def answer(problem: Problem) -> HttpResponse:
+    code, title = CODES[problem.status]
+    tree: dict[str, Any] = {
+        "type": f"urn:cohort:problem:{code}",
+        "title": title,
+        "status": problem.status,
+        "detail": problem.detail,
+    }
+    if problem.errors:
+        tree["errors"] = [{"field": f, "message": m} for f, m in problem.errors]
+    response = HttpResponse(json.dumps(tree), status=problem.status, content_type=TYPE)
+    for name, value in problem.headers.items():
+        response.headers[name] = value
+    return response
+
+
+def handle_problems(api: NinjaAPI) -> None:
+    """Whatever an operation raises is answered as a problem."""
+
+    def on_exception(request: HttpRequest, error: Any) -> HttpResponse:
+        return answer(read_problem(request, error))
+
+    # django-ninja has handlers of its own for the last three.
+    for kind in (Exception, Http404, HttpError, ValidationError):
+        api.add_exception_handler(kind, on_exception)
+
+
+def read_problem(request: HttpRequest, error: Exception) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case ValidationError():
+            return _of_fields(error)
+        case AuthenticationError():
+            return NO_TOKEN
+        case HttpError():
+            return Problem(error.status_code, str(error))
+        case Http404():
+            return Problem(404, str(error) or "There is no such thing.")
+        case PermissionDenied():
+            return Problem(403, str(error))
+        case SuspiciousOperation():
+            return Problem(400, str(error))
+    logger.error("%s %s failed", request.method, request.path, exc_info=error)
+    return Problem(
+        500,
+        "Cohort failed to answer; nothing was changed. The web process's log says why.",
+    )
+
+
+NO_TOKEN = Problem(
+    401,
+    "Send a token that works as “Authorization: Bearer cohort_…”. Tokens are made on "
+    "the team's page API tokens; one may have expired or been revoked.",
+    headers={"WWW-Authenticate": 'Bearer realm="Cohort"'},
+)
+
+
+def _of_fields(error: ValidationError) -> Problem:
+    errors = [(_place(each["loc"]), str(each["msg"])) for each in error.errors]
+    detail = "; ".join(f"{field}: {message}" for field, message in errors[:5])
+    return Problem(422, detail, errors=errors)
+
+
+def _place(location: Iterable[Any]) -> str:
+    """
+    >>> _place(("body", "payload", "rules", 0))
+    "body.rules.0"
+    """
+    source, *rest = map(str, location)
+    if source in ("body", "form", "file") and rest:
+        rest = rest[1:] if rest[0] == "payload" else rest
+    return ".".join([source, *rest])

@@ -1,0 +1,1 @@
+"""The operations of /api/v1, a module for each thing that they are about."""

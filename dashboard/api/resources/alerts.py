@@ -1,0 +1,90 @@
+"""Alerts, and that somebody has seen them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard.alerts.models import Alert, AlertState
+from dashboard.alerts.queries import get_alert, list_alerts
+from dashboard.alerts.services import acknowledge
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.paging import Cursor, Limit, Page, page_by
+from dashboard.api.schemas import LARGEST_ID, Done, Id
+from dashboard.runs.queries import get_run
+
+router = Router(tags=["Alerts"], auth=READ)
+
+
+class AlertOut(Schema):
+    id: int = Field(examples=[9])
+    run_id: int = Field(examples=[7])
+    name: str = Field(examples=["KL above 0.5"])
+    text: str = Field(examples=["kl/mean was 0.61, above 0.5."])
+    metric: str = Field(examples=["kl/mean"])
+    step: int = Field(examples=[130])
+    value: float | None = Field(examples=[0.61])
+    bound: float | None = Field(examples=[0.5])
+    state: AlertState = Field(examples=["firing"])
+    is_muted: bool
+    fired_at: datetime
+    acknowledged_at: datetime | None
+    ended_at: datetime | None
+
+
+def _alert(alert: Alert) -> AlertOut:
+    return AlertOut(
+        id=alert.pk,
+        run_id=alert.run_id,
+        name=str(alert.read_as.get("name", "")),
+        text=str(alert.read_as.get("text", "")),
+        metric=alert.metric,
+        step=alert.step,
+        value=alert.value,
+        bound=alert.bound,
+        state=AlertState(alert.state),
+        is_muted=alert.is_muted,
+        fired_at=alert.fired_at,
+        acknowledged_at=alert.acknowledged_at,
+        ended_at=alert.ended_at,
+    )
+
+
+@router.get("", response=Page[AlertOut], summary="List alerts")
+def alerts(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    state: Annotated[AlertState | None, Query(None)],
+    run_id: Annotated[int | None, Query(None, ge=1, le=LARGEST_ID)],
+) -> Page[Any]:
+    """The newest first."""
+    team = access_of(request).team
+    found = list_alerts(team)
+    if state is not None:
+        found = found.filter(state=state)
+    if run_id is not None:
+        found = found.filter(run=get_run(team, run_id))
+    return page_by(found, _alert, cursor=cursor, limit=limit, total=found.count())
+
+
+@router.get("/{alert_id}", response=AlertOut, summary="Look at an alert")
+def alert(request: HttpRequest, alert_id: Id) -> AlertOut:
+    return _alert(get_alert(access_of(request).team, alert_id))
+
+
+@router.post(
+    "/{alert_id}/acknowledge", response=Done, auth=WRITE, summary="Acknowledge an alert"
+)
+def acknowledge_alert(request: HttpRequest, alert_id: Id) -> Done:
+    """Somebody has seen it."""
+    access = access_of(request)
+    found = get_alert(access.team, alert_id)
+    if acknowledge(alert=found, user=access.user):
+        return Done(done=True)
+    found.refresh_from_db(fields=["state"])
+    return Done(done=False, detail=f"Nothing to acknowledge: it is {found.state}.")

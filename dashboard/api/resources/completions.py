@@ -1,0 +1,140 @@
+"""Completions of a run, searched as its tab does."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import HttpRequest, QueryDict
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard.api.auth import READ, access_of
+from dashboard.api.paging import Cursor, read_cursor, write_cursor
+from dashboard.api.problems import Problem
+from dashboard.api.resources.groups import CompletionOut, completion_fields
+from dashboard.api.schemas import Id, StepBound
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+from dashboard.samples.forms import CompletionFilterForm
+from dashboard.samples.models import Completion
+from dashboard.samples.recipes import rule_names
+from dashboard.samples.search.blocks import BlocksChanged
+from dashboard.samples.search.finding import PAGE_SIZE, Found, find
+
+router = Router(tags=["Completions"], auth=READ)
+ATTEMPTS = 3
+START_BITS = 31  # of a search's cursor: where it goes on, and what was found before
+Short = Annotated[str, Query("", max_length=200)]
+Number = Annotated[float | None, Query(None, allow_inf_nan=False)]
+
+
+class FoundCompletion(CompletionOut):
+    step: int
+    prompt_index: int
+
+
+class CompletionsOut(Schema):
+    items: list[FoundCompletion]
+    next_cursor: str | None
+    num_found: int = Field(description="As far as was looked.")
+    is_counted: bool = Field(
+        description="False: there may be more than `num_found` further on, as texts "
+        "are looked through for a moment at a time. Go on with the cursor, also where "
+        "a page is empty."
+    )
+    total: int = Field(description="Completions of the run.")
+
+
+class Filters(Schema):
+    text: Short
+    match: Short = Field("", description="text (default) or words")
+    surprise: Short = Field("", description="right_low, high_short or near")
+    outcome: Short = Field("", description="right, not_right or unscored")
+    end: Short = Field("", description="stop, length or unknown")
+    first_step: StepBound
+    last_step: StepBound
+    prompt: StepBound
+    min_reward: Number
+    max_reward: Number
+    min_advantage: Number
+    max_advantage: Number
+    min_length: StepBound
+    max_length: StepBound
+    rule: Short
+    min_score: Number
+    max_score: Number
+    tag: Short
+    mark: Short = Field("", description="any, good, bad, tagged or commented")
+    by: Short = Field("", description="me")
+    sort: Short = Field(
+        "",
+        description="step, reward, advantage or length, `-` before it from the top; "
+        "-step without it",
+    )
+
+
+@router.get(
+    "/{run_id}/completions", response=CompletionsOut, summary="Search completions"
+)
+def completions(
+    request: HttpRequest, run_id: Id, cursor: Cursor, filters: Query[Filters]
+) -> CompletionsOut:
+    """Fifty at a time, with the filters of the run's tab Completions."""
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    form = CompletionFilterForm.of_rules(_query(filters, cursor), rule_names(run))
+    if form.errors:
+        errors = [
+            (f"query.{name}", str(text))
+            for name, texts in form.errors.items()
+            for text in texts
+        ]
+        raise Problem(422, errors[0][1], errors=errors)
+    found = _find(run, form, access.user)
+    return CompletionsOut(
+        items=[_completion(each) for each in found.completions],
+        next_cursor=_next(found),
+        num_found=found.num_found,
+        is_counted=found.is_counted,
+        total=found.total,
+    )
+
+
+def _query(filters: Filters, cursor: str) -> QueryDict:
+    query = QueryDict(mutable=True)
+    for name, value in filters.model_dump().items():
+        if value not in (None, ""):
+            query[name] = str(value)
+    if cursor:
+        start, before = divmod(read_cursor(cursor), 2**START_BITS)
+        place = {"start": start, "before": before} if filters.text else {"page": before}
+        query.update({name: str(value) for name, value in place.items()})
+    return query
+
+
+def _find(run: Run, form: CompletionFilterForm, reader: Any) -> Found:
+    for _ in range(ATTEMPTS):
+        try:
+            return find(run, form, reader)
+        except BlocksChanged:
+            continue
+    raise Problem(409, "The run's completions changed while they were read. Try again.")
+
+
+def _next(found: Found) -> str | None:
+    if found.look is None:
+        is_last = found.number >= found.num_pages
+        return None if is_last else write_cursor(found.number + 1)
+    if found.look.next_start is None:
+        return None
+    before = found.num_before + min(PAGE_SIZE, len(found.completions))
+    return write_cursor(found.look.next_start * 2**START_BITS + before)
+
+
+def _completion(each: Completion) -> FoundCompletion:
+    group = each.group
+    return FoundCompletion(
+        **completion_fields(each, group.rule_names),
+        step=group.step,
+        prompt_index=group.prompt_index,
+    )

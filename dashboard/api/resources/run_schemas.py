@@ -1,0 +1,127 @@
+"""A run as operations give it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Self
+
+from django.db.models import QuerySet
+from ninja import Schema
+from pydantic import Field
+
+from dashboard.api.schemas import Person
+from dashboard.runs.models import Run
+
+RELATED = ("owner", "dataset_version__dataset", "recipe_version__recipe")
+
+
+class VersionRef(Schema):
+    """A version of a dataset or of a reward recipe."""
+
+    id: int = Field(description="Of the version.", examples=[12])
+    of: int = Field(description="The dataset or recipe.", examples=[4])
+    name: str = Field(examples=["sums"])
+    number: int = Field(examples=[2])
+
+
+def dataset_ref(version: Any) -> VersionRef | None:
+    if version is None:
+        return None
+    name, of = version.dataset.name, version.dataset_id
+    return VersionRef(id=version.pk, of=of, name=name, number=version.number)
+
+
+def recipe_ref(version: Any) -> VersionRef | None:
+    if version is None:
+        return None
+    name, of = version.recipe.name, version.recipe_id
+    return VersionRef(id=version.pk, of=of, name=name, number=version.number)
+
+
+class RunOut(Schema):
+    id: int = Field(examples=[7])
+    name: str = Field(examples=["calm-otter-7"])
+    state: str = Field(examples=["running"])
+    owner: Person | None
+    model: str = Field(examples=["SmolLM2-135M-Instruct"])
+    dataset_version: VersionRef | None
+    recipe_version: VersionRef | None
+    group_id: int | None = Field(description="Of runs launched together.")
+    tags: list[str] = Field(examples=[["baseline"]])
+    last_step: int = Field(description="Of the steps that are done.", examples=[120])
+    num_steps: int = Field(description="That it is to do.", examples=[400])
+    last_reward: float | None = Field(examples=[0.71])
+    best_reward: float | None = Field(examples=[0.74])
+    is_imported: bool = Field(description="Trained elsewhere.")
+    is_locked: bool
+    is_archived: bool
+    is_trashed: bool
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        return cls(**_fields(run))
+
+
+def _fields(run: Run) -> dict[str, Any]:
+    return {
+        "id": run.pk,
+        "name": run.name,
+        "state": run.state,
+        "owner": Person.of(run.owner),
+        "model": run.model_label,
+        "dataset_version": dataset_ref(run.dataset_version),
+        "recipe_version": recipe_ref(run.recipe_version),
+        "group_id": run.group_id,
+        "tags": run.tags,
+        "last_step": run.last_step,
+        "num_steps": run.num_steps,
+        "last_reward": run.reward("last"),
+        "best_reward": run.reward("best"),
+        "is_imported": run.is_imported,
+        "is_locked": run.locked_at is not None,
+        "is_archived": run.archived_at is not None,
+        "is_trashed": run.trashed_at is not None,
+        "created_at": run.created_at,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+    }
+
+
+class RunDetail(RunOut):
+    notes: str
+    metric_names: list[str] = Field(examples=[["reward/mean", "kl/mean"]])
+    fail_reason: str
+    pause_reason: str
+    stop_reason: str
+    cloned_from_id: int | None
+    forked_from_id: int | None
+    fork_step: int | None
+    epoch: int = Field(description="Rises each time a worker takes the run.")
+    config: dict[str, Any] = Field(
+        description="The settings it was launched with, as the engine takes them.",
+        examples=[{"optim": {"learning_rate": 1e-6}}],
+    )
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        return cls(
+            **_fields(run),
+            notes=run.notes,
+            metric_names=run.metric_names,
+            fail_reason=run.fail_reason,
+            pause_reason=run.pause_reason,
+            stop_reason=run.stop_reason,
+            cloned_from_id=run.cloned_from_id,
+            forked_from_id=run.forked_from_id,
+            fork_step=run.fork_step,
+            epoch=run.epoch,
+            config=run.config,
+        )
+
+
+def with_shown(runs: QuerySet[Run]) -> QuerySet[Run]:
+    """What `RunOut` shows of them, in one query."""
+    return runs.select_related(*RELATED).defer("config", "metric_names", "notes")

@@ -1,0 +1,63 @@
+"""The team's tokens, for those who manage it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from ninja import Router, Schema
+from pydantic import Field
+
+from dashboard.api.auth import ADMIN, access_of
+from dashboard.api.models import ApiToken
+from dashboard.api.paging import Cursor, Limit, Page, page_by
+from dashboard.api.schemas import Done, Id, Person
+from dashboard.api.tokens import list_tokens, revoke_token
+
+router = Router(tags=["Token"], auth=ADMIN)
+
+
+class TokenOut(Schema):
+    id: int = Field(examples=[3])
+    name: str = Field(examples=["nightly"])
+    hint: str = Field(description="Its last letters.", examples=["x4Qz"])
+    person: Person | None
+    scopes: list[str] = Field(examples=[["read"]])
+    state: str = Field(description="active, expired or revoked", examples=["active"])
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+def _token(token: ApiToken) -> TokenOut:
+    return TokenOut(
+        id=token.pk,
+        name=token.name,
+        hint=token.hint,
+        person=Person.of(token.user),
+        scopes=token.scopes,
+        state=token.state,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+    )
+
+
+@router.get("", response=Page[TokenOut], summary="List tokens")
+def tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """Everybody's in the team, the newest first. Their texts are nowhere kept."""
+    found = list_tokens(access_of(request).team)
+    return page_by(found, _token, cursor=cursor, limit=limit, total=found.count())
+
+
+@router.delete("/{token_id}", response=Done, summary="Revoke a token")
+def token(request: HttpRequest, token_id: Id) -> Done:
+    """It works no more from the next request on."""
+    access = access_of(request)
+    found = list_tokens(access.team).filter(pk=token_id).first()
+    if found is None:
+        raise Http404(f"{access.team} has no token {token_id}.")
+    if revoke_token(token=found, user=access.user):
+        return Done(done=True)
+    return Done(done=False, detail="It was revoked before.")

@@ -1,0 +1,65 @@
+"""What operations take and give, as far as several share it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from ninja import Path, Query, Schema
+from pydantic import ConfigDict, Field, model_validator
+
+LARGEST_STEP = 2**31 - 1
+LARGEST_ID = 2**63 - 1
+Id = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+Step = Annotated[int, Path(ge=0, le=LARGEST_STEP)]
+StepBound = Annotated[int | None, Query(None, ge=0, le=LARGEST_STEP)]
+
+
+class Input(Schema):
+    """A body: unknown fields are errors, and so are characters that no text has."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_odd_characters(cls, tree: Any) -> Any:
+        _check(tree if isinstance(tree, dict) else {})
+        return tree
+
+
+def _check(value: Any) -> None:
+    match value:
+        case str():
+            if "\x00" in value:
+                raise ValueError("a text holds a NUL character; remove it")
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise ValueError("a text holds half of a surrogate pair") from None
+        case dict():
+            for name, each in value.items():
+                _check(name)
+                _check(each)
+        case list():
+            for each in value:
+                _check(each)
+
+
+class Person(Schema):
+    username: str = Field(examples=["alice"])
+    name: str = Field(examples=["Alice"])
+
+    @classmethod
+    def of(cls, user: Any) -> Self | None:
+        return cls(username=user.username, name=str(user)) if user else None
+
+
+class Done(Schema):
+    """Whether what was asked for was done, or why not."""
+
+    done: bool
+    detail: str = Field(
+        default="", description="Why not, where it was not.", examples=[""]
+    )
+
+
+PROBLEMS = (400, 401, 403, 404, 409, 422, 429)

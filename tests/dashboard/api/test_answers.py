@@ -1,0 +1,234 @@
+"""How the API answers, whatever is asked: problems, limits, pages, replays."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+from django.http import HttpRequest, JsonResponse
+from django.test import RequestFactory
+from django.utils import timezone
+
+from dashboard.accounts.models import User
+from dashboard.api import limits
+from dashboard.api.entrance import entrance
+from dashboard.api.models import Replay
+from dashboard.api.paging import read_cursor, write_cursor
+from dashboard.api.problems import Problem
+from tests.dashboard.api.asking import Program, make_token, token_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def program(alice: User) -> Program:
+    return Program(make_token(alice, "admin"))
+
+
+def test_an_unknown_address_is_a_problem_too(program: Program) -> None:
+    found = program.get("/nothing/here")
+
+    assert found.status_code == 404
+    assert found["Content-Type"] == "application/problem+json"
+    assert found.json()["type"] == "urn:cohort:problem:not_found"
+    assert "/api/v1/nothing/here" in found.json()["detail"]
+
+
+def test_a_method_that_is_not_taken_names_those_that_are(program: Program) -> None:
+    found = program.post("/me")
+
+    assert (found.status_code, found["Allow"]) == (405, "GET")
+    assert "takes GET, not POST" in found.json()["detail"]
+
+
+def test_a_wrong_value_is_named_by_its_field(program: Program) -> None:
+    found = program.get("/tokens?limit=1000")
+
+    assert found.status_code == 422
+    (error,) = found.json()["errors"]
+    assert error["field"] == "query.limit"
+    assert "less than or equal to 200" in error["message"]
+
+
+@pytest.mark.parametrize("cursor", ["x", "é", "djE6", "djI6MQ", write_cursor(2**70)])
+def test_what_is_no_cursor_is_refused(cursor: str, program: Program) -> None:
+    found = program.get(f"/tokens?cursor={cursor}")
+
+    assert found.status_code == 422
+    assert found.json()["errors"][0]["field"] == "query.cursor"
+
+
+def test_cursors_come_back_as_they_were() -> None:
+    assert [read_cursor(write_cursor(n)) for n in (0, 7, 2**63 - 1)] == [
+        0,
+        7,
+        2**63 - 1,
+    ]
+
+
+def test_pages_neither_repeat_nor_hide(program: Program, alice: User) -> None:
+    texts = [make_token(alice, name=f"t{i}") for i in range(4)]
+    seen: list[int] = []
+    cursor = ""
+    while True:
+        page = program.get(f"/tokens?limit=2&cursor={cursor}").json()
+        seen += [each["id"] for each in page["items"]]
+        make_token(alice)  # one comes meanwhile
+        if not (cursor := page["next_cursor"]):
+            break
+
+    mine = token_of(program.headers["Authorization"][7:]).pk
+    assert seen == sorted([*(token_of(text).pk for text in texts), mine], reverse=True)
+
+
+def test_a_nul_character_is_refused_and_not_asked_for(program: Program) -> None:
+    found = program.get("/tokens?cursor=%00")
+
+    assert found.status_code == 422
+    assert found.json()["errors"][0]["field"] == "query.cursor"
+
+
+def test_every_answer_says_how_much_is_left(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_OF_TOKEN", 2)
+    monkeypatch.setattr(limits, "WINDOW_SECONDS", 10**9)
+
+    found = [program.get("/me") for _ in range(3)]
+
+    assert [each.status_code for each in found] == [200, 200, 429]
+    assert [each["RateLimit-Remaining"] for each in found] == ["1", "0", "0"]
+    assert {each["RateLimit-Limit"] for each in found} == {"2"}
+    assert int(found[2]["Retry-After"]) > 0
+    assert "More than 2 requests" in found[2].json()["detail"]
+
+
+def test_who_has_no_token_is_counted_by_address(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_OF_ADDRESS", 1)
+    monkeypatch.setattr(limits, "WINDOW_SECONDS", 10**9 + 7)
+    limits._client().flushdb()
+
+    assert [Program().get("/me").status_code for _ in range(2)] == [401, 429]
+
+
+def test_without_redis_nothing_is_counted_and_all_is_answered(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = redis.Redis.from_url("unix:///nowhere/redis.sock")
+    monkeypatch.setattr(limits, "_client", lambda: nowhere)
+
+    found = program.get("/me")
+
+    assert found.status_code == 200
+    assert "RateLimit-Limit" not in found.headers
+
+
+def test_what_fails_is_logged_and_tells_nothing_of_the_inside(
+    program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("password is hunter2")
+
+    monkeypatch.setattr("dashboard.api.resources.tokens.list_tokens", fail)
+
+    found = program.get("/tokens")
+
+    assert found.status_code == 500
+    assert "hunter2" not in found.text
+    assert "hunter2" in caplog.text
+    assert program.headers["Authorization"][7:] not in caplog.text
+
+
+class Counting:
+    """A view behind the entrance, of which each POST that is done adds a number."""
+
+    def __init__(self) -> None:
+        self.done: list[int] = []
+        self.enter = entrance(self._view)
+
+    def _view(self, request: HttpRequest) -> JsonResponse:
+        number = json.loads(request.body)["number"]
+        if number < 0:
+            raise Problem(409, "Not now.")
+        self.done.append(number)
+        return JsonResponse({"number": number}, status=201)
+
+    def post(self, token: str, number: int, key: str) -> Any:
+        headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": key}
+        request = RequestFactory().post(
+            "/counts",
+            json.dumps({"number": number}),
+            content_type="application/json",
+            headers=headers,
+        )
+        return self.enter(request)
+
+
+@pytest.fixture
+def token(alice: User) -> str:
+    return make_token(alice, "write")
+
+
+def test_who_asks_again_with_a_key_gets_the_first_answer(token: str) -> None:
+    counting = Counting()
+
+    found = [counting.post(token, 7, "a") for _ in range(2)]
+
+    assert [each.status_code for each in found] == [201, 201]
+    assert [json.loads(each.content) for each in found] == [{"number": 7}] * 2
+    assert counting.done == [7]
+    assert "Idempotent-Replayed" not in found[0].headers
+    assert found[1]["Idempotent-Replayed"] == "true"
+
+
+def test_a_key_is_good_for_one_request(token: str) -> None:
+    counting = Counting()
+    counting.post(token, 7, "a")
+
+    refused = counting.post(token, 8, "a")
+
+    assert refused.status_code == 422
+    (error,) = json.loads(refused.content)["errors"]
+    assert error["field"] == "header.Idempotency-Key"
+    assert counting.done == [7]
+
+
+def test_a_key_is_its_tokens_own(token: str, alice: User) -> None:
+    counting = Counting()
+
+    counting.post(token, 7, "a")
+    counting.post(make_token(alice, "write"), 8, "a")
+
+    assert counting.done == [7, 8]
+
+
+def test_a_refused_request_leaves_its_key_free(token: str) -> None:
+    counting = Counting()
+
+    found = [counting.post(token, number, "a").status_code for number in (-1, 1)]
+
+    assert found == [409, 201]
+    assert Replay.objects.count() == 1
+
+
+def test_a_key_is_forgotten_after_a_day(token: str) -> None:
+    counting = Counting()
+    counting.post(token, 7, "a")
+    Replay.objects.update(created_at=timezone.now() - timedelta(days=2))
+
+    counting.post(token, 8, "a")
+
+    assert counting.done == [7, 8]
+
+
+@pytest.mark.parametrize("key", ["", "x" * 101, "tab\tbed"])
+def test_what_is_no_key_is_refused(key: str, token: str) -> None:
+    counting = Counting()
+
+    assert counting.post(token, 7, key).status_code == 422
+    assert counting.done == []

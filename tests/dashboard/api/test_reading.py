@@ -1,0 +1,208 @@
+"""What programs read: the same as pages show."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Run
+from tests.dashboard.api.asking import Program, make_token
+from tests.dashboard.samples.factories import make_group, make_run, make_steps
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def program(alice: User) -> Program:
+    return Program(make_token(alice, "read"))
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return make_run(team, "calm-otter-1", tags=["baseline"])
+
+
+def get(program: Program, path: str) -> Any:
+    found = program.get(path)
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+def test_runs_are_found_in_the_lists_own_language(program: Program, team: Team) -> None:
+    make_run(team, "a", tags=["x"])
+    make_run(team, "b", state="failed")
+
+    found = get(program, "/runs?q=state%20%3D%20failed")
+
+    assert [each["name"] for each in found["items"]] == ["b"]
+    assert found["total"] == 1
+
+
+def test_a_query_that_means_nothing_names_its_place(program: Program) -> None:
+    found = program.get("/runs?q=state%20%3D")
+
+    assert found.status_code == 422
+    (error,) = found.json()["errors"]
+    assert error["field"] == "query.q"
+    assert "characters" in error["message"]
+
+
+def test_runs_in_another_order_are_paged_too(program: Program, team: Team) -> None:
+    for name in "cab":
+        make_run(team, name)
+
+    first = get(program, "/runs?sort=name&limit=2")
+    second = get(program, f"/runs?sort=name&limit=2&cursor={first['next_cursor']}")
+
+    names = [each["name"] for page in (first, second) for each in page["items"]]
+    assert names == ["a", "b", "c"]
+    assert second["next_cursor"] is None
+    assert program.get("/runs?sort=nothing-such").status_code == 422
+
+
+def test_a_list_of_runs_costs_the_same_whatever_their_number(
+    program: Program, team: Team, django_assert_num_queries: Any
+) -> None:
+    make_run(team)
+    get(program, "/runs")
+    for number in range(5):
+        make_run(team, f"r{number}")
+
+    with django_assert_num_queries(4):  # token, place, count, runs
+        get(program, "/runs")
+
+
+def test_a_run_has_its_settings(program: Program, run: Run) -> None:
+    found = get(program, f"/runs/{run.pk}")
+
+    assert found["name"] == "calm-otter-1"
+    assert found["config"] == run.config
+    assert found["tags"] == ["baseline"]
+    assert found["dataset_version"]["id"] == run.dataset_version_id
+
+
+def test_every_point_of_a_metric_is_there(program: Program, run: Run) -> None:
+    values: list[float | None] = [float(i) for i in range(2_500)]
+    values[7] = None
+    make_steps(run, {"reward/mean": values, "kl/mean": [0.5] * 2_500})
+
+    points: list[Any] = []
+    cursor = ""
+    while True:
+        page = get(
+            program,
+            f"/runs/{run.pk}/metrics?names=reward/mean&limit=1000&cursor={cursor}",
+        )
+        points += page["points"]
+        if not (cursor := page["next_cursor"]):
+            break
+
+    assert [point["step"] for point in points] == list(range(1, 2_501))
+    found = [point["values"].get("reward/mean") for point in points]
+    assert found == values
+    assert {name for point in points for name in point["values"]} == {"reward/mean"}
+
+
+def test_metrics_are_taken_as_parquet(program: Program, run: Run) -> None:
+    make_steps(run, {"reward/mean": [0.1, 0.2, 0.3]})
+
+    found = program.get(f"/runs/{run.pk}/files/metrics.parquet?last_step=2")
+
+    table = pq.read_table(io.BytesIO(b"".join(found.streaming_content)))
+    assert table.column("reward/mean").to_pylist() == [0.1, 0.2]
+
+
+def test_steps_the_wrong_way_round_are_refused(program: Program, run: Run) -> None:
+    found = program.get(f"/runs/{run.pk}/metrics?first_step=9&last_step=2")
+
+    assert found.status_code == 422
+    assert found.json()["errors"][0]["field"] == "query.last_step"
+
+
+def test_groups_are_paged_by_step_and_prompt(program: Program, run: Run) -> None:
+    places = [(step, prompt) for step in (1, 2, 3) for prompt in (0, 1)]
+    for step, prompt in reversed(places):
+        make_group(run, step=step, prompt_index=prompt)
+
+    seen: list[tuple[int, int]] = []
+    cursor = ""
+    while True:
+        page = get(program, f"/runs/{run.pk}/groups?limit=4&cursor={cursor}")
+        seen += [(each["step"], each["prompt_index"]) for each in page["items"]]
+        if not (cursor := page["next_cursor"]):
+            break
+
+    assert seen == places
+
+
+def test_a_group_has_its_completions(program: Program, run: Run) -> None:
+    make_group(run, step=2, prompt_index=5)
+
+    found = get(program, f"/runs/{run.pk}/groups/2/5")
+
+    assert found["prompt"] == "What is 5 + 1?"
+    assert [each["reward"] for each in found["completions"]] == [1.2, 0.2, 0.0, 0.0]
+    assert found["completions"][0]["rule_scores"]["answer"] == 1.0
+
+
+def test_completions_are_searched(program: Program, run: Run) -> None:
+    make_group(run, step=1, prompt_index=0)
+
+    by_reward = get(program, f"/runs/{run.pk}/completions?min_reward=1")
+    by_text = get(program, f"/runs/{run.pk}/completions?text=completion%203")
+
+    assert [each["position"] for each in by_reward["items"]] == [0]
+    assert [each["position"] for each in by_text["items"]] == [3]
+    assert by_reward["total"] == 4
+
+
+def test_all_completions_come_page_by_page(program: Program, run: Run) -> None:
+    for prompt in range(16):
+        make_group(run, step=1, prompt_index=prompt)
+
+    for query in ("sort=step", "text=completion"):
+        seen: list[tuple[int, int]] = []
+        cursor = ""
+        while True:
+            page = get(program, f"/runs/{run.pk}/completions?{query}&cursor={cursor}")
+            seen += [(each["prompt_index"], each["position"]) for each in page["items"]]
+            if not (cursor := page["next_cursor"]):
+                break
+        assert sorted(seen) == [(g, p) for g in range(16) for p in range(4)], query
+
+
+def test_a_filter_that_cannot_be_is_refused_by_name(program: Program, run: Run) -> None:
+    found = program.get(f"/runs/{run.pk}/completions?outcome=odd")
+
+    assert found.status_code == 422
+    assert found.json()["errors"][0]["field"] == "query.outcome"
+
+
+def test_runs_are_compared(program: Program, team: Team) -> None:
+    first, second = (make_run(team, name) for name in "ab")
+    second.config["optim"]["learning_rate"] = 0.5
+    second.save()
+
+    found = get(program, f"/compare?runs={first.pk},{second.pk}")
+
+    assert [each["id"] for each in found["runs"]] == [first.pk, second.pk]
+    rate = next(s for s in found["settings"] if s["key"] == "optim.learning_rate")
+    assert rate["values"][1] == "0.5"
+
+
+def test_recipes_have_versions(program: Program, run: Run) -> None:
+    (recipe,) = get(program, "/recipes")["items"]
+    (version,) = get(program, f"/recipes/{recipe['id']}/versions")["items"]
+
+    assert version["id"] == run.recipe_version_id
+    assert [rule["name"] for rule in version["spec"]["rules"]] == ["answer", "format"]
+
+
+def test_presets_are_those_of_the_launch_form(program: Program) -> None:
+    keys = [each["key"] for each in get(program, "/presets")["presets"]]
+
+    assert "verl" in keys or len(keys) > 3

@@ -1,0 +1,115 @@
+"""The team's tokens and the API's operations, as pages."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.accounts.models import User
+from dashboard.api.models import ApiToken
+from dashboard.api.v1 import api
+from tests.dashboard.api.asking import Program, make_token, token_of
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_token_is_shown_once(alice: User, alice_client: Client) -> None:
+    asked = {"name": " nightly  sweep ", "scopes": ["read", "write"], "lifetime": "30"}
+    made = alice_client.post("/alpha/tokens/", asked)
+
+    found = re.search(r"data-secret>(cohort_[\w-]+)<", made.text)
+    assert found, made.text
+    token = token_of(found[1])
+    assert (token.name, token.scopes) == ("nightly sweep", ["read", "write"])
+    assert token.expires_at is not None
+    assert token.expires_at - timezone.now() > timedelta(days=29)
+    assert made["Cache-Control"].startswith("max-age=0")
+    assert Program(found[1]).get("/me").status_code == 200
+    assert found[1] not in alice_client.get("/alpha/tokens/").text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "  "}, "This field is required."),
+        ({"scopes": []}, "Choose what the token may do."),
+        ({"scopes": ["root"]}, "root"),
+        ({"lifetime": "4"}, "4"),
+    ],
+)
+def test_what_is_no_token_is_refused_beside_its_field(
+    change: dict[str, object], said: str, alice: User, alice_client: Client
+) -> None:
+    asked = {"name": "x", "scopes": ["read"], "lifetime": "", **change}
+
+    refused = alice_client.post("/alpha/tokens/", asked)
+
+    assert refused.status_code == 422
+    assert said in refused.text
+    assert not ApiToken.objects.exists()
+
+
+def test_a_viewer_is_offered_reading_alone(bob: User, bob_client: Client) -> None:
+    page = bob_client.get("/alpha/tokens/").text
+    refused = bob_client.post("/alpha/tokens/", {"name": "x", "scopes": ["write"]})
+
+    assert re.findall(r'name="scopes" value="(\w+)"', page) == ["read"]
+    assert refused.status_code == 422
+
+
+def test_members_see_their_own_and_managers_everybodys(
+    alice: User, bob: User, alice_client: Client, bob_client: Client
+) -> None:
+    make_token(alice, name="hers")
+    make_token(bob, name="his")
+
+    assert "hers" not in bob_client.get("/alpha/tokens/").text
+    everything = alice_client.get("/alpha/tokens/").text
+    assert "hers" in everything
+    assert "his" in everything
+
+
+def test_only_managers_revoke_others_tokens(
+    alice: User, bob: User, alice_client: Client, bob_client: Client
+) -> None:
+    hers, his = token_of(make_token(alice)), token_of(make_token(bob))
+
+    assert bob_client.post(f"/alpha/tokens/{hers.pk}/revoke").status_code == 404
+    assert alice_client.post(f"/alpha/tokens/{his.pk}/revoke").status_code == 302
+
+    hers.refresh_from_db()
+    his.refresh_from_db()
+    assert (hers.state, his.state) == ("active", "revoked")
+
+
+def test_every_operation_is_on_the_page(bob_client: Client) -> None:
+    page = bob_client.get("/alpha/api/").text
+
+    for router in api._get_bound_routers():
+        for view in router.path_operations.values():
+            for operation in view.operations:
+                assert f'id="{operation.view_func.__name__}"' in page
+                assert operation.summary in html.unescape(page)
+    assert "Authorization: Bearer $COHORT_TOKEN" in html.unescape(page)
+
+
+def test_the_document_is_open_and_has_an_example_of_every_answer(
+    client: Client,
+) -> None:
+    document = client.get("/api/v1/openapi.json").json()
+
+    assert document["openapi"].startswith("3.")
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert {"401", "403", "422", "429"} <= set(operation["responses"])
+            for response in operation["responses"].values():
+                for media, content in response.get("content", {}).items():
+                    if media != "*/*":
+                        assert content.get("example"), (method, path)
+            for each in operation.get("parameters", []):
+                assert "schema" in each

@@ -1,0 +1,177 @@
+"""A token lets its person's program in, as far as scope and role allow."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from dashboard.accounts.models import AuditEntry, Membership, Role, User
+from dashboard.api.models import ApiToken
+from dashboard.api.tokens import create_token, revoke_token
+from tests.dashboard.api.asking import Program, make_token, token_of
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_token_says_whose_it_is(alice: User) -> None:
+    found = Program(make_token(alice, "write")).get("/me")
+
+    assert found.status_code == 200
+    told = found.json()
+    assert told["person"] == {"username": "alice", "name": "Alice"}
+    assert told["team"] == {"slug": "alpha", "name": "Alpha"}
+    assert told["scopes"] == ["read", "write"]
+
+
+def test_only_the_hash_of_a_token_is_kept(alice: User) -> None:
+    text = make_token(alice)
+
+    kept = str(list(ApiToken.objects.values())) + str(list(AuditEntry.objects.values()))
+    assert text.startswith("cohort_")
+    assert text not in kept
+    assert text[:-4] not in kept
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Bearer", "Bearer cohort_made-up", "Basic YTpi", "Bearer \x00", "x"]
+)
+def test_without_a_token_that_works_the_answer_says_how_to_get_one(
+    header: str, alice: User
+) -> None:
+    program = Program()
+    program.headers = {"Authorization": header}
+
+    found = program.get("/me")
+
+    assert found.status_code == 401
+    assert found["Content-Type"] == "application/problem+json"
+    assert found["WWW-Authenticate"].startswith("Bearer")
+    assert "API tokens" in found.json()["detail"]
+
+
+def test_a_cookie_lets_nobody_in(alice: User) -> None:
+    program = Program()
+    program.client.force_login(alice)
+
+    assert program.get("/me").status_code == 401
+
+
+def test_an_expired_token_lets_nobody_in(alice: User) -> None:
+    text = make_token(alice, expires_at=timezone.now() + timedelta(hours=1))
+    assert Program(text).get("/me").status_code == 200
+
+    ApiToken.objects.update(expires_at=timezone.now())
+
+    assert Program(text).get("/me").status_code == 401
+
+
+def test_a_revoked_token_lets_nobody_in(alice: User) -> None:
+    text = make_token(alice)
+
+    assert revoke_token(token=token_of(text), user=alice)
+
+    assert Program(text).get("/me").status_code == 401
+    assert not revoke_token(token=token_of(text), user=alice)
+    verbs = AuditEntry.objects.order_by("pk").values_list("verb", flat=True)
+    assert list(verbs) == ["token.created", "token.revoked"]
+
+
+def test_a_token_ends_with_its_persons_place_in_the_team(alice: User) -> None:
+    text = make_token(alice)
+
+    Membership.objects.filter(user=alice).delete()
+
+    assert Program(text).get("/me").status_code == 401
+
+
+def test_a_token_of_somebody_who_may_not_sign_in_lets_nobody_in(alice: User) -> None:
+    text = make_token(alice)
+
+    User.objects.update(is_active=False)
+
+    assert Program(text).get("/me").status_code == 401
+
+
+def test_a_viewer_makes_no_token_that_writes(bob: User) -> None:
+    with pytest.raises(ValueError, match="role in Alpha is viewer"):
+        make_token(bob, "write")
+
+    assert not ApiToken.objects.exists()
+
+
+def test_a_token_loses_what_its_persons_role_lost(alice: User) -> None:
+    program = Program(make_token(alice, "admin"))
+    assert program.get("/tokens").status_code == 200
+
+    Membership.objects.update(role=Role.MEMBER)
+
+    refused = program.get("/tokens")
+    assert refused.status_code == 403
+    assert "role of Alice in Alpha is member" in refused.json()["detail"]
+    assert program.get("/me").json()["scopes"] == ["ingest", "read", "write"]
+
+
+def test_the_refusal_of_a_scope_names_both(alice: User) -> None:
+    refused = Program(make_token(alice, "read", name="nightly")).get("/tokens")
+
+    assert refused.status_code == 403
+    assert "takes a token with the scope admin" in refused.json()["detail"]
+    assert "nightly" in refused.json()["detail"]
+
+
+def test_the_last_use_is_noted_once_a_minute(alice: User) -> None:
+    text = make_token(alice)
+    program = Program(text)
+
+    program.get("/me")
+    first = token_of(text).last_used_at
+    program.get("/me")
+
+    assert first is not None
+    assert token_of(text).last_used_at == first
+    ApiToken.objects.update(last_used_at=first - timedelta(minutes=2))
+    program.get("/me")
+    assert token_of(text).last_used_at != first - timedelta(minutes=2)
+
+
+def test_one_person_has_so_many_tokens_and_no_more(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.api.tokens.MAX_TOKENS", 1)
+    make_token(alice)
+
+    with pytest.raises(ValueError, match="Revoke one"):
+        make_token(alice)
+
+
+def test_admins_list_and_revoke_everybodys(alice: User, bob: User) -> None:
+    text = make_token(bob)
+    program = Program(make_token(alice, "admin"))
+
+    listed = program.get("/tokens").json()
+    revoked = program.delete(f"/tokens/{token_of(text).pk}")
+
+    assert [each["person"]["username"] for each in listed["items"]] == ["alice", "bob"]
+    assert listed["total"] == 2
+    assert revoked.json() == {"done": True, "detail": ""}
+    assert Program(text).get("/me").status_code == 401
+
+
+def test_another_teams_token_is_not_found(alice: User, charlie: User) -> None:
+    theirs = token_of(make_token(charlie))
+
+    found = Program(make_token(alice, "admin")).delete(f"/tokens/{theirs.pk}")
+
+    assert found.status_code == 404
+    theirs.refresh_from_db()
+    assert theirs.revoked_at is None
+
+
+def test_a_token_without_a_scope_is_no_token(alice: User) -> None:
+    from django.db import IntegrityError
+
+    membership = Membership.objects.get(user=alice)
+    with pytest.raises(IntegrityError):
+        create_token(membership=membership, name="x", scopes=[], expires_at=None)

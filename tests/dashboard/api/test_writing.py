@@ -1,0 +1,224 @@
+"""What programs change: through the same services as pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.datasets.models import Dataset, DatasetVersion
+from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.models import Run
+from tests.dashboard.api.asking import BASE, Program, make_token
+from tests.dashboard.samples.factories import RULES, make_group, make_recipe, make_run
+
+pytestmark = pytest.mark.django_db
+LINES = b'{"question": "1+1=", "answer": "2"}\n{"question": "2+2=", "answer": "4"}\n'
+
+
+@pytest.fixture
+def program(alice: User) -> Program:
+    return Program(make_token(alice, "write"))
+
+
+def upload(program: Program, data: bytes = LINES, **fields: Any) -> Any:
+    headers = {**program.headers, **fields.pop("headers", {})}
+    file = SimpleUploadedFile("sums.jsonl", data)
+    return program.client.post(
+        f"{BASE}/imports", {"file": file, **fields}, headers=headers
+    )
+
+
+def test_a_file_becomes_a_dataset(program: Program, team: Team) -> None:
+    made = upload(program)
+
+    assert made.status_code == 201, made.text
+    version = made.json()["version"]
+    assert version["dataset"] == "sums"
+    assert version["mapping"]["prompt"] == "question"
+    rows = program.get(f"/dataset-versions/{version['id']}/rows").json()
+    assert [(r["prompt"], r["answer"]) for r in rows["items"]] == [
+        ("1+1=", "2"),
+        ("2+2=", "4"),
+    ]
+    assert rows["total"] == 2
+
+
+def test_a_file_becomes_the_next_version(program: Program) -> None:
+    first = upload(program).json()["version"]
+
+    second = upload(program, LINES + LINES[:36], dataset_id=first["dataset_id"]).json()
+
+    assert second["version"]["number"] == 2
+    listed = program.get(f"/datasets/{first['dataset_id']}/versions").json()
+    assert [each["number"] for each in listed["items"]] == [2, 1]
+
+
+def test_an_upload_is_sent_twice_and_imported_once(program: Program) -> None:
+    key = {"Idempotency-Key": "b7"}
+
+    found = [upload(program, headers=key) for _ in range(2)]
+
+    assert [each.status_code for each in found] == [201, 201]
+    assert found[0].json() == found[1].json()
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_a_bad_row_refuses_all_and_leaves_no_file(program: Program) -> None:
+    refused = upload(program, LINES + b'{"question": 5\n')
+
+    assert refused.status_code == 422
+    assert "1 row was refused" in refused.json()["detail"]
+    assert refused.json()["errors"][0]["message"].startswith("Line 3")
+    assert not Dataset.objects.exists()
+
+
+def test_a_column_that_is_not_there_is_named(program: Program) -> None:
+    refused = upload(program, prompt="nothing")
+
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["field"] == "form.prompt"
+
+
+def test_a_recipe_is_made_and_gets_versions(program: Program, team: Team) -> None:
+    spec = {"rules": [RULES[0]]}
+    made = program.post("/recipes", {"name": "right", "spec": spec})
+    recipe_id = made.json()["recipe_id"]
+    more = program.post(f"/recipes/{recipe_id}/versions", {"spec": {"rules": RULES}})
+
+    assert (made.status_code, more.status_code) == (201, 201)
+    assert [made.json()["number"], more.json()["number"]] == [1, 2]
+    assert RecipeVersion.objects.count() == 2
+
+
+def test_a_recipe_that_is_none_names_its_field(program: Program) -> None:
+    refused = program.post(
+        "/recipes", {"name": "x", "spec": {"rules": [{"name": "a"}]}}
+    )
+
+    assert refused.status_code == 422
+    fields = [error["field"] for error in refused.json()["errors"]]
+    assert any(field.startswith("body.spec.rules.0") for field in fields)
+    assert not RecipeVersion.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"name": "a\x00b", "spec": {}}, {"name": "\ud800", "spec": {}}, {"nam": "x"}],
+)
+def test_odd_characters_and_unknown_fields_are_refused(
+    body: dict[str, Any], program: Program
+) -> None:
+    assert program.post("/recipes", body).status_code == 422
+
+
+def launchable(program: Program, team: Team) -> dict[str, Any]:
+    version = upload(program, LINES * 20).json()["version"]
+    recipe = make_recipe(team, rules=[RULES[0]])
+    return {
+        "dataset_version_id": version["id"],
+        "recipe_version_id": recipe.pk,
+        "model": "models/tiny",
+        "name": "from-a-script",
+        "settings": {"optim.num_steps": 7, "data.num_eval_rows": 0},
+        "confirm": True,
+    }
+
+
+def test_a_run_is_launched(program: Program, team: Team) -> None:
+    made = program.post("/launches", launchable(program, team))
+
+    assert made.status_code == 201, made.text
+    run = Run.objects.get(pk=made.json()["id"])
+    assert (run.name, run.state, run.num_steps) == ("from-a-script", "queued", 7)
+    entry = AuditEntry.objects.get(verb="run.launched")
+    assert (entry.actor_id, entry.object_id) == (run.owner_id, run.pk)
+
+
+def test_a_setting_that_cannot_be_is_named(program: Program, team: Team) -> None:
+    asked = launchable(program, team)
+
+    wrong = program.post("/launches", asked | {"settings": {"optim.num_steps": -1}})
+    unknown = program.post("/launches", asked | {"settings": {"optim.speed": 1}})
+
+    assert [wrong.status_code, unknown.status_code] == [422, 422]
+    fields = [error["field"] for error in wrong.json()["errors"]]
+    assert "body.settings.optim.num_steps" in fields
+    assert unknown.json()["errors"][0]["field"] == "body.settings.optim.speed"
+    assert not Run.objects.exists()
+
+
+def test_a_launch_is_sent_twice_and_queued_once(program: Program, team: Team) -> None:
+    asked = launchable(program, team)
+
+    found = [program.post("/launches", asked, Idempotency_Key="k") for _ in range(2)]
+
+    assert found[0].json()["id"] == found[1].json()["id"]
+    assert Run.objects.count() == 1
+
+
+def test_toml_is_launched_as_the_form_takes_it(program: Program, team: Team) -> None:
+    asked = launchable(program, team) | {"toml": "[optim]\nnum_steps = 9\n"}
+    asked["settings"] = {"data.num_eval_rows": 0}
+
+    made = program.post("/launches", asked)
+    wrong = program.post("/launches", asked | {"toml": "[optim]\nnum_steps = 'x'\n"})
+
+    assert made.json()["num_steps"] == 9, made.text
+    assert wrong.status_code == 422
+    assert wrong.json()["errors"][0]["field"] == "body.toml"
+
+
+def test_a_run_is_asked_to_stop_once(program: Program, team: Team) -> None:
+    run = make_run(team, state="queued", finished_at=None, started_at=None)
+
+    first = program.post(f"/runs/{run.pk}/stop").json()
+    second = program.post(f"/runs/{run.pk}/stop").json()
+
+    run.refresh_from_db()
+    assert run.state == "stopped"
+    assert first["done"] is True
+    assert second == {"done": False, "detail": "Nothing to stop: the run is stopped."}
+
+
+def test_a_run_is_described(program: Program, team: Team) -> None:
+    run = make_run(team, notes="old")
+
+    found = program.patch(f"/runs/{run.pk}", {"name": "new", "tags": ["a", "b"]})
+
+    assert found.status_code == 200, found.text
+    run.refresh_from_db()
+    assert (run.name, run.tags, run.notes) == ("new", ["a", "b"], "old")
+
+
+def test_many_runs_are_tagged_and_those_that_are_not_say_why(
+    program: Program, team: Team
+) -> None:
+    first, second = make_run(team, "a"), make_run(team, "b", tags=["best"])
+
+    body = {"action": "tag", "run_ids": [first.pk, second.pk], "tag": "best"}
+    found = program.post("/runs/actions", body).json()
+
+    assert found["done"] == [first.pk]
+    assert found["refused"] == [{"run_id": second.pk, "reason": "has the tag already"}]
+
+
+def test_completions_are_judged_tagged_and_commented(
+    program: Program, team: Team
+) -> None:
+    run = make_run(team)
+    make_group(run, step=1, prompt_index=0)
+    address = f"/runs/{run.pk}/groups/1/0/marks"
+
+    for action, value in (("judge", "bad"), ("tag", "hack"), ("comment", "Guesses.")):
+        body = {"position": 2, "action": action, "value": value}
+        said = program.post(address, body).json()
+
+    assert said["num_bad"] == 1
+    assert said["tags"] == ["hack"]
+    assert [each["text"] for each in said["comments"]] == ["Guesses."]
+    group = program.get(f"/runs/{run.pk}/groups/1/0").json()
+    assert group["completions"][2]["marks"] == said
+    assert program.post(address, {"action": "judge", "value": "so"}).status_code == 422
