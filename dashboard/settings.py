@@ -75,6 +75,7 @@ INSTALLED_APPS = [
     "dashboard.exchange",
     "dashboard.insights",
     "dashboard.reports",
+    "dashboard.upkeep",
 ]
 # Who knows what runs could be trained on: a function of a rung above the form's.
 KNOWN_DEVICES = "dashboard.training.workers.list_devices"
