@@ -8,7 +8,7 @@ from pathlib import Path
 # Servers, what they print, what is made anew.
 NOT_KEPT = ("postgres", "postgres.new", "sockets", "logs", "cache", "tokens")
 NOT_KEPT_FILES = ("up.lock", "beat-schedule", "bench", ".")  # as they begin
-SECRET_KEY = "secret-key"  # noqa: S105 - the name of its file
+KEY_FILE = "secret-key"
 CHECKPOINTS = ("checkpoints", "kept")  # in runs/<id>
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from dashboard.upkeep.backups.archive import Writer, writing
 from dashboard.upkeep.backups.faults import BackupFault
-from dashboard.upkeep.backups.folder import SECRET_KEY, kept_files
+from dashboard.upkeep.backups.folder import KEY_FILE, kept_files
 from dashboard.upkeep.backups.manifest import (
     FORMAT,
     Manifest,
@@ -87,7 +87,7 @@ def _write_rows(
             tables=tables,
             sequences=read_sequences(),
             has_checkpoints=with_checkpoints,
-            key_is_inside=(data / SECRET_KEY).exists(),
+            key_is_inside=(data / KEY_FILE).exists(),
         )
 
 

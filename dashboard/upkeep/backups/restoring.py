@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from dashboard.upkeep.backups.archive import read_text, reading, unpack
 from dashboard.upkeep.backups.faults import BackupFault
-from dashboard.upkeep.backups.folder import SECRET_KEY, kept_files
+from dashboard.upkeep.backups.folder import KEY_FILE, kept_files
 from dashboard.upkeep.backups.manifest import (
     Manifest,
     applied_migrations,
@@ -63,7 +63,7 @@ def check_empty(data: Path) -> None:
         )
     # The key is made by whatever command is first.
     files = [name for name, _ in islice(kept_files(data, with_checkpoints=True), 4)]
-    files = [name for name in files if name != SECRET_KEY]
+    files = [name for name in files if name != KEY_FILE]
     if files:
         raise BackupFault(
             f"The data folder {data} is not empty: it has {', '.join(files[:3])}. Set "
