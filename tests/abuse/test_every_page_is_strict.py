@@ -1,4 +1,4 @@
-"""What each answer tells the browser: to trust nothing but Cohort, and no other frame."""
+"""What each answer tells the browser: trust Cohort alone, and show it in no frame."""
 
 from __future__ import annotations
 
