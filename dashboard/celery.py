@@ -40,6 +40,12 @@ app.conf.beat_schedule = {
         "options": {"expires": 5},
     },
     "clean_rescorings": {"task": "rescoring.clean", "schedule": 3_600.0},
+    "measure": {
+        "task": "upkeep.measure",
+        "schedule": 600.0,
+        "options": {"expires": 600},
+    },
+    "retain": {"task": "upkeep.retain", "schedule": 3_600.0},
 }
 app.autodiscover_tasks(
     [
@@ -53,6 +59,7 @@ app.autodiscover_tasks(
             "exchange",
             "probes",
             "rescoring",
+            "upkeep",
         )
     ]
 )

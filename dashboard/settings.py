@@ -80,6 +80,9 @@ INSTALLED_APPS = [
 # Who knows what runs could be trained on: a function of a rung above the form's.
 KNOWN_DEVICES = "dashboard.training.workers.list_devices"
 KNOWN_HOSTS = "dashboard.training.hosts.list_hosts"
+# Who says whether a team has room for more: of the rung above all that is counted.
+CHECK_STORAGE = "dashboard.upkeep.quotas.check_storage"
+CHECK_RUNS = "dashboard.upkeep.quotas.check_runs"
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.security.TrustMiddleware",

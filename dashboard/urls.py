@@ -25,4 +25,5 @@ urlpatterns = [
     path("<slug:team>/", include("dashboard.rescoring.urls")),
     path("<slug:team>/", include("dashboard.insights.urls")),
     path("<slug:team>/reports/", include("dashboard.reports.urls")),
+    path("<slug:team>/", include("dashboard.upkeep.urls")),
 ]

@@ -42,6 +42,7 @@ PERSONAL = {"home", "sign_out"}
 # Of a team. The status of a viewer's POST: 405 where there is nothing to change, 403
 # where a viewer may not, 200 where nothing is stored, or only what is the viewer's.
 VIEWERS_POST = {
+    "team_storage": 403,  # takes an admin
     "team_settings": 200,  # own name and password
     "datasets": 405,
     "dataset_upload": 403,
