@@ -38,7 +38,7 @@ OPEN = {
     "public_report": 404,  # as above
 }
 # No team in the address: nothing of a team is shown.
-PERSONAL = {"home", "sign_out"}
+PERSONAL = {"home", "sign_out", "person_data", "person_download"}
 # Of a team. The status of a viewer's POST: 405 where there is nothing to change, 403
 # where a viewer may not, 200 where nothing is stored, or only what is the viewer's.
 VIEWERS_POST = {

@@ -26,6 +26,12 @@ TABLES = """
       AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
     GROUP BY c.relname ORDER BY c.relname
 """
+# Not those of extensions.
+FUNCTIONS = """
+    SELECT p.oid::regprocedure::text FROM pg_proc p
+    WHERE p.pronamespace = current_schema()::regnamespace AND p.prokind = 'f'
+      AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e')
+"""
 SEQUENCES = """
     SELECT sequencename, last_value FROM pg_sequences
     WHERE schemaname = current_schema() AND last_value IS NOT NULL
@@ -98,11 +104,15 @@ def empty(tables: frozenset[str]) -> None:
 
 
 def drop_all_tables() -> None:
+    """And the functions that migrations made for them."""
     names = [sql.Identifier(name) for name in read_columns()]
     if names:
         with connection.cursor() as cursor:
             drop = sql.SQL("DROP TABLE {} CASCADE")
             cursor.execute(drop.format(sql.SQL(", ").join(names)))
+    for (signature,) in _rows(FUNCTIONS):
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP FUNCTION {signature}")
 
 
 def _named(table: str, columns: list[str]) -> tuple[sql.Composable, sql.Composable]:
