@@ -52,6 +52,8 @@ SECRET_KEY = _environment.secret_key or load_secret_key(COHORT_DATA)
 ALLOWED_HOSTS = list(_environment.allowed_hosts)
 
 INSTALLED_APPS = [
+    # The operators' pages; dashboard.upkeep.admin says what of it is used.
+    "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

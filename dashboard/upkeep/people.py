@@ -6,6 +6,7 @@ names people is never forgotten.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -56,6 +57,7 @@ def count_of(user: User) -> dict[str, int]:
             **{relation.field.name: user}
         )
         name = str(relation.related_model._meta.verbose_name_plural)
+        name = re.sub("rys$", "ries", name)
         counts[name] = counts.get(name, 0) + found.count()
     return {name: count for name, count in sorted(counts.items()) if count}
 

@@ -110,7 +110,7 @@ def test_an_operator_does_both_by_commands(bobs: Run, tmp_path: Path) -> None:
 
     assert json.loads(file.read_text())["person"]["username"] == "bob"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert "1 memberships" in said.getvalue()
+    assert "1 audit entries" in said.getvalue()
     assert User.objects.filter(username="bob").exists()
     with pytest.raises(CommandError, match="only owner of Alpha"):
         call_command("erase_person", "alice", "--yes")
