@@ -47,7 +47,7 @@ def ask(module: str, *question: Any) -> Iterator[Any]:
                 child.stdin.close()
             while True:
                 try:
-                    answer = pickle.load(child.stdout)  # noqa: S301  # from our own code
+                    answer = pickle.load(child.stdout)  # nosec B301 # noqa: S301  # from our own code
                 except (EOFError, pickle.UnpicklingError):
                     break
                 yield answer
@@ -62,7 +62,7 @@ def serve(answer: Callable[..., Iterator[Any]]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     _allow_time()
-    question = pickle.load(sys.stdin.buffer)  # noqa: S301  # from our own code
+    question = pickle.load(sys.stdin.buffer)  # nosec B301 # noqa: S301  # from our own code
     for item in answer(*question):
         pickle.dump(item, sys.stdout.buffer)
         sys.stdout.buffer.flush()

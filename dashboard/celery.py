@@ -41,6 +41,12 @@ app.conf.beat_schedule = {
         "options": {"expires": 5},
     },
     "clean_rescorings": {"task": "rescoring.clean", "schedule": 3_600.0},
+    "measure": {
+        "task": "upkeep.measure",
+        "schedule": 600.0,
+        "options": {"expires": 600},
+    },
+    "retain": {"task": "upkeep.retain", "schedule": 3_600.0},
 }
 app.autodiscover_tasks(
     [
@@ -54,6 +60,7 @@ app.autodiscover_tasks(
             "exchange",
             "probes",
             "rescoring",
+            "upkeep",
         )
     ]
 )

@@ -53,6 +53,8 @@ SECRET_KEY = _environment.secret_key or load_secret_key(COHORT_DATA)
 ALLOWED_HOSTS = list(_environment.allowed_hosts)
 
 INSTALLED_APPS = [
+    # The operators' pages; dashboard.upkeep.admin says what of it is used.
+    "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -86,10 +88,14 @@ INSTALLED_APPS = [
     "dashboard.reports",
     "dashboard.auditlog",
     "dashboard.api",
+    "dashboard.upkeep",
 ]
 # Who knows what runs could be trained on: a function of a rung above the form's.
 KNOWN_DEVICES = "dashboard.training.workers.list_devices"
 KNOWN_HOSTS = "dashboard.training.hosts.list_hosts"
+# Who says whether a team has room for more: of the rung above all that is counted.
+CHECK_STORAGE = "dashboard.upkeep.quotas.check_storage"
+CHECK_RUNS = "dashboard.upkeep.quotas.check_runs"
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.security.TrustMiddleware",

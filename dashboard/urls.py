@@ -5,12 +5,16 @@ from django.urls import include, path
 from dashboard import health
 from dashboard.reports.views.public import public_report
 from dashboard.runs.views.queue import queue
+from dashboard.upkeep.admin import site
+from dashboard.upkeep.urls import personal
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("public/<str:token>/", public_report, name="public_report"),
     path("api/v1/", include("dashboard.api.urls")),
+    path("admin/", site.urls),
+    *personal,
     path("", include("dashboard.accounts.urls")),
     path("<slug:team>/datasets/", include("dashboard.datasets.urls")),
     path("<slug:team>/rewards/", include("dashboard.rewards.urls")),
@@ -28,4 +32,5 @@ urlpatterns = [
     path("<slug:team>/reports/", include("dashboard.reports.urls")),
     path("<slug:team>/audit-log/", include("dashboard.auditlog.urls")),
     path("<slug:team>/", include("dashboard.api.team_urls")),
+    path("<slug:team>/", include("dashboard.upkeep.urls")),
 ]

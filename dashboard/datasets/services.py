@@ -16,6 +16,7 @@ from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.parsing.refusals import Refusals
 from dashboard.datasets.row import Row
 from dashboard.datasets.rows.staged import stage_rows
+from dashboard.team_limits import check_storage
 
 # Called with what is done so far and all there is to do; what it raises undoes all.
 Report = Callable[[int, int], None]
@@ -37,7 +38,8 @@ def create_dataset_version(
     """Keep the rows as the next version of a dataset, or of a new one.
 
     Rows equal to the newest version's give that version back. ValueError when there
-    are no rows, or when `dataset` is not given and the team has one of this name.
+    are no rows, the team has no storage left, or when `dataset` is not given and the
+    team has one of this name.
     `left_out` is looked at once all rows are read, so they may fill it. `on_stored`
     hears of rows, and `on_made` of the version, within the transaction that makes it.
     Memory does not grow with the rows, and nothing is stored before the last is read.
@@ -93,6 +95,7 @@ def store_version(
     on_made: Callable[[DatasetVersion], None] | None = None,
 ) -> DatasetVersion:
     """See `create_dataset_version`; there is at least one row."""
+    check_storage(team, 0, purpose="a dataset")
     dataset = _lock(dataset) if dataset else _begin(team, name, user)
     newest = dataset.versions.order_by("-number").first()
     if newest and newest.content_sha256 == content.sha256:

@@ -33,7 +33,7 @@ def embedded_addresses(data: Path) -> Addresses:
     folder = data / "sockets"
     if len(os.fsencode(folder)) > LONGEST_FOLDER:
         digest = hashlib.sha256(os.fsencode(data)).hexdigest()[:12]
-        folder = Path("/tmp") / f"cohort-{os.getuid()}-{digest}"  # noqa: S108 - socket paths must be short; private_folder() refuses another's
+        folder = Path("/tmp") / f"cohort-{os.getuid()}-{digest}"  # nosec B108 # noqa: S108 - socket paths must be short; private_folder() refuses another's
     return Addresses(
         postgres_folder=folder / "postgres",
         redis_socket=folder / "redis" / "redis.sock",

@@ -16,6 +16,7 @@ from dashboard.runs.keeping import refuse_held
 from dashboard.runs.launch.published import hold_published
 from dashboard.runs.models import Run, RunState, SettingChange
 from dashboard.runs.state import EXTENDED, transition
+from dashboard.team_limits import check_runs
 from trainer.config import MAY_CHANGE, RunConfig, change_settings
 
 STEPS = "optim.num_steps"
@@ -113,6 +114,7 @@ def _take_up(run: Run, user: User, num_steps: int) -> None:
             f"The run has a checkpoint of step {saved.step:,}, so it can go on to step "
             f"{saved.step + 1:,} or further; got {num_steps:,}."
         )
+    check_runs(run.team)
     hold_published(run.team, run.config)  # nobody kept it while the run had ended
     if num_steps != run.num_steps:
         _change(run, user, {STEPS: num_steps}, verb="run.settings_changed")

@@ -18,6 +18,7 @@ from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.launch.forms import Launch
 from dashboard.runs.launch.published import hold_published
 from dashboard.runs.models import Checkpoint, EvaluationSet, Run, RunGroup
+from dashboard.team_limits import check_runs
 
 
 def launch_run(
@@ -32,8 +33,8 @@ def launch_run(
     """Queue a run. Its directory is written by the worker that first claims it.
 
     A fork has the files of its checkpoint before any worker can claim it. ValueError
-    where they are gone, one of the datasets was moved to the trash meanwhile, or a
-    model unpublished.
+    where they are gone, one of the datasets was moved to the trash meanwhile, a model
+    unpublished, or the team has as many runs or files as it may.
     """
     if fork_of is None:
         return _queue(launch, team, user, group=group, cloned_from=cloned_from)
@@ -82,6 +83,7 @@ def _queue(
 ) -> Run:
     assert cloned_from is None or cloned_from.team_id == team.id, "another team's run"
     assert fork_of is None or fork_of.run.team_id == team.id, "another team's run"
+    check_runs(team)
     _hold(launch, team)
     if fork_of is not None:
         _hold_parent(fork_of.run_id)

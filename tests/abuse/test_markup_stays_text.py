@@ -27,10 +27,10 @@ pytestmark = pytest.mark.django_db
 PAGES = sorted(VIEWERS_POST.keys() - POST_ONLY - {"dataset_generate"})
 EVIL = (
     "<script>evil()</script><img src=x onerror=evil()><svg onload=evil()>"
-    "</script></textarea></title>[evil](javascript:evil())'\"{{7*7}}"
+    "</script></textarea></title>[evil](javascript:evil())'\"{{7919*7919}}"
 )
 # As it may stand where data is JSON inside of a script element, or in an attribute.
-RAW = re.compile(r"<script>evil|<img src=x|<svg onload|href=.?javascript:|\b49\b")
+RAW = re.compile(r"<script>evil|<img src=x|<svg onload|href=.?javascript:|\b62710561\b")
 
 
 @pytest.fixture

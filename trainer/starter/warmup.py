@@ -136,7 +136,7 @@ def _split(
 def _save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     tokenizer.save_pretrained(str(folder))
     text = "3 5 7 > 1<think>3+5=8,8+7=15!</think>\n<answer>3+5-7</answer>"
-    loaded = PreTrainedTokenizerFast.from_pretrained(str(folder))
+    loaded = PreTrainedTokenizerFast.from_pretrained(str(folder))  # nosec B615 # a folder of ours
     assert loaded.decode(loaded.encode(text)) == text
 
 

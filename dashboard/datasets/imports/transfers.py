@@ -24,6 +24,7 @@ from dashboard.datasets.limits import (
 )
 from dashboard.datasets.models import Dataset, Upload
 from dashboard.datasets.room import check_room
+from dashboard.team_limits import check_storage
 
 if TYPE_CHECKING:
     from _typeshed import SupportsRead
@@ -90,6 +91,7 @@ def check_size(filename: str, num_bytes: int) -> None:
 
 def check_share(team: Team, num_bytes: int) -> None:
     """ValueError where the team's waiting files are all that a team may have."""
+    check_storage(team, num_bytes, purpose="the file")
     waiting = team.uploads.aggregate(count=Count("pk"), held=Sum("num_bytes"))
     held = waiting["held"] or 0
     if waiting["count"] >= MAX_TEAM_UPLOADS or held + num_bytes > MAX_TEAM_BYTES:

@@ -27,6 +27,7 @@ from dashboard.datasets.limits import (
 )
 from dashboard.datasets.room import check_room
 from dashboard.exchange.models import ImportFile, RunImport
+from dashboard.team_limits import check_storage
 
 if TYPE_CHECKING:
     from _typeshed import SupportsRead
@@ -72,6 +73,7 @@ def begin_file(
         raise ValueError(f"{filename} was sent already. Rename one of the two.")
     _check_size(filename, num_bytes)
     _check_share(run_import, num_bytes)
+    check_storage(run_import.team, num_bytes, purpose=filename)
     check_room(num_bytes, purpose=filename)
     return ImportFile.objects.create(
         run_import=run_import,

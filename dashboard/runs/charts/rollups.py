@@ -34,7 +34,7 @@ BUILD = f"""
         GROUP BY 1, 2
     ) AS buckets
     GROUP BY bucket
-"""  # noqa: S608 - only our own number is put in
+"""  # nosec B608 # noqa: S608 - only our own number is put in
 
 
 def build_rollups(run_id: int, *, first_step: int, last_step: int) -> None:

@@ -103,6 +103,6 @@ def bound_longest(version: DatasetVersion, *, has_template: bool) -> int:
 def longest_prompt(version_pk: int) -> int:
     """Its characters, among the first rows."""
     rows = DatasetRow.objects.filter(version=version_pk, position__lt=MOST_LOOKED_AT)
-    chars = RawSQL(PROMPT_CHARS, [], output_field=BigIntegerField())  # noqa: S611 - our own constant
+    chars = RawSQL(PROMPT_CHARS, [], output_field=BigIntegerField())  # nosec B611 # noqa: S611 - our own constant
     found: int | None = rows.aggregate(longest=Max(chars))["longest"]
     return found or 0

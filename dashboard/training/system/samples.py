@@ -53,7 +53,7 @@ def halve(run_id: int) -> None:
             INSERT INTO training_systemsample (run_id, epoch, time, step, values)
             SELECT %s, epoch, min(time), max(step), {_merged(num_values)}
             FROM old GROUP BY epoch, floor(extract(epoch FROM time) / %s)
-            """,  # noqa: S608 - made of numbers alone
+            """,  # nosec B608 # noqa: S608 - made of numbers alone
             [run_id, run_id, seconds],
         )
 
@@ -82,7 +82,7 @@ def read_points(
             FROM training_systemsample AS sample WHERE {where}
             GROUP BY epoch, floor(({place} - %s) / %s)
             ORDER BY epoch, 2 LIMIT {2 * MAX_POINTS}
-            """,  # noqa: S608 - made of numbers and of the words above
+            """,  # nosec B608 # noqa: S608 - made of numbers and of the words above
             [*parameters, begin, width],
         )
         rows = cursor.fetchall()
@@ -116,7 +116,7 @@ def _span(run_id: int, window: Window) -> tuple[float, float]:
     place = _place(window.axis)
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT min({place})::float, max({place})::float"  # noqa: S608 - as above
+            f"SELECT min({place})::float, max({place})::float"  # nosec B608 # noqa: S608 - as above
             f" FROM training_systemsample AS sample WHERE {where}",
             parameters,
         )

@@ -27,7 +27,7 @@ def perform() -> None:
         "read another's clock": lambda: time.clock_gettime((~1 << 3) | 2),
         "read another's cores": lambda: os.sched_getaffinity(1),
         "leave its session": os.setsid,
-        "write a file": lambda: open("/tmp/cohort-attempt", "w"),  # noqa: SIM115, S108
+        "write a file": lambda: open("/tmp/cohort-attempt", "w"),  # nosec B108 # noqa: SIM115, S108
         "list the root": lambda: os.listdir("/"),
         "list processes": lambda: os.listdir("/proc"),
         "read its environment": lambda: open("/proc/self/environ"),  # noqa: SIM115

@@ -73,7 +73,7 @@ def _streams(buffering: int) -> tuple[TextIO, TextIO]:
 
 
 def run(source: str, name: str, names: dict[str, Any]) -> None:
-    exec(compile(source, name, "exec"), names)  # noqa: S102 - what this process is for
+    exec(compile(source, name, "exec"), names)  # nosec B102 # noqa: S102 - what this process is for
 
 
 def describe(error: BaseException, name: str) -> str:

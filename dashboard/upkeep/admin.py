@@ -1,0 +1,166 @@
+"""Django's admin for who operates the server: to look at everything, to set quotas.
+
+What has rules of its own is changed where these are: on the pages and by commands.
+Whoever is no operator finds nothing here, and nobody signs in here: the page to sign in
+counts tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ClassVar, TypeVar, cast
+
+from django.contrib import admin
+from django.db import models
+from django.forms import ModelForm
+from django.http import Http404, HttpRequest
+
+from dashboard.accounts.models import AuditEntry, Membership, Team, User
+from dashboard.accounts.services import record
+from dashboard.runs.models import Run
+from dashboard.training.models import Worker
+from dashboard.upkeep.models import Quota, Retention, Use
+
+View = TypeVar("View", bound=Callable[..., Any])
+LEFT_OUT = {"login", "logout", "password_change", "password_change_done"}
+
+
+class OperatorSite(admin.AdminSite):
+    site_header = site_title = "Cohort, for operators"
+    index_title = "This server"
+    enable_nav_sidebar = False
+
+    def has_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_active and request.user.is_staff)
+
+    def admin_view(self, view: View, cacheable: bool = False) -> View:
+        """404 for whoever is no operator, in place of a page to sign in."""
+        of_django = super().admin_view(view, cacheable)
+
+        @wraps(of_django)
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            if not self.has_permission(request):
+                raise Http404("No such page.")
+            return of_django(request, *args, **kwargs)
+
+        return cast(View, guarded)
+
+    def get_urls(self) -> list[Any]:
+        found = super().get_urls()
+        for one in found:
+            # Else whoever is not signed in would be sent to the page left out here.
+            vars(getattr(one, "callback", None) or one).pop("login_url", None)
+        return [one for one in found if getattr(one, "name", "") not in LEFT_OUT]
+
+
+site = OperatorSite()
+
+
+class Looked(admin.ModelAdmin[models.Model]):
+    """Rows to look at."""
+
+    list_per_page = 50
+    show_full_result_count = False
+
+    def has_view_permission(self, *_args: Any, **_kwargs: Any) -> bool:
+        return True  # the site asks who it is
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return True
+
+    def has_add_permission(self, *_args: Any, **_kwargs: Any) -> bool:
+        return False
+
+    def has_change_permission(self, *_args: Any, **_kwargs: Any) -> bool:
+        return False
+
+    def has_delete_permission(self, *_args: Any, **_kwargs: Any) -> bool:
+        return False
+
+
+class Set(Looked):
+    """Rows to set, each time with an audit entry of its team."""
+
+    def has_add_permission(self, *_args: Any, **_kwargs: Any) -> bool:
+        return True
+
+    def has_change_permission(self, *_args: Any, **_kwargs: Any) -> bool:
+        return True
+
+    def save_model(
+        self, request: HttpRequest, obj: Any, form: ModelForm[Any], change: bool
+    ) -> None:
+        super().save_model(request, obj, form, change)
+        assert isinstance(request.user, User)
+        values = {name: form.cleaned_data[name] for name in self.audited}
+        record(obj.team, request.user, self.verb, obj.team, **values)
+
+    audited: ClassVar[tuple[str, ...]]
+    verb: ClassVar[str]
+
+
+@admin.register(User, site=site)
+class UserAdmin(Looked):
+    list_display = ("username", "display_name", "is_active", "is_staff", "last_login")
+    list_filter = ("is_active", "is_staff")
+    search_fields = ("username", "display_name", "email")
+    fields = (*list_display, "email", "date_joined")
+
+
+@admin.register(Team, site=site)
+class TeamAdmin(Looked):
+    list_display = ("slug", "name", "created_at")
+    search_fields = ("slug", "name")
+    fields = list_display
+
+
+@admin.register(Membership, site=site)
+class MembershipAdmin(Looked):
+    list_display = ("team", "user", "role", "created_at")
+    list_filter = ("role",)
+    list_select_related = ("team", "user")
+    search_fields = ("team__slug", "user__username")
+
+
+@admin.register(Quota, site=site)
+class QuotaAdmin(Set):
+    list_display = ("team", "max_bytes", "max_runs")
+    list_select_related = ("team",)
+    audited = ("max_bytes", "max_runs")
+    verb = "team.quota_changed"
+
+
+@admin.register(Use, site=site)
+class UseAdmin(Looked):
+    list_display = ("team", "parts", "measured_at")
+    list_select_related = ("team",)
+
+
+@admin.register(Retention, site=site)
+class RetentionAdmin(Looked):
+    list_display = ("team", "trash_days")
+    list_select_related = ("team",)
+
+
+@admin.register(Run, site=site)
+class RunAdmin(Looked):
+    list_display = ("name", "team", "state", "owner", "last_step", "created_at")
+    list_filter = ("state",)
+    list_select_related = ("team", "owner")
+    search_fields = ("name",)
+    fields = (*list_display, "worker", "fail_reason", "started_at", "finished_at")
+
+
+@admin.register(Worker, site=site)
+class WorkerAdmin(Looked):
+    list_display = ("name", "last_seen", "num_slots", "drained_at")
+    fields = list_display
+
+
+@admin.register(AuditEntry, site=site)
+class AuditEntryAdmin(Looked):
+    list_display = ("created_at", "team", "actor", "verb", "object_type", "object_id")
+    list_select_related = ("team", "actor")
+    search_fields = ("verb",)
+    ordering = ("-id",)

@@ -1,0 +1,92 @@
+"""No package of the locks has a known weakness.
+
+pip-audit asks PyPI's list of advisories. Where that cannot be asked, or does not know a
+package, the test says what was not checked; it is never green without an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LOCKS = sorted(path.name for path in ROOT.glob("requirements*.lock"))
+pytestmark = pytest.mark.slow
+
+
+def audit(lock: Path) -> list[dict[str, Any]]:
+    """What pip-audit says of each package; NotChecked, in its words, where of none."""
+    options = ["--disable-pip", "--no-deps", "--format", "json", "--timeout", "10"]
+    options += ["--progress-spinner", "off", "-r", str(lock)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip_audit", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    start = done.stdout.find("{")
+    if start < 0:
+        raise NotChecked(done.stderr.strip()[-300:])
+    found: list[dict[str, Any]] = json.loads(done.stdout[start:])["dependencies"]
+    return found
+
+
+class NotChecked(Exception):
+    """Nobody could be asked."""
+
+
+def judge(packages: list[dict[str, Any]]) -> str:
+    """What was not checked, in words. AssertionError where something is weak."""
+    weak = {
+        f"{package['name']} {package['version']}": [
+            f"{one['id']}, mended in {', '.join(one['fix_versions']) or 'no version'}"
+            for one in package["vulns"]
+        ]
+        for package in packages
+        if package.get("vulns")
+    }
+    assert not weak, weak
+    assert packages, "the lock names no package"
+    unknown = [package["name"] for package in packages if "skip_reason" in package]
+    if not unknown:
+        return ""
+    shown = ", ".join(unknown[:5])
+    return f"{len(unknown)} of {len(packages)} packages, {shown} … are not listed"
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_no_locked_package_has_a_known_weakness(lock: str) -> None:
+    try:
+        missing = judge(audit(ROOT / lock))
+    except NotChecked as error:
+        missing = str(error)
+
+    if missing:
+        pytest.skip(f"NOT CHECKED for known weaknesses: {lock}: {missing}")
+
+
+def test_every_lock_is_looked_at() -> None:
+    assert LOCKS == [
+        "requirements-dev.lock",
+        "requirements-vllm.lock",
+        "requirements-web.lock",
+        "requirements.lock",
+    ]
+
+
+def test_a_weak_package_is_told_of_and_an_unknown_one_is_not_checked() -> None:
+    weakness = {"id": "PYSEC-1", "fix_versions": ["2"]}
+    weak = {"name": "a", "version": "1.0", "vulns": [weakness]}
+    fine = {"name": "b", "version": "1.0", "vulns": []}
+    unknown = {"name": "c", "skip_reason": "not found"}
+
+    assert judge([fine]) == ""
+    assert judge([fine, unknown]).startswith("1 of 2 packages, c")
+    with pytest.raises(AssertionError, match="PYSEC-1, mended in 2"):
+        judge([fine, weak, unknown])
