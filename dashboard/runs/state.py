@@ -53,10 +53,11 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
         _S.PAUSED: frozenset({_S.QUEUED, _S.STOPPED}),
         # A stop that comes during the last step finds the run finished.
         _S.STOPPING: frozenset({_S.STOPPED, _S.FINISHED, _S.LOST, _S.FAILED}),
-        _S.LOST: frozenset({_S.QUEUED, _S.PAUSED, _S.STOPPED, _S.FAILED}),
-        _S.FINISHED: frozenset({_S.QUEUED}),
-        _S.STOPPED: frozenset({_S.QUEUED}),
-        _S.FAILED: frozenset(),
+        # Running again: an outside trainer's, which goes on without being started.
+        _S.LOST: frozenset({_S.QUEUED, _S.RUNNING, _S.PAUSED, _S.STOPPED, _S.FAILED}),
+        _S.FINISHED: frozenset({_S.QUEUED, _S.RUNNING}),
+        _S.STOPPED: frozenset({_S.QUEUED, _S.RUNNING}),
+        _S.FAILED: frozenset({_S.RUNNING}),
     }
 )
 
