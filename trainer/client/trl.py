@@ -266,7 +266,7 @@ def _reward(
 def _rules(trainer: Any) -> dict[str, float]:
     names = [str(name) for name in getattr(trainer, "reward_func_names", ())]
     weights = getattr(trainer, "reward_weights", None)
-    given = weights.tolist() if hasattr(weights, "tolist") else [1.0] * len(names)
+    given = [1.0] * len(names) if weights is None else weights.tolist()
     return dict(zip(names, map(float, given), strict=False))
 
 

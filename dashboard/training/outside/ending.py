@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
@@ -35,7 +36,7 @@ def end_run(run: Run, last_word: Event) -> None:
     _keep_prompts(run)
 
 
-def _move(run: Run, target: RunState, **fields: str) -> None:
+def _move(run: Run, target: RunState, **fields: Any) -> None:
     is_moved = transition(
         run.pk,
         sources=[RunState.RUNNING],

@@ -29,7 +29,6 @@ PAGES = (
     "run_system",
     "run_export",
     "run_lineage",
-    "run_signals",
 )
 
 
