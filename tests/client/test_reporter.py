@@ -208,7 +208,7 @@ def test_without_a_login_the_run_is_kept(
     ):
         told(cohort, 1)
 
-    assert "There is no login. Run `cohort login`" in caplog.text
+    assert "There is no login. Run `cohort login URL`" in caplog.text
     assert (tmp_path / "run" / "life-1.jsonl").read_bytes().count(b"\n") == 4
 
 

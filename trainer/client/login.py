@@ -30,11 +30,11 @@ def find_server() -> Server:
         return Server(url or kept["url"], token or kept["token"])
     except FileNotFoundError:
         raise ValueError(
-            f"There is no login. Run `cohort login`, or set {URL} and {TOKEN}."
+            f"There is no login. Run `cohort login URL`, or set {URL} and {TOKEN}."
         ) from None
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path} cannot be read ({error}). Run `cohort login` again."
+            f"{path} cannot be read ({error}). Run `cohort login URL` again."
         ) from None
 
 
