@@ -53,13 +53,14 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
         _S.PAUSED: frozenset({_S.QUEUED, _S.STOPPED}),
         # A stop that comes during the last step finds the run finished.
         _S.STOPPING: frozenset({_S.STOPPED, _S.FINISHED, _S.LOST, _S.FAILED}),
-        # Running again: an outside trainer's, which goes on without being started.
-        _S.LOST: frozenset({_S.QUEUED, _S.RUNNING, _S.PAUSED, _S.STOPPED, _S.FAILED}),
-        _S.FINISHED: frozenset({_S.QUEUED, _S.RUNNING}),
-        _S.STOPPED: frozenset({_S.QUEUED, _S.RUNNING}),
-        _S.FAILED: frozenset({_S.RUNNING}),
+        _S.LOST: frozenset({_S.QUEUED, _S.PAUSED, _S.STOPPED, _S.FAILED}),
+        _S.FINISHED: frozenset({_S.QUEUED}),
+        _S.STOPPED: frozenset({_S.QUEUED}),
+        _S.FAILED: frozenset(),
     }
 )
+# An outside trainer goes on without being started: only its run is running again.
+BY_ITSELF = frozenset({_S.LOST, *map(_S, ENDED)})
 
 
 def transition(
@@ -79,13 +80,18 @@ def transition(
     state change takes a stream number too, so that a page that has everything up to
     the last event still sees it.
     """
-    wrong = [source for source in sources if target not in TRANSITIONS[source]]
+    guard = when or Q()
+    if target == _S.RUNNING and BY_ITSELF.issuperset(sources):
+        guard &= Q(origin__has_key="kind")
+        wrong = []
+    else:
+        wrong = [source for source in sources if target not in TRANSITIONS[source]]
     assert not wrong, f"No transition from {wrong} to {target}."
     assert verb == EXTENDED or not set(sources) & set(ENDED), f"{target} without verb"
     if target not in HELD:
         fields.setdefault("lease_until", None)
     with transaction.atomic():
-        waiting = Run.objects.filter(when or Q(), id=run_id, state__in=sources)
+        waiting = Run.objects.filter(guard, id=run_id, state__in=sources)
         if not waiting.update(state=target, seq=F("seq") + 1, **fields):
             return False
         run = Run.objects.select_related("team").get(id=run_id)
