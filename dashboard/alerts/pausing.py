@@ -10,7 +10,7 @@ from dashboard.runs.state import transition
 
 
 def pause_for(alert: Alert, *, when: Q) -> bool:
-    """As a person's request; False when the run is not running any more.
+    """As a person's request; False when the run is not running, or outside.
 
     An open alert raises no second one, so a resumed run goes on until its condition
     has calmed and comes again.
@@ -20,7 +20,7 @@ def pause_for(alert: Alert, *, when: Q) -> bool:
         alert.run_id,
         sources=[RunState.STARTING, RunState.RUNNING],
         target=RunState.PAUSING,
-        when=when,
+        when=when & Q(origin={}),
         verb="run.pause_requested",
         detail={"alert": alert.pk},
         pause_reason=f"The alert “{name}” asked for it at step {alert.step}: "

@@ -18,6 +18,7 @@ from dashboard.api.resources import (
     launches,
     me,
     measurements,
+    outside,
     recipes,
     rescorings,
     runs,
@@ -64,6 +65,7 @@ def make_api() -> NinjaAPI:
         ("/rescorings", rescorings.router),
         ("/workers", workers.router),
         ("/tokens", tokens.router),
+        ("/outside-runs", outside.router),
     ]
     for prefix, router in routers:
         api.add_router(prefix, router)

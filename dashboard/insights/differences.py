@@ -82,19 +82,28 @@ def _grouped(keys: Iterable[str]) -> list[str]:
 def _settings(run: Run) -> Iterator[tuple[str, str]]:
     yield "model", run.model_label
     if run.is_imported:
-        yield "imported from", run.imported_from
+        yield "trained by" if run.is_outside else "imported from", run.imported_from
     if run.dataset_version:
         yield "dataset", str(run.dataset_version)
     frozen = set()
     for one in run.evaluation_sets.all():
         frozen.add(f"evaluation.sets.{one.name}")
         yield f"eval.{one.name}", f"{one.dataset_version}, {one.num_rows:,} rows"
+    if run.is_outside:
+        yield from _told_settings(run)
     if run.is_imported:
-        return  # what it was trained with is not known
+        return  # what else it was trained with is not known
     yield "recipe", str(run.recipe_version)
     for key, value in flatten_config(whole_config(run.config)):
         if key not in frozen:
             yield key, write_setting(value)
+
+
+def _told_settings(run: Run) -> Iterator[tuple[str, str]]:
+    """Of an outside run: what its trainer told, by its own names."""
+    for rule in run.config["reward"]["recipe"]["rules"]:
+        yield f"rules.{rule['name']}.weight", write_setting(rule["weight"])
+    yield from flatten(run.config["settings"], "settings.")
 
 
 def whole_config(config: dict[str, Any]) -> dict[str, Any]:

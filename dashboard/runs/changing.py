@@ -100,7 +100,7 @@ def _hold(run: Run) -> Run:
 
 def why_not_here(run: Run) -> str:
     return (
-        f"The run was imported from {run.imported_from}: it was not trained here, and "
+        f"The run {run.how_it_came}: it was not trained here, and "
         "has no settings and no checkpoint to go on from."
     )
 

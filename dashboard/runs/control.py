@@ -19,8 +19,11 @@ def request_stop(*, run: Run, user: User | None) -> bool:
     """Ask for the run's end; False when it has ended or is already ending.
 
     A run that no worker holds is stopped at once, another by its supervisor, which
-    lets the trainer finish its step and save a checkpoint.
+    lets the trainer finish its step and save a checkpoint. An outside trainer is not
+    stopped by it: what it sends is not taken any more.
     """
+    if run.is_outside:
+        return _close_outside(run, user)
     return transition(
         run.id,
         sources=[RunState.QUEUED, RunState.PAUSED, RunState.LOST],
@@ -35,6 +38,24 @@ def request_stop(*, run: Run, user: User | None) -> bool:
         actor=user,
         verb="run.stop_requested",
     )
+
+
+@transaction.atomic
+def _close_outside(run: Run, user: User | None) -> bool:
+    is_stopped = transition(
+        run.id,
+        sources=[RunState.RUNNING, RunState.LOST],
+        target=RunState.STOPPED,
+        actor=user,
+        verb="run.stop_requested",
+        stop_reason=f"{user.username if user else 'Somebody'} closed it. What its "
+        "trainer sends is not taken any more.",
+        finished_at=END_TIME,
+    )
+    if is_stopped:
+        life = run.epochs.filter(number=run.epoch, ended_at=None)
+        life.update(ended_at=Now(), outcome=f"closed at step {run.last_step}")
+    return is_stopped
 
 
 @transaction.atomic
@@ -79,6 +100,7 @@ def request_pause(*, run: Run, user: User) -> bool:
         run.id,
         sources=[RunState.STARTING, RunState.RUNNING],
         target=RunState.PAUSING,
+        when=Q(origin={}),
         actor=user,
         verb="run.pause_requested",
         pause_reason=f"{user.username} asked for it.",

@@ -138,6 +138,12 @@ def _stopping(run: Run) -> str:
 
 
 def _lost(run: Run) -> str:
+    if run.is_outside:
+        return (
+            "Its trainer has said nothing for 5 minutes: it is cut off, or gone. A "
+            "reporter keeps on its disk what it could not send; when it speaks again, "
+            "the run goes on."
+        )
     return (
         f"{run.worker or 'Its worker'} has not been heard of for a minute. The run is "
         "queued again and resumes from its last checkpoint."

@@ -62,6 +62,8 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
         _S.FAILED: frozenset(),
     }
 )
+# An outside trainer goes on without being started: only its run is running again.
+BY_ITSELF = frozenset({_S.LOST, *map(_S, ENDED)})
 
 
 def transition(
@@ -81,13 +83,18 @@ def transition(
     state change takes a stream number too, so that a page that has everything up to
     the last event still sees it.
     """
-    wrong = [source for source in sources if target not in TRANSITIONS[source]]
+    guard = when or Q()
+    if target == _S.RUNNING and BY_ITSELF.issuperset(sources):
+        guard &= Q(origin__has_key="kind")
+        wrong = []
+    else:
+        wrong = [source for source in sources if target not in TRANSITIONS[source]]
     assert not wrong, f"No transition from {wrong} to {target}."
     assert verb == EXTENDED or not set(sources) & set(ENDED), f"{target} without verb"
     if target not in HELD:
         fields.setdefault("lease_until", None)
     with transaction.atomic():
-        waiting = Run.objects.filter(when or Q(), id=run_id, state__in=sources)
+        waiting = Run.objects.filter(guard, id=run_id, state__in=sources)
         if not waiting.update(state=target, seq=F("seq") + 1, **fields):
             return False
         run = Run.objects.select_related("team").get(id=run_id)

@@ -10,8 +10,8 @@ from trainer.rewards.spec import Recipe, bound_tolerance, recipe_bounds
 # The engine's penalty for length stands among the rules as what it took off.
 PENALTIES = {"overlong": 1.0}
 NOBODY_SAID = (
-    "When this run was imported, nobody said from which reward on a completion is "
-    "right. Mean rewards and Completions by reward still tell."
+    "When this run was imported or opened, nobody said from which reward on a "
+    "completion is right. Mean rewards and Completions by reward still tell."
 )
 
 

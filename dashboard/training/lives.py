@@ -25,8 +25,8 @@ def lose_life(run: Run, *, outcome: str) -> bool:
     """Requeue a held run after a rest; at the fourth loss in a row it has failed.
 
     One whose stop was asked for is stopped instead, and one that was to pause is
-    paused, at the checkpoint that it has. False when another process got there first.
-    `run` may be stale: its epoch is the guard.
+    paused, at the checkpoint that it has. An outside run stays lost. False when
+    another process got there first. `run` may be stale: its epoch is the guard.
     """
     claim = Claim(run_id=run.id, epoch=run.epoch)
     lost = transition(
@@ -39,6 +39,8 @@ def lose_life(run: Run, *, outcome: str) -> bool:
     if not lost:
         return False
     close_epoch(run.id, run.epoch, outcome)
+    if run.is_outside:
+        return True  # nothing here starts it again; it goes on when it speaks again
     if run.state == RunState.STOPPING:
         return _stop(run.id)
     if run.state == RunState.PAUSING:

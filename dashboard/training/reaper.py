@@ -28,13 +28,14 @@ def reap(*, grace: timedelta = LEASE) -> list[int]:
     expired = Run.objects.select_for_update(skip_locked=True).filter(
         state__in=HOLDING, lease_until__lt=Now()
     )
-    lost = [
-        run.id
-        for run in expired
-        if lose_life(run, outcome=f"its worker {run.worker} was not heard of")
-    ]
+    lost = [run.id for run in expired if lose_life(run, outcome=_outcome(run))]
     Worker.objects.filter(last_seen__lt=Now() - FORGET_AFTER).delete()
     return lost
+
+
+def _outcome(run: Run) -> str:
+    who = "trainer" if run.is_outside else f"worker {run.worker}"
+    return f"its {who} was not heard of"
 
 
 def _is_alone() -> bool:

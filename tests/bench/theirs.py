@@ -9,13 +9,14 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.bench.apart import READY, Give, peak_bytes
 from tests.bench.work import RATE, Lengths, Step, Work, rates
 
 _NEEDED = ("trl", "datasets", "accelerate")
+Attach = Callable[[Any], Callable[[], dict[str, float]]]
 
 
 def what_is_missing() -> str:
@@ -30,12 +31,19 @@ def what_is_missing() -> str:
 
 
 def their_steps(
-    give: Give, work: Work, *, micro_batches: int, num_steps: int = 1_000_000
+    give: Give,
+    work: Work,
+    *,
+    micro_batches: int,
+    num_steps: int = 1_000_000,
+    attach: Attach | None = None,
 ) -> None:
     """READY, then step after step of TRL's own loop.
 
     TRL runs at its best: without gradient checkpointing, and in bfloat16 with weights
-    and moments that are bfloat16 too, where Cohort's are float32.
+    and moments that are bfloat16 too, where Cohort's are float32. `attach` is called
+    with the trainer before it begins; what it returns tells seconds by phase, as they
+    have added up.
     """
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -84,6 +92,8 @@ def their_steps(
             ),
         )
         trainer.model.generate = clock.timed(trainer.model.generate)
+        if attach:
+            clock.beside = attach(trainer)
         trainer.train()
 
 
@@ -98,6 +108,8 @@ def _clock(give: Give, work: Work, tokenizer: Any) -> Any:
         return time.perf_counter()
 
     class Clock(TrainerCallback):
+        beside: Callable[[], dict[str, float]] = dict
+
         def reward(
             self, prompts: list[str], completion_ids: list[list[int]], **_: Any
         ) -> list[float]:
@@ -136,7 +148,7 @@ def _clock(give: Give, work: Work, tokenizer: Any) -> Any:
                             for first in range(0, len(counts), size)
                         ),
                     ),
-                    phases={"generate": self.generating},
+                    phases={"generate": self.generating, **self.beside()},
                     peak_bytes=peak_bytes(work.device),
                 )
             )

@@ -15,10 +15,10 @@ from dashboard.datasets.parsing.refusals import Refusal, quote
 from dashboard.datasets.parsing.source import Source
 from dashboard.exchange.formats.tfevents import is_event_file, read_scalars
 from dashboard.exchange.imports.items import MAX_STEP, Item, Point
-from dashboard.exchange.imports.names import metric_name
 from dashboard.exchange.imports.samples import read_sample, tool_of
 from dashboard.exchange.imports.scalars import layout_of, read_point
 from dashboard.exchange.models import ImportFile
+from trainer.client.names import metric_name
 
 PROCESS = "dashboard.exchange.imports.parquet_process"
 TENSORBOARD = "TensorBoard"

@@ -120,7 +120,7 @@ def default_start() -> Start:
 def start_of_run(run: Run) -> Start:
     if run.is_imported:
         raise ValueError(
-            f"{run.name} was imported from {run.imported_from}, so its settings are "
+            f"{run.name} {run.how_it_came}, so its settings are "
             "not known. Start from a preset or from a run that was trained here."
         )
     read = _read(run.config)

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.fields.json import KT
 from django.utils.functional import cached_property
 
 from dashboard.accounts.models import Team
@@ -94,7 +95,8 @@ class Run(models.Model):
     recipe_version = models.ForeignKey(
         RecipeVersion, models.PROTECT, null=True, blank=True, related_name="runs"
     )
-    # Of an imported run: {"tools": […], "files": …}, see exchange; {}: trained here.
+    # Of an imported run: {"tools": […], "files": …}, see exchange; of an outside
+    # trainer's: {"kind": "outside", "key", "tools": […], …}; {}: trained here.
     origin = models.JSONField[dict[str, Any]](default=dict, blank=True, db_default={})
     cloned_from = models.ForeignKey(
         "self", models.SET_NULL, null=True, blank=True, related_name="clones"
@@ -170,12 +172,20 @@ class Run(models.Model):
             models.CheckConstraint(
                 condition=~Q(origin={}) & Q(state="finished")
                 | ~Q(origin={}) & Q(state="running", epoch=1)
+                | Q(origin__has_key="kind")
+                & Q(state__in=["running", "lost", "finished", "stopped", "failed"])
                 | Q(
                     origin={},
                     dataset_version__isnull=False,
                     recipe_version__isnull=False,
                 ),
                 name="run_is_launched_or_imported",
+            ),
+            models.UniqueConstraint(
+                F("team"),
+                KT("origin__key"),
+                condition=Q(origin__has_key="key"),
+                name="run_outside_opened_once",
             ),
             models.CheckConstraint(
                 condition=Q(fork_step__gte=1, fork_sha256__gt="")
@@ -221,8 +231,19 @@ class Run(models.Model):
         return bool(self.origin)
 
     @property
+    def is_outside(self) -> bool:
+        """Told of by a trainer that is not ours; imported as well, in what it lacks."""
+        return "kind" in self.origin
+
+    @property
+    def how_it_came(self) -> str:
+        """Of a run that was not trained here: "was imported from TRL"."""
+        how = "is trained outside, by" if self.is_outside else "was imported from"
+        return f"{how} {self.imported_from}"
+
+    @property
     def imported_from(self) -> str:
-        """The tools whose files it was made of: "TRL and TensorBoard"."""
+        """The tools that told of it: "TRL and TensorBoard"."""
         *others, last = self.origin["tools"]
         return f"{', '.join(others)} and {last}" if others else str(last)
 

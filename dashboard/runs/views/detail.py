@@ -16,7 +16,13 @@ from dashboard.runs.charts.intervals import ENDS, Interval
 from dashboard.runs.charts.of_a_run import sections_of, settings_of
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.checkpoints.retention import unseen
-from dashboard.runs.config.snapshot import compare_with_defaults, write_json, write_toml
+from dashboard.runs.config.flat import flatten_tree
+from dashboard.runs.config.snapshot import (
+    compare_with_defaults,
+    write_json,
+    write_setting,
+    write_toml,
+)
 from dashboard.runs.directory import ROWS, eval_rows
 from dashboard.runs.lineage import find_lineage
 from dashboard.runs.models import Run
@@ -95,7 +101,11 @@ def tab(request: HttpRequest, team: str, run_id: str, tab: str) -> HttpResponse:
 def _config(run: Run) -> dict[str, Any]:
     config = settings_of(run)
     if config is None:
-        return {"rules": run.config["reward"]["recipe"]["rules"]}
+        told = flatten_tree(run.config.get("settings", {}))
+        return {
+            "rules": run.config["reward"]["recipe"]["rules"],
+            "told": [(name, write_setting(value)) for name, value in told],
+        }
     return {
         "parts": compare_with_defaults(config),
         "evaluation_sets": list_evaluation_sets(run),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -17,6 +18,7 @@ from dashboard.datasets.imports.jobs import start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.imports.uploads import store_upload
 from dashboard.runs.models import Run
+from dashboard.training.outside.opening import Opening, open_run
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.api.asking import Program, make_token, token_of
 from tests.dashboard.rescoring.factories import start
@@ -74,7 +76,12 @@ SCOPES: dict[str, str | None] = {
     "undrain_worker": "admin",
     "tokens": "admin",
     "token": "admin",
+    "outside_runs": "ingest",
+    "outside_place": "ingest",
+    "outside_events": "ingest",
+    "outside_lives": "ingest",
 }
+OPENING = Opening(key=UUID(int=1), name="known", tool="TRL")
 SCOPE_SETS = {
     "read": {"read"},
     "write": {"read", "write"},
@@ -95,7 +102,9 @@ BODIES: dict[str, object] = {
     "describe": {},
     "mark": {"action": "judge", "value": "good"},
     "create_recipe_version": {"spec": {}},
+    "outside_lives": {"from_step": 0},
 }
+QUERIES = {"outside_events": "?epoch=1&first=1"}
 # Lists of what is no team's, or of who asks.
 OF_ALL = {"me", "presets", "workers", "tokens", "compare"}
 NOT_OPERATIONS = {"api_openapi": 200, "api_no_such_address": 404}
@@ -143,7 +152,10 @@ def people(team: Team, alice: User, bob: User) -> dict[str, User]:
 def addresses(team: Team, alice: User) -> dict[str, str]:
     """Of every operation, with the numbers of things that are there."""
     known = known_things(team, alice)
-    return {name: path.format(**known) for name, _, path, _ in operations()}
+    return {
+        name: path.format(**known) + QUERIES.get(name, "")
+        for name, _, path, _ in operations()
+    }
 
 
 def known_things(team: Team, user: User) -> dict[str, int | str]:
@@ -167,6 +179,7 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
     return {
         "token_id": token_of(make_token(user, name="known")).pk,
         "run_id": run.pk,
+        "outside_id": open_run(OPENING, team=team, user=user)[0].pk,
         "step": 1,
         "prompt_index": 0,
         "file": "metrics.csv",
@@ -243,7 +256,7 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
     addresses: dict[str, str], team: Team, charlie: User
 ) -> None:
     """What is not found is refused, whether it is another team's or nobody's."""
-    run = team.runs.get()
+    run = team.runs.get(origin={})
     program = Program(make_token(charlie, "write"))
     asked: dict[str, list[dict[str, object]]] = {
         "/rescorings": [{"run_id": run.pk}],
@@ -261,7 +274,7 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
             assert program.post(path, body).status_code in (404, 422), (path, body)
     assert program.get(f"/compare?runs={run.pk}").status_code == 404
     assert program.get(f"/alerts?run_id={run.pk}").status_code == 404
-    assert Run.objects.count() == 1
+    assert Run.objects.count() == 2
 
 
 def test_lists_hold_only_the_teams_own(

@@ -40,6 +40,12 @@ def test_an_end_is_final_but_for_an_extension() -> None:
     }
 
 
+def test_no_run_of_ours_runs_again_by_itself(run: Run) -> None:
+    Run.objects.filter(id=run.id).update(state=RunState.LOST)
+
+    assert not transition(run.id, sources=[RunState.LOST], target=RunState.RUNNING)
+
+
 def test_a_launched_run_waits_and_is_in_the_audit_log(run: Run, alice: User) -> None:
     entry = AuditEntry.objects.get(verb="run.launched")
 

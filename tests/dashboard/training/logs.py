@@ -11,6 +11,7 @@ from trainer.events import (
     Event,
     GroupScored,
     MeasuredCompletion,
+    RunFailed,
     RunFinished,
     RunStarted,
     ScoredCompletion,
@@ -60,6 +61,9 @@ class LogBuilder:
 
     def finished(self, step: int) -> LogBuilder:
         return self.add(RunFinished, step=step)
+
+    def failed(self, error: str) -> LogBuilder:
+        return self.add(RunFailed, step=0, error=error, details="")
 
     @property
     def lines(self) -> list[bytes]:

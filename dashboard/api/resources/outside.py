@@ -1,0 +1,205 @@
+"""Runs of outside trainers: opened, told of line by line, gone on with."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Annotated, Any
+from uuid import UUID
+
+from django.http import Http404, HttpRequest
+from django.urls import reverse
+from ninja import Query, Router, Schema, Status
+from pydantic import Field
+
+from dashboard.api.auth import INGEST, access_of
+from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.schemas import LARGEST_STEP, Id, Input
+from dashboard.runs.models import Run
+from dashboard.training.outside.arrival import read_place, take_lines
+from dashboard.training.outside.limits import MAX_BATCH_BYTES, MAX_LINE_BYTES
+from dashboard.training.outside.opening import Opening, open_life, open_run
+from dashboard.training.outside.refusals import Fenced, Gap, Over
+
+router = Router(tags=["Outside trainers"], auth=INGEST)
+Epoch = Annotated[
+    int, Query(ge=1, le=LARGEST_STEP, description="The life of the run that tells.")
+]
+First = Annotated[
+    int, Query(ge=1, le=LARGEST_STEP, description="The number of the first line.")
+]
+
+
+class OpeningIn(Input):
+    key: UUID = Field(
+        description="Made by the trainer: the same key opens the same run.",
+        examples=["0b6ac47e-7e2c-4a39-9f4e-1b1c2d3e4f50"],
+    )
+    name: str = Field(examples=["grpo-gsm8k"])
+    tool: str = Field(examples=["TRL"])
+    version: str = Field(default="", description="Of the tool.", examples=["1.16.0"])
+    model: str = Field(default="", examples=["Qwen/Qwen3-0.6B"])
+    host: str = Field(default="", examples=["node-3"])
+    num_steps: int = Field(default=1, ge=1, le=LARGEST_STEP, examples=[500])
+    settings: dict[str, Any] = Field(
+        default={},
+        description="What it is trained with, shown and compared as it is.",
+        examples=[{"learning_rate": 1e-6, "beta": 0.0}],
+    )
+    rules: dict[str, float] = Field(
+        default={},
+        description="Parts of the reward with their weights; others weigh 1.",
+        examples=[{"accuracy": 1.0, "format": 0.2}],
+    )
+    right_from: float | None = Field(
+        default=None,
+        description="The reward from which a completion is right.",
+        examples=[1.0],
+    )
+    tags: list[str] = Field(default=[], examples=[["baseline"]])
+    notes: str = Field(default="", examples=[""])
+
+
+class OpenedOut(Schema):
+    id: int = Field(examples=[7])
+    epoch: int = Field(examples=[1])
+    address: str = Field(examples=["https://cohort.example.org/lab/runs/7/"])
+
+
+class PlaceOut(Schema):
+    state: str = Field(examples=["running"])
+    epoch: int = Field(examples=[1])
+    line: int = Field(description="The last one stored.", examples=[120])
+    step: int = Field(description="The last one finished.", examples=[40])
+    num_prompts: int = Field(
+        description="Numbers of prompts are below this.", examples=[64]
+    )
+
+
+class LifeIn(Input):
+    from_step: int = Field(
+        ge=0,
+        le=LARGEST_STEP,
+        description="Training goes on behind it; what is stored of later steps is "
+        "superseded.",
+        examples=[40],
+    )
+    host: str = Field(default="", max_length=120, examples=["node-4"])
+
+
+class LifeOut(Schema):
+    epoch: int = Field(examples=[2])
+
+
+@router.post(
+    "",
+    response={200: OpenedOut, 201: OpenedOut},
+    summary="Open a run",
+)
+def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
+    """201 where it is new; 200 with the same run where the key is known."""
+    access = access_of(request)
+    opening = Opening(**payload.model_dump())
+    try:
+        run, is_new = open_run(opening, team=access.team, user=access.user)
+    except ValueError as error:
+        field = str(error).partition(" ")[0].rstrip(":")
+        known = field in OpeningIn.model_fields
+        raise refuse_field(f"body.{field}" if known else "body", str(error)) from None
+    address = reverse("run", args=[access.team.slug, run.pk])
+    opened = OpenedOut(
+        id=run.pk, epoch=run.epoch, address=request.build_absolute_uri(address)
+    )
+    return Status(201 if is_new else 200, opened)
+
+
+@router.get("/{outside_id}/events", response=PlaceOut, summary="How far a run is known")
+def outside_place(request: HttpRequest, outside_id: Id) -> PlaceOut:
+    """Whoever goes on telling begins behind `line`."""
+    place = read_place(_find(request, outside_id))
+    return PlaceOut.model_validate(place, from_attributes=True)
+
+
+@router.post("/{outside_id}/events", response=PlaceOut, summary="Tell of a run")
+def outside_events(
+    request: HttpRequest, outside_id: Id, epoch: Epoch, first: First
+) -> PlaceOut:
+    """Consecutive lines of the event log, as JSON Lines, gzipped or not.
+
+    Lines that are stored are passed over, so a request that was not answered is sent
+    again. An empty body says that the trainer lives; without a word for 5 minutes the
+    run is lost until the next. A line that is no event is stored as a warning.
+    """
+    run = _find(request, outside_id)
+    texts = _read_lines(request)
+    try:
+        place = take_lines(run, epoch=epoch, first=first, texts=texts)
+    except (Fenced, Gap, Over) as error:
+        raise Problem(409, str(error)) from None
+    except ValueError as error:
+        raise refuse_field("body", str(error)) from None
+    return PlaceOut.model_validate(place, from_attributes=True)
+
+
+@router.post("/{outside_id}/lives", response=LifeOut, summary="Go on with a run")
+def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> LifeOut:
+    """Another life of its trainer; whatever the one before still sends is refused."""
+    run = _find(request, outside_id)
+    user = access_of(request).user
+    try:
+        epoch = open_life(
+            run, from_step=payload.from_step, host=payload.host, user=user
+        )
+    except Over as error:
+        raise Problem(409, str(error)) from None
+    except ValueError as error:
+        raise refuse_field("body.from_step", str(error)) from None
+    return LifeOut(epoch=epoch)
+
+
+def _find(request: HttpRequest, run_id: int) -> Run:
+    """Those in the trash too: what is sent to them is refused with a reason."""
+    team = access_of(request).team
+    run = Run.objects.filter(team=team, pk=run_id, origin__has_key="kind").first()
+    if run is None:
+        raise Http404(f"{team} has no run {run_id} of an outside trainer.")
+    return run
+
+
+def _read_lines(request: HttpRequest) -> list[bytes]:
+    body = request.read(MAX_BATCH_BYTES + 1)
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding == "gzip":
+        body = _unzip(body)
+    elif encoding != "identity":
+        raise refuse_field(
+            "header.Content-Encoding", f"It may be gzip or none; got {encoding[:40]!r}."
+        )
+    if len(body) > MAX_BATCH_BYTES:
+        raise Problem(
+            413,
+            f"A batch has {MAX_BATCH_BYTES:,} bytes at most, unzipped. Send fewer "
+            "lines at once.",
+        )
+    lines = body.split(b"\n")  # U+2028 and its like end no line
+    if not lines[-1]:
+        lines.pop()
+    for place, line in enumerate(lines):
+        if len(line) > MAX_LINE_BYTES:
+            raise Problem(
+                413,
+                f"A line has {MAX_LINE_BYTES:,} bytes at most; number {place + 1} of "
+                f"these has {len(line):,}.",
+            )
+    return lines
+
+
+def _unzip(body: bytes) -> bytes:
+    """As far as one byte above what is taken: a few bytes may hold gigabytes."""
+    unzip = zlib.decompressobj(wbits=31)
+    try:
+        found = unzip.decompress(body, MAX_BATCH_BYTES + 1)
+    except zlib.error as error:
+        raise refuse_field("body", f"The body is no gzip: {error}.") from None
+    if len(found) <= MAX_BATCH_BYTES and not unzip.eof and body:
+        raise refuse_field("body", "The gzipped body ends too early. Send it again.")
+    return found

@@ -1,0 +1,1 @@
+"""Runs of trainers that are not ours: opened, told of and ended over HTTP."""

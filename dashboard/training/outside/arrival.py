@@ -1,0 +1,124 @@
+"""Lines of an outside trainer's event log, as they come: each is stored once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from dashboard.runs.models import Epoch, Run, RunState
+from dashboard.runs.state import transition
+from dashboard.samples.models import Group
+from dashboard.training.follow import Lines
+from dashboard.training.ingest import ingest, last_ingested_line
+from dashboard.training.lease import Claim
+from dashboard.training.outside.admitting import Admission
+from dashboard.training.outside.ending import end_run
+from dashboard.training.outside.limits import MAX_LINES, SILENCE
+from dashboard.training.outside.refusals import Fenced, Gap, Over
+from dashboard.training.reading import read_events
+from trainer.events import Event, GroupScored
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """How far a run is known; whoever goes on with it asks for this."""
+
+    state: str
+    epoch: int
+    line: int  # the last one stored of this epoch
+    step: int  # the last one finished
+    num_prompts: int  # their numbers are below this
+
+
+def read_place(run: Run) -> Place:
+    """Two queries."""
+    last = Group.objects.filter(run=run).order_by("-prompt_index")
+    highest = last.values_list("prompt_index", flat=True).first()
+    return Place(
+        state=run.state,
+        epoch=run.epoch,
+        line=last_ingested_line(run.pk, run.epoch),
+        step=run.last_step,
+        num_prompts=0 if highest is None else highest + 1,
+    )
+
+
+@transaction.atomic
+def take_lines(run: Run, *, epoch: int, first: int, texts: Sequence[bytes]) -> Place:
+    """Store consecutive lines, of which `first` is the number of the first one.
+
+    Those that are stored already are passed over, so whatever was not answered may be
+    sent again. Without lines it says that the trainer lives. A line that cannot be read
+    becomes a warning, as in a log of ours. Raises Fenced, Gap or Over with nothing
+    stored.
+    """
+    if len(texts) > MAX_LINES:
+        raise ValueError(
+            f"A batch has {MAX_LINES:,} lines at most; got {len(texts):,}. Send fewer."
+        )
+    if first < 1:
+        raise ValueError(f"Lines are numbered from 1; got first={first}.")
+    # One writer at a time: a batch that is sent again may overtake its first sending.
+    held = Run.objects.select_for_update(of=("self",)).select_related("team", "owner")
+    run = held.get(pk=run.pk)
+    if epoch != run.epoch:
+        raise Fenced(
+            f"These lines are of epoch {epoch}, but the run is at epoch {run.epoch}: "
+            "another life of it began. Nothing was stored."
+        )
+    stored = last_ingested_line(run.pk, epoch)
+    if first > stored + 1:
+        raise Gap(first=first, stored=stored)
+    new = texts[stored + 1 - first :]
+    if new and run.has_ended:
+        raise Over(f"The run is {run.state}: it takes no line behind {stored:,}.")
+    if not run.has_ended:
+        _hear(run)
+    if new:
+        _store(run, Lines(first=stored + 1, texts=tuple(new), end=0))
+    run.refresh_from_db(fields=["state", "last_step"])
+    return read_place(run)
+
+
+def _hear(run: Run) -> None:
+    lease = Now() + SILENCE
+    if run.state == RunState.LOST:
+        transition(
+            run.pk,
+            sources=[RunState.LOST],
+            target=RunState.RUNNING,
+            verb="run.heard_again",
+            lease_until=lease,
+        )
+        life = Epoch.objects.filter(run=run, number=run.epoch)
+        life.update(ended_at=None, outcome="")
+    else:
+        Run.objects.filter(pk=run.pk).update(lease_until=lease)
+
+
+def _store(run: Run, lines: Lines) -> None:
+    admission = Admission(run)
+    read = read_events(lines, epoch=run.epoch)
+    events = admission.admit(read)
+    _learn_rules(run, events)
+    ingest(Claim(run_id=run.pk, epoch=run.epoch), events)
+    run.refresh_from_db(fields=["last_step", "num_steps", "state"])
+    if run.last_step > run.num_steps:
+        Run.objects.filter(pk=run.pk).update(num_steps=run.last_step)
+    if admission.last_word is not None:
+        end_run(run, admission.last_word)
+
+
+def _learn_rules(run: Run, events: Sequence[Event]) -> None:
+    """A rule that the opening did not name counts once."""
+    rules = run.config["reward"]["recipe"]["rules"]
+    known = {rule["name"] for rule in rules}
+    groups = [event for event in events if isinstance(event, GroupScored)]
+    told = dict.fromkeys(n for g in groups for c in g.completions for n in c.rules)
+    new = [name for name in told if name not in known]
+    if new:
+        rules += [{"name": name, "weight": 1.0} for name in new]
+        Run.objects.filter(pk=run.pk).update(config=run.config)

@@ -1,0 +1,22 @@
+"""Why what an outside trainer sends is not taken."""
+
+from __future__ import annotations
+
+
+class Fenced(Exception):
+    """Another life of the run has begun: whoever sent this is not it."""
+
+
+class Gap(Exception):
+    """Lines are missing before the first one that came; `stored` is the last there."""
+
+    def __init__(self, *, first: int, stored: int) -> None:
+        self.stored = stored
+        super().__init__(
+            f"Line {first:,} came, but the last one stored is {stored:,}. Send on "
+            f"from line {stored + 1:,}."
+        )
+
+
+class Over(Exception):
+    """The run has ended, so it takes no further line."""

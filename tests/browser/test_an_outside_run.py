@@ -1,0 +1,40 @@
+"""An outside run's pages, for everybody."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Run
+from dashboard.training.outside.opening import open_run
+from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.training.logs import LogBuilder
+from tests.dashboard.training.outside.sending import send
+from tests.dashboard.training.outside.test_opening_a_run import OPENING
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
+
+
+def test_it_is_followed_read_and_closed(page: Page, team: Team, alice: User) -> None:
+    run: Run = open_run(OPENING, team=team, user=alice)[0]
+    log = LogBuilder().stepped(1).stepped(2)
+    send(run, log)
+    page.goto(f"/{team.slug}/runs/{run.pk}/")
+    expect(page.locator("[data-run-step]")).to_have_text("2")
+
+    send(run, log.stepped(3), first=7)
+
+    expect(page.locator("[data-run-step]")).to_have_text("3")
+    found = findings_in_each_view(page)
+    for tab in ("prompts", "config", "checkpoints"):
+        page.goto(f"/{team.slug}/runs/{run.pk}/{tab}/")
+        found += findings_in_each_view(page)
+    assert found == []
+    page.get_by_role("button", name="Close", exact=True).click()
+    page.get_by_role("button", name="Close the run").click()
+    expect(page.locator("[data-run-stopped]")).to_contain_text("alice closed it")

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client.server import TakesAll, serve
+from trainer.client import delivery, sending
+from trainer.client.http import Server
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No login of this machine's user, and no waiting between tries."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("COHORT_URL", raising=False)
+    monkeypatch.delenv("COHORT_TOKEN", raising=False)
+    monkeypatch.setattr(sending, "FIRST_RETRY", 0.01)
+    monkeypatch.setattr(sending, "LONGEST_RETRY", 0.05)
+    monkeypatch.setattr(sending, "GATHER_SECONDS", 0.0)
+    assert delivery.BATCH_BYTES == 2**20
+
+
+@pytest.fixture
+def takes() -> TakesAll:
+    return TakesAll()
+
+
+@pytest.fixture
+def server(takes: TakesAll) -> Iterator[Server]:
+    with serve(takes) as address:
+        yield address

@@ -1,0 +1,118 @@
+"""A server that takes what a reporter sends, with the answers that Cohort gives."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from trainer.client.http import Server
+from trainer.events import Event, parse_event
+
+
+class TakesAll:
+    """One run. `fail_next` answers are errors of that status instead."""
+
+    def __init__(self) -> None:
+        self.openings: list[dict[str, Any]] = []
+        self.lives: list[list[Event]] = []
+        self.from_steps = [0]
+        self.ended = ""
+        self.num_requests = 0
+        self.fail_next: list[int] = []
+        self.loses_answers = 0
+        self.largest_body = 10**9
+        self.tokens: set[str] = set()
+
+    @property
+    def events(self) -> list[Event]:
+        return [event for life in self.lives for event in life]
+
+    def answer(
+        self, method: str, path: str, query: dict[str, str], body: bytes
+    ) -> tuple[int, Any]:
+        if self.fail_next:
+            return self.fail_next.pop(0), {"detail": "Not now."}
+        if path == "/api/v1/outside-runs":
+            return self._open(json.loads(body))
+        if path == "/api/v1/outside-runs/7/lives":
+            self.from_steps.append(json.loads(body)["from_step"])
+            self.lives.append([])
+            return 200, {"epoch": len(self.lives)}
+        if method == "GET":
+            return 200, self._place()
+        return self._take(query, body)
+
+    def _open(self, opening: dict[str, Any]) -> tuple[int, Any]:
+        self.openings.append(opening)
+        self.lives = self.lives or [[]]
+        return 201, {"id": 7, "epoch": 1, "address": "http://here/alpha/runs/7/"}
+
+    def _place(self) -> dict[str, Any]:
+        steps = [e.step for e in self.events if e.type == "step_finished"]  # type: ignore[attr-defined]
+        return {
+            "epoch": len(self.lives),
+            "line": len(self.lives[-1]),
+            "step": max(steps, default=0),
+            "state": self.ended or "running",
+        }
+
+    def _take(self, query: dict[str, str], body: bytes) -> tuple[int, Any]:
+        if len(body) > self.largest_body:
+            return 413, {"detail": "Too large."}
+        epoch, first = int(query["epoch"]), int(query["first"])
+        if epoch != len(self.lives):
+            return 409, {"detail": "Fenced."}
+        life = self.lives[-1]
+        if first > len(life) + 1:
+            return 409, {"detail": "A gap."}
+        events = [parse_event(line) for line in gzip.decompress(body).splitlines()]
+        for place, event in enumerate(events, start=first):
+            assert (event.line, event.epoch) == (place, epoch)
+        life += events[len(life) + 1 - first :]
+        return 200, self._place()
+
+
+@contextmanager
+def serve(takes: TakesAll) -> Iterator[Server]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._do("GET")
+
+        def do_POST(self) -> None:
+            self._do("POST")
+
+        def _do(self, method: str) -> None:
+            takes.num_requests += 1
+            takes.tokens.add(self.headers["Authorization"])
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            parts = urlsplit(self.path)
+            query = {name: one[0] for name, one in parse_qs(parts.query).items()}
+            status, tree = takes.answer(method, parts.path, query, body)
+            if takes.loses_answers and method == "POST" and "first" in query:
+                takes.loses_answers -= 1
+                self.close_connection = True
+                return
+            data = json.dumps(tree).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield Server(f"http://127.0.0.1:{http.server_port}", "secret")
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()

@@ -1,0 +1,99 @@
+"""`cohort`, as it is installed on a training machine."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.server import TakesAll, serve
+from tests.client.test_reporter import NOWHERE, kinds, told
+from trainer.client.__main__ import main
+from trainer.client.http import Server
+from trainer.client.login import find_server, keep_login, login_path
+from trainer.client.reporter import Reporter
+
+CLIENT = Path(__file__).parents[2] / "trainer" / "client"
+
+
+class Knows(TakesAll):
+    def answer(self, method: str, path: str, *rest: Any) -> tuple[int, Any]:
+        if path != "/api/v1/me":
+            return super().answer(method, path, *rest)
+        if self.tokens != {"Bearer cohort_good"}:
+            return 401, {"detail": "Send a token that works."}
+        who = {"person": {"name": "Alice"}, "team": {"name": "Lab"}}
+        return 200, {**who, "scopes": ["ingest"]}
+
+
+def log_in(monkeypatch: pytest.MonkeyPatch, url: str, token: str) -> int:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{token}\n"))
+    return main(["login", url])
+
+
+def test_a_login_is_kept_for_its_owner_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve(Knows()) as server:
+        assert log_in(monkeypatch, f"{server.url}/", "cohort_good") == 0
+
+        assert find_server() == Server(server.url, "cohort_good")
+    assert stat.S_IMODE(login_path().stat().st_mode) == 0o600
+    assert "Logged in to Lab as Alice, for ingest" in capsys.readouterr().out
+
+
+def test_a_token_that_does_not_work_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve(Knows()) as server:
+        assert log_in(monkeypatch, server.url, "cohort_bad") == 1
+
+    assert not login_path().exists()
+    said = capsys.readouterr()
+    assert "Send a token that works" in said.err
+    assert "cohort_bad" not in said.err + said.out
+
+
+def test_what_was_kept_is_synced(
+    takes: TakesAll,
+    server: Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cohort = Reporter("mine", server=NOWHERE, folder=tmp_path / "run")
+    told(cohort, 1)
+    cohort.finish()
+    cohort.close(timeout_seconds=0.2)
+    keep_login(server)
+
+    assert main(["sync", str(tmp_path / "run")]) == 0
+    assert main(["sync", str(tmp_path)]) == 2
+
+    assert kinds(takes)[-1] == "run_finished"
+    said = capsys.readouterr()
+    assert "http://here/alpha/runs/7/" in said.out
+    assert "holds no run" in said.err
+
+
+@pytest.mark.slow
+def test_it_is_installed_alone(tmp_path: Path) -> None:
+    copy = shutil.copytree(CLIENT, tmp_path / "client")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    subprocess.run(
+        [*command, "--no-build-isolation", "--target", tmp_path / "site", copy],
+        check=True,
+    )
+
+    program = "import sys; sys.path.insert(0, 'site'); import trainer.client.trl\n"
+    subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], cwd=tmp_path, check=True
+    )
+
+    assert (tmp_path / "site" / "bin" / "cohort").exists()
+    assert not (tmp_path / "site" / "trainer" / "__init__.py").exists()

@@ -1,0 +1,109 @@
+"""verl's dumps become a run while they are written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from tests.client.server import TakesAll
+from trainer.client.http import Server
+from trainer.client.reporter import Reporter
+from trainer.client.verl import Follower
+from trainer.events import GroupScored, StepFinished
+
+ROOT = Path(__file__).parents[2]
+
+
+def dump(folder: Path, step: int, *, score: float = 1.0) -> None:
+    """As `_dump_generations` does; the batch was balanced, so groups are mixed up."""
+    folder.mkdir(exist_ok=True)
+    rows: list[dict[str, Any]] = [
+        {
+            "input": f"prompt {place % 2}",
+            "output": f"out {step}.{place}",
+            "gts": ["7", "8"][place % 2],
+            "score": score if place < 2 else 0.0,
+            "step": step,
+            "acc": place < 2,
+            "pred": "text",
+        }
+        for place in range(4)
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / f"{step}.jsonl").write_text(text)
+
+
+def steps_of(takes: TakesAll) -> dict[int, dict[str, float | None]]:
+    return {e.step: e.metrics for e in takes.events if isinstance(e, StepFinished)}
+
+
+def test_a_step_is_told_when_its_file_is_whole(
+    takes: TakesAll, server: Server, tmp_path: Path
+) -> None:
+    folder, metrics = tmp_path / "rollouts", tmp_path / "metrics.jsonl"
+    dump(folder, 1)
+    data = {"actor/grad_norm": 0.5, "critic/score/mean": 0.5, "training/epoch": 0}
+    metrics.write_text(json.dumps({"step": 1, "data": data}) + "\n" + '{"step": 2')
+
+    with Reporter("theirs", server=server, folder=tmp_path / "run") as reporter:
+        follower = Follower(folder, reporter, metrics=metrics)
+        first = follower.look()  # it may still grow
+        second = follower.look()
+        dump(folder, 2)
+        dump(folder, 3)
+        third = follower.look()
+        last = follower.look(is_over=True)
+
+    assert (first, second, third, last) == (0, 1, 1, 1)
+    steps = steps_of(takes)
+    assert sorted(steps) == [1, 2, 3]
+    assert steps[1]["grad_norm"] == 0.5
+    groups = [e for e in takes.events if isinstance(e, GroupScored) and e.step == 1]
+    assert [(g.prompt, g.answer) for g in groups] == [
+        ("prompt 0", "7"),
+        ("prompt 1", "8"),
+    ]
+    first_group = groups[0].completions
+    assert [c.text for c in first_group] == ["out 1.0", "out 1.2"]
+    assert [c.reward for c in first_group] == [1.0, 0.0]
+    assert [c.rules for c in first_group] == [
+        {"score": 1.0, "acc": 1.0},
+        {"score": 0.0, "acc": 0.0},
+    ]
+
+
+def test_its_command_follows_to_the_end_and_goes_on_where_it_was(
+    takes: TakesAll, server: Server, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rollouts"
+    dump(folder, 1)
+    run_until(server, folder, lambda: 1 in steps_of(takes))
+    dump(folder, 2)
+
+    run_until(server, folder, lambda: 2 in steps_of(takes))
+
+    assert len(takes.openings) == 1
+    assert takes.openings[0]["tool"] == "verl"
+    assert takes.from_steps == [0, 1]
+    assert [e.step for e in takes.lives[1] if isinstance(e, StepFinished)] == [2]
+    assert takes.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+
+
+def run_until(server: Server, folder: Path, is_done: Callable[[], bool]) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment |= {"COHORT_URL": server.url, "COHORT_TOKEN": server.token}
+    command = [sys.executable, "-m", "trainer.client.verl", str(folder)]
+    with subprocess.Popen(command, env=environment) as child:
+        end = monotonic() + 30
+        while not is_done() and monotonic() < end:
+            sleep(0.02)
+        child.send_signal(signal.SIGTERM)
+    assert child.returncode == 0
+    assert is_done()

@@ -1,0 +1,173 @@
+"""A run of an outside trainer over HTTP, told by the client that trainers use."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.urls import reverse
+from pytest_django.live_server_helper import LiveServer
+
+from dashboard.accounts.models import User
+from dashboard.runs.models import Run, RunState
+from dashboard.training.outside import limits
+from tests.dashboard.api.asking import BASE, Program, make_token
+from tests.dashboard.training.logs import LogBuilder
+from tests.dashboard.training.outside.sending import lines_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def program(alice: User) -> Program:
+    return Program(make_token(alice, "ingest"))
+
+
+def open_one(program: Program, **changes: Any) -> Any:
+    tree = {"key": str(uuid4()), "name": "theirs", "tool": "TRL", **changes}
+    return program.post("/outside-runs", tree)
+
+
+def tell(
+    program: Program, run: int, body: bytes, *, first: int = 1, **headers: str
+) -> Any:
+    return program.client.post(
+        f"{BASE}/outside-runs/{run}/events?epoch=1&first={first}",
+        data=body,
+        content_type="application/x-ndjson",
+        headers=program.headers | {n.replace("_", "-"): v for n, v in headers.items()},
+    )
+
+
+def body_of(log: LogBuilder) -> bytes:
+    return b"".join(line + b"\n" for line in lines_of(log))
+
+
+def test_a_run_is_opened_once(program: Program) -> None:
+    key = str(uuid4())
+
+    first = open_one(program, key=key)
+    again = open_one(program, key=key)
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json() == again.json()
+    run = Run.objects.get()
+    page = reverse("run", args=["alpha", run.pk])
+    assert first.json()["address"] == f"http://testserver{page}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": ""}, "body.name"),
+        ({"key": "7"}, "body.key"),
+        ({"num_steps": 0}, "body.num_steps"),
+        ({"mystery": 1}, "body.mystery"),
+        ({"settings": {"a": "x" * 70_000}}, "body.settings"),
+        ({"tags": ["x" * 41]}, "body"),
+    ],
+)
+def test_an_opening_that_is_no_good_names_its_field(
+    program: Program, changes: dict[str, Any], field: str
+) -> None:
+    found = open_one(program, **changes)
+
+    assert found.status_code == 422
+    assert field in {error["field"] for error in found.json()["errors"]}
+
+
+@pytest.mark.parametrize("is_zipped", [False, True])
+def test_lines_are_taken_zipped_or_not(program: Program, is_zipped: bool) -> None:
+    run = open_one(program).json()["id"]
+    body = body_of(LogBuilder().stepped(1))
+
+    if is_zipped:
+        found = tell(program, run, gzip.compress(body), Content_Encoding="gzip")
+    else:
+        found = tell(program, run, body)
+
+    place = {"state": "running", "epoch": 1, "line": 3, "step": 1, "num_prompts": 2}
+    assert (found.status_code, found.json()) == (200, place)
+    assert program.get(f"/outside-runs/{run}/events").json() == place
+
+
+def test_a_gap_and_a_fence_are_conflicts(program: Program) -> None:
+    run = open_one(program).json()["id"]
+    tell(program, run, body_of(LogBuilder().stepped(1)))
+
+    gap = tell(program, run, b"{}\n", first=9)
+    life = program.post(f"/outside-runs/{run}/lives", {"from_step": 1})
+    fenced = tell(program, run, b"{}\n", first=4)
+    ahead = program.post(f"/outside-runs/{run}/lives", {"from_step": 5})
+
+    assert (gap.status_code, fenced.status_code) == (409, 409)
+    assert "Send on from line 4" in gap.json()["detail"]
+    assert life.json() == {"epoch": 2}
+    assert ahead.json()["errors"][0]["field"] == "body.from_step"
+
+
+def test_what_is_too_much_is_refused_before_it_is_read(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dashboard.api.resources import outside
+
+    run = open_one(program).json()["id"]
+    bomb = gzip.compress(b"\n" * (limits.MAX_BATCH_BYTES + 10))
+    monkeypatch.setattr(outside, "MAX_LINE_BYTES", 100)
+
+    large = tell(program, run, bomb, Content_Encoding="gzip")
+    long = tell(program, run, b"x" * 101)
+    broken = tell(program, run, b"no zip", Content_Encoding="gzip")
+    cut = tell(program, run, gzip.compress(b"{}" * 99)[:-9], Content_Encoding="gzip")
+    odd = tell(program, run, b"{}", Content_Encoding="br")
+
+    assert [large.status_code, long.status_code] == [413, 413]
+    assert [broken.status_code, cut.status_code, odd.status_code] == [422] * 3
+    assert Run.objects.get().seq == 0
+
+
+def test_only_an_outside_run_is_told_of(program: Program, alice: User) -> None:
+    from tests.dashboard.training.factories import Launcher
+
+    team = alice.memberships.get().team
+    run = Launcher(team, alice)()
+
+    assert tell(program, run.pk, b"").status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_clients_reporter_is_understood(
+    live_server: LiveServer, alice: User, tmp_path: Path
+) -> None:
+    from trainer.client.http import Server
+    from trainer.client.reporter import Completion, Reporter
+
+    server = Server(live_server.url, make_token(alice, "ingest"))
+    folder = tmp_path / "run"
+    with Reporter("mine", server=server, folder=folder, num_steps=3) as cohort:
+        for step in (1, 2):
+            some = [
+                Completion(text="é\u2028", reward=r, rules={"a": r}) for r in (0, 1)
+            ]
+            cohort.group(step, "1 + 1 =", some, answer="2")
+            cohort.step(step, {"loss": 0.5, "train/custom": 3})
+            cohort.evaluated(step, "dev", {"mean": 0.25}, num_prompts=8)
+
+    run = Run.objects.get()
+    assert (run.state, run.last_step, run.num_steps) == (RunState.FINISHED, 2, 3)
+    assert run.summary["last"]["reward/mean"] == 0.5
+    assert run.summary["last"]["custom"] == 3.0
+    assert run.summary["last"]["eval/dev/mean"] == 0.25
+    assert not run.events.filter(type="warned").exists()
+    assert run.dataset_version
+    assert (
+        cohort.address == f"{live_server.url}{reverse('run', args=['alpha', run.pk])}"
+    )
+    with Reporter("mine", server=server, folder=folder, from_step=1) as cohort:
+        cohort.step(2, {"loss": 0.25})
+    run.refresh_from_db()
+    assert (run.state, run.epoch, run.last_step) == (RunState.FINISHED, 2, 2)
+    assert run.summary["last"]["loss"] == 0.25

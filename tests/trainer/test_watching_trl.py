@@ -1,0 +1,233 @@
+"""The real GRPOTrainer of TRL, watched: all is told, and nothing is changed by it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.client.server import TakesAll, serve
+from trainer.client.http import Server
+from trainer.client.trl import watch
+from trainer.events import Evaluated, GroupScored, StepFinished
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+ROWS = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in range(6)]
+
+
+@pytest.fixture
+def takes() -> TakesAll:
+    return TakesAll()
+
+
+@pytest.fixture
+def server(takes: TakesAll) -> Iterator[Server]:
+    with serve(takes) as address:
+        yield address
+
+
+def digits(completions: list[str], **_: Any) -> list[float | None]:
+    scores = [sum(map(str.isdigit, text)) / 8 for text in completions]
+    return [None, *scores[1:]]
+
+
+def length(completions: list[str], **_: Any) -> list[float]:
+    return [len(text) / 8 for text in completions]
+
+
+def make(model: Path, folder: Path, **options: Any) -> Any:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerFast
+    from trl import GRPOConfig, GRPOTrainer
+
+    logging.getLogger("trl").setLevel(logging.ERROR)
+    given = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 8,
+        "num_generations": 4,
+        "max_completion_length": 8,
+        "max_steps": 3,
+        "learning_rate": 1e-3,
+        "reward_weights": [1.0, 0.5],
+        "logging_steps": 2,
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "bf16": False,
+        "seed": 3,
+        **options,
+    }
+    return GRPOTrainer(
+        model=str(model),
+        processing_class=PreTrainedTokenizerFast.from_pretrained(model),
+        reward_funcs=[digits, length],
+        train_dataset=Dataset.from_list(ROWS),
+        eval_dataset=Dataset.from_list(ROWS[:2]),
+        args=GRPOConfig(**given),
+    )
+
+
+def weights_of(trainer: Any) -> list[torch.Tensor]:
+    return [p.detach().clone() for p in trainer.model.parameters()]
+
+
+def groups_of(takes: TakesAll, step: int) -> list[GroupScored]:
+    return [e for e in takes.events if isinstance(e, GroupScored) and e.step == step]
+
+
+def steps_of(takes: TakesAll) -> dict[int, dict[str, float | None]]:
+    return {e.step: e.metrics for e in takes.events if isinstance(e, StepFinished)}
+
+
+def test_all_of_every_step_is_told(
+    model_folder: Path, tmp_path: Path, takes: TakesAll, server: Server
+) -> None:
+    trainer = make(model_folder, tmp_path, eval_strategy="steps", eval_steps=2)
+    kept: dict[int, dict[str, list[Any]]] = {}
+    theirs = trainer._generate_and_score_completions
+
+    def keep(inputs: Any) -> Any:
+        found = theirs(inputs)
+        if trainer.model.training:
+            logs = trainer._logs
+            kept[trainer.state.global_step + 1] = {
+                "prompt": list(logs["prompt"]),
+                "completion": list(logs["completion"]),
+                "digits": list(logs["rewards"]["digits"]),
+                "advantage": list(logs["advantages"]),
+            }
+        return found
+
+    trainer._generate_and_score_completions = keep
+    watch(trainer, name="theirs", server=server)
+
+    trainer.train()
+
+    opening = takes.openings[0]
+    assert (opening["name"], opening["tool"], opening["num_steps"]) == (
+        "theirs",
+        "TRL",
+        3,
+    )
+    assert opening["rules"] == {"digits": 1.0, "length": 0.5}
+    assert opening["settings"]["learning_rate"] == 1e-3
+    for step, logs in kept.items():
+        groups = groups_of(takes, step)
+        texts = [c.text for g in groups for c in g.completions]
+        assert texts == logs["completion"]
+        assert [g.prompt for g in groups] == logs["prompt"][::4]
+        found = [c.advantage for g in groups for c in g.completions]
+        assert found == pytest.approx(logs["advantage"])
+        first = groups[0].completions[0]
+        assert first.rules["digits"] is None  # it gave no score
+        assert first.reward == pytest.approx(0.5 * len(first.text) / 8)
+        assert all(c.num_tokens for g in groups for c in g.completions)
+        assert {c.end_reason for g in groups for c in g.completions} <= {
+            "stop",
+            "length",
+        }
+        answers = {g.prompt: g.answer for g in groups}
+        assert answers == {
+            r["prompt"]: r["answer"] for r in ROWS if r["prompt"] in answers
+        }
+    steps = steps_of(takes)
+    assert sorted(steps) == sorted(kept) == [1, 2, 3]
+    assert steps[2]["grad_norm"] is not None  # as TRL logged it
+    assert "grad_norm" not in steps[1]
+    assert steps[1]["reward/length/mean"] is not None  # from its completions
+    assert [e.step for e in takes.events if isinstance(e, Evaluated)] == [2, 3]
+    assert takes.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+
+
+def test_watching_changes_no_weight(
+    model_folder: Path, tmp_path: Path, server: Server
+) -> None:
+    alone = make(model_folder, tmp_path / "a")
+    alone.train()
+    watched = make(model_folder, tmp_path / "b")
+    watch(watched, server=server)
+
+    watched.train()
+
+    pairs = zip(weights_of(alone), weights_of(watched), strict=True)
+    assert all(torch.equal(mine, its) for mine, its in pairs)
+
+
+@pytest.mark.parametrize("lacks", ["_logs", "_calculate_rewards"])
+def test_a_trl_that_keeps_less_is_told_of_as_far_as_it_goes(
+    model_folder: Path,
+    tmp_path: Path,
+    takes: TakesAll,
+    server: Server,
+    lacks: str,
+) -> None:
+    trainer = make(model_folder, tmp_path)
+
+    watch(Without(trainer, lacks), server=server)
+    trainer.train()
+
+    assert sorted(steps_of(takes)) == [1, 2, 3]
+    assert bool(groups_of(takes, 1)) is (lacks != "_logs")
+
+
+class Without:
+    """A trainer that seems to have no such attribute."""
+
+    def __init__(self, trainer: Any, name: str) -> None:
+        object.__setattr__(self, "_of", (trainer, name))
+
+    def __getattr__(self, name: str) -> Any:
+        trainer, lacking = self._of
+        if name == lacking:
+            raise AttributeError(name)
+        return getattr(trainer, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._of[0], name, value)
+
+
+def test_an_error_of_the_watcher_never_reaches_the_training(
+    model_folder: Path,
+    tmp_path: Path,
+    takes: TakesAll,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from trainer.client import trl
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(trl, "_completions", fails)
+    trainer = make(model_folder, tmp_path)
+    watch(trainer, server=server)
+
+    trainer.train()
+
+    assert trainer.state.global_step == 3
+    assert takes.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+    assert "Cohort stops watching; the training goes on" in caplog.text
+
+
+def test_a_resumed_training_is_the_same_run(
+    model_folder: Path, tmp_path: Path, takes: TakesAll, server: Server
+) -> None:
+    first = make(
+        model_folder, tmp_path, max_steps=2, save_strategy="steps", save_steps=1
+    )
+    watch(first, server=server)
+    first.train()
+    second = make(model_folder, tmp_path, max_steps=3)
+    watch(second, server=server)
+
+    second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+
+    assert len(takes.openings) == 1
+    assert takes.from_steps == [0, 1]
+    assert [e.step for e in takes.lives[1] if isinstance(e, StepFinished)] == [2, 3]

@@ -1,0 +1,123 @@
+"""Requests to a Cohort server, and what it says when it refuses one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+TIMEOUT_SECONDS = 30.0
+MAX_ANSWER_BYTES = 64 * 2**20
+
+
+class Unreachable(Exception):
+    """No answer came, or one that asks to come again: the same may be sent later."""
+
+    def __init__(self, message: str, *, after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.after_seconds = after_seconds
+
+
+class Refused(Exception):
+    """The server answered no; sent again it would answer the same."""
+
+    def __init__(self, status: int, message: str, problem: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.status = status
+        self.problem = problem
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A token is for the address that it was given for."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where Cohort is, and the token that opens it."""
+
+    url: str  # "https://cohort.example.org"
+    token: str
+
+    def __post_init__(self) -> None:
+        scheme = urllib.parse.urlsplit(self.url).scheme
+        if scheme not in ("http", "https"):
+            raise ValueError(
+                f"A server's address begins with http:// or https://; got {self.url!r}."
+            )
+
+    def __repr__(self) -> str:
+        return f"Server({self.url!r})"  # never the token
+
+    def get(self, path: str, **query: str | int) -> Any:
+        asked = f"?{urllib.parse.urlencode(query)}" if query else ""
+        return self.send("GET", f"{path}{asked}")
+
+    def post(self, path: str, tree: Any, *, key: str = "") -> Any:
+        """`key`: sent again with the same one, it is done once."""
+        headers = {"Content-Type": "application/json"}
+        if key:
+            headers["Idempotency-Key"] = key
+        return self.send("POST", path, json.dumps(tree).encode(), headers)
+
+    def post_lines(self, path: str, lines: bytes) -> Any:
+        headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
+        return self.send("POST", path, gzip.compress(lines, compresslevel=1), headers)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """The answer's JSON. Raises Unreachable or Refused, and nothing else."""
+        request = urllib.request.Request(  # noqa: S310 - __post_init__ saw the scheme
+            f"{self.url.rstrip('/')}/api/v1{path}",
+            data=body,
+            method=method,
+            headers={
+                "Authorization": f"Bearer {self.token}",
+                "Accept": "application/json",
+                "User-Agent": "cohort-client/1",
+                **(headers or {}),
+            },
+        )
+        opener = urllib.request.build_opener(_NoRedirect)
+        try:
+            with opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
+                read = answer.read(MAX_ANSWER_BYTES)
+            return json.loads(read) if read else None
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _answer(error) from None
+        except (OSError, ValueError, EOFError) as error:
+            raise Unreachable(f"{self.url} did not answer: {error}") from None
+        except Exception as error:  # noqa: BLE001 - http.client has a dozen of its own
+            raise Unreachable(f"{self.url} did not answer: {error!r}") from None
+
+
+def _answer(error: urllib.error.HTTPError) -> Exception:
+    try:
+        problem = json.loads(error.read(2**20))
+    except (OSError, ValueError):
+        problem = {}
+    if not isinstance(problem, dict):
+        problem = {}
+    said = str(problem.get("detail") or problem.get("title") or error.reason)
+    message = f"{said} (HTTP {error.code})"
+    if error.code >= 500 or error.code in (408, 425, 429):
+        return Unreachable(message, after_seconds=_after(error))
+    return Refused(error.code, message, problem)
+
+
+def _after(error: urllib.error.HTTPError) -> float | None:
+    given = error.headers.get("Retry-After", "")
+    return min(float(given), 3_600.0) if given.isdigit() else None
