@@ -199,7 +199,7 @@ def mark(
             case "tag":
                 add_tag(access.user, target, payload.value)
             case "untag":
-                remove_tag(target, payload.value)
+                remove_tag(access.user, target, payload.value)
             case "comment":
                 add_comment(access.user, target, payload.value)
             case "uncomment":
