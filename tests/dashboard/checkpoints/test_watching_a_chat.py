@@ -97,7 +97,7 @@ async def test_a_page_that_comes_back_is_sent_all(chat: Chat, alice: User) -> No
 async def test_a_stop_is_heard_at_once(chat: Chat, alice: User) -> None:
     async with watch(chat.pk, alice, path=PATH) as viewer:
         assert (await viewer.next_frame())["is_open"]
-        await in_thread(stop)(chat)
+        await in_thread(stop)(chat, alice)
         frame = await viewer.next_frame()
 
     assert not frame["is_open"]
