@@ -9,7 +9,7 @@ from allauth.account.adapter import DefaultAccountAdapter
 from django.conf import settings
 from django.http import HttpRequest
 
-UNKNOWN_ADDRESS = "0.0.0.0"  # noqa: S104  # nothing listens there; the column takes no NULL
+UNKNOWN_ADDRESS = "0.0.0.0"  # nosec B104 # noqa: S104 - named only: nothing listens there
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # untyped
@@ -29,5 +29,5 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # untyped
 def address_of(request: HttpRequest) -> str:
     try:
         return str(ip_address(request.META.get("REMOTE_ADDR", "")))
-    except ValueError:  # by a unix socket
+    except ValueError:  # by a unix socket, and the session's column takes no NULL
         return UNKNOWN_ADDRESS
