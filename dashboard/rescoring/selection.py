@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from django.db.models import Count, Model, QuerySet
+from django.db.models import Count, Exists, Model, OuterRef, QuerySet
 
 from dashboard.runs.models import Run
 from dashboard.samples.models import Completion, Group, StepRollup
@@ -33,8 +33,13 @@ def select_steps(
 ) -> Selection:
     """Two queries, and one for steps that are not rolled up."""
     groups = _within(Group.objects.current().filter(run=run), first_step, last_step)
+    if run.completions_deleted_at is not None:
+        groups = groups.filter(Exists(Completion.objects.filter(group=OuterRef("pk"))))
     found = sorted(groups.order_by().values_list("step", flat=True).distinct())
-    sizes = _rolled_up_sizes(run, first_step, last_step)
+    if run.completions_deleted_at is not None:
+        sizes = {}  # rollups count those that are deleted too
+    else:
+        sizes = _rolled_up_sizes(run, first_step, last_step)
     if missing := [step for step in found if step not in sizes]:
         sizes |= _counted_sizes(run, missing)
     steps = found[:: max(1, every)]

@@ -14,6 +14,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.exchange.models import ImportFile
 from dashboard.runs.directory import run_directory
+from dashboard.samples.models import CompletionBlock
 from dashboard.upkeep.models import Use, VersionSize
 
 COUNT_ROWS = """
@@ -30,6 +31,7 @@ def measure(team: Team) -> Use:
         "runs": sum(folder_bytes(run_directory(pk).path) for pk in runs.iterator()),
         "models": _total(team.published_models),
         "datasets": _count_rows(team),
+        "completions": _count_texts(team),
     }
     use, _ = Use.objects.update_or_create(
         team=team, defaults={"parts": parts, "measured_at": timezone.now()}
@@ -73,6 +75,12 @@ def _count_rows(team: Team) -> int:
                 version_id=pk, defaults={"num_bytes": cursor.fetchone()[0]}
             )
     return _total(VersionSize.objects.filter(version__dataset__team=team))
+
+
+def _count_texts(team: Team) -> int:
+    """Of the steps that can be searched: all but those of the last minute."""
+    blocks = CompletionBlock.objects.filter(run__team=team)
+    return blocks.aggregate(held=Sum("num_chars"))["held"] or 0
 
 
 def _total(rows: object) -> int:

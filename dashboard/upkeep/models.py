@@ -10,6 +10,8 @@ from dashboard.datasets.models import DatasetVersion
 
 KEPT_DAYS = 30  # in the trash, where a team says nothing else; never longer
 
+MOST_COMPLETION_DAYS = 3_650
+
 
 class Quota(models.Model):
     """What an operator of the server allows a team; null: as much as there is."""
@@ -34,7 +36,7 @@ class Use(models.Model):
     """What a team's things took when they were last measured."""
 
     team = models.OneToOneField(Team, models.CASCADE, related_name="use")
-    # {"runs": …, "models": …, "datasets": …}, in bytes
+    # {"runs": …, "models": …, "datasets": …, "completions": …}, in bytes
     parts = models.JSONField[dict[str, int], dict[str, int]](default=dict)
     measured_at = models.DateTimeField()
 
@@ -59,12 +61,19 @@ class Retention(models.Model):
 
     team = models.OneToOneField(Team, models.CASCADE, related_name="retention")
     trash_days = models.PositiveSmallIntegerField(default=KEPT_DAYS)
+    # From the end of their run; null: for good.
+    completion_days = models.PositiveSmallIntegerField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.CheckConstraint(
                 condition=Q(trash_days__gte=1, trash_days__lte=KEPT_DAYS),
                 name="retention_trash_days_in_range",
+            ),
+            models.CheckConstraint(
+                condition=Q(completion_days=None)
+                | Q(completion_days__gte=1, completion_days__lte=MOST_COMPLETION_DAYS),
+                name="retention_completion_days_in_range",
             ),
         ]
 

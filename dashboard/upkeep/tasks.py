@@ -3,7 +3,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from dashboard.accounts.models import Team
-from dashboard.upkeep import retention
+from dashboard.upkeep import old_completions, retention
 from dashboard.upkeep.measuring import measure
 
 
@@ -16,3 +16,4 @@ def measure_all() -> None:
 @shared_task(name="upkeep.retain", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def retain() -> None:
     retention.apply()
+    old_completions.apply_to_completions()

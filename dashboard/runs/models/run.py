@@ -151,6 +151,9 @@ class Run(models.Model):
     trashed_at = models.DateTimeField(null=True, blank=True)
     trashed_by = _by()
 
+    # By the team's retention, but for those of groups that somebody marked.
+    completions_deleted_at = models.DateTimeField(null=True, blank=True)
+
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)

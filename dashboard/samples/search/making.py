@@ -168,12 +168,13 @@ def _make(run: Run, stretch: Stretch) -> bool:
     return True
 
 
-def _look(run: Run, stretch: Stretch) -> dict[str, int | None]:
-    """Groups are added and superseded; what is in one never changes."""
+def _look(run: Run, stretch: Stretch) -> dict[str, object]:
+    """Groups are added and superseded; completions of one are there, or deleted."""
     groups = Group.objects.current().filter(run=run)
     groups = groups.filter(step__range=(stretch.first, stretch.last))
-    seen: dict[str, int | None] = groups.aggregate(num=Count("pk"), last=Max("pk"))
-    return seen
+    deleted = Run.objects.values_list("completions_deleted_at", flat=True)
+    seen: dict[str, object] = groups.aggregate(num=Count("pk"), last=Max("pk"))
+    return seen | {"deleted": deleted.get(pk=run.pk)}
 
 
 def _read_texts(run: Run, stretch: Stretch) -> list[str]:

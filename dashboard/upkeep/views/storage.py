@@ -1,6 +1,8 @@
-"""A team's storage: what it uses, what it may, and how long its trash is kept."""
+"""A team's storage: what it uses, what it may, and how long its things are kept."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -10,10 +12,16 @@ from django.views.decorators.http import require_http_methods
 from dashboard.accounts.access import get_managed_team, get_membership
 from dashboard.accounts.models import Team, User
 from dashboard.upkeep.forms import RetentionForm
+from dashboard.upkeep.old_completions import (
+    completion_days_of,
+    preview_completions,
+    set_completion_days,
+)
 from dashboard.upkeep.quotas import standing_of
 from dashboard.upkeep.retention import days_of, preview, set_days
 
 PARTS = {
+    "completions": ("Completions", "texts, which runs' logs hold too"),
     "runs": ("Runs", "logs and checkpoints, those in the trash too"),
     "models": ("Published models", ""),
     "datasets": ("Datasets", "rows of all versions"),
@@ -21,14 +29,32 @@ PARTS = {
 }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """How long; named as the form's fields."""
+
+    days: int  # in the trash
+    completion_days: int | None  # None: for good
+
+    @property
+    def words(self) -> str:
+        return f"The trash is kept for {_in_days(self.days)}, {self.completion_words}."
+
+    @property
+    def completion_words(self) -> str:
+        if self.completion_days is None:
+            return "completions for good"
+        return f"completions for {_in_days(self.completion_days)} after a run's end"
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 def team_storage(request: HttpRequest, team: str) -> HttpResponse:
-    """`?days=` shows what would be deleted; a POST keeps that number."""
+    """`?days=&completion_days=` shows what would be deleted; a POST keeps them."""
     assert isinstance(request.user, User)
     if request.method == "POST":
         return _set(request, get_managed_team(request, team), request.user)
     membership = get_membership(request.user, team)
-    form = RetentionForm(request.GET if "days" in request.GET else None)
+    form = RetentionForm(request.GET) if "days" in request.GET else None
     return _show(request, membership.team, form, can_manage=membership.can_manage)
 
 
@@ -36,32 +62,52 @@ def _set(request: HttpRequest, team: Team, user: User) -> HttpResponse:
     form = RetentionForm(request.POST)
     if not form.is_valid():
         return _show(request, team, form, can_manage=True, status=422)
-    days = form.cleaned_data["days"]
-    set_days(team, user, days)
-    messages.success(request, f"The trash is kept for {days} days.")
+    before, chosen = _kept_by(team), _chosen(form, team)
+    if chosen.days != before.days:
+        set_days(team, user, chosen.days)
+    if chosen.completion_days != before.completion_days:
+        set_completion_days(team, user, chosen.completion_days)
+    messages.success(request, chosen.words)
     return redirect("team_storage", team.slug)
+
+
+def _kept_by(team: Team) -> Kept:
+    return Kept(days=days_of(team), completion_days=completion_days_of(team))
+
+
+def _chosen(form: RetentionForm, team: Team) -> Kept:
+    """Of a form that is valid; what it does not name stays as it is."""
+    if "completion_days" in form.data:
+        return Kept(**form.cleaned_data)
+    now = completion_days_of(team)
+    return Kept(days=form.cleaned_data["days"], completion_days=now)
 
 
 def _show(
     request: HttpRequest,
     team: Team,
-    form: RetentionForm,
+    form: RetentionForm | None,
     *,
     can_manage: bool,
     status: int = 200,
 ) -> HttpResponse:
-    days = days_of(team)
-    chosen = form.cleaned_data["days"] if form.is_bound and form.is_valid() else days
-    if not form.is_bound:
-        form = RetentionForm(initial={"days": days})
+    now = _kept_by(team)
+    chosen = _chosen(form, team) if form and form.is_valid() else now
+    initial = {"days": now.days, "completion_days": now.completion_days}
     standing = standing_of(team)
     context = {
         "team": team,
         "can_manage": can_manage,
         "standing": standing,
-        "parts": [(*PARTS[key], num) for key, num in standing.parts.items()],
-        "form": form,
-        "days": days,
-        "preview": preview(team, chosen),
+        "parts": [(*words, standing.parts.get(key, 0)) for key, words in PARTS.items()],
+        "form": form or RetentionForm(initial=initial),
+        "now": now,
+        "chosen": chosen,
+        "preview": preview(team, chosen.days),
+        "completions": preview_completions(team, chosen.completion_days),
     }
     return render(request, "upkeep/storage.html", context, status=status)
+
+
+def _in_days(days: int) -> str:
+    return f"{days:,} day{'' if days == 1 else 's'}"

@@ -87,7 +87,7 @@ def test_an_admin_previews_then_keeps_the_number(
 ) -> None:
     page = alice_client.get("/alpha/settings/storage", {"days": "7"})
     assert "1 of 2 runs in the trash (2 kB of files) and 1 dataset" in page.text
-    assert "Keep the trash for 7 days" in page.text
+    assert "Save these days" in page.text
     assert not Retention.objects.exists()
 
     saved = alice_client.post("/alpha/settings/storage", {"days": "7"}, follow=True)
@@ -113,5 +113,5 @@ def test_a_viewer_looks_and_changes_nothing(trash: Run, bob_client: Client) -> N
     page = bob_client.get("/alpha/settings/storage", {"days": "7"})
 
     assert "An admin of the team can change that" in page.text
-    assert "Keep the trash" not in page.text
+    assert "Save these days" not in page.text
     assert bob_client.post("/alpha/settings/storage", {"days": "7"}).status_code == 403

@@ -19,6 +19,7 @@ from dashboard.insights.audit.sampled import choose_steps
 from dashboard.insights.audit.studied import study
 from dashboard.runs.models import Evaluation, Run
 from dashboard.samples.models import Group
+from dashboard.samples.thinning import delete_completions_of
 from tests.dashboard.samples.factories import START, make_group, make_run, make_steps
 
 pytestmark = pytest.mark.django_db
@@ -399,3 +400,15 @@ def test_a_page_again_reads_no_texts(alice_client: Client, run: Run) -> None:
         page(alice_client, run)
 
     assert not [q for q in queries if "samples_completion" in q["sql"]]
+
+
+def test_where_completions_are_deleted_the_rest_is_told(
+    alice_client: Client, run: Run
+) -> None:
+    delete_completions_of(run, keep=())
+
+    told = alice_client.get(reverse("run_audit", args=["alpha", run.pk]))
+    assert told.status_code == 200
+    assert 'id="length"' in told.text
+    examples = reverse("run_audit_examples", args=["alpha", run.pk, "length"])
+    assert alice_client.get(examples).status_code == 200

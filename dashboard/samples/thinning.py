@@ -1,0 +1,37 @@
+"""Deleting a run's completions; what was made of them, its groups and charts, stays."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from django.db import connection
+
+from dashboard.runs.models import Run
+from dashboard.samples.models import Group
+from dashboard.samples.search.models import CompletionBlock
+
+GROUPS_AT_A_TIME = 2_000
+# Raw, as there may be millions, and nothing hangs on them but what goes with them.
+OF_GROUPS = (
+    "DELETE FROM samples_grouptokens WHERE group_id = ANY(%s)",
+    "DELETE FROM samples_rulenote WHERE group_id = ANY(%s)",
+    "DELETE FROM samples_completion WHERE group_id = ANY(%s)",
+)
+
+
+def delete_completions_of(run: Run, *, keep: Collection[int]) -> int:
+    """Of all groups but those to keep; how many completions went.
+
+    Their tokens and what rules printed go too, and the blocks they are searched in,
+    which a worker makes anew of what is kept. For use within a transaction.
+    """
+    groups = Group.objects.filter(run=run).order_by("pk").values_list("pk", flat=True)
+    going = sorted(set(groups) - set(keep))
+    CompletionBlock.objects.filter(run=run).delete()
+    with connection.cursor() as cursor:
+        num_deleted = 0
+        for first in range(0, len(going), GROUPS_AT_A_TIME):
+            for statement in OF_GROUPS:
+                cursor.execute(statement, [going[first : first + GROUPS_AT_A_TIME]])
+            num_deleted += cursor.rowcount
+    return num_deleted
