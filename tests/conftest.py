@@ -64,6 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Each test's clients load the middleware anew, and WhiteNoise would read all of a
     # thousand files each time. Web processes, which tests start too, do read them.
     settings.WHITENOISE_AUTOREFRESH = True
+    # A password is slow to check, 0.2 s, so that it is slow to guess. Not so here; web
+    # processes, which tests start too, do it as ever.
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     for module in FIXTURES:
         config.pluginmanager.import_plugin(module)
 
