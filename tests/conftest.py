@@ -7,6 +7,7 @@ others. This happens as pytest is configured, before Django reads its settings.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import shutil
 import sys
@@ -67,6 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A password is slow to check, 0.2 s, so that it is slow to guess. Not so here; web
     # processes, which tests start too, do it as ever.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    # It imports Django's tests, which read settings.
+    importlib.import_module("tests.emptying").empty_at_teardown()
     for module in FIXTURES:
         config.pluginmanager.import_plugin(module)
 
