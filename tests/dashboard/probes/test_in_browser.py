@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
+from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
 from dashboard.probes.models import Probe, ProbeGroup
@@ -31,6 +32,12 @@ MESSY = (
     '"What is 3 + 3; or 6?";6;\r\n'
     "What is a dozen?;about twelve;not a number\r\n"
 )
+
+
+@pytest.fixture
+def data_folder(settings: Settings) -> Path:
+    """The web process's own: it is kept from test to test."""
+    return Path(settings.COHORT_DATA)
 
 
 def test_from_a_messy_file_to_a_recipe(page: Page, team: Team, tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
+from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.trash import trash_dataset
@@ -28,6 +30,12 @@ def reward(completion, answer):
         raise ValueError("it is too long: " + completion * 9)
     return 1.0
 """
+
+
+@pytest.fixture
+def data_folder(settings: Settings) -> Path:
+    """The web process's own: it is kept from test to test."""
+    return Path(settings.COHORT_DATA)
 
 
 def test_from_a_run_to_what_would_have_changed(page: Page, team: Team) -> None:

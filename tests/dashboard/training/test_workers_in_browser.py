@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import Page
+from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
 from dashboard.rewards.sandboxes import describe
@@ -12,6 +15,12 @@ from tests.browser.accessibility import findings_in_each_view
 from trainer.rewards.sandbox.probe import Found
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def data_folder(settings: Settings) -> Path:
+    """The web process's own: it is kept from test to test."""
+    return Path(settings.COHORT_DATA)
 
 
 def test_it_is_accessible_and_does_not_scroll_sideways(page: Page, team: Team) -> None:
