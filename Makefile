@@ -4,8 +4,9 @@ BIN := .venv/bin
 INSTALL := $(PYTHON) dashboard/local/install.py
 PYTEST := $(BIN)/python -m pytest
 # As many as there are cores. A file stays in one process, for what its tests share, and
-# files in their order, in which browser tests are last. A process that crashes ends the
-# tests: pytest-xdist would start another, deal it files that are done, and wait for ever.
+# files in the order of tests/conftest.py, in which browser tests are last. A process that
+# crashes ends the tests: pytest-xdist would start another, deal it files that are done,
+# and wait for ever.
 IN_PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 	--max-worker-restart 0
 BENCH := .cohort/bench
@@ -72,7 +73,8 @@ test: ## Run the tests, browser tests included; slow ones and faults are in test
 
 test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
 	@$(INSTALL) --tests --browser $(if $(ON_LINUX),--vllm)
-	$(PYTEST) -m "slow or faults" $(ARGS)
+	$(PYTEST) -m "slow and not faults" $(IN_PARALLEL) $(ARGS)
+	$(PYTEST) -m faults $(ARGS)
 	$(if $(ON_LINUX),.venv-vllm/bin/python -m pytest -m vllm tests/trainer $(ARGS))
 
 bench: setup-tests ## Measure all that a machine without a GPU can, as tables

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import django
@@ -105,9 +106,19 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests come last, faults before them.
+    """Browser tests come last, faults before them, and files of minutes first.
 
     Playwright keeps an event loop running in the main thread for the rest of the
-    session, and asyncio tests need to start their own.
+    session, and asyncio tests need to start their own. What begins last and takes
+    minutes is what the other processes wait for.
     """
-    items.sort(key=lambda item: ("browser" in item.keywords, "faults" in item.keywords))
+    minutes: dict[Path, int] = defaultdict(int)
+    for item in items:
+        for mark in item.iter_markers("slow"):
+            minutes[item.path] += mark.kwargs.get("minutes", 0)
+
+    def place(item: pytest.Item) -> tuple[bool, bool, int]:
+        marks = item.keywords
+        return "browser" in marks, "faults" in marks, -minutes[item.path]
+
+    items.sort(key=place)

@@ -125,7 +125,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=4)
 def test_the_starter_run_learns(tmp_path):
     out = tmp_path / "starter"
     assert main(["warmup", "--out", str(out)]) == 0
