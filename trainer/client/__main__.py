@@ -1,81 +1,72 @@
-"""`cohort`: log in, send what could not be sent, follow verl."""
+"""`cohort`: the API from a terminal, and what reporters left to be sent."""
 
 from __future__ import annotations
 
-import argparse
-import getpass
+import io
 import logging
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from trainer.client import verl
-from trainer.client.delivery import Delivery
-from trainer.client.http import Refused, Server, Unreachable
-from trainer.client.login import find_server, keep_login
-from trainer.client.spool import Spool
+from trainer.client.api.patience import ended
+from trainer.client.command.ends import (
+    BROKEN_PIPE,
+    DONE,
+    INTERRUPTED,
+    MISUSED,
+    REFUSED,
+    UNREACHABLE,
+    Ended,
+)
+from trainer.client.command.output import remark
+from trainer.client.command.parser import make_parser
+from trainer.client.command.progress import Remarks
+from trainer.client.http import Refused, Unreachable
 
-FAILED, MISUSED = 1, 2
+MAX_TOLD = 20  # fields or rows that are wrong
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(format="%(message)s")
+    logging.basicConfig(handlers=[Remarks()])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # one that takes ASCII alone
     if given[:1] == ["verl"]:
         return verl.main(given[1:])
-    parsed = _parser().parse_args(given)
+    parsed = make_parser().parse_args(given)
     try:
-        said: str = parsed.do(parsed)
-    except (Unreachable, Refused) as error:
-        print(error, file=sys.stderr)  # noqa: T201 - a command speaks so
-        return FAILED
+        parsed.do(parsed)
+    except Ended as end:
+        return end.code
+    except Refused as error:
+        _tell(error)
+        return REFUSED
+    except Unreachable as error:
+        remark(f"{ended(str(error))} Is it running, and is its address right?")
+        return UNREACHABLE
     except ValueError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        remark(str(error))
         return MISUSED
-    print(said)  # noqa: T201
-    return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who read what is printed has left; nor is anything to be said at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return DONE
 
 
-def _login(given: argparse.Namespace) -> str:
-    """The token is asked for, or read from a pipe: an argument would be seen."""
-    if sys.stdin.isatty():
-        token = getpass.getpass("Token (made on the page API tokens): ")
-    else:
-        token = sys.stdin.readline()
-    server = Server(given.url.rstrip("/"), token.strip())
-    who = server.get("/me")
-    path = keep_login(server)
-    name, team = who["person"]["name"], who["team"]["name"]
-    scopes = ", ".join(who["scopes"])
-    return f"Logged in to {team} as {name}, for {scopes}. The token is in {path}."
-
-
-def _sync(given: argparse.Namespace) -> str:
-    """All of a folder that the server lacks."""
-    spool = Spool(given.folder)
-    if not spool.is_there:
-        raise ValueError(
-            f"{given.folder} holds no run: it has no run.json. Name the folder that "
-            "the reporter spoke of."
-        )
-    delivery = Delivery(spool, find_server())
-    delivery.deliver()
-    if delivery.over:
-        raise ValueError(f"Not all was sent. {delivery.over}")
-    return f"All of {given.folder} is stored: {delivery.address}"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cohort", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    login = commands.add_parser("login", help="keep a token for this machine")
-    login.add_argument("url", help="of the server: https://cohort.example.org")
-    login.set_defaults(do=_login)
-    sync = commands.add_parser("sync", help="send what a reporter kept on the disk")
-    sync.add_argument("folder", type=Path)
-    sync.set_defaults(do=_sync)
-    commands.add_parser("verl", help="follow verl's rollout dumps")
-    return parser
+def _tell(error: Refused) -> None:
+    """What the server says, and of each field or row what is wrong with it."""
+    remark(str(error))
+    if error.status == 401:
+        remark("`cohort login URL` keeps another token.")
+    for each in list(error.problem.get("errors", ()))[:MAX_TOLD]:
+        message = str(each.get("message", ""))
+        if message and message not in str(error):
+            remark(f"  {each.get('field', '')}: {message}")
 
 
 if __name__ == "__main__":

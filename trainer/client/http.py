@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 TIMEOUT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 * 2**20
+PIECE_BYTES = 2**16
 
 
 class Unreachable(Exception):
@@ -47,10 +50,21 @@ class Server:
     token: str
 
     def __post_init__(self) -> None:
-        scheme = urllib.parse.urlsplit(self.url).scheme
-        if scheme not in ("http", "https"):
+        parts = urllib.parse.urlsplit(self.url)
+        if parts.username is not None or parts.password is not None:
             raise ValueError(
-                f"A server's address begins with http:// or https://; got {self.url!r}."
+                "A server's address holds no name and no password: whoever sees the "
+                "address would have them. Give the address without what is before @."
+            )
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(
+                "A server's address begins with http:// or https:// and the server's "
+                f"name; got {self.url!r}."
+            )
+        if not (self.token.isascii() and self.token.isprintable()):
+            raise ValueError(  # not with the token
+                "A token is made of ASCII letters, digits, - and _; this one has "
+                "other characters. Copy it again from the page API tokens."
             )
 
     def __repr__(self) -> str:
@@ -75,10 +89,51 @@ class Server:
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
+        body: bytes | Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> Any:
         """The answer's JSON. Raises Unreachable or Refused, and nothing else."""
+        with (
+            self._asking(),
+            self._open(method, path, body, headers, timeout_seconds) as answer,
+        ):
+            read = answer.read(MAX_ANSWER_BYTES)
+            return json.loads(read) if read else None
+
+    def pieces(self, path: str) -> tuple[str, Iterator[bytes]]:
+        """A file as it comes, and the name that the server gives it.
+
+        Asking and each piece raise Unreachable or Refused; a file that breaks off
+        raises Unreachable.
+        """
+        headers = {"Accept": "*/*"}
+        with self._asking():
+            answer = self._open("GET", path, None, headers, TIMEOUT_SECONDS)
+        return answer.headers.get_filename() or "", self._read(answer)
+
+    def _read(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+        with answer:
+            while True:
+                with self._asking():
+                    piece = answer.read(PIECE_BYTES)
+                    if not piece and answer.length:
+                        raise EOFError(
+                            f"{answer.length:,} bytes of the file are missing"
+                        )
+                if not piece:
+                    return
+                yield piece
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Iterable[bytes] | None,
+        headers: Mapping[str, str] | None,
+        timeout_seconds: float,
+    ) -> http.client.HTTPResponse:
         request = urllib.request.Request(  # noqa: S310 - __post_init__ saw the scheme
             f"{self.url.rstrip('/')}/api/v1{path}",
             data=body,
@@ -91,13 +146,24 @@ class Server:
             },
         )
         opener = urllib.request.build_opener(_NoRedirect)
+        opened: http.client.HTTPResponse = opener.open(request, timeout=timeout_seconds)
+        return opened
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Whatever goes wrong meanwhile is Unreachable or Refused."""
         try:
-            with opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
-                read = answer.read(MAX_ANSWER_BYTES)
-            return json.loads(read) if read else None
+            yield
         except urllib.error.HTTPError as error:
             with error:
                 raise _answer(error) from None
+        except urllib.error.URLError as error:
+            raise Unreachable(f"{self.url} did not answer: {error.reason}") from None
+        except json.JSONDecodeError:
+            raise Unreachable(
+                f"{self.url} answered with something else than JSON. Is it the address "
+                "of Cohort?"
+            ) from None
         except (OSError, ValueError, EOFError) as error:
             raise Unreachable(f"{self.url} did not answer: {error}") from None
         except Exception as error:  # noqa: BLE001 - http.client has a dozen of its own
@@ -112,6 +178,9 @@ def _answer(error: urllib.error.HTTPError) -> Exception:
     if not isinstance(problem, dict):
         problem = {}
     said = str(problem.get("detail") or problem.get("title") or error.reason)
+    if 300 <= error.code < 400:
+        to = error.headers.get("Location", "")
+        said = f"The server sends on to {to[:200]!r}, but no token. Log in there."
     message = f"{said} (HTTP {error.code})"
     if error.code >= 500 or error.code in (408, 425, 429):
         return Unreachable(message, after_seconds=_after(error))

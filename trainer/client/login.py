@@ -19,20 +19,33 @@ def login_path() -> Path:
     return Path(base) / "cohort" / "login.json"
 
 
-def find_server() -> Server:
-    """ValueError says how to log in."""
-    url, token = os.environ.get(URL), os.environ.get(TOKEN)
+def find_server(url: str = "", token: str = "") -> Server:
+    """What is not given is of the environment, else of the file.
+
+    ValueError says how to log in.
+    """
+    url, token = url or os.environ.get(URL, ""), token or os.environ.get(TOKEN, "")
     if url and token:
         return Server(url, token)
+    kept = _read_login()
+    if url and url.rstrip("/") != kept.url.rstrip("/"):
+        raise ValueError(  # a token is for the address that it was given for
+            f"There is no token for {url}: the login is of {kept.url}. Run `cohort "
+            f"login {url}`, or set {TOKEN} too."
+        )
+    return Server(kept.url, token or kept.token)
+
+
+def _read_login() -> Server:
     path = login_path()
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        return Server(url or kept["url"], token or kept["token"])
+        return Server(kept["url"], kept["token"])
     except FileNotFoundError:
         raise ValueError(
             f"There is no login. Run `cohort login URL`, or set {URL} and {TOKEN}."
         ) from None
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
             f"{path} cannot be read ({error}). Run `cohort login URL` again."
         ) from None

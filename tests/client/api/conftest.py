@@ -1,0 +1,53 @@
+"""The client against a real web process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from trainer.client import Client
+
+# Models are imported when a fixture runs: this file is read before Django is set up.
+if TYPE_CHECKING:
+    from dashboard.accounts.models import Team, User
+    from dashboard.runs.models import Run
+
+LINES = [{"question": f"{n} + 1 =", "answer": str(n + 1)} for n in range(40)]
+
+
+@pytest.fixture
+def token(alice: User) -> str:
+    from tests.dashboard.api.asking import make_token
+
+    return make_token(alice, "write")
+
+
+@pytest.fixture
+def client(live_app: str, token: str) -> Client:
+    return Client(live_app, token, retries=0)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "sums.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    return path
+
+
+@pytest.fixture
+def open_outside(team: Team, alice: User) -> Callable[..., Run]:
+    """A run that the test tells the steps of."""
+    from dashboard.training.outside.opening import open_run
+    from tests.dashboard.training.outside.test_opening_a_run import OPENING
+
+    def open_one(**changes: object) -> Run:
+        opening = replace(OPENING, key=uuid4(), **changes)  # type: ignore[arg-type]
+        return open_run(opening, team=team, user=alice)[0]
+
+    return open_one

@@ -1,0 +1,46 @@
+"""`cohort`, started as a script starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+Finished = subprocess.CompletedProcess[str]
+
+
+class Cohort:
+    def __init__(self, url: str, token: str, folder: Path) -> None:
+        self.url, self.token = url, token
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "COHORT_URL": url,
+            "COHORT_TOKEN": token,
+        }
+        self._folder = folder
+
+    def start(self, *arguments: Any, **pipes: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "trainer.client", *map(str, arguments)],
+            env=self._environment,
+            cwd=self._folder,
+            text=True,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes},
+        )
+
+    def __call__(self, *arguments: Any) -> Finished:
+        with self.start(*arguments) as child:
+            said, remarked = child.communicate(timeout=120)
+        return subprocess.CompletedProcess(child.args, child.returncode, said, remarked)
+
+    def json(self, *arguments: Any) -> list[Any]:
+        """What it prints, an object a line."""
+        done = self(*arguments, *([] if "--json" in arguments else ["--json"]))
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,0 +1,124 @@
+"""`Client` against a real web process."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Run
+from tests.dashboard.api.asking import make_token
+from tests.dashboard.samples.factories import make_recipe
+from tests.dashboard.training.logs import LogBuilder
+from tests.dashboard.training.outside.sending import send
+from trainer.client import Client, Refused
+from trainer.events import Evaluated
+
+# The rows of these tests lack the numbers that it scores by, which a launch warns of.
+COUNTDOWN = {"name": "equation", "kind": "countdown", "weight": 1.0}
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_files_become_versions_and_a_run_is_launched_of_one(
+    client: Client, team: Team, rows: Path
+) -> None:
+    recipe = make_recipe(team, rules=[COUNTDOWN]).recipe.name
+    sent: list[tuple[int, int | None]] = []
+
+    first = client.datasets.push(rows, on_upload=lambda *at: sent.append(at))
+    size = rows.stat().st_size
+    rows.write_text(rows.read_text() * 2)
+    second = client.datasets.push(rows, dataset="sums", prompt="answer", answer="")
+
+    assert sent[-1] == (size, size)
+    assert (first.dataset, first.number, first.num_rows) == ("sums", 1, 40)
+    assert (second.dataset_id, second.number) == (first.dataset_id, 2)
+    assert second.mapping["prompt"] == "answer"
+    assert client.datasets.version("sums") == second
+    assert client.datasets.version("sums@1") == client.datasets.version(first.id)
+    with pytest.raises(ValueError, match=r"No dataset is called 'sum'.*'sums'"):
+        client.datasets.version("sum")
+    with pytest.raises(ValueError, match="no version 3"):
+        client.datasets.version("sums@3")
+
+    def launch(*, confirm: bool) -> Run:
+        found = client.runs.launch(
+            "dr-grpo",
+            model="models/tiny",
+            dataset="sums@1",
+            recipe=recipe,
+            settings={"optim.num_steps": 7},
+            confirm=confirm,
+            key="k",
+        )
+        return Run.objects.get(pk=found.id)
+
+    with pytest.raises(Refused, match="Nothing was launched"):
+        launch(confirm=False)
+    run, again = launch(confirm=True), launch(confirm=True)
+    assert (run, run.state, run.num_steps) == (again, "queued", 7)
+    assert run.dataset_version_id == first.id
+    assert run.config["loss"]["aggregation"] == "constant"  # Dr. GRPO's
+    seen = client.runs.get(run.pk)
+    assert seen.address == f"{client.server.url}/alpha/runs/{run.pk}/"
+    seen.cancel()
+    assert "cancelled it" in seen.refresh().reason
+
+
+def test_a_run_is_found_watched_and_read(
+    client: Client,
+    live_app: str,
+    charlie: User,
+    open_outside: Callable[..., Run],
+    tmp_path: Path,
+) -> None:
+    of, other = open_outside(name="run 1"), open_outside(name="run 2")
+    log = LogBuilder().stepped(1)
+    send(of, log)
+
+    newest, named = client.runs.list(limit=1), client.runs.list('name = "run 1"')
+
+    assert ([run.id for run in newest], newest.total) == ([other.pk], 2)
+    run = named[0]
+    assert repr(run) == f"<Run {of.pk} 'run 1': running, step 1 of 20>"
+    with pytest.raises(Refused, match="HTTP 422"):
+        client.runs.list("reward >")
+    stranger = Client(live_app, make_token(charlie, "read"), retries=0)
+    with pytest.raises(Refused, match="HTTP 404"):
+        stranger.runs.get(run.id)
+
+    watched = run.watch(every_seconds=0.05)
+    first = next(watched)
+    scores = {"eval/heldout/mean": 0.5}
+    counts = {"num_prompts": 2, "samples_per_prompt": 1}
+    log.add(Evaluated, step=1, name="heldout", metrics=scores, **counts)
+    send(of, log, first=4)
+    late = next(watched)
+    send(of, log.stepped(2).finished(2), first=5)
+    rest = list(watched)
+
+    assert (first.step, first.values["loss"]) == (1, -0.1)
+    assert (late.step, late.values) == (1, scores)
+    assert [point.step for point in rest] == [2]
+    assert run.wait().state == "finished"
+    with pytest.raises(Refused, match="Nothing to stop: the run is finished"):
+        run.stop()
+
+    metrics = run.metrics("reward/mean", "eval/heldout/mean")
+    assert metrics.series("reward/mean") == ([1, 2], [0.1, 0.2])
+    assert metrics.series("eval/heldout/mean") == ([1], [0.5])
+    assert [one.prompt for one in run.groups(2)] == ["prompt 0", "prompt 1"]
+    completions = run.group(2, 1).completions
+    assert [one.text for one in completions] == ["yes", "no"]
+    assert completions[1].rule_scores["answer"] == 1.0
+
+    path = run.export(tmp_path / "mine.csv", first_step=2)
+    with path.open(encoding="utf-8-sig") as file:
+        table = list(csv.DictReader(file))
+    assert [(row["step"], row["loss"]) for row in table] == [("2", "-0.2")]
+    with pytest.raises(ValueError, match="is there already"):
+        run.export(path)
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,141 @@
+"""`cohort` as a process of its own, against a real web process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dashboard.accounts.models import Team
+from dashboard.runs.models import Run
+from tests.client.api.processes import Cohort
+from tests.client.api.test_asking import COUNTDOWN
+from tests.dashboard.samples.factories import make_recipe
+from tests.dashboard.training.logs import LogBuilder
+from tests.dashboard.training.outside.sending import send
+from trainer.client.command.runs import COLUMNS
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def cohort(live_app: str, token: str, tmp_path: Path) -> Cohort:
+    return Cohort(live_app, token, tmp_path)
+
+
+def test_a_file_is_pushed_and_a_run_of_it_launched_and_cancelled(
+    cohort: Cohort, team: Team, rows: Path
+) -> None:
+    recipe = make_recipe(team, rules=[COUNTDOWN]).recipe.name
+
+    pushed = cohort("datasets", "push", rows, "--name", "adding")
+    listed = cohort.json("datasets", "list")
+    asked = ["runs", "launch", "--preset", "dr-grpo", "--model", "models/tiny"]
+    asked += ["--recipe", recipe, "--set", "optim.num_steps=7", "--json"]
+    warned = cohort(*asked)
+    run = cohort.json(*asked, "--yes", "--name", "mine")[0]
+    cancelled = cohort("runs", "cancel", run["id"])
+    watched = cohort("runs", "watch", f"{cohort.url}/alpha/runs/{run['id']}/config/")
+    again = cohort("runs", "cancel", run["id"])
+
+    assert pushed.stdout.startswith("adding@1 has 40 rows; prompt: question")
+    assert [one["name"] for one in listed] == ["adding"]
+    assert (warned.returncode, warned.stdout) == (1, "")
+    assert "Give --yes to launch it all the same" in warned.stderr
+    assert (run["name"], run["num_steps"]) == ("mine", 7)
+    assert cancelled.returncode == 0
+    assert watched.returncode == 3
+    assert "(mine) was stopped at step 0 of 7. alice cancelled it" in watched.stdout
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "Nothing to cancel: the run is stopped" in again.stderr
+    everything = [pushed, warned, cancelled, watched, again]
+    assert not any(cohort.token in one.stdout + one.stderr for one in everything)
+
+
+def test_a_run_is_watched_and_what_it_did_is_shown(
+    cohort: Cohort, open_outside: Callable[..., Run], tmp_path: Path
+) -> None:
+    of = open_outside()
+    log = LogBuilder().stepped(1)
+    send(of, log)
+
+    with cohort.start("runs", "watch", of.pk, "--json", "--every", "0.1") as watching:
+        assert watching.stdout
+        lines = map(json.loads, watching.stdout)
+        first = [next(lines), next(lines)]
+        send(of, log.stepped(2).failed("Out of luck."), first=4)
+        rest = list(lines)
+    table = cohort("groups", "show", of.pk, 2)
+    group = cohort.json("groups", "show", of.pk, 2, 1)[0]
+    read = cohort("groups", "show", of.pk, 2, 1)
+    exported = cohort("runs", "export", of.pk, tmp_path / "all.jsonl")
+    piped = cohort("runs", "export", of.pk, "-", "--what", "metrics.jsonl")
+    runs = cohort("runs", "list")
+
+    assert watching.returncode == 4
+    assert [one["event"] for one in first] == ["state", "step"]
+    assert [one["state"] for one in rest if one["event"] == "state"] == ["failed"]
+    assert first[1]["values"]["loss"] == -0.1
+    assert [one["step"] for one in rest if one["event"] == "step"] == [2]
+    assert "1  mixed    0.5  0.7  prompt 1" in table.stdout
+    assert [one["text"] for one in group["completions"]] == ["yes", "no"]
+    assert "#1  reward 1  advantage 0.5  answer 1  format –" in read.stdout
+    assert exported.returncode == 0
+    assert (tmp_path / "all.jsonl").read_text() == piped.stdout
+    assert [json.loads(one)["step"] for one in piped.stdout.splitlines()] == [1, 2]
+    assert runs.stdout.splitlines()[0].split() == list(COLUMNS)
+    assert "failed" in runs.stdout.splitlines()[1]
+
+
+def test_what_cannot_be_is_said_in_a_sentence(cohort: Cohort, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"question": "1", "answer": "1"}\n{"question": \n')
+
+    no_run = cohort("runs", "watch", 999)
+    no_file = cohort("datasets", "push", tmp_path / "none.jsonl")
+    bad_file = cohort("datasets", "push", bad)
+    misspelt = cohort("runs", "show", "seven")
+    no_token = Cohort(cohort.url, "cohort_wrong", tmp_path)("runs", "list")
+    nowhere = Cohort("http://127.0.0.1:9", cohort.token, tmp_path)("runs", "list")
+
+    codes = [one.returncode for one in (no_run, no_file, bad_file, misspelt)]
+    assert codes == [1, 2, 1, 2]
+    assert "no run 999" in no_run.stderr
+    assert "none.jsonl is not there" in no_file.stderr
+    assert "Line 2" in bad_file.stderr
+    assert "give --leave-out 1 to do without" in bad_file.stderr
+    assert "got 'seven'" in misspelt.stderr
+    assert (no_token.returncode, nowhere.returncode) == (1, 5)
+    assert "cohort login" in no_token.stderr
+    assert "Connection refused" in nowhere.stderr
+    everything = [no_run, no_file, bad_file, misspelt, no_token, nowhere]
+    assert not any("Traceback" in one.stderr for one in everything)
+    assert not any("cohort_wrong" in one.stderr for one in everything)
+    assert [one.stdout for one in everything] == [""] * 6
+
+
+def test_a_reader_who_leaves_and_ctrl_c_end_it_quietly(
+    cohort: Cohort, open_outside: Callable[..., Run]
+) -> None:
+    of = open_outside()
+    send(of, LogBuilder().stepped(1))
+
+    with cohort.start("runs", "watch", of.pk) as watching:
+        assert watching.stdout
+        assert watching.stdout.readline() == f"run {of.pk} running\n"
+        assert watching.stdout.readline().startswith("step 1/20  reward 0.1")
+        watching.send_signal(signal.SIGINT)
+        said = watching.communicate(timeout=60)
+    reading, writing = os.pipe()
+    os.close(reading)
+    left = cohort.start("runs", "list", stdout=writing)
+    os.close(writing)
+    complaint = left.communicate(timeout=60)[1]
+
+    assert watching.returncode == 130
+    assert said == ("", f"No longer watched; run {of.pk} goes on.\n")
+    assert (left.returncode, complaint) == (141, "")

@@ -1,0 +1,1 @@
+"""Cohort's API for programs: datasets, runs, what they measured and sampled."""

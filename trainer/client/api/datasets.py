@@ -1,0 +1,183 @@
+"""`client.datasets`: files that become versions."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainer.client.api.asking import Asker
+from trainer.client.api.records import Dataset, DatasetVersion, Import, Listing, read
+from trainer.client.api.uploading import Form, Progress, upload
+
+MAX_BYTES = 32 * 2**20  # of a file that comes in one request
+LOOK_SECONDS = 1.0
+UNDER_WAY = ("queued", "running")
+
+
+class Datasets:
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+
+    def list(self, *, limit: int | None = None) -> Listing[Dataset]:
+        """Without those in the trash, the newest first."""
+        return self._asker.listing(
+            "/datasets", lambda tree: read(Dataset, tree), limit=limit
+        )
+
+    def versions(
+        self, dataset: int | Dataset, *, limit: int | None = None
+    ) -> Listing[DatasetVersion]:
+        """The newest first. A version never changes."""
+        number = dataset.id if isinstance(dataset, Dataset) else dataset
+        path = f"/datasets/{number}/versions"
+        return self._asker.listing(path, _version, limit=limit)
+
+    def version(self, reference: str | int) -> DatasetVersion:
+        """ "sums": the newest of sums, "sums@2": its second, 12: by its id."""
+        text = str(reference).strip()
+        if text.isdigit():
+            return _version(self._asker.get(f"/dataset-versions/{text}"))
+        name, number = split_reference(text)
+        dataset = self._named(name)
+        for version in self.versions(dataset, limit=1 if number is None else None):
+            if number in (None, version.number):
+                return version
+        has = "none" if number is None else f"no version {number}"
+        raise ValueError(f"The dataset {dataset.name!r} has {has}.")
+
+    def _named(self, name: str) -> Dataset:
+        there = self.list()
+        found = [one for one in there if one.name == name]
+        if found:
+            return found[0]
+        names = ", ".join(repr(one.name) for one in there[:20]) or "none yet"
+        raise ValueError(f"No dataset is called {name!r}. There are: {names}.")
+
+    def push(
+        self,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        dataset: str | int | Dataset | None = None,
+        prompt: str | None = None,
+        answer: str | None = None,
+        columns: Sequence[str] | None = None,
+        leave_out: int = 0,
+        key: str = "",
+        on_upload: Progress | None = None,
+        on_import: Progress | None = None,
+    ) -> DatasetVersion:
+        """Upload a file and wait until it is a version.
+
+        dataset    its rows become the next version of this one; else a new dataset
+        prompt     the prompt's column; None: guessed by its name
+        answer     the answer's column; "": none; None: guessed
+        leave_out  how many refused rows you have seen and do without
+        key        pushed again with the same one within a day, it is done once
+
+        ValueError says what is wrong with the file; Refused what the server says.
+        """
+        job = self.upload(
+            path,
+            name=name,
+            dataset=dataset,
+            prompt=prompt,
+            answer=answer,
+            columns=columns,
+            leave_out=leave_out,
+            key=key,
+            on_progress=on_upload,
+        )
+        return self.wait(job, on_progress=on_import)
+
+    def upload(
+        self,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        dataset: str | int | Dataset | None = None,
+        prompt: str | None = None,
+        answer: str | None = None,
+        columns: Sequence[str] | None = None,
+        leave_out: int = 0,
+        key: str = "",
+        on_progress: Progress | None = None,
+    ) -> Import:
+        """As `push` does, without waiting: the server goes on by itself."""
+        file = Path(path)
+        _check(file)
+        fields = {
+            "name": name,
+            "dataset_id": self._id_of(dataset),
+            "prompt": prompt,
+            "answer": answer,
+            "leave_out": leave_out or None,
+        }
+        given = [(name, str(one)) for name, one in fields.items() if one is not None]
+        given += [("columns", column) for column in columns or ()]
+        form = Form(file, given, on_progress)
+        headers = {"Idempotency-Key": key or str(uuid.uuid4())}
+        server = self._asker.server
+        return _import(
+            self._asker.patience.ask(lambda: upload(server, "/imports", form, headers))
+        )
+
+    def _id_of(self, dataset: str | int | Dataset | None) -> int | None:
+        if isinstance(dataset, str):
+            return int(dataset) if dataset.isdigit() else self._named(dataset).id
+        return dataset.id if isinstance(dataset, Dataset) else dataset
+
+    def wait(
+        self, job: Import, *, on_progress: Progress | None = None
+    ) -> DatasetVersion:
+        """Until the file is a version; ValueError says why it is none."""
+        while job.state in UNDER_WAY:
+            time.sleep(LOOK_SECONDS)
+            job = _import(self._asker.get(f"/imports/{job.id}"))
+            if on_progress:
+                on_progress(job.num_read, job.num_to_read)
+        if job.version is None:
+            raise ValueError(f"{job.filename} was not imported. {_why(job)}")
+        return job.version
+
+
+def split_reference(text: str) -> tuple[str, int | None]:
+    """
+    >>> split_reference("sums@2"), split_reference("a@b")
+    (('sums', 2), ('a@b', None))
+    """
+    name, at, number = text.rpartition("@")
+    return (name, int(number)) if at and number.isdigit() else (text, None)
+
+
+def _check(file: Path) -> None:
+    if not file.is_file():
+        is_there = "is no file" if file.exists() else "is not there"
+        raise ValueError(f"{file} {is_there}. Name a file of rows, such as sums.jsonl.")
+    size = file.stat().st_size
+    if size == 0:
+        raise ValueError(f"{file} is empty. A dataset has at least one row.")
+    if size > MAX_BYTES:
+        raise ValueError(
+            f"{file} has {size:,} bytes; {MAX_BYTES:,} can be pushed. Pack it with "
+            "gzip or zstd, or upload it on the page Datasets, which takes 4 GiB."
+        )
+
+
+def _version(tree: Any) -> DatasetVersion:
+    return read(DatasetVersion, tree)
+
+
+def _import(tree: Any) -> Import:
+    version = tree["version"]
+    return read(Import, tree, version=_version(version) if version else None)
+
+
+def _why(job: Import) -> str:
+    if job.problem:
+        return job.problem
+    num = job.refusals.get("count", 0)
+    return f"{num:,} rows were refused; leave_out={num} does without them."

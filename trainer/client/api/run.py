@@ -1,0 +1,224 @@
+"""A run: what is known of it, what it measured, and what may be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainer.client.api import watching
+from trainer.client.api.downloading import download, file_name
+from trainer.client.api.figure import figure
+from trainer.client.api.records import (
+    Group,
+    GroupDetail,
+    Listing,
+    Metrics,
+    Person,
+    Point,
+    SampledCompletion,
+    VersionRef,
+    read,
+)
+from trainer.client.api.uploading import Progress
+from trainer.client.http import Refused
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from trainer.client.api.client import Client
+
+ENDED = frozenset({"finished", "stopped", "failed"})
+CONFLICT = 409
+POINTS = 10_000  # the most that the server gives at once
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Run:
+    """As it was when it was asked for; `refresh()` asks again."""
+
+    client: Client = field(compare=False)
+    id: int
+    name: str
+    state: str
+    owner: Person | None
+    model: str
+    dataset_version: VersionRef | None
+    recipe_version: VersionRef | None
+    group_id: int | None
+    tags: list[str]
+    last_step: int
+    num_steps: int
+    last_reward: float | None
+    best_reward: float | None
+    is_imported: bool
+    is_locked: bool
+    is_archived: bool
+    is_trashed: bool
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    def __repr__(self) -> str:
+        steps = f"step {self.last_step:,} of {self.num_steps:,}"
+        return f"<Run {self.id} {self.name!r}: {self.state}, {steps}>"
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def address(self) -> str:
+        """Of its page."""
+        return f"{self.client.address}/runs/{self.id}/"
+
+    def refresh(self) -> RunDetail:
+        return self.client.runs.get(self.id)
+
+    def metrics(
+        self, *names: str, first_step: int | None = None, last_step: int | None = None
+    ) -> Metrics:
+        """Every point of these metrics, of all without a name; held-out scores too."""
+        found: list[Point] = []
+        known: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self._metrics(
+                *names,
+                cursor=cursor,
+                first_step=first_step,
+                last_step=last_step,
+                limit=POINTS,
+            )
+            found += [read(Point, one) for one in page["points"]]
+            known, cursor = page["names"], page["next_cursor"]
+        return Metrics(known, found)
+
+    def metric_names(self) -> list[str]:
+        """Of steps and of held-out evaluations."""
+        names: list[str] = self._metrics(limit=1)["names"]
+        return names
+
+    def _metrics(self, *names: str, **query: str | int | None) -> Any:
+        path = f"/runs/{self.id}/metrics"
+        return self.client.asker.get(path, names=",".join(names), **query)
+
+    def groups(
+        self,
+        step: int | None = None,
+        *,
+        signal: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[Group]:
+        """Of one step, or of all; `signal` leaves those of one kind, such as mixed."""
+        return self.client.asker.listing(
+            f"/runs/{self.id}/groups",
+            lambda tree: read(Group, tree),
+            limit=limit,
+            step=step,
+            signal=signal,
+        )
+
+    def group(self, step: int, prompt_index: int) -> GroupDetail:
+        """With its completions."""
+        path = f"/runs/{self.id}/groups/{step}/{prompt_index}"
+        tree = self.client.asker.get(path)
+        completions = [read(SampledCompletion, one) for one in tree["completions"]]
+        return read(GroupDetail, tree, completions=completions)
+
+    def watch(
+        self, *, from_step: int = 0, every_seconds: float = watching.LOOK_SECONDS
+    ) -> Iterator[Point]:
+        """Each step as it is done, until the run ends; those that are done, at once.
+
+        Held-out scores that come after their step come as another point of it.
+        """
+        looks = watching.follow(
+            self.client, self.id, from_step=from_step, every_seconds=every_seconds
+        )
+        for look in looks:
+            yield from look.points
+
+    def wait(self, *, every_seconds: float = watching.LOOK_SECONDS) -> RunDetail:
+        """Until it has ended."""
+        return watching.wait(self.client, self.id, every_seconds=every_seconds)
+
+    def export(
+        self,
+        path: str | Path,
+        *,
+        what: str = "",
+        first_step: int | None = None,
+        last_step: int | None = None,
+        overwrite: bool = False,
+        on_progress: Progress | None = None,
+    ) -> Path:
+        """To a file, in the format that its name ends with.
+
+        metrics or completions as .csv, .jsonl or .parquet; tensorboard or mlflow as
+        .zip. `what` says which; without it, the file's name, and else metrics.
+        """
+        target = Path(path)
+        source = f"/runs/{self.id}/files/{file_name(target, what)}"
+        steps = {"first_step": first_step, "last_step": last_step}
+        download(
+            self.client.asker,
+            source,
+            steps,
+            target,
+            overwrite=overwrite,
+            on_progress=on_progress,
+        )
+        return target
+
+    def figure(
+        self, *names: str, smoothing: float = 0.6, theme: str = "light"
+    ) -> Figure:
+        """Its curves as Plotly draws them: Cohort's charts, or these metrics alone."""
+        return figure(self, names, smoothing=smoothing, theme=theme)
+
+    def stop(self) -> None:
+        """It ends after the step it is at, with a checkpoint. Refused says why not."""
+        self._ask("stop")
+
+    def cancel(self) -> None:
+        """At once, without a checkpoint."""
+        self._ask("cancel")
+
+    def pause(self) -> None:
+        self._ask("pause")
+
+    def resume(self) -> None:
+        self._ask("resume")
+
+    def _ask(self, verb: str) -> None:
+        answer = self.client.asker.post(f"/runs/{self.id}/{verb}")
+        if not answer["done"]:
+            raise Refused(CONFLICT, answer["detail"], answer)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunDetail(Run):
+    """With its settings and notes."""
+
+    notes: str
+    fail_reason: str
+    pause_reason: str
+    stop_reason: str
+    cloned_from_id: int | None
+    forked_from_id: int | None
+    fork_step: int | None
+    epoch: int
+    config: dict[str, Any]
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, stopped or paused, as far as anybody said."""
+        of = {
+            "failed": self.fail_reason,
+            "stopped": self.stop_reason,
+            "paused": self.pause_reason,
+        }
+        return of.get(self.state, "")

@@ -1,0 +1,1 @@
+"""`cohort`: the API from a terminal and from scripts."""

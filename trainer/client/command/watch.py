@@ -1,0 +1,162 @@
+"""`cohort runs watch`: a bar on a terminal, else a line for each step."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from trainer.client.api.charts import SCORE
+from trainer.client.api.client import Client
+from trainer.client.api.records import Point
+from trainer.client.api.run import Run
+from trainer.client.api.watching import LOOK_SECONDS, follow
+from trainer.client.command.ends import BY_STATE, Ended
+from trainer.client.command.output import number, remark, say, say_json
+from trainer.client.command.progress import Bar, duration
+
+SHOWN = {
+    "reward/mean": "reward",
+    "kl/mean": "kl",
+    "entropy": "entropy",
+    "loss": "loss",
+    "completion/mean_length": "length",
+    "time/step": "seconds",
+}
+
+
+def show_until_it_ends(
+    client: Client,
+    run_id: int,
+    *,
+    as_json: bool,
+    from_step: int = 0,
+    every_seconds: float = LOOK_SECONDS,
+) -> None:
+    """Raises Ended with what the run's end means to a script."""
+    shows = _shower(as_json=as_json)
+    try:
+        with shows:
+            for look in follow(
+                client, run_id, from_step=from_step, every_seconds=every_seconds
+            ):
+                run = look.run
+                shows.state(run)
+                for point in look.points:
+                    shows.point(run, point)
+    except KeyboardInterrupt:
+        remark(f"No longer watched; run {run_id} goes on.")
+        raise
+    if not as_json:
+        reason = f" {run.reason}" if run.reason else ""
+        say(
+            f"Run {run.id} ({run.name}) {_past(run.state)} at step "
+            f"{run.last_step:,} of {run.num_steps:,}.{reason} {run.address}"
+        )
+    raise Ended(BY_STATE[run.state])
+
+
+def _past(state: str) -> str:
+    return f"was {state}" if state == "stopped" else state
+
+
+class Lines:
+    """Each change of state and each step."""
+
+    def __init__(self) -> None:
+        self._state = ""
+
+    def state(self, run: Run) -> None:
+        if run.state != self._state:
+            self._state = run.state
+            self.say_state(run)
+
+    def say_state(self, run: Run) -> None:
+        say(f"run {run.id} {run.state}")
+
+    def point(self, run: Run, point: Point) -> None:
+        told = told_of(point)
+        if told:
+            say(f"step {point.step}/{run.num_steps}  {told}")
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class JsonLines(Lines):
+    def say_state(self, run: Run) -> None:
+        say_json({"event": "state", "run": run.id, "state": run.state})
+
+    def point(self, run: Run, point: Point) -> None:
+        say_json(
+            {
+                "event": "step",
+                "run": run.id,
+                "step": point.step,
+                "num_steps": run.num_steps,
+                "time": point.time,
+                "values": point.values,
+            }
+        )
+
+
+class OnTerminal(Lines):
+    """One line that is drawn over; held-out scores stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bar = Bar("", stream=sys.stdout)
+        self._began: tuple[float, int] | None = None
+        self._told = ""
+
+    def say_state(self, run: Run) -> None:
+        self._bar.clear()
+        super().say_state(run)
+
+    def state(self, run: Run) -> None:
+        super().state(run)
+        if self._began is None and run.state == "running":
+            self._began = (time.monotonic(), run.last_step)
+        share = run.last_step / max(run.num_steps, 1)
+        text = f"step {run.last_step:,}/{run.num_steps:,}  {self._told}"
+        self._bar.show(text + self._rest(run), share=min(share, 0.999))
+
+    def point(self, run: Run, point: Point) -> None:
+        self._told = told_of(point) or self._told
+        if scores := scores_of(point):
+            self._bar.clear()
+            told = "  ".join(f"{name} {number(v)}" for name, v in scores.items())
+            say(f"step {point.step}/{run.num_steps}  {told}")
+
+    def _rest(self, run: Run) -> str:
+        if self._began is None or run.last_step <= self._began[1]:
+            return ""
+        seconds = time.monotonic() - self._began[0]
+        each = seconds / (run.last_step - self._began[1])
+        return f"  {duration(each * (run.num_steps - run.last_step))} left"
+
+    def __enter__(self) -> None:
+        self._bar.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.__exit__(None, None, None)
+
+
+def told_of(point: Point) -> str:
+    own = [(title, point.values.get(name)) for name, title in SHOWN.items()]
+    told = [(title, value) for title, value in own if value is not None]
+    told += scores_of(point).items()
+    return "  ".join(f"{name} {number(value)}" for name, value in told)
+
+
+def scores_of(point: Point) -> dict[str, float]:
+    """Of held-out prompts, without the ends of their intervals and lengths."""
+    return {name: v for name, v in point.values.items() if SCORE.fullmatch(name)}
+
+
+def _shower(*, as_json: bool) -> Lines:
+    if as_json:
+        return JsonLines()
+    return OnTerminal() if sys.stdout.isatty() else Lines()
