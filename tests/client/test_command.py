@@ -28,8 +28,10 @@ class Knows(TakesAll):
             return super().answer(method, path, *rest)
         if self.tokens != {"Bearer cohort_good"}:
             return 401, {"detail": "Send a token that works."}
-        who = {"person": {"name": "Alice"}, "team": {"name": "Lab"}}
-        return 200, {**who, "scopes": ["ingest"]}
+        who: dict[str, Any] = {"person": {"name": "Alice", "username": "alice"}}
+        who |= {"team": {"name": "Lab", "slug": "lab"}, "role": "member"}
+        token = {"scopes": ["ingest"], "token": "mine (…good)", "expires_at": None}
+        return 200, who | token
 
 
 def log_in(monkeypatch: pytest.MonkeyPatch, url: str, token: str) -> int:

@@ -64,7 +64,7 @@ class Server:
         if not (self.token.isascii() and self.token.isprintable()):
             raise ValueError(  # not with the token
                 "A token is made of ASCII letters, digits, - and _; this one has "
-                "other characters. Copy it again from the page API tokens."
+                "other characters. Copy it again from the page API and tokens."
             )
 
     def __repr__(self) -> str:

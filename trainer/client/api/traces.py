@@ -61,7 +61,7 @@ def _band(
 
 
 def _layer(line: Line, steps: list[int], values: list[float], color: str) -> Trace:
-    stride = max(1, len(steps) // 1_000)  # layers stand on each other, step by step
+    stride = -(-len(steps) // 1_000) or 1  # layers stand on each other, step by step
     return {
         "type": "scatter",
         "mode": "lines",

@@ -1,0 +1,261 @@
+"""What the client does where the network or a server is at fault."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.client import Client, Refused, Unreachable
+from trainer.client.__main__ import main
+from trainer.client.api import patience, uploading
+from trainer.client.http import Server
+from trainer.client.login import find_server, keep_login
+
+VERSION = {
+    "id": 12,
+    "dataset_id": 4,
+    "dataset": "sums",
+    "number": 2,
+    "num_rows": 1,
+    "num_left_out": 0,
+    "content_sha256": "0",
+    "mapping": {},
+    "origin": "",
+    "created_at": "2026-03-01T12:00:00Z",
+}
+IMPORT = {
+    "id": 3,
+    "state": "running",
+    "filename": "sums.jsonl",
+    "num_read": 1,
+    "num_to_read": 2,
+    "version": None,
+    "problem": "",
+    "refusals": {},
+}
+
+
+class Scripted:
+    """Gives its answers in turn: (status, headers, body)."""
+
+    def __init__(self, *answers: tuple[int, dict[str, str], Any]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        scripted = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                scripted.asked.append((self.path, dict(self.headers), body))
+                status, headers, answer = scripted.answers.pop(0)
+                data = (
+                    answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                )
+                self.send_response(status)
+                for name, value in {
+                    "Content-Length": str(len(data)),
+                    **headers,
+                }.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_POST = do_GET
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,))
+        self.thread.start()
+
+    def __enter__(self) -> Scripted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+        self.thread.join()
+
+    def client(self, retries: int = 2) -> Client:
+        return Client(self.url, "cohort_secret", retries=retries)
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that were waited for, without waiting."""
+    found: list[float] = []
+    monkeypatch.setattr(patience.time, "sleep", found.append)
+    return found
+
+
+NO_RECIPES = (200, {}, {"items": [], "next_cursor": None, "total": 0})
+
+
+def test_a_server_that_asks_to_wait_is_waited_for(
+    waits: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    busy = (429, {"Retry-After": "7"}, {"detail": "Too many."})
+    with Scripted(busy, (503, {}, b"away"), NO_RECIPES) as server:
+        assert server.client().recipes.list() == []
+
+    assert waits[0] == 7
+    assert 0.7 < waits[1] < 1.3  # the second try waits twice as long as the first
+    assert "Too many. (HTTP 429) Trying again in 7 s." in caplog.text
+
+
+def test_it_gives_up_where_it_is_asked_to_wait_for_hours(waits: list[float]) -> None:
+    busy = (429, {"Retry-After": "3000"}, {"detail": "Too many."})
+    with Scripted(busy) as server, pytest.raises(Unreachable, match="Too many"):
+        server.client().recipes.list()
+
+    assert waits == []
+
+
+def test_what_is_refused_is_not_sent_again(waits: list[float]) -> None:
+    none = (404, {}, {"detail": "No such run."})
+    says = r"has no run 7\. \(HTTP 404\)"
+    with Scripted(none) as server, pytest.raises(Refused, match=says):
+        server.client().runs.get(7)
+
+    assert waits == []
+
+
+def test_a_post_names_the_same_key_each_time_and_the_file_is_sent_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploading, "PIECE_BYTES", 5)
+    file = tmp_path / 'a "b".jsonl'
+    file.write_bytes(b'{"prompt": "1"}\n')
+    done = IMPORT | {"state": "done", "version": VERSION}
+    answers = [(500, {}, {"detail": "Oh."}), (202, {}, IMPORT), (200, {}, done)]
+    with Scripted(*answers) as server:
+        version = server.client().datasets.push(file, columns=["x", "y"])
+
+    assert (version.dataset, version.number) == ("sums", 2)
+    (_, first, body), (_, second, again), (path, _, _) = server.asked
+    assert first["Idempotency-Key"] == second["Idempotency-Key"] != ""
+    assert body == again
+    assert body.count(b'name="columns"') == 2
+    assert b'filename="a %22b%22.jsonl"' in body
+    assert b'\r\n\r\n{"prompt": "1"}\n\r\n--' in body
+    assert path == "/api/v1/imports/3"
+
+
+def test_a_file_that_was_not_imported_says_why(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b"{}\n")
+    refused = IMPORT | {"state": "refused", "refusals": {"count": 2}}
+    says = "2 rows were refused; leave_out=2"
+    with Scripted((202, {}, refused)) as server, pytest.raises(ValueError, match=says):
+        server.client().datasets.push(file)
+
+
+@pytest.mark.parametrize(
+    ("size", "says"), [(0, "is empty"), (33 * 2**20, "34,603,008 bytes")]
+)
+def test_a_file_that_cannot_be_pushed_is_not_sent(
+    tmp_path: Path, size: int, says: str
+) -> None:
+    file = tmp_path / "a.jsonl"
+    with file.open("wb") as writing:
+        writing.truncate(size)
+
+    with Scripted() as server, pytest.raises(ValueError, match=says):
+        server.client().datasets.push(file)
+
+    assert server.asked == []
+
+
+def test_a_file_that_breaks_off_is_taken_again_and_never_half(tmp_path: Path) -> None:
+    run = run_tree()
+    half = (200, {"Content-Length": "9"}, b"step\n")
+    with Scripted((200, {}, run), half, (200, {}, b"step\n1\n")) as server:
+        server.client().runs.get(7).export(tmp_path / "a.csv")
+    with Scripted((200, {}, run), half) as server, pytest.raises(Unreachable):
+        server.client(retries=0).runs.get(7).export(tmp_path / "b.csv")
+
+    assert [one.name for one in tmp_path.iterdir()] == ["a.csv"]
+    assert (tmp_path / "a.csv").read_text() == "step\n1\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ((200, {}, b"<html>"), "something else than JSON"),
+        ((301, {"Location": "https://there/"}, b""), "sends on to 'https://there/'"),
+        ((200, {}, {"person": {}, "team": {}}), "a Person without 'username'"),
+    ],
+)
+def test_an_address_that_is_not_cohorts_is_told(
+    answer: tuple[int, dict[str, str], Any], says: str
+) -> None:
+    faults = (Unreachable, Refused, ValueError)
+    with Scripted(answer) as server, pytest.raises(faults, match=says):
+        _ = server.client(retries=0).me
+
+
+def test_a_token_goes_to_no_other_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_login(Server("https://cohort.example.org", "cohort_secret"))
+    monkeypatch.setenv("COHORT_URL", "https://elsewhere.example.org")
+
+    with pytest.raises(ValueError, match="no token for https://elsewhere"):
+        find_server()
+    monkeypatch.setenv("COHORT_URL", "https://cohort.example.org/")
+    assert find_server().token == "cohort_secret"
+
+
+def test_a_token_is_never_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("cohort_s\x07ecret\n"))
+    codes = [main(["login", "http://127.0.0.1:9"])]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("cohort_other\n"))
+    codes.append(main(["login", "http://alice:cohort_secret@127.0.0.1:9"]))
+    said = capsys.readouterr()
+
+    assert codes == [2, 2]
+    assert "ecret" not in said.out + said.err
+    assert "holds no name and no password" in said.err
+    with Scripted() as server:
+        assert "secret" not in repr([server.client(), server.client().server])
+
+
+def test_a_servers_text_moves_no_cursor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    title = {"key": "a\x1b[2J", "title": "b\nc"}
+    with Scripted((200, {}, {"presets": [title]})) as server:
+        monkeypatch.setenv("COHORT_URL", server.url)
+        monkeypatch.setenv("COHORT_TOKEN", "t")
+        assert main(["presets", "list"]) == 0
+
+    assert capsys.readouterr().out == "KEY       TITLE\na\\x1b[2J  b c\n"
+
+
+def run_tree() -> dict[str, Any]:
+    numbers = ("last_step", "num_steps", "epoch")
+    tree: dict[str, Any] = dict.fromkeys(numbers, 1)
+    tree |= dict.fromkeys(("name", "model", "notes", "fail_reason"), "")
+    tree |= dict.fromkeys(("pause_reason", "stop_reason"), "")
+    nothing = ("owner", "dataset_version", "recipe_version", "group_id")
+    tree |= dict.fromkeys((*nothing, "last_reward", "best_reward", "fork_step"))
+    tree |= dict.fromkeys(("cloned_from_id", "forked_from_id"))
+    tree |= dict.fromkeys(("is_imported", "is_locked"), False)
+    tree |= dict.fromkeys(("is_archived", "is_trashed"), False)
+    tree |= {"created_at": "2026-03-01T12:00:00Z", "started_at": None}
+    return tree | {
+        "id": 7,
+        "state": "finished",
+        "finished_at": None,
+        "tags": [],
+        "config": {},
+    }
