@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -183,6 +184,18 @@ def pip(text: str, arguments: list[str | Path], *, python: Path | None = None) -
     run(text, [python or PYTHON, "-m", "pip", "install", *options, *arguments])
 
 
+def install_command() -> None:
+    """`cohort`, of this checkout's client."""
+    path = VENV / "bin" / "cohort"
+    root, python = shlex.quote(str(ROOT)), shlex.quote(str(PYTHON))
+    script = f"""#!/bin/sh
+PYTHONPATH={root}"${{PYTHONPATH:+:$PYTHONPATH}}" exec {python} -P -m trainer.client "$@"
+"""
+    if not is_stamped(path, script):
+        path.write_text(script)
+        path.chmod(0o755)
+
+
 def install_vllm() -> None:
     """vLLM for machines without a GPU, in an environment of its own.
 
@@ -303,6 +316,7 @@ def main() -> int:
         locks.append(ROOT / "requirements-dev.lock")
     try:
         install_python(locks)
+        install_command()
         install_front_end(with_tools=chosen.tests)
         install_sandbox()
         if chosen.language_model:

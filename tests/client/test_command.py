@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import shutil
 import stat
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,6 @@ from trainer.client.__main__ import main
 from trainer.client.http import Server
 from trainer.client.login import find_server, keep_login, login_path
 from trainer.client.reporter import Reporter
-
-CLIENT = Path(__file__).parents[2] / "trainer" / "client"
 
 
 class Knows(TakesAll):
@@ -81,21 +77,3 @@ def test_what_was_kept_is_synced(
     said = capsys.readouterr()
     assert "http://here/alpha/runs/7/" in said.out
     assert "holds no run" in said.err
-
-
-@pytest.mark.slow
-def test_it_is_installed_alone(tmp_path: Path) -> None:
-    copy = shutil.copytree(CLIENT, tmp_path / "client")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-    subprocess.run(
-        [*command, "--no-build-isolation", "--target", tmp_path / "site", copy],
-        check=True,
-    )
-
-    program = "import sys; sys.path.insert(0, 'site'); import trainer.client.trl\n"
-    subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program], cwd=tmp_path, check=True
-    )
-
-    assert (tmp_path / "site" / "bin" / "cohort").exists()
-    assert not (tmp_path / "site" / "trainer" / "__init__.py").exists()

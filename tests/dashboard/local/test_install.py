@@ -143,3 +143,23 @@ def test_without_bubblewrap_the_installation_goes_on(
     install.install_sandbox()
 
     assert "runs in the other sandbox" in capsys.readouterr().out
+
+
+def test_the_command_is_this_checkouts_wherever_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "an env" / "bin").mkdir(parents=True)
+    monkeypatch.setattr(install, "VENV", tmp_path / "an env")
+    monkeypatch.setattr(install, "PYTHON", Path(sys.executable))
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "trainer").mkdir(parents=True)  # some other trainer
+    (elsewhere / "trainer" / "__init__.py").touch()
+
+    install.install_command()
+    command = tmp_path / "an env" / "bin" / "cohort"
+    told = subprocess.run(
+        [command, "runs", "--help"], cwd=elsewhere, capture_output=True, text=True
+    )
+
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "usage: cohort runs" in told.stdout

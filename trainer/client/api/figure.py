@@ -88,7 +88,7 @@ def _domain(place: int, columns: int, rows: int) -> tuple[list[float], list[floa
     gap = 0.09 if columns > 1 else 0.0
     width = (1 - gap * (columns - 1)) / columns
     left, top = column * (width + gap), 1 - row / rows
-    return [left, left + width], [top - 0.62 / rows, top - 0.12 / rows]
+    return [left, left + width], [top - 0.8 / rows, top - 0.16 / rows]
 
 
 def _layout(title: str, num_rows: int, colors: dict[str, str]) -> dict[str, Any]:
@@ -132,8 +132,8 @@ def _axes(
         },
         f"legend{number}": {
             "orientation": "h",
-            "x": x[1],
-            "xanchor": "right",
+            "x": x[0],
+            "xanchor": "left",
             "y": y[1],
             "yanchor": "bottom",
             "bgcolor": "rgba(0,0,0,0)",
@@ -152,6 +152,7 @@ def _heading(
         "yref": "paper",
         "xanchor": "left",
         "yanchor": "bottom",
+        "yshift": 20,  # above the legend
         "showarrow": False,
         "font": {"color": colors["text"], "size": 13},
     }

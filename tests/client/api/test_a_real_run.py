@@ -1,0 +1,65 @@
+"""`cohort runs launch` with a real worker, watched to its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard.accounts.models import Team
+from tests.client.api.processes import Cohort
+from tests.dashboard.samples.factories import make_recipe
+from tests.faults.tiny import RECIPE, save_model
+from tests.faults.workers import Worker
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+SETTINGS = {
+    "optim.num_steps": 4,
+    "rollout.prompts_per_step": 2,
+    "rollout.group_size": 4,
+    "rollout.max_new_tokens": 8,
+    "model.device": "cpu",
+    "model.dtype": "float32",
+    "data.num_eval_rows": 2,
+    "evaluation.every_steps": 2,
+    "evaluation.samples_per_prompt": 1,
+    "distributed.num_threads": 1,
+}
+
+
+@pytest.fixture
+def worker(app_environment: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
+    found = Worker("cli", env=app_environment, log=tmp_path / "worker.log")
+    yield found
+    found.terminate()
+
+
+def test_it_is_launched_watched_and_looked_at(
+    live_app: str, token: str, team: Team, worker: Worker, rows: Path, tmp_path: Path
+) -> None:
+    cohort = Cohort(live_app, token, tmp_path)
+    make_recipe(team, rules=RECIPE["rules"])
+    save_model(tmp_path / "model")
+    cohort.json("datasets", "push", rows)
+
+    asked = ["runs", "launch", "--model", tmp_path / "model", "--yes", "--watch"]
+    for name, value in SETTINGS.items():
+        asked += ["--set", f"{name}={value}"]
+    watched = cohort(*asked, "--json")
+
+    assert watched.returncode == 0, watched.stdout + worker.log.read_text()
+    events = [json.loads(line) for line in watched.stdout.splitlines()]
+    states = [one["state"] for one in events if one["event"] == "state"]
+    assert states[-2:] == ["running", "finished"]
+    points = [one for one in events if one["event"] == "step"]
+    trained = [one["step"] for one in points if "reward/mean" in one["values"]]
+    assert trained == [1, 2, 3, 4]
+    assert any("eval/heldout/mean" in one["values"] for one in points)
+    run = events[0]["run"]
+    groups = cohort.json("groups", "show", run, 4)
+    assert len(groups) == 2
+    group = cohort.json("groups", "show", run, 4, groups[0]["prompt_index"])[0]
+    assert len(group["completions"]) == 4
+    assert cohort("runs", "watch", run).returncode == 0

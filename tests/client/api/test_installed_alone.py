@@ -1,0 +1,92 @@
+"""The client on a training machine: nothing but it and Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard.accounts.models import User
+from tests.dashboard.api.asking import make_token
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+CLIENT = Path(__file__).parents[3] / "trainer" / "client"
+IMPORT_ALL = """
+import importlib, json, pkgutil, sys, trainer.client
+for one in pkgutil.walk_packages(trainer.client.__path__, "trainer.client."):
+    importlib.import_module(one.name)
+print(json.dumps([one.partition(".")[0] for one in sys.modules]))
+"""
+USER = """
+from datetime import datetime
+from trainer.client import Client
+
+run = Client().runs.launch("dr-grpo", dataset="sums", settings={"optim.num_steps": 7})
+reveal_type(run.created_at)
+reveal_type([point.values for point in run.watch()])
+run.pause(1)
+"""
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Path:
+    """An environment with the client, where nothing else can be imported."""
+    copy = shutil.copytree(CLIENT, tmp_path / "client")
+    venv.create(tmp_path / "env", with_pip=False)
+    python = tmp_path / "env" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    options = ["--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path / "wheel"]
+    subprocess.run([*pip, "wheel", *options, copy], check=True)
+    wheels = list((tmp_path / "wheel").iterdir())
+    install = [*pip, "--python", python, "install", "--no-index", *wheels]
+    subprocess.run(install, check=True)
+    return tmp_path / "env" / "bin"
+
+
+def ask(*command: Any, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {"PATH": os.environ["PATH"], "HOME": str(Path(command[0]).parent)}
+    return subprocess.run(
+        [str(part) for part in command],
+        env=clean | environment,
+        cwd=clean["HOME"],
+        text=True,
+        capture_output=True,
+    )
+
+
+def test_it_needs_the_standard_library_alone(
+    alone: Path, live_app: str, alice: User
+) -> None:
+    imported = ask(alone / "python", "-c", IMPORT_ALL)
+    login = {"COHORT_URL": live_app, "COHORT_TOKEN": make_token(alice, "read")}
+    presets = ask(alone / "cohort", "presets", "list", "--json", **login)
+    figure = "from trainer.client.api.figure import _plotly; _plotly()"
+    drawn = ask(alone / "python", "-c", figure)
+
+    assert imported.returncode == 0, imported.stderr
+    known = {*sys.stdlib_module_names, "trainer", "__main__", "_virtualenv"}
+    assert set(json.loads(imported.stdout)) - known == set()
+    keys = [json.loads(line)["key"] for line in presets.stdout.splitlines()]
+    assert "dr-grpo" in keys, presets.stderr
+    assert "pip install 'plotly>=6'" in drawn.stderr
+
+
+def test_its_types_are_known_to_who_uses_it(alone: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(USER)
+
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file="]
+    mypy += ["--cache-dir", os.devnull]
+    told = ask(*mypy, "--python-executable", alone / "python", tmp_path / "mine.py")
+
+    assert 'Revealed type is "datetime.datetime"' in told.stdout
+    assert "list[dict[str, float]]" in told.stdout
+    errors = [line for line in told.stdout.splitlines() if ": error:" in line]
+    assert len(errors) == 1, told.stdout
+    assert "Too many arguments" in errors[0]
