@@ -101,7 +101,12 @@ def _add_runs(commands: Any) -> None:
     found.add_argument(
         "-q", "--query", default="", help="'state = running and reward > 0.5'"
     )
-    found.add_argument("--sort", default="-num", help="a column's key (%(default)s)")
+    found.add_argument(
+        "--sort",
+        default="-num",
+        metavar="KEY",
+        help="a column's; --sort=-KEY: from the top",
+    )
     _limited(found)
     _run(_add(commands, "show", runs.show_run, "state, step and settings of a run"))
     _add_launch(commands)
