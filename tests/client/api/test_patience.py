@@ -112,6 +112,23 @@ def test_a_server_that_asks_to_wait_is_waited_for(
     assert "Too many. (HTTP 429) Trying again in 7 s." in caplog.text
 
 
+def test_a_server_that_is_not_there_is_tried_and_named(
+    waits: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COHORT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("COHORT_TOKEN", "t")
+
+    assert main(["runs", "list"]) == 5
+
+    said = capsys.readouterr()
+    assert len(waits) == 4
+    assert said.out == ""
+    assert "http://127.0.0.1:9 did not answer" in said.err
+    assert "Connection refused. Is it running, and is its address right?" in said.err
+
+
 def test_it_gives_up_where_it_is_asked_to_wait_for_hours(waits: list[float]) -> None:
     busy = (429, {"Retry-After": "3000"}, {"detail": "Too many."})
     with Scripted(busy) as server, pytest.raises(Unreachable, match="Too many"):

@@ -75,9 +75,10 @@ def _send(datasets: Datasets, given: Namespace) -> Import:
 
 def _told(version: DatasetVersion) -> str:
     less = f", without {version.num_left_out:,} refused" if version.num_left_out else ""
+    rows = "row" if version.num_rows == 1 else "rows"
     prompt, answer = (version.mapping.get(one) for one in ("prompt", "answer"))
     return (
-        f"{version.dataset}@{version.number} has {version.num_rows:,} rows{less}; "
+        f"{version.dataset}@{version.number} has {version.num_rows:,} {rows}{less}; "
         f"prompt: {prompt}, answer: {answer or 'none'}."
     )
 

@@ -42,7 +42,7 @@ class Bar:
         self._drawn_at = now
         if self._is_terminal:
             bar = "" if share is None else f"{_bar(share)} "
-            self._draw(f"{self._what} {bar}{text}")
+            self._draw(f"{self._what} {bar}{text}".lstrip())
         else:
             self._stream.write(f"{plain(self._what)} {plain(text)}\n")
             self._stream.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 
 from trainer.client.api.charts import SCORE
 from trainer.client.api.client import Client
@@ -40,9 +41,7 @@ def show_until_it_ends(
                 client, run_id, from_step=from_step, every_seconds=every_seconds
             ):
                 run = look.run
-                shows.state(run)
-                for point in look.points:
-                    shows.point(run, point)
+                shows.look(run, look.points)
     except KeyboardInterrupt:
         remark(f"No longer watched; run {run_id} goes on.")
         raise
@@ -65,12 +64,14 @@ class Lines:
     def __init__(self) -> None:
         self._state = ""
 
-    def state(self, run: Run) -> None:
+    def look(self, run: Run, points: Sequence[Point]) -> None:
         if run.state != self._state:
             self._state = run.state
-            self.say_state(run)
+            self.state(run)
+        for point in points:
+            self.point(run, point)
 
-    def say_state(self, run: Run) -> None:
+    def state(self, run: Run) -> None:
         say(f"run {run.id} {run.state}")
 
     def point(self, run: Run, point: Point) -> None:
@@ -86,7 +87,7 @@ class Lines:
 
 
 class JsonLines(Lines):
-    def say_state(self, run: Run) -> None:
+    def state(self, run: Run) -> None:
         say_json({"event": "state", "run": run.id, "state": run.state})
 
     def point(self, run: Run, point: Point) -> None:
@@ -111,12 +112,12 @@ class OnTerminal(Lines):
         self._began: tuple[float, int] | None = None
         self._told = ""
 
-    def say_state(self, run: Run) -> None:
-        self._bar.clear()
-        super().say_state(run)
-
     def state(self, run: Run) -> None:
+        self._bar.clear()
         super().state(run)
+
+    def look(self, run: Run, points: Sequence[Point]) -> None:
+        super().look(run, points)
         if self._began is None and run.state == "running":
             self._began = (time.monotonic(), run.last_step)
         share = run.last_step / max(run.num_steps, 1)

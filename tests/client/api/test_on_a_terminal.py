@@ -1,0 +1,91 @@
+"""What a person at a terminal sees, and what a script gets instead."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.client.api.processes import ROOT
+from tests.client.api.test_patience import IMPORT, VERSION, Scripted, run_tree
+
+ME = {
+    "person": {"username": "a", "name": "A"},
+    "team": {"slug": "lab", "name": "Lab"},
+    "role": "member",
+    "scopes": ["read"],
+    "token": "t",
+    "expires_at": None,
+}
+
+
+def run(state: str, step: int) -> Any:
+    return 200, {}, run_tree() | {"state": state, "last_step": step, "num_steps": 4}
+
+
+def points(**rewards: float) -> Any:
+    found = [
+        {"step": int(name[1:]), "time": "2026-03-01T12:00:00Z", "values": values}
+        for name, reward in rewards.items()
+        for values in [{"reward/mean": reward}]
+    ]
+    return 200, {}, {"names": [], "points": found, "next_cursor": None}
+
+
+def on_a_terminal(url: str, *arguments: str) -> tuple[int, str]:
+    """How it ends, and what it writes, with a name for what moves the cursor."""
+    terminal, its_end = pty.openpty()
+    login = {"COHORT_URL": url, "COHORT_TOKEN": "t", "COLUMNS": "80"}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "trainer.client", *arguments],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **login},
+        stdin=its_end,
+        stdout=its_end,
+        stderr=its_end,
+    )
+    os.close(its_end)
+    written = b""
+    while piece := _read(terminal):
+        written += piece
+    os.close(terminal)
+    return child.wait(), written.decode().replace("\x1b[K", "␡")
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # it has ended
+        return b""
+
+
+def test_a_watched_run_is_one_line_that_is_drawn_over() -> None:
+    looks = [
+        run("running", 1),
+        points(_1=0.1),
+        run("running", 2),
+        points(_1=0.1, _2=0.2),
+    ]
+    end = [run("finished", 4), points(_2=0.2, _4=0.4), (200, {}, ME)]
+    with Scripted(*looks, *end) as server:
+        code, seen = on_a_terminal(server.url, "runs", "watch", "7", "--every", "0.2")
+
+    assert code == 0
+    assert seen.startswith("run 7 running\r\n")
+    assert "\r␡[######..................] step 1/4  reward 0.1\r␡" in seen
+    assert "\r␡[############............] step 2/4  reward 0.2" in seen
+    assert seen.endswith(f"finished at step 4 of 4. {server.url}/lab/runs/7/\r\n")
+
+
+def test_an_upload_has_a_bar_that_leaves_nothing_behind(tmp_path: Path) -> None:
+    file = tmp_path / "sums.jsonl"
+    file.write_bytes(b"{}\n" * 100_000)
+    done = IMPORT | {"state": "done", "version": VERSION}
+    with Scripted((202, {}, done)) as server:
+        code, seen = on_a_terminal(server.url, "datasets", "push", str(file))
+
+    assert code == 0
+    assert "[########################] 293.0 KiB of 293.0 KiB\r␡" in seen
+    assert seen.endswith("\r␡sums@2 has 1 row; prompt: None, answer: none.\r\n")
