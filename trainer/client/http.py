@@ -102,26 +102,17 @@ class Server:
             read = answer.read(MAX_ANSWER_BYTES)
             return json.loads(read) if read else None
 
-    def pieces(self, path: str) -> tuple[str, Iterator[bytes]]:
-        """A file as it comes, and the name that the server gives it.
-
-        Asking and each piece raise Unreachable or Refused; a file that breaks off
-        raises Unreachable.
-        """
+    def pieces(self, path: str) -> Iterator[bytes]:
+        """A file as it comes. One that breaks off raises Unreachable."""
         headers = {"Accept": "*/*"}
         with self._asking():
             answer = self._open("GET", path, None, headers, TIMEOUT_SECONDS)
-        return answer.headers.get_filename() or "", self._read(answer)
-
-    def _read(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
         with answer:
             while True:
                 with self._asking():
                     piece = answer.read(PIECE_BYTES)
                     if not piece and answer.length:
-                        raise EOFError(
-                            f"{answer.length:,} bytes of the file are missing"
-                        )
+                        raise EOFError(f"{answer.length:,} bytes of it are missing")
                 if not piece:
                     return
                 yield piece

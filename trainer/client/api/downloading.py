@@ -83,9 +83,8 @@ def print_file(
 def _copy(
     asker: Asker, asked: str, file: BinaryIO, on_progress: Progress | None
 ) -> None:
-    _, pieces = asker.server.pieces(asked)
     num_bytes = 0
-    for piece in pieces:
+    for piece in asker.server.pieces(asked):
         file.write(piece)
         num_bytes += len(piece)
         if on_progress:
