@@ -5,14 +5,18 @@
 Three processes train the same with TRL's GRPOTrainer and take turns, a step each: two
 are not watched, one is, by `trainer.client.trl.watch`; what it reports is taken by a
 server in a process of its own on this machine. The two that are not watched differ by
-noise alone, which is what the ratio of the watched one has to be read against. Beside
-the ratio stands what the watcher itself took: seconds of its calls, which the trainer
-waits for, and processor time of its two threads, which it does not.
+noise alone, which is what the ratio of the watched one has to be read against. On cores
+with other work that noise is larger than what is looked for, so the bound is counted:
+processor time of the watcher's calls, which the trainer waits for, and of its two
+threads, which it does not but which may keep it from a core or from Python's lock, as a
+share of what the step itself computes, were that spread over all cores. None of these
+three grows with what else runs on the machine as a step's seconds do.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 import threading
@@ -37,9 +41,10 @@ HEADER = (
     "not watched twice: ratio",
     "watched: ratio",
     "its calls, ms a step",
-    "of the step",
-    "its threads, ms a step",
-    "of the step",
+    "of them computed",
+    "its threads computed, ms",
+    "the step computed, ms",
+    "at most, of the step",
     "lines stored",
 )
 LOOKS = (
@@ -57,20 +62,26 @@ def watched_steps(
     def attach(trainer: Any) -> Callable[[], dict[str, float]]:
         spent = _time_calls(Watcher)
         watch(trainer, folder=folder, server=Server(url, "bench"))
-        return lambda: {"calls": spent[0], "threads": _thread_seconds()}
+        return lambda: {
+            "calls": spent[0],
+            "computed": spent[1],
+            "threads": _thread_seconds(),
+            "process": time.process_time(),
+        }
 
     their_steps(give, work, micro_batches=micro_batches, attach=attach)
 
 
 def _time_calls(watcher: Any) -> list[float]:
-    """Seconds in the watcher's calls, added up in the list's one number."""
-    spent = [0.0]
+    """In the watcher's calls, added up: seconds, and of processor time."""
+    spent = [0.0, 0.0]
 
     def timed(look: Callable[..., None]) -> Callable[..., None]:
         def call(*args: Any, **options: Any) -> None:
-            begin = time.perf_counter()
+            begin, computed = time.perf_counter(), time.thread_time()
             look(*args, **options)
             spent[0] += time.perf_counter() - begin
+            spent[1] += time.thread_time() - computed
 
         return call
 
@@ -123,17 +134,20 @@ def measure(work: Work, *, num_steps: int, micro_batches: int) -> list[str]:
 def _row(work: Work, taken: Sequence[Sequence[Step]], num_lines: int) -> list[str]:
     first, watched, second = ([step.seconds for step in steps] for steps in taken)
     step = statistics.median(first)
-    calls = _each(taken[1], "calls")
-    threads = _each(taken[1], "threads")
+    names = ("calls", "computed", "threads", "process")
+    calls, computed, threads, process = (_each(taken[1], name) for name in names)
+    own = computed + threads
+    share = own / ((process - own) / (os.cpu_count() or 1))
     return [
         f"{work.num_prompts} × {work.group_size}, {work.max_new_tokens}",
         f"{step:.2f}",
         _ratios(second, first),
         _ratios(watched, first),
         f"{1_000 * calls:.2f}",
-        f"{100 * calls / step:.2f} %",
+        f"{1_000 * computed:.2f}",
         f"{1_000 * threads:.1f}",
-        f"{100 * threads / step:.2f} %",
+        f"{1_000 * process:,.0f}",
+        f"{100 * share:.2f} %",
         f"{num_lines:,}",
     ]
 
