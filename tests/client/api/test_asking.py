@@ -48,7 +48,7 @@ def test_files_become_versions_and_a_run_is_launched_of_one(
         found = client.runs.launch(
             "dr-grpo",
             model="models/tiny",
-            dataset="sums@1",
+            dataset=first,
             recipe=recipe,
             settings={"optim.num_steps": 7},
             confirm=confirm,

@@ -50,11 +50,12 @@ def alone(tmp_path: Path) -> Path:
     return tmp_path / "env" / "bin"
 
 
-def ask(*command: Any, **environment: str) -> subprocess.CompletedProcess[str]:
+def ask(*command: Any, typed: str = "") -> subprocess.CompletedProcess[str]:
     clean = {"PATH": os.environ["PATH"], "HOME": str(Path(command[0]).parent)}
     return subprocess.run(
         [str(part) for part in command],
-        env=clean | environment,
+        env=clean,
+        input=typed,
         cwd=clean["HOME"],
         text=True,
         capture_output=True,
@@ -65,14 +66,17 @@ def test_it_needs_the_standard_library_alone(
     alone: Path, live_app: str, alice: User
 ) -> None:
     imported = ask(alone / "python", "-c", IMPORT_ALL)
-    login = {"COHORT_URL": live_app, "COHORT_TOKEN": make_token(alice, "read")}
-    presets = ask(alone / "cohort", "presets", "list", "--json", **login)
+    token = make_token(alice, "read")
+    login = ask(alone / "cohort", "login", live_app, typed=f"{token}\n")
+    presets = ask(alone / "cohort", "presets", "list", "--json")
     figure = "from trainer.client.api.figure import _plotly; _plotly()"
     drawn = ask(alone / "python", "-c", figure)
 
     assert imported.returncode == 0, imported.stderr
     known = {*sys.stdlib_module_names, "trainer", "__main__", "_virtualenv"}
     assert set(json.loads(imported.stdout)) - known == set()
+    assert login.stdout.startswith("Logged in to Alpha as Alice, for read.")
+    assert token not in login.stdout + login.stderr
     keys = [json.loads(line)["key"] for line in presets.stdout.splitlines()]
     assert "dr-grpo" in keys, presets.stderr
     assert "pip install 'plotly>=6'" in drawn.stderr

@@ -64,6 +64,7 @@ def _read(terminal: int) -> bytes:
 def test_a_watched_run_is_one_line_that_is_drawn_over() -> None:
     looks = [
         run("running", 1),
+        run("running", 1),
         points(_1=0.1),
         run("running", 2),
         points(_1=0.1, _2=0.2),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ENDED = frozenset({"finished", "stopped", "failed"})
 CONFLICT = 409
-POINTS = 10_000  # the most that the server gives at once
+POINTS = 2_000  # at once
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -85,16 +85,29 @@ class Run:
         known: list[str] = []
         cursor: str | None = ""
         while cursor is not None:
-            page = self._metrics(
-                *names,
-                cursor=cursor,
-                first_step=first_step,
-                last_step=last_step,
-                limit=POINTS,
+            known, points, cursor = self.page_of_metrics(
+                *names, first_step=first_step, last_step=last_step, cursor=cursor
             )
-            found += [read(Point, one) for one in page["points"]]
-            known, cursor = page["names"], page["next_cursor"]
+            found += points
         return Metrics(known, found)
+
+    def page_of_metrics(
+        self,
+        *names: str,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        cursor: str = "",
+    ) -> tuple[list[str], list[Point], str | None]:
+        """Names, as many points as come at once, and where the next ones begin."""
+        page = self._metrics(
+            *names,
+            cursor=cursor,
+            first_step=first_step,
+            last_step=last_step,
+            limit=POINTS,
+        )
+        points = [read(Point, one) for one in page["points"]]
+        return page["names"], points, page["next_cursor"]
 
     def metric_names(self) -> list[str]:
         """Of steps and of held-out evaluations."""
@@ -133,7 +146,8 @@ class Run:
     ) -> Iterator[Point]:
         """Each step as it is done, until the run ends; those that are done, at once.
 
-        Held-out scores that come after their step come as another point of it.
+        Held-out scores that come after their step come as another point of it. What a
+        resumed run does again is not told again.
         """
         looks = watching.follow(
             self.client, self.id, from_step=from_step, every_seconds=every_seconds

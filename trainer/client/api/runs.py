@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainer.client.api.records import Listing, Person, Preset, VersionRef, read
+from trainer.client.api.records import (
+    DatasetVersion,
+    Listing,
+    Person,
+    Preset,
+    RecipeVersion,
+    VersionRef,
+    read,
+)
 from trainer.client.api.run import Run, RunDetail
 from trainer.client.http import Refused
 
@@ -54,9 +62,9 @@ class Runs:
         fork_of: str = "",
         is_scaled: bool = False,
         model: str | None = None,
-        dataset: str | int | None = None,
-        recipe: str | int | None = None,
-        held_out: Mapping[str, str | int] | None = None,
+        dataset: str | int | DatasetVersion | None = None,
+        recipe: str | int | RecipeVersion | None = None,
+        held_out: Mapping[str, str | int | DatasetVersion] | None = None,
         settings: Mapping[str, Value] | None = None,
         toml: str | None = None,
         confirm: bool = False,
@@ -68,7 +76,7 @@ class Runs:
         clone_of  a run's number, instead of a preset
         fork_of   instead: a run and its checkpoint, "7-step-000050-epoch-1"
         is_scaled the preset's settings made smaller for one machine
-        dataset   "sums", "sums@2" for its second version, or a version's id; without
+        dataset   a version, its id, "sums" or "sums@2" for its second version; without
                   it the start's, or the only one there is
         recipe    the same of rewards
         held_out  names of evaluation sets, and datasets as above
@@ -77,7 +85,6 @@ class Runs:
         confirm   launch though there are warnings; without it they are Refused (409)
         key       launched again with the same one within a day, it is launched once
         """
-        client = self._client
         body = {
             "name": name,
             "start": _start(preset, clone_of, fork_of),
@@ -85,20 +92,27 @@ class Runs:
             "model": model,
             "dataset_version_id": None if dataset is None else self._version(dataset),
             "recipe_version_id": (
-                None if recipe is None else client.recipes.version_id(recipe)
+                None if recipe is None else self._recipe_version(recipe)
             ),
             "evaluation_sets": None if held_out is None else self._sets(held_out),
             "settings": dict(settings or {}),
             "toml": toml,
             "confirm": confirm,
         }
-        tree = client.asker.post("/launches", body, key=key)
+        tree = self._client.asker.post("/launches", body, key=key)
         return self._read(RunDetail, tree)
 
-    def _version(self, reference: str | int) -> int:
+    def _version(self, reference: str | int | DatasetVersion) -> int:
+        if isinstance(reference, DatasetVersion):
+            return reference.id
         return self._client.datasets.version(reference).id
 
-    def _sets(self, held_out: Mapping[str, str | int]) -> Any:
+    def _recipe_version(self, reference: str | int | RecipeVersion) -> int:
+        if isinstance(reference, RecipeVersion):
+            return reference.id
+        return self._client.recipes.version_id(reference)
+
+    def _sets(self, held_out: Mapping[str, str | int | DatasetVersion]) -> Any:
         return [
             {"name": name, "dataset_version_id": self._version(reference)}
             for name, reference in held_out.items()

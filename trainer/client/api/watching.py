@@ -25,6 +25,7 @@ OUTAGE_SECONDS = 900.0  # a server that is away longer ends the watch
 class Look:
     run: RunDetail
     points: list[Point]  # that were not there at the look before
+    is_behind: bool = False  # there are more already
 
 
 def follow(
@@ -50,6 +51,8 @@ def follow(
             continue
         last_answer, attempt = time.monotonic(), 0
         yield look
+        if look.is_behind:
+            continue
         if look.run.has_ended:
             return
         time.sleep(every_seconds)
@@ -64,26 +67,19 @@ def wait(client: Client, run_id: int, *, every_seconds: float) -> RunDetail:
 
 def _look(client: Client, run_id: int, seen: Seen) -> Look:
     run = client.runs.get(run_id)  # first: points of an ended run are all there
-    if run.last_step < seen.step:
-        seen.go_back(run.last_step)
     if seen.step > run.num_steps:
         return Look(run, [])
-    points = run.metrics(first_step=seen.step)
-    return Look(run, [new for point in points if (new := seen.take(point))])
+    _, points, more = run.page_of_metrics(first_step=seen.step)
+    new = [one for point in points if (one := seen.take(point))]
+    return Look(run, new, is_behind=more is not None)
 
 
 class Seen:
     """What of a run was given away. Held-out scores may come after their step."""
 
     def __init__(self, step: int) -> None:
-        self._from = step
         self.step = step
         self._names: set[str] = set()  # at that step
-
-    def go_back(self, step: int) -> None:
-        """A resume went back: what it does again is new."""
-        if self.step > max(step, self._from):
-            self.step, self._names = max(step, self._from), set()
 
     def take(self, point: Point) -> Point | None:
         """What is new of a point from `step` on."""

@@ -112,7 +112,12 @@ def _add_runs(commands: Any) -> None:
     _add_launch(commands)
     watch = _add(commands, "watch", runs.watch, "each step, until the run ends")
     _run(watch)
-    watch.add_argument("--from-step", type=_count, default=0, metavar="N")
+    watch.add_argument(
+        "--from-step",
+        type=_count,
+        metavar="N",
+        help="else the first, on a terminal the last that is done",
+    )
     watch.add_argument(
         "--every",
         type=_seconds,

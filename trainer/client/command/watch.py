@@ -30,11 +30,13 @@ def show_until_it_ends(
     run_id: int,
     *,
     as_json: bool,
-    from_step: int = 0,
+    from_step: int | None = None,
     every_seconds: float = LOOK_SECONDS,
 ) -> None:
     """Raises Ended with what the run's end means to a script."""
     shows = _shower(as_json=as_json)
+    if from_step is None:
+        from_step = shows.first_step(client, run_id)
     try:
         with shows:
             for look in follow(
@@ -59,10 +61,13 @@ def _past(state: str) -> str:
 
 
 class Lines:
-    """Each change of state and each step."""
+    """Each change of state and each step, also those that are done."""
 
     def __init__(self) -> None:
         self._state = ""
+
+    def first_step(self, client: Client, run_id: int) -> int:
+        return 0
 
     def look(self, run: Run, points: Sequence[Point]) -> None:
         if run.state != self._state:
@@ -111,6 +116,10 @@ class OnTerminal(Lines):
         self._bar = Bar("", stream=sys.stdout)
         self._began: tuple[float, int] | None = None
         self._told = ""
+
+    def first_step(self, client: Client, run_id: int) -> int:
+        """The last one that is done."""
+        return client.runs.get(run_id).last_step
 
     def state(self, run: Run) -> None:
         self._bar.clear()
