@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.client.api.processes import ROOT
-from tests.client.api.test_patience import IMPORT, VERSION, Scripted, run_tree
+from tests.client.api.scripted import IMPORT, VERSION, Scripted, run_tree
 
 ME = {
     "person": {"username": "a", "name": "A"},

@@ -2,91 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import json
-import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainer.client import Client, Refused, Unreachable
+from tests.client.api.scripted import IMPORT, VERSION, Scripted, run_tree
+from trainer.client import Refused, Unreachable
 from trainer.client.__main__ import main
 from trainer.client.api import patience, uploading
-from trainer.client.http import Server
-from trainer.client.login import find_server, keep_login
-
-VERSION = {
-    "id": 12,
-    "dataset_id": 4,
-    "dataset": "sums",
-    "number": 2,
-    "num_rows": 1,
-    "num_left_out": 0,
-    "content_sha256": "0",
-    "mapping": {},
-    "origin": "",
-    "created_at": "2026-03-01T12:00:00Z",
-}
-IMPORT = {
-    "id": 3,
-    "state": "running",
-    "filename": "sums.jsonl",
-    "num_read": 1,
-    "num_to_read": 2,
-    "version": None,
-    "problem": "",
-    "refusals": {},
-}
-
-
-class Scripted:
-    """Gives its answers in turn: (status, headers, body)."""
-
-    def __init__(self, *answers: tuple[int, dict[str, str], Any]) -> None:
-        self.answers = list(answers)
-        self.asked: list[tuple[str, dict[str, str], bytes]] = []
-        scripted = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                scripted.asked.append((self.path, dict(self.headers), body))
-                status, headers, answer = scripted.answers.pop(0)
-                data = (
-                    answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-                )
-                self.send_response(status)
-                for name, value in {
-                    "Content-Length": str(len(data)),
-                    **headers,
-                }.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(data)
-
-            do_POST = do_GET
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,))
-        self.thread.start()
-
-    def __enter__(self) -> Scripted:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.http.shutdown()
-        self.http.server_close()
-        self.thread.join()
-
-    def client(self, retries: int = 2) -> Client:
-        return Client(self.url, "cohort_secret", retries=retries)
 
 
 @pytest.fixture(autouse=True)
@@ -218,61 +142,3 @@ def test_an_address_that_is_not_cohorts_is_told(
     faults = (Unreachable, Refused, ValueError)
     with Scripted(answer) as server, pytest.raises(faults, match=says):
         _ = server.client(retries=0).me
-
-
-def test_a_token_goes_to_no_other_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep_login(Server("https://cohort.example.org", "cohort_secret"))
-    monkeypatch.setenv("COHORT_URL", "https://elsewhere.example.org")
-
-    with pytest.raises(ValueError, match="no token for https://elsewhere"):
-        find_server()
-    monkeypatch.setenv("COHORT_URL", "https://cohort.example.org/")
-    assert find_server().token == "cohort_secret"
-
-
-def test_a_token_is_never_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("cohort_s\x07ecret\n"))
-    codes = [main(["login", "http://127.0.0.1:9"])]
-    monkeypatch.setattr(sys, "stdin", io.StringIO("cohort_other\n"))
-    codes.append(main(["login", "http://alice:cohort_secret@127.0.0.1:9"]))
-    said = capsys.readouterr()
-
-    assert codes == [2, 2]
-    assert "ecret" not in said.out + said.err
-    assert "holds no name and no password" in said.err
-    with Scripted() as server:
-        assert "secret" not in repr([server.client(), server.client().server])
-
-
-def test_a_servers_text_moves_no_cursor(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    title = {"key": "a\x1b[2J", "title": "b\nc"}
-    with Scripted((200, {}, {"presets": [title]})) as server:
-        monkeypatch.setenv("COHORT_URL", server.url)
-        monkeypatch.setenv("COHORT_TOKEN", "t")
-        assert main(["presets", "list"]) == 0
-
-    assert capsys.readouterr().out == "KEY       TITLE\na\\x1b[2J  b c\n"
-
-
-def run_tree() -> dict[str, Any]:
-    numbers = ("last_step", "num_steps", "epoch")
-    tree: dict[str, Any] = dict.fromkeys(numbers, 1)
-    tree |= dict.fromkeys(("name", "model", "notes", "fail_reason"), "")
-    tree |= dict.fromkeys(("pause_reason", "stop_reason"), "")
-    nothing = ("owner", "dataset_version", "recipe_version", "group_id")
-    tree |= dict.fromkeys((*nothing, "last_reward", "best_reward", "fork_step"))
-    tree |= dict.fromkeys(("cloned_from_id", "forked_from_id"))
-    tree |= dict.fromkeys(("is_imported", "is_locked"), False)
-    tree |= dict.fromkeys(("is_archived", "is_trashed"), False)
-    tree |= {"created_at": "2026-03-01T12:00:00Z", "started_at": None}
-    return tree | {
-        "id": 7,
-        "state": "finished",
-        "finished_at": None,
-        "tags": [],
-        "config": {},
-    }

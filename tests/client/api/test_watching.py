@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.client.api.scripted import Scripted
 from tests.client.api.test_on_a_terminal import points, run
-from tests.client.api.test_patience import Scripted
 from trainer.client import Unreachable
 from trainer.client.api import watching
 

@@ -109,7 +109,7 @@ def _bar(share: float) -> str:
 
 def duration(seconds: float) -> str:
     """
-    >>> duration(59), duration(3_700)
+    >>> duration(59), duration(3_660)
     ('59 s', '1 h 1 min')
     """
     if seconds < 60:

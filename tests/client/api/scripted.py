@@ -1,0 +1,100 @@
+"""A server that says what a test wants it to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from trainer.client import Client
+
+VERSION = {
+    "id": 12,
+    "dataset_id": 4,
+    "dataset": "sums",
+    "number": 2,
+    "num_rows": 1,
+    "num_left_out": 0,
+    "content_sha256": "0",
+    "mapping": {},
+    "origin": "",
+    "created_at": "2026-03-01T12:00:00Z",
+}
+IMPORT = {
+    "id": 3,
+    "state": "running",
+    "filename": "sums.jsonl",
+    "num_read": 1,
+    "num_to_read": 2,
+    "version": None,
+    "problem": "",
+    "refusals": {},
+}
+
+
+class Scripted:
+    """Gives its answers in turn: (status, headers, body)."""
+
+    def __init__(self, *answers: tuple[int, dict[str, str], Any]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        scripted = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                scripted.asked.append((self.path, dict(self.headers), body))
+                status, headers, answer = scripted.answers.pop(0)
+                data = (
+                    answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                )
+                self.send_response(status)
+                for name, value in {
+                    "Content-Length": str(len(data)),
+                    **headers,
+                }.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_POST = do_GET
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,))
+        self.thread.start()
+
+    def __enter__(self) -> Scripted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+        self.thread.join()
+
+    def client(self, retries: int = 2) -> Client:
+        return Client(self.url, "cohort_secret", retries=retries)
+
+
+def run_tree() -> dict[str, Any]:
+    numbers = ("last_step", "num_steps", "epoch")
+    tree: dict[str, Any] = dict.fromkeys(numbers, 1)
+    tree |= dict.fromkeys(("name", "model", "notes", "fail_reason"), "")
+    tree |= dict.fromkeys(("pause_reason", "stop_reason"), "")
+    nothing = ("owner", "dataset_version", "recipe_version", "group_id")
+    tree |= dict.fromkeys((*nothing, "last_reward", "best_reward", "fork_step"))
+    tree |= dict.fromkeys(("cloned_from_id", "forked_from_id"))
+    tree |= dict.fromkeys(("is_imported", "is_locked"), False)
+    tree |= dict.fromkeys(("is_archived", "is_trashed"), False)
+    tree |= {"created_at": "2026-03-01T12:00:00Z", "started_at": None}
+    return tree | {
+        "id": 7,
+        "state": "finished",
+        "finished_at": None,
+        "tags": [],
+        "config": {},
+    }
