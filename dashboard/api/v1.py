@@ -60,7 +60,7 @@ def make_api() -> NinjaAPI:
         ("/compare", compare.router),
         ("/alerts", alerts.router),
         ("", launches.router),
-        ("", datasets.router),
+        *datasets.ROUTERS,
         ("/recipes", recipes.router),
         ("/rescorings", rescorings.router),
         ("/workers", workers.router),

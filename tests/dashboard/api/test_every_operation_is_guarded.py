@@ -49,6 +49,17 @@ SCOPES: dict[str, str | None] = {
     "dataset_version": "read",
     "dataset_rows": "read",
     "dataset_import": "read",
+    "dataset_imports": "read",
+    "dataset_uses": "read",
+    "dataset_file": "read",
+    "dataset_uploads": "read",
+    "dataset_upload": "read",
+    "dataset_splits": "read",
+    "dataset_statistics": "read",
+    "dataset_changes": "read",
+    "dataset_leaks": "read",
+    "generators": "read",
+    "generator": "read",
     "recipes": "read",
     "recipe": "read",
     "recipe_versions": "read",
@@ -68,6 +79,25 @@ SCOPES: dict[str, str | None] = {
     "acknowledge_alert": "write",
     "launch": "write",
     "start_import": "write",
+    "stop_import": "write",
+    "retry_import": "write",
+    "begin_dataset_upload": "write",
+    "send_dataset_part": "write",
+    "finish_dataset_upload": "write",
+    "import_dataset_upload": "write",
+    "discard_dataset_upload": "write",
+    "fetch_dataset": "write",
+    "choose_dataset_part": "write",
+    "preview_dataset_upload": "write",
+    "render_dataset_prompt": "write",
+    "render_upload_prompt": "write",
+    "save_dataset_rows": "write",
+    "generate_dataset": "write",
+    "split_dataset": "write",
+    "count_dataset_tokens": "write",
+    "trash_dataset": "write",
+    "restore_dataset": "write",
+    "delete_dataset": "write",
     "create_recipe": "write",
     "create_recipe_version": "write",
     "rescore": "write",
@@ -96,17 +126,32 @@ OF_ROLE = {
     Role.OWNER: {"read", "write", "ingest", "admin"},
 }
 # Of the whole server: every team's admins may ask it of every worker.
-SHARED = {"drain_worker", "undrain_worker"}
+SHARED = {"drain_worker", "undrain_worker", "generator", "generate_dataset"}
+# Of the person who began it: another of the team does not find it.
+OWN = {"send_dataset_part"}
 # What operations need before they look for what the address names.
 BODIES: dict[str, object] = {
     "describe": {},
     "mark": {"action": "judge", "value": "good"},
     "create_recipe_version": {"spec": {}},
     "outside_lives": {"from_step": 0},
+    "import_dataset_upload": {},
+    "choose_dataset_part": {"choice": "train"},
+    "preview_dataset_upload": {},
+    "render_dataset_prompt": {"model": "m"},
+    "render_upload_prompt": {"model": "m"},
+    "save_dataset_rows": {"name": "n"},
+    "split_dataset": {"train_name": "a", "eval_name": "b"},
+    "count_dataset_tokens": {"model": "m"},
+    "restore_dataset": {},
 }
-QUERIES = {"outside_events": "?epoch=1&first=1"}
+QUERIES = {
+    "outside_events": "?epoch=1&first=1",
+    "send_dataset_part": "?offset=0",
+    "dataset_leaks": "?against={version_id}",
+}
 # Lists of what is no team's, or of who asks.
-OF_ALL = {"me", "presets", "workers", "tokens", "compare"}
+OF_ALL = {"me", "presets", "workers", "tokens", "compare", "generators"}
 NOT_OPERATIONS = {"api_openapi": 200, "api_no_such_address": 404}
 
 
@@ -153,7 +198,7 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
     """Of every operation, with the numbers of things that are there."""
     known = known_things(team, alice)
     return {
-        name: path.format(**known) + QUERIES.get(name, "")
+        name: (path + QUERIES.get(name, "")).format(**known)
         for name, _, path, _ in operations()
     }
 
@@ -187,6 +232,9 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
         "dataset_id": run.dataset_version.dataset_id,
         "version_id": run.dataset_version_id,
         "job_id": job.pk,
+        "upload_id": upload.pk,
+        "rows_format": "jsonl",
+        "task": "chain_sum",
         "recipe_id": run.recipe_version.recipe_id,
         "alert_id": make_alert(run, make_rule(team)).pk,
         "rescoring_id": start(run).pk,
@@ -236,7 +284,8 @@ def test_scope_and_role_decide_together(
     for name, status in found.items():
         is_allowed = SCOPES[name] in {None, *may}
         assert (status != 403) == is_allowed, (name, status)
-        assert status not in (401, 404, 405), (name, status)
+        wrong = (401, 405) if name in OWN else (401, 404, 405)
+        assert status not in wrong, (name, status)
         assert status < 500, (name, status)
 
 
