@@ -63,7 +63,7 @@ class OperationEntry:
         if self.body:
             parts += ["-H 'Content-Type: application/json'", f"-d '{self.body}'"]
         if self.is_part:
-            parts.append("--data-binary @part")
+            parts += [f"-H 'Content-Type: {BYTES}'", "--data-binary @part"]
         parts += [f"-F '{name}={value}'" for name, value in self.form]
         if self.is_file:
             parts.append("-OJ")

@@ -22,7 +22,8 @@ OPERATIONS: dict[str, str] = {
     "dataset_download": "dataset_file",
     "dataset_generate": "generators generator generate_dataset",
     "dataset_leaks": "dataset_leaks",
-    "dataset_map": "preview_dataset_upload import_dataset_upload discard_dataset_upload",
+    "dataset_map": "preview_dataset_upload import_dataset_upload "
+    "discard_dataset_upload",
     "dataset_map_prompt": "render_upload_prompt",
     "dataset_prompt": "render_dataset_prompt",
     "dataset_save": "dataset_rows save_dataset_rows",

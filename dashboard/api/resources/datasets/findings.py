@@ -186,7 +186,8 @@ def dataset_leaks(
     version_id: Id,
     cursor: Cursor,
     against: Annotated[
-        OtherVersion, Query(..., description="The version that is trained on.")
+        OtherVersion,
+        Query(..., description="The version that is trained on.", examples=[11]),
     ],
     kind: Annotated[Literal["exact", "words", "near"], Query("exact")],
 ) -> LeaksOut:

@@ -71,20 +71,13 @@ def start_import(
         seen = peek(upload)
         if not seen.records:
             raise refuse_rows(seen.refusals, PLACE)
-        job = begin_import(upload, seen, payload, access.user, place=PLACE)
-    except Problem as problem:
+        job = begin_import(
+            upload, seen, payload, access.user, place="form", place_of_file=PLACE
+        )
+    except Problem:
         remove_files(upload)
-        raise _of_form(problem) from None
+        raise
     return answer_import(job)
-
-
-def _of_form(problem: Problem) -> Problem:
-    """The fields of a form beside the file are in `form`."""
-    problem.errors = [
-        (f if f == PLACE else f.replace("file", "form", 1), message)
-        for f, message in problem.errors
-    ]
-    return problem
 
 
 def answer_import(job: ImportJob) -> Status[ImportOut]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from django.db import transaction
 from django.http import QueryDict
 from pydantic import Field
 
@@ -12,7 +11,7 @@ from dashboard.accounts.models import User
 from dashboard.api.problems import Problem, refuse_form
 from dashboard.api.schemas import Input
 from dashboard.datasets.forms.mapping import MappingForm
-from dashboard.datasets.imports.jobs import ring_importers, start_job
+from dashboard.datasets.imports.jobs import start_job
 from dashboard.datasets.imports.uploads import Peek
 from dashboard.datasets.limits import AT_ONCE_BYTES
 from dashboard.datasets.models import ImportJob, Upload
@@ -69,13 +68,19 @@ def map_columns(
 
 
 def begin_import(
-    upload: Upload, seen: Peek, payload: MappingIn, user: User, *, place: str
+    upload: Upload,
+    seen: Peek,
+    payload: MappingIn,
+    user: User,
+    *,
+    place: str,
+    place_of_file: str,
 ) -> ImportJob:
     """Made at once where the file is small, else by a worker.
 
-    `place` is where the file was named; its rows may be refused.
+    `place` is where columns were named, `place_of_file` where the file was.
     """
-    form = map_columns(upload, seen, payload, place=place.partition(".")[0])
+    form = map_columns(upload, seen, payload, place=place)
     job, is_new = start_job(
         upload=upload,
         mapping=form.mapping,
@@ -85,14 +90,11 @@ def begin_import(
     )
     if not is_new:
         return job
-    if upload.num_bytes > AT_ONCE_BYTES:
-        transaction.on_commit(ring_importers)
-        return job
-    begin_work(job, at_once=True)
+    begin_work(job, at_once=upload.num_bytes <= AT_ONCE_BYTES)
     if job.state == State.REFUSED:
-        raise refuse_rows(Refusals.from_json(job.refusals), place)
+        raise refuse_rows(Refusals.from_json(job.refusals), place_of_file)
     if job.state == State.FAILED:
-        raise Problem(422, job.problem, errors=[(place, job.problem)])
+        raise Problem(422, job.problem, errors=[(place_of_file, job.problem)])
     return job
 
 

@@ -215,7 +215,9 @@ def import_dataset_upload(
     if upload is None:
         raise Http404(f"{access.team} has no file {upload_id} that waits.")
     seen = peek_or_refuse(upload)
-    job = begin_import(upload, seen, payload, access.user, place="body")
+    job = begin_import(
+        upload, seen, payload, access.user, place="body", place_of_file="body"
+    )
     return answer_import(job)
 
 
