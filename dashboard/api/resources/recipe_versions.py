@@ -24,7 +24,7 @@ router = Router(tags=["Rewards"], auth=READ)
 
 class RecipeSaid(Schema):
     sentence: str = Field(description="What it rewards, in words.")
-    formula: str = Field(examples=["answer + 0.2 * format"])
+    formula: str = Field(examples=["1·answer + 0.2·format"])
     lowest: float = Field(description="The reward that it can give.", examples=[0.0])
     highest: float = Field(examples=[1.2])
 
@@ -92,7 +92,7 @@ def rule_kinds(request: HttpRequest) -> RuleKinds:
 
 
 class FormulaIn(Input):
-    formula: str = Field(max_length=20_000, examples=["answer + 0.2 * format"])
+    formula: str = Field(max_length=20_000, examples=["1 * answer + 0.2 * format"])
     spec: dict[str, Any] = Field(
         description="A recipe that has the formula's rules.",
         examples=[

@@ -21,6 +21,7 @@ from dashboard.accounts.models import (
     Team,
     User,
 )
+from dashboard.api.document import openapi_document
 from dashboard.api.models import Replay
 from dashboard.runs.models import Run, SavedView, TeamPreset
 from dashboard.training.lease import claim_run
@@ -178,6 +179,8 @@ def test_the_audit_log_is_narrowed_and_taken_as_a_file(
     unknown = program.get("/audit-log?verb=no.such")
     upside_down = program.get("/audit-log?since=2026-02-02&until=2026-01-01")
 
+    last_day = program.get("/audit-log?verb=member.role_changed&until=9999-12-31")
+    assert last_day.json()["total"] == 1
     assert entry["detail"] == {
         "username": "dora",
         "before": "member",
@@ -338,6 +341,11 @@ def test_a_recipe_version_and_a_formula_are_read(program: Program, team: Team) -
     ).json()
     wrong = program.post("/formulas", {"formula": "3 *", "spec": version.spec})
 
+    operation = openapi_document()["paths"]["/api/v1/formulas"]["post"]
+    body = operation["requestBody"]["content"]["application/json"]
+    shown = program.post("/formulas", body["example"]).json()
+
+    assert shown["formula"] == "1·answer + 0.2·format"
     assert found["recipe_id"] == version.recipe_id
     assert first in found["formula"]
     assert kinds[version.spec["rules"][0]["kind"]]["params"]["type"] == "object"

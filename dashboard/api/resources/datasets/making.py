@@ -79,7 +79,7 @@ def save_rows(
 
 class SelectionIn(TargetIn):
     rows: RowFilters = Field(
-        default=RowFilters(),
+        default_factory=lambda: RowFilters.model_validate({}),
         description="As `rows` of the version takes them; empty: all rows.",
         examples=[{"q": "apples", "sort": "prompt_length"}],
     )
@@ -142,7 +142,7 @@ def generator(request: HttpRequest, task: str) -> GeneratorExamples:
     examples = [
         RowOut(
             position=at,
-            prompt=row.prompt,  # type: ignore[arg-type]  # messages are dicts of text
+            prompt=row.prompt,
             answer=row.answer,
             columns=row.columns,
         )
