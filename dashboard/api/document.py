@@ -10,8 +10,8 @@ from dashboard.api.problems import CODES, TYPE, ProblemSchema
 from dashboard.api.v1 import api
 
 SHARED = ("401", "403", "429")
-FILES = ("run_file", "dataset_file", "audit_log_file")
-REFUSING = ("dataset_rows", "dataset_file")  # though they change nothing
+# Look, and yet may find that things do not stand so.
+REFUSING = ("dataset_rows", "dataset_file")
 KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -49,7 +49,7 @@ def _add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     operation["responses"] = {str(s): r for s, r in operation["responses"].items()}
-    if operation["operationId"] in FILES:
+    if _is_file(operation["responses"].get("200", {})):
         operation["responses"]["200"] = _file()
     statuses = [*SHARED, "422"]
     if "{" in path:
@@ -62,6 +62,11 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         statuses.append("409")
     for status in sorted(statuses):
         operation["responses"].setdefault(status, _problem(int(status)))
+
+
+def _is_file(response: dict[str, Any]) -> bool:
+    schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+    return bool(schema.get("format") == "binary")
 
 
 def _file() -> dict[str, Any]:

@@ -7,12 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from django.core.exceptions import (
-    NON_FIELD_ERRORS,
-    PermissionDenied,
-    SuspiciousOperation,
-)
-from django.forms import BaseForm
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError, HttpError, ValidationError
@@ -75,22 +70,6 @@ class Problem(Exception):
 def refuse_field(field: str, message: str) -> Problem:
     """422 for one field, such as `body.name`."""
     return Problem(422, message, errors=[(field, message)])
-
-
-def refuse_form(
-    form: BaseForm, place: str, names: Mapping[str, str] | None = None
-) -> Problem:
-    """422 for what a page's form says; `names` are the fields that differ from its."""
-    errors = [
-        (_of_form(place, name, names or {}), str(text))
-        for name, texts in form.errors.items()
-        for text in texts
-    ]
-    return Problem(422, "; ".join(text for _, text in errors[:5]), errors=errors)
-
-
-def _of_form(place: str, name: str, names: Mapping[str, str]) -> str:
-    return place if name == NON_FIELD_ERRORS else f"{place}.{names.get(name, name)}"
 
 
 def answer(problem: Problem) -> HttpResponse:

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from dashboard.accounts.models import Team
 from dashboard.api.auth import ADMIN, access_of
+from dashboard.api.filters import refuse_errors
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import refuse_form
 from dashboard.api.schemas import LARGEST_ID
 from dashboard.auditlog.exports import row_of
 from dashboard.auditlog.forms import FilterForm
@@ -82,6 +82,5 @@ def audit_log_file(
 def _form(team: Team, filters: Filters) -> FilterForm:
     given = {n: v for n, v in filters.model_dump().items() if v is not None}
     form = FilterForm(given, team=team)
-    if not form.is_valid():
-        raise refuse_form(form, "query")
+    refuse_errors(form, place="query")
     return form

@@ -20,8 +20,9 @@ from dashboard.accounts.invitations import (
 )
 from dashboard.accounts.models import Invitation
 from dashboard.api.auth import ADMIN, access_of
+from dashboard.api.filters import refuse_errors
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import Problem, refuse_form
+from dashboard.api.problems import Problem
 from dashboard.api.replays import show_once
 from dashboard.api.schemas import Done, Id, Input, Person
 
@@ -83,8 +84,7 @@ def invite_member(request: HttpRequest, payload: InvitationIn) -> Status[NewInvi
     access = access_of(request)
     can_send = settings.MAIL_IS_SET_UP
     form = InviteForm(payload.model_dump(), by=access.membership, can_send=can_send)
-    if not form.is_valid():
-        raise refuse_form(form, "body")
+    refuse_errors(form, place="body")
     try:
         made, token = invite(by=access.membership, **form.cleaned_data)
     except ValueError as refusal:

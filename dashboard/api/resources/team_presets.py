@@ -12,7 +12,7 @@ from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import refuse_field
-from dashboard.api.resources.launches import LaunchIn, check_launch, read_launch
+from dashboard.api.resources.launches import LaunchIn, checked_launch, read_launch
 from dashboard.api.schemas import Done, Id, Input, Person
 from dashboard.runs.launch.team_presets import (
     delete_preset,
@@ -82,7 +82,7 @@ class PresetIn(Input):
 @router.post("", response={201: TeamPresetOut}, auth=WRITE, summary="Save a preset")
 def save_team_preset(request: HttpRequest, payload: PresetIn) -> Status[TeamPresetOut]:
     access = access_of(request)
-    asked = check_launch(read_launch(access.team, payload.launch))
+    asked = checked_launch(read_launch(access.team, payload.launch))
     try:
         preset = save_preset(
             team=access.team,

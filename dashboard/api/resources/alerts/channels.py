@@ -24,7 +24,8 @@ from dashboard.alerts.models import Channel, Event
 from dashboard.alerts.queries import get_channel
 from dashboard.alerts.webhook import signing_secret
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import Problem, refuse_form
+from dashboard.api.filters import refuse_errors
+from dashboard.api.problems import Problem
 from dashboard.api.replays import show_once
 from dashboard.api.resources.alerts.deliveries import DeliveryOut
 from dashboard.api.schemas import Done, Id, Input
@@ -115,8 +116,7 @@ def add_alert_channel(
     """An e-mail address, or a webhook with its secret. Send a test afterwards."""
     access = access_of(request)
     form = ChannelForm(payload.model_dump(mode="json"))
-    if not form.is_valid():
-        raise refuse_form(form, "body")
+    refuse_errors(form, place="body")
     try:
         channel = add_channel(team=access.team, user=access.user, **form.cleaned_data)
     except ValueError as error:
@@ -136,8 +136,7 @@ def choose_channel_events(
     access = access_of(request)
     channel = get_channel(access.team, channel_id)
     form = EventsForm(payload.model_dump(mode="json"))
-    if not form.is_valid():
-        raise refuse_form(form, "body")
+    refuse_errors(form, place="body")
     choose_events(channel=channel, user=access.user, events=form.cleaned_data["events"])
     return _again(access.team, channel)
 

@@ -23,7 +23,8 @@ from dashboard.alerts.services import (
     switch_rule,
 )
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import Problem, refuse_field, refuse_form
+from dashboard.api.filters import refuse_errors
+from dashboard.api.problems import Problem, refuse_field
 from dashboard.api.resources.alerts.muting import Muted, MuteIn
 from dashboard.api.schemas import LARGEST_ID, Done, Id, Input
 from dashboard.runs.models import Run
@@ -106,8 +107,7 @@ def create_alert_rule(request: HttpRequest, payload: RuleIn) -> Status[RuleOut]:
     """It is watched from the next step on."""
     access = access_of(request)
     form = _form(access.team, payload.model_dump())
-    if not form.is_valid():
-        raise refuse_form(form, "body", OF_FORM)
+    refuse_errors(form, place="body", names=OF_FORM)
     try:
         rule = create_rule(rule=form.instance, user=access.user)
     except ValueError as error:
@@ -140,8 +140,7 @@ def change_alert_rule(
     rule = get_rule(access.team, rule_id)
     changes = payload.model_dump(exclude_unset=True)
     form = _form_of(access.team, rule, changes)
-    if not form.is_valid():
-        raise refuse_form(form, "body", OF_FORM)
+    refuse_errors(form, place="body", names=OF_FORM)
     change_rule(rule=form.instance, user=access.user)
     return RuleOut.of(get_rule(access.team, rule_id))
 

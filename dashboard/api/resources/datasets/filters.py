@@ -8,7 +8,8 @@ from django.http import QueryDict
 from ninja import Query
 from pydantic import Field
 
-from dashboard.api.problems import refuse_field, refuse_form
+from dashboard.api.filters import refuse_errors
+from dashboard.api.problems import refuse_field
 from dashboard.api.schemas import LARGEST_STEP, Input
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.rows.filters import RowFilterForm
@@ -47,6 +48,5 @@ def read_view(
     given = filters.model_dump(include=set(RowFilters.model_fields))
     query.update({n: str(v) for n, v in given.items() if v not in (None, "")})
     view = RowFilterForm.read(version, query)
-    if view.errors:
-        raise refuse_form(view, place)
+    refuse_errors(view, place=place)
     return view

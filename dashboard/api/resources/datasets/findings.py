@@ -9,8 +9,9 @@ from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.filters import refuse_errors
 from dashboard.api.paging import Cursor, read_cursor, write_cursor
-from dashboard.api.problems import refuse_field, refuse_form
+from dashboard.api.problems import refuse_field
 from dashboard.api.resources.datasets.schemas import RowOut, find_version
 from dashboard.api.schemas import LARGEST_ID, Id, Input
 from dashboard.datasets.findings.changes import read_changes
@@ -83,8 +84,7 @@ def count_dataset_tokens(
     """
     version = find_version(access_of(request).team, version_id)
     form = TokenForm(payload.model_dump())
-    if not form.is_valid():
-        raise refuse_form(form, "body")
+    refuse_errors(form, place="body")
     found = find_token_lengths(version, form.cleaned_data["model"])
     ask_again(found)
     result = _summary(found, payload.limit) if found.is_done else None

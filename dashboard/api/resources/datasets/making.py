@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import uuid4
 
 from django.http import Http404, HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
 
-from dashboard.accounts.models import Team, User
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import Problem, refuse_field, refuse_form
+from dashboard.api.filters import refuse_errors
+from dashboard.api.problems import Problem, refuse_field
 from dashboard.api.resources.datasets.filters import RowFilters, read_view
 from dashboard.api.resources.datasets.imports import answer_import
 from dashboard.api.resources.datasets.schemas import (
@@ -33,16 +33,14 @@ from dashboard.datasets.generators.reasoning_gym import (
     example_rows,
     list_tasks,
 )
-from dashboard.datasets.models import DatasetVersion, ImportJob
 from dashboard.datasets.queries import get_import_job
 from dashboard.datasets.selections import source_of_view
 
 router = Router(tags=["Datasets"], auth=READ)
-OF_TARGET = {"target": "dataset_id"}
 EXAMPLES = 3
 
 
-class TargetIn(Input):
+class SelectionIn(Input):
     name: Name = Field(
         default="",
         description="Of a new dataset; without `dataset_id` it is needed.",
@@ -51,33 +49,6 @@ class TargetIn(Input):
     dataset_id: Number | None = Field(
         default=None, description="The rows become its next version instead."
     )
-
-
-def save_rows(
-    payload: TargetIn,
-    team: Team,
-    user: User,
-    *,
-    parent: DatasetVersion,
-    source: dict[str, Any],
-    positions: list[int] | None = None,
-) -> Status[ImportOut]:
-    """As the page's form does: now where the rows are few, else by a worker."""
-    find_dataset(team, payload.dataset_id)  # 404 for another team's
-    target = "" if payload.dataset_id is None else str(payload.dataset_id)
-    data = {"target": target, "name": payload.name, "key": str(uuid4())}
-    form = TargetForm(team, name="", data=data)
-    job: ImportJob | None = None
-    if form.is_valid():
-        job = form.start(
-            parent=parent, source=source, user=user, positions=positions or ()
-        )
-    if job is None:
-        raise refuse_form(form, "body", OF_TARGET)
-    return answer_import(get_import_job(team, job.pk))
-
-
-class SelectionIn(TargetIn):
     rows: RowFilters = Field(
         default_factory=lambda: RowFilters.model_validate({}),
         description="As `rows` of the version takes them; empty: all rows.",
@@ -98,8 +69,16 @@ def save_dataset_rows(
     access = access_of(request)
     version = find_version(access.team, version_id)
     view = read_view(version, payload.rows, "body.rows")
+    dataset = find_dataset(access.team, payload.dataset_id)
+    target = str(dataset.pk) if dataset else ""
+    data = {"target": target, "name": payload.name, "key": str(uuid4())}
+    form = TargetForm(access.team, name="", data=data)
+    refuse_errors(form, place="body")
     source = source_of_view(version, view)
-    return save_rows(payload, access.team, access.user, parent=version, source=source)
+    job = form.start(parent=version, source=source, user=access.user)
+    refuse_errors(form, place="body")
+    assert job, "the form would say why there is none"
+    return answer_import(get_import_job(access.team, job.pk))
 
 
 class OptionOut(Schema):
@@ -180,8 +159,7 @@ def generate_dataset(
                 f"{found.name} has no such option. It has: {', '.join(sorted(known))}.",
             )
     form = GenerateForm(access.team, payload.model_dump(exclude={"options"}))
-    if not form.is_valid():
-        raise refuse_form(form, "body")
+    refuse_errors(form, place="body")
     typed = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in payload.options.items()

@@ -8,7 +8,8 @@ from django.http import QueryDict
 from pydantic import Field
 
 from dashboard.accounts.models import User
-from dashboard.api.problems import Problem, refuse_form
+from dashboard.api.filters import refuse_errors
+from dashboard.api.problems import Problem
 from dashboard.api.schemas import Input
 from dashboard.datasets.forms.mapping import MappingForm
 from dashboard.datasets.imports.jobs import start_job
@@ -62,8 +63,7 @@ def map_columns(
     columns = guess.get("columns", []) if payload.columns is None else payload.columns
     data.setlist("columns", columns)
     form = MappingForm(upload, seen.names, data)
-    if not form.is_valid():
-        raise refuse_form(form, place)
+    refuse_errors(form, place=place)
     return form
 
 

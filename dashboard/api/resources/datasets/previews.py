@@ -9,7 +9,8 @@ from ninja import Router, Schema
 from pydantic import Field
 
 from dashboard.api.auth import WRITE, access_of
-from dashboard.api.problems import refuse_field, refuse_form
+from dashboard.api.filters import refuse_errors
+from dashboard.api.problems import refuse_field
 from dashboard.api.resources.datasets.mapping import MappingIn, map_columns
 from dashboard.api.resources.datasets.schemas import find_version
 from dashboard.api.resources.datasets.uploads import peek_or_refuse
@@ -155,8 +156,7 @@ def _render(preview: Preview) -> PromptOut:
 def _settings(payload: PromptIn) -> PromptForm:
     data = {f"data.{name}": getattr(payload, name) for name in SETTINGS}
     form = PromptForm(data | {"model": payload.model})
-    if not form.is_valid():
-        raise refuse_form(form, "body")
+    refuse_errors(form, place="body")
     return form
 
 

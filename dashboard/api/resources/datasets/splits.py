@@ -9,7 +9,8 @@ from ninja import Router, Schema, Status
 from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import refuse_field, refuse_form
+from dashboard.api.filters import refuse_errors
+from dashboard.api.problems import refuse_field
 from dashboard.api.resources.datasets.schemas import Name, find_version
 from dashboard.api.schemas import LARGEST_STEP, Id, Input
 from dashboard.datasets.forms.split import SplitForm
@@ -92,8 +93,7 @@ def split_dataset(
     access = access_of(request)
     version = find_version(access.team, version_id)
     form = SplitForm(version, payload.model_dump(exclude_none=True))
-    if not form.is_valid():
-        raise refuse_form(form, "body")
+    refuse_errors(form, place="body")
     split = split_version(
         version,
         rule=form.rule,

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from dashboard.accounts.models import Team
 from dashboard.api.auth import WRITE, access_of
-from dashboard.api.problems import Problem, refuse_field, refuse_form
+from dashboard.api.filters import refuse_errors
+from dashboard.api.problems import Problem, refuse_field
 from dashboard.api.resources.datasets.schemas import DatasetOut, Name
 from dashboard.api.schemas import Done, Id, Input
 from dashboard.datasets import trash
@@ -50,8 +51,7 @@ def restore_dataset(
     access = access_of(request)
     found = _trashed(access.team, dataset_id)
     form = RestoreForm({"name": payload.name or found.name})
-    if not form.is_valid():
-        raise refuse_form(form, "body")
+    refuse_errors(form, place="body")
     try:
         trash.restore_dataset(found, name=form.cleaned_data["name"], user=access.user)
     except ValueError as error:
