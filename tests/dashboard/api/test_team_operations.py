@@ -167,6 +167,30 @@ def test_storage_and_what_retention_would_delete(program: Program, team: Team) -
     assert program.ask("PUT", "/storage/retention", {"days": 31}).status_code == 422
 
 
+def test_completions_are_kept_as_long_as_an_admin_says(
+    program: Program, team: Team
+) -> None:
+    run = make_run(team)
+    make_group(run, step=1, prompt_index=0)
+    then = timezone.now() - timedelta(days=9)
+    Run.objects.filter(pk=run.pk).update(
+        created_at=then, started_at=then, finished_at=then
+    )
+    address = "/storage/retention"
+
+    shorter = program.get(f"{address}?completion_days=2").json()["completions"]
+    first = program.ask("PUT", address, {"completion_days": 2})
+    of_trash = program.ask("PUT", address, {"days": 7})
+    kept = program.get("/storage").json()
+    for_good = program.ask("PUT", address, {"completion_days": None})
+
+    assert [each["id"] for each in shorter["runs"]] == [run.pk]
+    assert [each.status_code for each in (first, of_trash, for_good)] == [200] * 3
+    assert (kept["trash_days"], kept["completion_days"]) == (7, 2)
+    assert program.get(address).json()["completions"]["days"] is None
+    assert verbs() == ["team.retention_changed"] * 3
+
+
 def test_the_audit_log_is_narrowed_and_taken_as_a_file(
     program: Program, alice: User, member: Membership
 ) -> None:
