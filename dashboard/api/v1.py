@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from ninja import NinjaAPI
 from ninja.operation import Operation
 from ninja.router import Router
@@ -28,7 +29,6 @@ from dashboard.api.resources import (
     recipes,
     rescorings,
     runs,
-    storage,
     team,
     team_presets,
     tokens,
@@ -83,13 +83,12 @@ def make_api() -> NinjaAPI:
         ("/team", team.router),
         ("/members", members.router),
         ("/invitations", invitations.router),
-        ("/storage", storage.router),
         ("/audit-log", audit_log.router),
         ("/outside-runs", outside.router),
         ("/tokens", tokens.router),
         ("/me", tokens.own),  # the last: whoever revokes its token asks no more
     ]
-    for prefix, router in routers:
+    for prefix, router in [*routers, *settings.API_ROUTERS]:
         api.add_router(prefix, router)
     return api
 

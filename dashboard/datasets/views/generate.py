@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 from dashboard.accounts.access import get_membership_for
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.forms.generate import GenerateForm
-from dashboard.datasets.generators.making import make_generated
+from dashboard.datasets.generated import make_generated
 from dashboard.datasets.generators.reasoning_gym import (
     GeneratorsMissing,
     Option,

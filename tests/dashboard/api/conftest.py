@@ -32,4 +32,4 @@ def one_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     making = "dashboard.api.resources.datasets.making"
     monkeypatch.setattr(f"{making}.list_tasks", lambda: (TASK,))
     monkeypatch.setattr(f"{making}.example_rows", lambda *_: ())
-    monkeypatch.setattr("dashboard.datasets.generators.making.generate_rows", rows)
+    monkeypatch.setattr("dashboard.datasets.generated.generate_rows", rows)

@@ -26,7 +26,7 @@ from dashboard.api.resources.datasets.schemas import (
 from dashboard.api.schemas import LARGEST_STEP, Id, Input
 from dashboard.datasets.forms.generate import GenerateForm
 from dashboard.datasets.forms.target import TargetForm
-from dashboard.datasets.generators.making import make_generated
+from dashboard.datasets.generated import make_generated
 from dashboard.datasets.generators.reasoning_gym import (
     GeneratorsMissing,
     Task,

@@ -1,4 +1,4 @@
-"""What the team uses of what it may, and how long its trash is kept."""
+"""What the team uses of what it may, and how long its things are kept: for programs."""
 
 from __future__ import annotations
 
