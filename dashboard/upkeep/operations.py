@@ -68,7 +68,7 @@ class EndedRun(Schema):
     finished_at: datetime
 
 
-class CompletionsOut(Schema):
+class OldCompletionsOut(Schema):
     """Of runs that ended before so many days."""
 
     days: int | None = Field(description="null: kept for good.", examples=[90])
@@ -85,7 +85,7 @@ class RetentionOut(Schema):
     datasets: list[Trashed] = Field(description="That no run or probe used.")
     num_runs_in_trash: int
     num_locked: int = Field(description="Runs that no retention reaches.")
-    completions: CompletionsOut
+    completions: OldCompletionsOut
 
 
 def _retention(team: Team, chosen: Kept) -> RetentionOut:

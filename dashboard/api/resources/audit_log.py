@@ -39,7 +39,7 @@ class EntryOut(Schema):
     detail: dict[str, Any] = Field(examples=[{"name": "calm-otter-7"}])
 
 
-class Filters(Schema):
+class LogFilters(Schema):
     by: Word = Field("", description="A person's number; cohort: itself; or erased.")
     verb: Word = Field("", description="As entries of the team have it.")
     kind: Word = Field("", description="The object_type.")
@@ -52,7 +52,7 @@ class Filters(Schema):
 
 @router.get("", response=Page[EntryOut], summary="Read the audit log")
 def audit_log(
-    request: HttpRequest, cursor: Cursor, limit: Limit, filters: Query[Filters]
+    request: HttpRequest, cursor: Cursor, limit: Limit, filters: Query[LogFilters]
 ) -> Page[Any]:
     """The newest first."""
     found = _form(access_of(request).team, filters).narrow()
@@ -72,14 +72,14 @@ Format = Annotated[Literal["jsonl", "csv"], Path(examples=["jsonl"])]
     "/files/{log_format}", response={200: bytes}, summary="Download the audit log"
 )
 def audit_log_file(
-    request: HttpRequest, log_format: Format, filters: Query[Filters]
+    request: HttpRequest, log_format: Format, filters: Query[LogFilters]
 ) -> HttpResponseBase:
     """All that the filters leave."""
     team = access_of(request).team
     return send_log(team, log_format, _form(team, filters))
 
 
-def _form(team: Team, filters: Filters) -> FilterForm:
+def _form(team: Team, filters: LogFilters) -> FilterForm:
     given = {n: v for n, v in filters.model_dump().items() if v is not None}
     form = FilterForm(given, team=team)
     refuse_errors(form, place="query")

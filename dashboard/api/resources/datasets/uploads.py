@@ -101,7 +101,7 @@ class UploadIn(Input):
         max_length=64,
         description="By which you know the file again, such as its SHA-256: begun "
         "again with the same, it is gone on with.",
-        examples=["9f86d081884c7d65"],
+        examples=["sums 120000000"],
     )
     dataset_id: Number | None = Field(
         default=None, description="That gets a version more; null: a new dataset."
