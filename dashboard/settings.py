@@ -96,6 +96,8 @@ KNOWN_HOSTS = "dashboard.training.hosts.list_hosts"
 # Who says whether a team has room for more: of the rung above all that is counted.
 CHECK_STORAGE = "dashboard.upkeep.quotas.check_storage"
 CHECK_RUNS = "dashboard.upkeep.quotas.check_runs"
+# Operations of the rung above the API, which therefore cannot name them.
+API_ROUTERS = [("/storage", "dashboard.upkeep.operations.router")]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "dashboard.security.TrustMiddleware",

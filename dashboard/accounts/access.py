@@ -51,7 +51,10 @@ def get_managing_membership(request: HttpRequest, slug: str) -> Membership:
 
 def get_owning_membership(request: HttpRequest, slug: str) -> Membership:
     assert isinstance(request.user, User)
-    membership = get_membership(request.user, slug)
+    return require_owner(get_membership(request.user, slug))
+
+
+def require_owner(membership: Membership) -> Membership:
     if not membership.is_owner:
         raise PermissionDenied(
             f"Your role in {membership.team} is {membership.role}; this takes an owner "

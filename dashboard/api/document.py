@@ -10,6 +10,8 @@ from dashboard.api.problems import CODES, TYPE, ProblemSchema
 from dashboard.api.v1 import api
 
 SHARED = ("401", "403", "429")
+# Look, and yet may find that things do not stand so.
+REFUSING = ("dataset_rows", "dataset_file")
 KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -47,7 +49,7 @@ def _add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     operation["responses"] = {str(s): r for s, r in operation["responses"].items()}
-    if operation["operationId"] == "run_file":
+    if _is_file(operation["responses"].get("200", {})):
         operation["responses"]["200"] = _file()
     statuses = [*SHARED, "422"]
     if "{" in path:
@@ -56,10 +58,15 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         statuses += ["400", "413"]
     if method == "post":
         operation.setdefault("parameters", []).append(KEY)
-    if method in ("post", "delete"):
+    if method != "get" or operation["operationId"] in REFUSING:
         statuses.append("409")
     for status in sorted(statuses):
         operation["responses"].setdefault(status, _problem(int(status)))
+
+
+def _is_file(response: dict[str, Any]) -> bool:
+    schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+    return bool(schema.get("format") == "binary")
 
 
 def _file() -> dict[str, Any]:

@@ -21,6 +21,7 @@ SCOPES = {
     "AdminToken": "admin",
 }
 BASE = "/api/v1"
+BYTES = "application/octet-stream"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +46,7 @@ class OperationEntry:
     body: str  # as JSON, or ""
     form: list[tuple[str, str]]
     is_file: bool
+    is_part: bool  # the body is bytes of a file
     status: str
     answer: str
 
@@ -54,16 +56,19 @@ class OperationEntry:
         return f"{self.path}{self.query}"
 
     def curl(self, base: str) -> str:
+        """`base` ends with BASE, with which addresses begin."""
         parts = ["curl"]
         if self.method != "GET":
             parts.append(f"-X {self.method}")
         parts.append('-H "Authorization: Bearer $COHORT_TOKEN"')
         if self.body:
             parts += ["-H 'Content-Type: application/json'", f"-d '{self.body}'"]
+        if self.is_part:
+            parts += [f"-H 'Content-Type: {BYTES}'", "--data-binary @part"]
         parts += [f"-F '{name}={value}'" for name, value in self.form]
         if self.is_file:
             parts.append("-OJ")
-        address = f"{base}{self.address}"
+        address = f"{base}{self.address.removeprefix(BASE)}"
         return " \\\n  ".join([*parts, f"'{address}'"])
 
 
@@ -98,6 +103,7 @@ def _operation(
         body=json.dumps(_needed(body, parts)) if kind == "body" else "",
         form=_form(body, parts) if kind == "form" else [],
         is_file=answer == "",
+        is_part=BYTES in operation.get("requestBody", {}).get("content", {}),
         status=status,
         answer=answer,
     )
@@ -189,8 +195,8 @@ def describe_kind(schema: Mapping[str, Any], parts: Any) -> str:
         return " or ".join(describe_kind(each, parts) for each in options)
     if "enum" in schema:
         return "one of " + ", ".join(map(str, schema["enum"]))
-    if schema.get("format") == "binary":
-        return "file"
+    if schema.get("format") in ("binary", "date"):
+        return {"binary": "file", "date": "day, YYYY-MM-DD"}[schema["format"]]
     kind = {"string": "text", "array": "list"}.get(schema.get("type", ""), "")
     kind = kind or str(schema.get("type", "anything"))
     if "items" in schema:

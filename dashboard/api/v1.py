@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from ninja import NinjaAPI
 from ninja.operation import Operation
 from ninja.router import Router
@@ -11,18 +12,27 @@ from ninja.router import Router
 from dashboard.api.problems import handle_problems
 from dashboard.api.resources import (
     alerts,
+    audit_log,
     compare,
     completions,
     datasets,
     groups,
+    invitations,
     launches,
     me,
     measurements,
+    members,
+    mentions,
     outside,
+    queue,
+    recipe_versions,
     recipes,
     rescorings,
     runs,
+    team,
+    team_presets,
     tokens,
+    views,
     workers,
 )
 
@@ -58,16 +68,27 @@ def make_api() -> NinjaAPI:
         ("/runs", groups.router),
         ("/runs", completions.router),
         ("/compare", compare.router),
-        ("/alerts", alerts.router),
+        *alerts.ROUTERS,
         ("", launches.router),
-        ("", datasets.router),
+        ("/team-presets", team_presets.router),
+        ("/queue", queue.router),
+        ("/runs", queue.of_runs),
+        *datasets.ROUTERS,
         ("/recipes", recipes.router),
+        ("", recipe_versions.router),
         ("/rescorings", rescorings.router),
         ("/workers", workers.router),
-        ("/tokens", tokens.router),
+        ("/views", views.router),
+        ("/mentions", mentions.router),
+        ("/team", team.router),
+        ("/members", members.router),
+        ("/invitations", invitations.router),
+        ("/audit-log", audit_log.router),
         ("/outside-runs", outside.router),
+        ("/tokens", tokens.router),
+        ("/me", tokens.own),  # the last: whoever revokes its token asks no more
     ]
-    for prefix, router in routers:
+    for prefix, router in [*routers, *settings.API_ROUTERS]:
         api.add_router(prefix, router)
     return api
 

@@ -42,11 +42,11 @@ def _rows(entries: QuerySet[AuditEntry]) -> Iterator[dict[str, Any]]:
     page = list(entries[:AT_A_TIME])
     while page:
         for entry in page:
-            yield _row(entry)
+            yield row_of(entry)
         page = list(entries.filter(pk__lt=page[-1].pk)[:AT_A_TIME])
 
 
-def _row(entry: AuditEntry) -> dict[str, Any]:
+def row_of(entry: AuditEntry) -> dict[str, Any]:
     person = entry.actor
     return {
         "id": entry.pk,

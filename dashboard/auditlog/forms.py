@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from typing import Any
 
 from django import forms
@@ -82,8 +82,8 @@ class FilterForm(forms.Form):
             "object_type": given["kind"],
             "object_id": given["number"],
             "created_at__gte": given["since"] and _midnight(given["since"]),
-            "created_at__lt": given["until"]
-            and _midnight(given["until"]) + timedelta(days=1),
+            "created_at__lte": given["until"]
+            and datetime.combine(given["until"], time.max, tzinfo=UTC),
         }
         return entries.filter(
             **{name: value for name, value in wanted.items() if value}

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 
 from django.conf import settings
-from django.db import OperationalError
+from django.db import OperationalError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
@@ -34,7 +34,7 @@ from dashboard.datasets.services import Report
 def begin_work(job: ImportJob, *, at_once: bool) -> None:
     """Do what is small while the page is made; ring the workers for the rest."""
     if not at_once:
-        ring_importers()
+        transaction.on_commit(ring_importers)
     elif claim := claim_job(job.pk, worker="web"):  # None: a worker found it first
         work(claim)
     job.refresh_from_db()

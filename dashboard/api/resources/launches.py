@@ -113,8 +113,8 @@ def launch(request: HttpRequest, payload: LaunchIn) -> Status[RunDetail]:
     recipe, that one is meant.
     """
     access = access_of(request)
-    form = _form(access.team, payload)
-    asked = _check(form)
+    form = read_launch(access.team, payload)
+    asked = checked_launch(form)
     if not payload.confirm and (warnings := warn(asked)):
         raise Problem(
             409,
@@ -125,7 +125,7 @@ def launch(request: HttpRequest, payload: LaunchIn) -> Status[RunDetail]:
     return Status(201, _launch(access, form, asked))
 
 
-def _form(team: Team, payload: LaunchIn) -> LaunchForm:
+def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
     choices = choices_of(team)
     try:
         start = find_start(
@@ -187,7 +187,8 @@ def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
         form.texts[path] = known[path].write(value)
 
 
-def _check(form: LaunchForm) -> Launch:
+def checked_launch(form: LaunchForm) -> Launch:
+    """422 names each setting that cannot be."""
     asked = form.check()
     if asked is not None:
         return asked

@@ -54,7 +54,7 @@ def _recipe(row: RewardRecipe) -> RecipeOut:
     )
 
 
-def _version(row: RecipeVersion) -> RecipeVersionOut:
+def version_out(row: RecipeVersion) -> RecipeVersionOut:
     return RecipeVersionOut(
         id=row.pk,
         recipe_id=row.recipe_id,
@@ -89,7 +89,7 @@ def recipe_versions(
     """The newest first. A version never changes."""
     own = get_recipe(access_of(request).team, recipe_id)
     found = own.versions.select_related("recipe")
-    return page_by(found, _version, cursor=cursor, limit=limit, total=found.count())
+    return page_by(found, version_out, cursor=cursor, limit=limit, total=found.count())
 
 
 class VersionIn(Input):
@@ -120,7 +120,7 @@ def create_recipe(request: HttpRequest, payload: RecipeIn) -> Status[RecipeVersi
         )
     except ValueError as error:
         raise refuse_field("body.name", str(error)) from error
-    return Status(201, _version(version))
+    return Status(201, version_out(version))
 
 
 @router.post(
@@ -142,7 +142,7 @@ def create_recipe_version(
         user=access.user,
         existing=own,
     )
-    return Status(201, _version(version))
+    return Status(201, version_out(version))
 
 
 def read_spec(spec: dict[str, Any]) -> Recipe:

@@ -9,13 +9,14 @@ from django.http import Http404, HttpRequest
 from ninja import Router, Schema
 from pydantic import Field
 
-from dashboard.api.auth import ADMIN, access_of
+from dashboard.api.auth import ADMIN, ANY, access_of
 from dashboard.api.models import ApiToken
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.schemas import Done, Id, Person
 from dashboard.api.tokens import list_tokens, revoke_token
 
 router = Router(tags=["Token"], auth=ADMIN)
+own = Router(tags=["Token"], auth=ANY)
 
 
 class TokenOut(Schema):
@@ -51,13 +52,40 @@ def tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     return page_by(found, _token, cursor=cursor, limit=limit, total=found.count())
 
 
+@router.get("/{token_id}", response=TokenOut, summary="Look at a token")
+def token(request: HttpRequest, token_id: Id) -> TokenOut:
+    """Its scopes, and when it was last used."""
+    return _token(_find(request, token_id))
+
+
 @router.delete("/{token_id}", response=Done, summary="Revoke a token")
-def token(request: HttpRequest, token_id: Id) -> Done:
-    """It works no more from the next request on."""
-    access = access_of(request)
-    found = list_tokens(access.team).filter(pk=token_id).first()
+def delete_token(request: HttpRequest, token_id: Id) -> Done:
+    """It works no more from the next request on. Whose token it is may do so without
+    the scope admin: `DELETE /me/token`."""
+    return _revoke(request, _find(request, token_id))
+
+
+def _find(request: HttpRequest, token_id: int) -> ApiToken:
+    team = access_of(request).team
+    found = list_tokens(team).filter(pk=token_id).first()
     if found is None:
-        raise Http404(f"{access.team} has no token {token_id}.")
-    if revoke_token(token=found, user=access.user):
+        raise Http404(f"{team} has no token {token_id}.")
+    return found
+
+
+@own.get("/token", response=TokenOut, summary="Look at the token that asks")
+def own_token(request: HttpRequest) -> TokenOut:
+    """When it was made, last used, and expires."""
+    return _token(access_of(request).token)
+
+
+@own.delete("/token", response=Done, summary="Revoke the token that asks")
+def revoke_own_token(request: HttpRequest) -> Done:
+    """For a program that is done with it, or has lost it."""
+    return _revoke(request, access_of(request).token)
+
+
+def _revoke(request: HttpRequest, found: ApiToken) -> Done:
+    if revoke_token(token=found, user=access_of(request).user):
         return Done(done=True)
     return Done(done=False, detail="It was revoked before.")

@@ -14,6 +14,7 @@ from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.schemas import Done, Id
 from dashboard.training.draining import drain, undrain
 from dashboard.training.models import Worker
+from dashboard.training.worker_cards import WorkerCard, describe_workers
 
 router = Router(tags=["Workers"], auth=READ)
 
@@ -29,10 +30,17 @@ class WorkerOut(Schema):
     started_at: datetime
     last_seen: datetime
     stopped_at: datetime | None
+    status: str = Field(description="idle, busy, gone or stopped", examples=["busy"])
+    run_ids: list[int] = Field(description="The team's, that it holds.", examples=[[7]])
+    num_foreign_runs: int = Field(description="Other teams', not named.")
 
 
-def _worker(worker: Worker) -> WorkerOut:
+def _worker(card: WorkerCard) -> WorkerOut:
+    worker = card.worker
     return WorkerOut(
+        status=card.status,
+        run_ids=[run.pk for run in card.runs],
+        num_foreign_runs=card.num_foreign_runs,
         id=worker.pk,
         name=worker.name,
         host=worker.host,
@@ -48,9 +56,23 @@ def _worker(worker: Worker) -> WorkerOut:
 
 @router.get("", response=Page[WorkerOut], summary="List workers")
 def workers(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
-    """Of the whole server, the newest first; `last_seen` says whether one lives."""
-    found = Worker.objects.all()
-    return page_by(found, _worker, cursor=cursor, limit=limit, total=found.count())
+    """Of the whole server, the newest first, with what they run of the team's."""
+    found, total = Worker.objects.all(), Worker.objects.count()
+    page: Page[Any] = page_by(found, _itself, cursor=cursor, limit=limit, total=total)
+    cards = describe_workers(page.items, team=access_of(request).team)
+    by_worker = {card.worker.pk: _worker(card) for card in cards}
+    page.items = [by_worker[worker.pk] for worker in page.items]
+    return page
+
+
+def _itself(worker: Worker) -> Worker:
+    return worker
+
+
+@router.get("/{worker_id}", response=WorkerOut, summary="Look at a worker")
+def worker(request: HttpRequest, worker_id: Id) -> WorkerOut:
+    (card,) = describe_workers([_find(worker_id)], team=access_of(request).team)
+    return _worker(card)
 
 
 @router.post("/{worker_id}/drain", response=Done, auth=ADMIN, summary="Drain a worker")

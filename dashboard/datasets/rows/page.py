@@ -157,8 +157,35 @@ def read_page(version: DatasetVersion, form: RowFilterForm, place: Place) -> Row
     )
 
 
-def _count(search: Search, found: Found) -> Count:
-    if search.conditions and found.first == 0 and len(found.matches) < ROWS_PER_PAGE:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Looked:
+    """Rows from a place on, for who goes on by places."""
+
+    rows: list[DatasetRow]
+    last: int  # the place at which the next rows begin
+    is_end: bool
+    count: Count
+
+
+def look_from(
+    version: DatasetVersion, form: RowFilterForm, start: int, *, wanted: int
+) -> Looked | None:
+    """As far as the time goes. None while the order is being made."""
+    order = find_order(version, form.order_key, is_turned=form.is_turned)
+    if order is None:
+        return None
+    search = Search(version=version, conditions=form.conditions, order=order)
+    found = look_on(search, start, wanted=wanted, seconds=SEARCH_SECONDS)
+    return Looked(
+        rows=_read_rows(version, [position for _, position in found.matches]),
+        last=found.last,
+        is_end=found.last >= version.num_rows,
+        count=_count(search, found, wanted=wanted),
+    )
+
+
+def _count(search: Search, found: Found, *, wanted: int = ROWS_PER_PAGE) -> Count:
+    if search.conditions and found.first == 0 and len(found.matches) < wanted:
         # Every match so far is on the page: looking again would tell nothing.
         return Count(
             num_matching=len(found.matches),

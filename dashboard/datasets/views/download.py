@@ -12,6 +12,7 @@ from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
+from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import get_any_dataset, versions_with_use
 from dashboard.datasets.rows.exports import (
     TYPES,
@@ -57,10 +58,14 @@ def dataset_download(
     except RowsMissing as error:
         messages.error(request, str(error))
         return redirect("dataset", team, dataset.pk)
-    pieces = joined(WRITERS[suffix](version))
+    return send_rows(version, suffix)
+
+
+def send_rows(version: DatasetVersion, suffix: str) -> HttpResponseBase:
+    """As a file of this format, of rows that are known to be there."""
     name = content_disposition_header(True, filename(version, suffix))
     return Streamed(
-        pieces,
+        joined(WRITERS[suffix](version)),
         content_type=f"{TYPES[suffix]}; charset=utf-8",
         headers={"Content-Disposition": name},
     )

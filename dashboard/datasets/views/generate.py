@@ -10,17 +10,16 @@ from django.views.decorators.http import require_http_methods
 from dashboard.accounts.access import get_membership_for
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.forms.generate import GenerateForm
+from dashboard.datasets.generated import make_generated
 from dashboard.datasets.generators.reasoning_gym import (
     GeneratorsMissing,
     Option,
     Task,
     example_rows,
-    generate_rows,
     list_tasks,
 )
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 
 EXAMPLES = 3
 
@@ -72,35 +71,17 @@ def _generate(request: HttpRequest, team: Team, task: Task) -> HttpResponse:
 
 
 def _store(
-    request: HttpRequest,
-    team: Team,
-    task: Task,
-    chosen: dict[str, Any],
+    request: HttpRequest, team: Team, task: Task, chosen: dict[str, Any]
 ) -> DatasetVersion:
     assert isinstance(request.user, User)
-    changed = {
-        option.name: value
-        for option in task.options
-        if (value := option.parse(_typed(request, option))) != option.default
-    }
-    size, seed = chosen["size"], chosen["seed"]
-    return create_dataset_version(
+    return make_generated(
         team=team,
-        name=chosen["name"],
-        rows=generate_rows(task.name, size=size, seed=seed, options=changed),
-        mapping={
-            "prompt": "question",
-            "answer": "answer",
-            "columns": ["entry", "task"],
-        },
-        source={
-            "kind": "generator",
-            "task": task.name,
-            "size": size,
-            "seed": seed,
-            "options": changed,
-        },
         user=request.user,
+        task=task,
+        name=chosen["name"],
+        size=chosen["size"],
+        seed=chosen["seed"],
+        typed={option.name: _typed(request, option) for option in task.options},
     )
 
 

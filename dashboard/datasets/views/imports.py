@@ -8,19 +8,17 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.fetching.fetches import choices_of, fetch_again, host_of
+from dashboard.datasets.again import start_job_again
+from dashboard.datasets.fetching.fetches import choices_of, host_of
 from dashboard.datasets.imports.jobs import (
     State,
     reap,
     request_stop,
     ring_importers,
-    start_job,
     waiting_text,
 )
-from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.models import ImportJob
 from dashboard.datasets.queries import find_upload, get_import_job
-from dashboard.datasets.selections import start_again
 
 
 @require_http_methods(["GET", "POST"])
@@ -53,30 +51,9 @@ def _change(request: HttpRequest, team: Team, job_id: int) -> HttpResponse:
     if request.POST.get("stop") and not request_stop(job, request.user):
         messages.info(request, f"It had ended already: {job}.")
     if request.POST.get("again") and not job.is_live:
-        job = _start_again(job, request.user)
+        job = start_job_again(job, request.user)
         ring_importers()
     return redirect("dataset_import", team.slug, job.pk)
-
-
-def _start_again(job: ImportJob, user: User) -> ImportJob:
-    """The job anew; itself where it is done, or where there is nothing to read."""
-    upload = find_upload(job)
-    if job.is_fetch:
-        return fetch_again(upload, user) if upload else job
-    if job.state == State.DONE:
-        return job
-    if job.parent:
-        return start_again(job, user)[0]
-    if upload is None:
-        return job
-    again, _ = start_job(
-        upload=upload,
-        mapping=Mapping.from_json(job.mapping),
-        name=job.name,
-        user=user,
-        leave_out=job.leave_out,
-    )
-    return again
 
 
 def follow(request: HttpRequest, job: ImportJob) -> HttpResponse:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -12,13 +10,10 @@ from django.views.decorators.http import require_http_methods
 from dashboard.accounts.access import get_managed_team, get_membership
 from dashboard.accounts.models import Team, User
 from dashboard.upkeep.forms import RetentionForm
-from dashboard.upkeep.old_completions import (
-    completion_days_of,
-    preview_completions,
-    set_completion_days,
-)
+from dashboard.upkeep.kept import Kept, keep, kept_by
+from dashboard.upkeep.old_completions import completion_days_of, preview_completions
 from dashboard.upkeep.quotas import standing_of
-from dashboard.upkeep.retention import days_of, preview, set_days
+from dashboard.upkeep.retention import preview
 
 PARTS = {
     "completions": ("Completions", "texts, which runs' logs hold too"),
@@ -27,24 +22,6 @@ PARTS = {
     "datasets": ("Datasets", "rows of all versions"),
     "waiting": ("Files that wait", "to become datasets or runs"),
 }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
-    """How long; named as the form's fields."""
-
-    days: int  # in the trash
-    completion_days: int | None  # None: for good
-
-    @property
-    def words(self) -> str:
-        return f"The trash is kept for {_in_days(self.days)}, {self.completion_words}."
-
-    @property
-    def completion_words(self) -> str:
-        if self.completion_days is None:
-            return "completions for good"
-        return f"completions for {_in_days(self.completion_days)} after a run's end"
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -62,17 +39,10 @@ def _set(request: HttpRequest, team: Team, user: User) -> HttpResponse:
     form = RetentionForm(request.POST)
     if not form.is_valid():
         return _show(request, team, form, can_manage=True, status=422)
-    before, chosen = _kept_by(team), _chosen(form, team)
-    if chosen.days != before.days:
-        set_days(team, user, chosen.days)
-    if chosen.completion_days != before.completion_days:
-        set_completion_days(team, user, chosen.completion_days)
+    chosen = _chosen(form, team)
+    keep(team, user, chosen)
     messages.success(request, chosen.words)
     return redirect("team_storage", team.slug)
-
-
-def _kept_by(team: Team) -> Kept:
-    return Kept(days=days_of(team), completion_days=completion_days_of(team))
 
 
 def _chosen(form: RetentionForm, team: Team) -> Kept:
@@ -91,7 +61,7 @@ def _show(
     can_manage: bool,
     status: int = 200,
 ) -> HttpResponse:
-    now = _kept_by(team)
+    now = kept_by(team)
     chosen = _chosen(form, team) if form and form.is_valid() else now
     initial = {"days": now.days, "completion_days": now.completion_days}
     standing = standing_of(team)
@@ -107,7 +77,3 @@ def _show(
         "completions": preview_completions(team, chosen.completion_days),
     }
     return render(request, "upkeep/storage.html", context, status=status)
-
-
-def _in_days(days: int) -> str:
-    return f"{days:,} day{'' if days == 1 else 's'}"

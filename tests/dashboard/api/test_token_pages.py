@@ -5,12 +5,15 @@ from __future__ import annotations
 import html
 import re
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import pytest
 from django.test import Client
+from django.urls import resolve
 from django.utils import timezone
 
 from dashboard.accounts.models import User
+from dashboard.api.manual import read_manual
 from dashboard.api.models import ApiToken
 from dashboard.api.v1 import api
 from tests.dashboard.api.asking import Program, make_token, token_of
@@ -96,6 +99,18 @@ def test_every_operation_is_on_the_page(bob_client: Client) -> None:
                 assert f'id="{operation.view_func.__name__}"' in page
                 assert operation.summary in html.unescape(page)
     assert "Authorization: Bearer $COHORT_TOKEN" in html.unescape(page)
+
+
+def test_every_line_of_curl_asks_the_operation_it_stands_beside() -> None:
+    entries = [entry for part in read_manual().values() for entry in part]
+    for entry in entries:
+        line = entry.curl("https://cohort.example.org/api/v1")
+        address = urlsplit(re.findall(r"'(https://[^']*)'", line)[-1])
+        # An address of several methods has the name of its first operation.
+        there = {f"api_{each.id}" for each in entries if each.path == address.path}
+
+        assert f"api_{entry.id}" in there, line
+        assert resolve(address.path).url_name in there, line
 
 
 def test_the_document_is_open_and_has_an_example_of_every_answer(

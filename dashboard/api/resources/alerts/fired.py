@@ -10,19 +10,22 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.alerts.models import Alert, AlertState
-from dashboard.alerts.queries import get_alert, list_alerts
-from dashboard.alerts.services import acknowledge
+from dashboard.alerts.queries import get_alert, get_rule, list_alerts, muted_until
+from dashboard.alerts.services import acknowledge, mute_run
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.schemas import LARGEST_ID, Done, Id
+from dashboard.api.resources.alerts.muting import Muted, MuteIn
+from dashboard.api.schemas import LARGEST_ID, Done, Id, Person
 from dashboard.runs.queries import get_run
 
 router = Router(tags=["Alerts"], auth=READ)
+of_runs = Router(tags=["Alerts"], auth=READ)
 
 
 class AlertOut(Schema):
     id: int = Field(examples=[9])
     run_id: int = Field(examples=[7])
+    rule_id: int | None = Field(description="null: it was deleted.", examples=[5])
     name: str = Field(examples=["KL above 0.5"])
     text: str = Field(examples=["kl/mean was 0.61, above 0.5."])
     metric: str = Field(examples=["kl/mean"])
@@ -40,6 +43,7 @@ def _alert(alert: Alert) -> AlertOut:
     return AlertOut(
         id=alert.pk,
         run_id=alert.run_id,
+        rule_id=alert.rule_id,
         name=str(alert.read_as.get("name", "")),
         text=str(alert.read_as.get("text", "")),
         metric=alert.metric,
@@ -61,6 +65,11 @@ def alerts(
     limit: Limit,
     state: Annotated[AlertState | None, Query(None)],
     run_id: Annotated[int | None, Query(None, ge=1, le=LARGEST_ID)],
+    rule_id: Annotated[int | None, Query(None, ge=1, le=LARGEST_ID)],
+    is_open: Annotated[
+        bool,
+        Query(False, description="Those somebody could act on: open, of live runs."),
+    ],
 ) -> Page[Any]:
     """The newest first."""
     team = access_of(request).team
@@ -69,12 +78,38 @@ def alerts(
         found = found.filter(state=state)
     if run_id is not None:
         found = found.filter(run=get_run(team, run_id))
+    if rule_id is not None:
+        found = found.filter(rule=get_rule(team, rule_id))
+    if is_open:
+        found = found.burning()
     return page_by(found, _alert, cursor=cursor, limit=limit, total=found.count())
 
 
-@router.get("/{alert_id}", response=AlertOut, summary="Look at an alert")
-def alert(request: HttpRequest, alert_id: Id) -> AlertOut:
-    return _alert(get_alert(access_of(request).team, alert_id))
+class AlertDetail(AlertOut):
+    why: str = Field(description="It matters.")
+    acknowledged_by: Person | None
+    has_paused: bool = Field(description="The run, as its rule wanted.")
+    readings: dict[str, list[list[Any]]] = Field(
+        description="By metric: steps and values around it.",
+        examples=[{"kl/mean": [[129, 0.42], [130, 0.61]]}],
+    )
+    groups: list[list[int]] = Field(
+        description="That show it: step and prompt_index.", examples=[[[130, 4]]]
+    )
+
+
+@router.get("/{alert_id}", response=AlertDetail, summary="Look at an alert")
+def alert(request: HttpRequest, alert_id: Id) -> AlertDetail:
+    """What it was sent to is among the deliveries: `?alert_id=`."""
+    found = get_alert(access_of(request).team, alert_id)
+    return AlertDetail(
+        **_alert(found).model_dump(),
+        why=str(found.read_as.get("why", "")),
+        acknowledged_by=Person.of(found.acknowledged_by),
+        has_paused=found.has_paused,
+        readings=found.readings,
+        groups=found.groups,
+    )
 
 
 @router.post(
@@ -88,3 +123,17 @@ def acknowledge_alert(request: HttpRequest, alert_id: Id) -> Done:
         return Done(done=True)
     found.refresh_from_db(fields=["state"])
     return Done(done=False, detail=f"Nothing to acknowledge: it is {found.state}.")
+
+
+@of_runs.post(
+    "/{run_id}/mute-alerts",
+    response=Muted,
+    auth=WRITE,
+    summary="Mute a run's alerts",
+)
+def mute_run_alerts(request: HttpRequest, run_id: Id, payload: MuteIn) -> Muted:
+    """Nothing of it is sent, nor does a rule pause it; alerts still fire."""
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    mute_run(run=run, user=access.user, until=payload.until)
+    return Muted(muted_until=muted_until(run))

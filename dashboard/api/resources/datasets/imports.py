@@ -1,0 +1,128 @@
+"""Files that become versions, and how far that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.http import HttpRequest
+from ninja import File, Form, Router, Status, UploadedFile
+from pydantic import Field
+
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.paging import Cursor, Limit, Page, page_by
+from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.resources.datasets.mapping import (
+    MappingIn,
+    begin_import,
+    refuse_rows,
+)
+from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dataset
+from dashboard.api.schemas import Done, Id
+from dashboard.datasets.again import start_job_again
+from dashboard.datasets.imports.jobs import reap, request_stop, ring_importers
+from dashboard.datasets.imports.uploads import peek, remove_files, store_upload
+from dashboard.datasets.models import ImportJob
+from dashboard.datasets.queries import get_import_job
+
+router = Router(tags=["Datasets"], auth=READ)
+PLACE = "file.file"
+
+
+@router.get("/imports", response=Page[ImportOut], summary="List imports")
+def dataset_imports(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """Of files, and of rows that are made a dataset; the newest first, for a week."""
+    jobs = access_of(request).team.import_jobs.select_related("version__dataset")
+    found = jobs.defer("positions")
+    return page_by(found, ImportOut.of, cursor=cursor, limit=limit, total=found.count())
+
+
+class ImportIn(MappingIn):
+    dataset_id: Number | None = Field(
+        default=None,
+        description="The rows become its next version; without it, a new dataset.",
+    )
+
+
+@router.post(
+    "/imports",
+    response={201: ImportOut, 202: ImportOut},
+    auth=WRITE,
+    summary="Upload rows",
+)
+def start_import(
+    request: HttpRequest, file: File[UploadedFile], payload: Form[ImportIn]
+) -> Status[ImportOut]:
+    """A file of JSONL, JSON, CSV, TSV or Parquet, up to 32 MiB, becomes a version.
+
+    201: it is made. 202: a worker makes it; ask for the import until it is done.
+    Larger files are sent in parts (`/dataset-uploads`). A bad row refuses them all,
+    with its line and a remedy.
+    """
+    access = access_of(request)
+    own = find_dataset(access.team, payload.dataset_id)
+    try:
+        upload = store_upload(
+            team=access.team, user=access.user, file=file, dataset=own
+        )
+    except ValueError as error:
+        raise refuse_field(PLACE, str(error)) from error
+    try:
+        seen = peek(upload)
+        if not seen.records:
+            raise refuse_rows(seen.refusals, PLACE)
+        job = begin_import(
+            upload, seen, payload, access.user, place="form", place_of_file=PLACE
+        )
+    except Problem:
+        remove_files(upload)
+        raise
+    return answer_import(job)
+
+
+def answer_import(job: ImportJob) -> Status[ImportOut]:
+    """201: it is done; 202: a worker goes on with it."""
+    is_done = job.state == ImportJob.State.DONE
+    return Status(201 if is_done else 202, ImportOut.of(job))
+
+
+@router.get("/imports/{job_id}", response=ImportOut, summary="Look at an import")
+def dataset_import(request: HttpRequest, job_id: Id) -> ImportOut:
+    """Ask again until its state is done, refused, failed or cancelled."""
+    team = access_of(request).team
+    # Here as well, as the worker that ended may be the one that looks for such jobs.
+    reap(team.import_jobs.filter(pk=job_id))
+    return ImportOut.of(get_import_job(team, job_id))
+
+
+@router.post(
+    "/imports/{job_id}/stop", response=Done, auth=WRITE, summary="Stop an import"
+)
+def stop_import(request: HttpRequest, job_id: Id) -> Done:
+    """Nothing of it is kept, but the file is."""
+    access = access_of(request)
+    job = get_import_job(access.team, job_id)
+    if request_stop(job, access.user):
+        return Done(done=True)
+    return Done(done=False, detail=f"It had ended already: it is {job.state}.")
+
+
+@router.post(
+    "/imports/{job_id}/retry",
+    response={202: ImportOut},
+    auth=WRITE,
+    summary="Try an import again",
+)
+def retry_import(request: HttpRequest, job_id: Id) -> Status[ImportOut]:
+    """One that came to nothing, as another import with another number."""
+    access = access_of(request)
+    job = get_import_job(access.team, job_id)
+    if job.is_live:
+        raise Problem(409, f"The import is {job.state}. Wait for its end, or stop it.")
+    again = start_job_again(job, access.user)
+    if again.pk == job.pk:
+        raise Problem(
+            409, "There is nothing to try again: it is done, or its file is gone."
+        )
+    transaction.on_commit(ring_importers)
+    return Status(202, ImportOut.of(get_import_job(access.team, again.pk)))

@@ -1,0 +1,196 @@
+"""Datasets and their versions, read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
+from ninja import Path, Query, Router, Schema
+from pydantic import Field
+
+from dashboard.api.auth import READ, access_of
+from dashboard.api.paging import (
+    Cursor,
+    Limit,
+    Page,
+    page_by,
+    read_cursor,
+    write_cursor,
+)
+from dashboard.api.problems import Problem
+from dashboard.api.resources.datasets.filters import RowFilters, read_view
+from dashboard.api.resources.datasets.schemas import (
+    DatasetOut,
+    DatasetVersionOut,
+    RowOut,
+    find_version,
+)
+from dashboard.api.schemas import Id
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.queries import (
+    get_any_dataset,
+    get_dataset,
+    list_trashed,
+    list_uses,
+    list_versions,
+)
+from dashboard.datasets.rows.exports import RowsMissing, check_rows
+from dashboard.datasets.rows.page import look_from
+from dashboard.datasets.views.download import send_rows
+
+router = Router(tags=["Datasets"], auth=READ)
+
+
+@router.get("/datasets", response=Page[DatasetOut], summary="List datasets")
+def datasets(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    is_trashed: Annotated[
+        bool, Query(False, description="Those in the trash instead.")
+    ],
+) -> Page[Any]:
+    """Without those in the trash, the newest first."""
+    team = access_of(request).team
+    found = list_trashed(team) if is_trashed else team.datasets.filter(trashed_at=None)
+    return page_by(
+        found.select_related("created_by"),
+        DatasetOut.of,
+        cursor=cursor,
+        limit=limit,
+        total=found.count(),
+    )
+
+
+@router.get("/datasets/{dataset_id}", response=DatasetOut, summary="Look at a dataset")
+def dataset(request: HttpRequest, dataset_id: Id) -> DatasetOut:
+    """Also one in the trash."""
+    return DatasetOut.of(get_any_dataset(access_of(request).team, dataset_id))
+
+
+@router.get(
+    "/datasets/{dataset_id}/versions",
+    response=Page[DatasetVersionOut],
+    summary="List a dataset's versions",
+)
+def dataset_versions(
+    request: HttpRequest, dataset_id: Id, cursor: Cursor, limit: Limit
+) -> Page[Any]:
+    """The newest first. A version never changes."""
+    team = access_of(request).team
+    own = get_dataset(team, dataset_id)
+    found = list_versions(team).filter(dataset=own)
+    total = found.count()
+    return page_by(found, DatasetVersionOut.of, cursor=cursor, limit=limit, total=total)
+
+
+class UseOut(Schema):
+    version_id: int = Field(examples=[12])
+    run_id: int = Field(examples=[7])
+    run: str = Field(examples=["warm-otter"])
+    state: str = Field(examples=["finished"])
+    is_evaluation: bool = Field(description="Evaluated on it, not trained on it.")
+
+
+class UsesOut(Schema):
+    items: list[UseOut]
+
+
+@router.get(
+    "/datasets/{dataset_id}/uses", response=UsesOut, summary="List a dataset's runs"
+)
+def dataset_uses(request: HttpRequest, dataset_id: Id) -> UsesOut:
+    """The newest 60 that use one of its versions; the run list has them all."""
+    own = get_any_dataset(access_of(request).team, dataset_id)
+    return UsesOut(
+        items=[
+            UseOut(
+                version_id=version_id,
+                run_id=use.run_id,
+                run=use.name,
+                state=use.state,
+                is_evaluation=use.is_evaluation,
+            )
+            for version_id, uses in list_uses(own).items()
+            for use in uses
+        ]
+    )
+
+
+@router.get(
+    "/dataset-versions/{version_id}",
+    response=DatasetVersionOut,
+    summary="Look at a dataset version",
+)
+def dataset_version(request: HttpRequest, version_id: Id) -> DatasetVersionOut:
+    return DatasetVersionOut.of(find_version(access_of(request).team, version_id))
+
+
+class RowsOut(Page[RowOut]):
+    total: int = Field(description="Rows of the version.", examples=[7_473])
+    num_matching: int = Field(
+        description="Rows that the filters leave, as far as was counted."
+    )
+    is_counted: bool = Field(
+        description="False: there may be more than `num_matching`, as rows are looked "
+        "through for a moment at a time. Go on with the cursor, also where a page is "
+        "empty."
+    )
+
+
+@router.get(
+    "/dataset-versions/{version_id}/rows",
+    response=RowsOut,
+    summary="Read or search a version's rows",
+)
+def dataset_rows(
+    request: HttpRequest,
+    version_id: Id,
+    cursor: Cursor,
+    limit: Limit,
+    filters: Query[RowFilters],
+) -> RowsOut:
+    """In their order, or in another; 409 while a large version is sorted."""
+    version = find_version(access_of(request).team, version_id)
+    view = read_view(version, filters, "query")
+    start = read_cursor(cursor) if cursor else 0
+    looked = look_from(version, view, min(start, version.num_rows), wanted=limit)
+    if looked is None:
+        raise Problem(
+            409,
+            f"The order of {version} by {view.order_key} is being made. Ask again.",
+            headers={"Retry-After": "2"},
+        )
+    return RowsOut(
+        items=[RowOut.of(row) for row in looked.rows],
+        next_cursor=None if looked.is_end else write_cursor(looked.last),
+        total=version.num_rows,
+        num_matching=looked.count.num_matching,
+        is_counted=looked.count.is_exact,
+    )
+
+
+Format = Annotated[Literal["jsonl", "csv"], Path(examples=["jsonl"])]
+
+
+@router.get(
+    "/dataset-versions/{version_id}/files/{rows_format}",
+    response={200: bytes},
+    summary="Download a version",
+)
+def dataset_file(
+    request: HttpRequest, version_id: Id, rows_format: Format
+) -> HttpResponseBase:
+    """All its rows, under the names of the file that they came from. Of a dataset in
+    the trash too."""
+    team = access_of(request).team
+    found = DatasetVersion.objects.select_related("dataset")
+    version = found.filter(dataset__team=team, pk=version_id).first()
+    if version is None:
+        raise Http404(f"{team} has no dataset version {version_id}.")
+    try:
+        check_rows(version)
+    except RowsMissing as error:
+        raise Problem(409, str(error)) from error
+    return send_rows(version, rows_format)

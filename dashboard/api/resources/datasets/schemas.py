@@ -1,0 +1,148 @@
+"""Datasets, versions, rows and imports as programs see them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, cast
+
+from django.http import Http404
+from ninja import Schema
+from pydantic import Field
+
+from dashboard.accounts.models import Team
+from dashboard.api.schemas import LARGEST_ID, Person
+from dashboard.datasets.models import (
+    Dataset,
+    DatasetRow,
+    DatasetVersion,
+    ImportJob,
+)
+from dashboard.datasets.queries import get_dataset, list_versions
+
+Number = Annotated[int, Field(ge=1, le=LARGEST_ID)]
+Name = Annotated[str, Field(max_length=400)]
+
+
+class DatasetOut(Schema):
+    id: int = Field(examples=[4])
+    name: str = Field(examples=["sums"])
+    description: str
+    created_by: Person | None
+    created_at: datetime
+    trashed_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Dataset) -> DatasetOut:
+        return cls(
+            id=row.pk,
+            name=row.name,
+            description=row.description,
+            created_by=Person.of(row.created_by),
+            created_at=row.created_at,
+            trashed_at=row.trashed_at,
+        )
+
+
+class DatasetVersionOut(Schema):
+    id: int = Field(examples=[12])
+    dataset_id: int = Field(examples=[4])
+    dataset: str = Field(examples=["sums"])
+    number: int = Field(examples=[2])
+    num_rows: int = Field(examples=[7_473])
+    num_left_out: int = Field(description="Refused rows that were done without.")
+    content_sha256: str
+    mapping: dict[str, Any] = Field(
+        examples=[{"prompt": "question", "answer": "answer", "columns": []}]
+    )
+    origin: str = Field(description="In words.", examples=["uploaded: sums.jsonl"])
+    source: dict[str, Any] = Field(
+        description="The same for programs: a file, a link, a version, a run.",
+        examples=[{"kind": "upload", "filename": "sums.jsonl", "num_bytes": 512_000}],
+    )
+    created_at: datetime
+
+    @classmethod
+    def of(cls, version: DatasetVersion) -> DatasetVersionOut:
+        return cls(
+            id=version.pk,
+            dataset_id=version.dataset_id,
+            dataset=version.dataset.name,
+            number=version.number,
+            num_rows=version.num_rows,
+            num_left_out=version.num_left_out,
+            content_sha256=version.content_sha256,
+            mapping=version.mapping,
+            origin=version.origin,
+            source=version.source,
+            created_at=version.created_at,
+        )
+
+
+class RowOut(Schema):
+    position: int = Field(description="From 0; a run's prompt_index.", examples=[0])
+    prompt: str | list[dict[str, Any]] = Field(examples=["What is 1 + 1?"])
+    answer: str | None = Field(examples=["2"])
+    columns: dict[str, Any] = Field(examples=[{"level": 1}])
+
+    @classmethod
+    def of(cls, row: DatasetRow) -> RowOut:
+        prompt = cast("str | list[dict[str, Any]]", row.prompt_value)
+        return cls(
+            position=row.position, prompt=prompt, answer=row.answer, columns=row.columns
+        )
+
+
+class ImportOut(Schema):
+    id: int
+    kind: str = Field(
+        description="fetch: brings a file here; import: makes rows a version.",
+        examples=["import"],
+    )
+    state: str = Field(
+        description="queued, running, done, refused, failed or cancelled",
+        examples=["done"],
+    )
+    filename: str = Field(description="What is read.", examples=["sums.jsonl"])
+    upload_id: int | None = Field(
+        description="Of a file: what a fetch brings, or an import reads.", examples=[6]
+    )
+    num_read: int = Field(description="Bytes of a file, or rows of a version.")
+    num_to_read: int
+    version: DatasetVersionOut | None
+    made_version: bool = Field(
+        description="False of a done one: the newest version has these rows already."
+    )
+    problem: str
+    refusals: dict[str, Any] = Field(
+        description="Of rows: how many, and the first ones by line."
+    )
+
+    @classmethod
+    def of(cls, job: ImportJob) -> ImportOut:
+        return cls(
+            id=job.pk,
+            kind=job.kind,
+            state=job.state,
+            filename=job.filename,
+            upload_id=job.upload_id,
+            num_read=job.num_read,
+            num_to_read=job.num_to_read,
+            version=DatasetVersionOut.of(job.version) if job.version else None,
+            made_version=job.made_version,
+            problem=job.problem,
+            refusals=job.refusals,
+        )
+
+
+def find_version(team: Team, version_id: int) -> DatasetVersion:
+    """One of the team's that is not in the trash."""
+    version = list_versions(team).filter(pk=version_id).first()
+    if version is None:
+        raise Http404(f"{team} has no dataset version {version_id}.")
+    version.dataset.team = team  # which is at hand
+    return version
+
+
+def find_dataset(team: Team, dataset_id: int | None) -> Dataset | None:
+    """The one that gets a version more; None: a new one is made."""
+    return get_dataset(team, dataset_id) if dataset_id else None

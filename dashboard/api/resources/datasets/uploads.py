@@ -1,0 +1,249 @@
+"""Large files, sent in parts that can be gone on with, and what to make of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema, Status
+from pydantic import Field
+
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.paging import Cursor, Limit, Page, page_by
+from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.resources.datasets.imports import answer_import
+from dashboard.api.resources.datasets.mapping import MappingIn, begin_import
+from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dataset
+from dashboard.api.schemas import Done, Id, Input
+from dashboard.datasets.fetching.fetches import choices_of
+from dashboard.datasets.imports.transfers import OutOfStep, append_part, begin_transfer
+from dashboard.datasets.imports.uploads import (
+    Peek,
+    finish_transfer,
+    forget_upload,
+    forget_what_is_old,
+    try_peek,
+)
+from dashboard.datasets.limits import PART_BYTES
+from dashboard.datasets.models import Upload
+from dashboard.datasets.queries import get_upload, live_or_done_job
+
+router = Router(tags=["Dataset uploads"], auth=READ)
+PART = {
+    "requestBody": {
+        "description": f"Bytes of the file, 1 to {PART_BYTES:,}.",
+        "required": True,
+        "content": {
+            "application/octet-stream": {
+                "schema": {"type": "string", "format": "binary"}
+            }
+        },
+    }
+}
+
+
+class ChoiceOut(Schema):
+    name: str = Field(examples=["main/train"])
+    is_split: bool = Field(description="Else a single file.")
+    num_bytes: int = Field(examples=[2_300_000])
+
+
+class UploadOut(Schema):
+    id: int = Field(examples=[6])
+    filename: str = Field(examples=["sums.jsonl.gz"])
+    dataset_id: int | None = Field(description="That gets a version; null: a new one.")
+    num_bytes: int = Field(examples=[120_000_000])
+    num_received: int = Field(
+        description="Of them; the next part begins there.", examples=[8_388_608]
+    )
+    is_whole: bool
+    format: str = Field(
+        description="jsonl, json, csv, tsv or parquet; empty: not yet whole.",
+        examples=["jsonl"],
+    )
+    packing: str = Field(description="gzip, zstd or empty.", examples=["gzip"])
+    remark: str
+    choices: list[ChoiceOut] = Field(
+        description="Of a hub dataset: what to choose from before it is fetched."
+    )
+
+    @classmethod
+    def of(cls, upload: Upload) -> UploadOut:
+        return cls(
+            id=upload.pk,
+            filename=upload.filename,
+            dataset_id=upload.dataset_id,
+            num_bytes=upload.num_bytes,
+            num_received=upload.num_received,
+            is_whole=upload.is_whole,
+            format=upload.format,
+            packing=upload.packing,
+            remark=upload.remark,
+            choices=[
+                ChoiceOut(name=one.name, is_split=one.is_split, num_bytes=one.num_bytes)
+                for one in choices_of(upload)
+            ],
+        )
+
+
+@router.get("", response=Page[UploadOut], summary="List files that wait")
+def dataset_uploads(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """To be sent, fetched or imported; the newest first. After a week one is gone."""
+    found = access_of(request).team.uploads.all()
+    return page_by(found, UploadOut.of, cursor=cursor, limit=limit, total=found.count())
+
+
+class UploadIn(Input):
+    filename: str = Field(min_length=1, max_length=1_000, examples=["sums.jsonl.gz"])
+    num_bytes: Annotated[int, Field(ge=0, le=2**60)] = Field(examples=[120_000_000])
+    fingerprint: str = Field(
+        min_length=1,
+        max_length=64,
+        description="By which you know the file again, such as its SHA-256: begun "
+        "again with the same, it is gone on with.",
+        examples=["sums 120000000"],
+    )
+    dataset_id: Number | None = Field(
+        default=None, description="That gets a version more; null: a new dataset."
+    )
+
+
+@router.post("", response=UploadOut, auth=WRITE, summary="Begin to send a file")
+def begin_dataset_upload(request: HttpRequest, payload: UploadIn) -> UploadOut:
+    """Or go on: the same file of the same person is found, with what is here of it.
+
+    Then PUT its parts, finish it, and import it.
+    """
+    access = access_of(request)
+    dataset = find_dataset(access.team, payload.dataset_id)
+    forget_what_is_old()
+    try:
+        upload = begin_transfer(
+            team=access.team,
+            user=access.user,
+            dataset=dataset,
+            filename=payload.filename,
+            num_bytes=payload.num_bytes,
+            fingerprint=payload.fingerprint,
+        )
+    except ValueError as error:
+        raise refuse_field("body.num_bytes", str(error)) from error
+    return UploadOut.of(upload)
+
+
+@router.get("/{upload_id}", response=UploadOut, summary="Look at a file that waits")
+def dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
+    """How much of it is here, and what to do next."""
+    return UploadOut.of(get_upload(access_of(request).team, upload_id))
+
+
+@router.put(
+    "/{upload_id}/parts",
+    response=UploadOut,
+    auth=WRITE,
+    summary="Send a part of a file",
+    openapi_extra=PART,
+)
+def send_dataset_part(
+    request: HttpRequest,
+    upload_id: Id,
+    offset: Annotated[
+        int,
+        Query(
+            ...,
+            ge=0,
+            le=2**60,
+            description="Where it begins in the file: its `num_received`.",
+            examples=[8_388_608],
+        ),
+    ],
+) -> UploadOut:
+    """As the body. 409: the file ends elsewhere; look at it and go on from there."""
+    access = access_of(request)
+    size = request.headers.get("Content-Length", "")
+    try:
+        upload = append_part(
+            team=access.team,
+            user=access.user,
+            upload_id=upload_id,
+            offset=offset,
+            part=request,
+            size=int(size) if size.isdecimal() and len(size) < 19 else 0,
+        )
+    except OutOfStep:
+        upload = get_upload(access.team, upload_id)
+        said = f"The file goes on at byte {upload.num_received:,}; got {offset:,}."
+        raise Problem(409, said, errors=[("query.offset", said)]) from None
+    except ValueError as error:
+        raise refuse_field("body", str(error)) from error
+    except OSError as error:
+        said = f"The part could not be stored: {error.strerror or error}. Free some"
+        raise Problem(409, f"{said} space on the server, then go on.") from error
+    return UploadOut.of(upload)
+
+
+@router.post(
+    "/{upload_id}/finish", response=UploadOut, auth=WRITE, summary="Finish a file"
+)
+def finish_dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
+    """All its parts are here: its format is found out. Then import it."""
+    upload = get_upload(access_of(request).team, upload_id)
+    if upload.is_linked and not upload.is_whole:
+        raise Problem(409, "A worker fetches this file. Wait for its import to end.")
+    if not upload.is_whole:
+        try:
+            finish_transfer(upload)
+        except ValueError as error:
+            raise Problem(409, str(error)) from error
+    return UploadOut.of(upload)
+
+
+@router.post(
+    "/{upload_id}/import",
+    response={201: ImportOut, 202: ImportOut},
+    auth=WRITE,
+    summary="Import a file",
+)
+def import_dataset_upload(
+    request: HttpRequest, upload_id: Id, payload: MappingIn
+) -> Status[ImportOut]:
+    """Its rows become a version. A bad row refuses them all, with its line."""
+    access = access_of(request)
+    upload = access.team.uploads.select_related("dataset").filter(pk=upload_id).first()
+    if job := live_or_done_job(access.team, upload_id):
+        return answer_import(job)
+    if upload is None:
+        raise Http404(f"{access.team} has no file {upload_id} that waits.")
+    seen = peek_or_refuse(upload)
+    job = begin_import(
+        upload, seen, payload, access.user, place="body", place_of_file="body"
+    )
+    return answer_import(job)
+
+
+def peek_or_refuse(upload: Upload) -> Peek:
+    if not upload.is_whole:
+        raise Problem(
+            409, f"{upload.filename} is not whole. Send the rest, and finish it."
+        )
+    seen = try_peek(upload)
+    if seen is None:
+        raise Problem(
+            409,
+            f"The file {upload.filename} is no longer here, or not one row of it can "
+            "be read. Delete it, and send it again.",
+        )
+    return seen
+
+
+@router.delete(
+    "/{upload_id}", response=Done, auth=WRITE, summary="Discard a file that waits"
+)
+def discard_dataset_upload(request: HttpRequest, upload_id: Id) -> Done:
+    """What was imported of it stays."""
+    team = access_of(request).team
+    upload = get_upload(team, upload_id)
+    if job := live_or_done_job(team, upload_id):
+        return Done(done=False, detail=f"Its import {job.pk} is {job.state}.")
+    forget_upload(upload)
+    return Done(done=True)

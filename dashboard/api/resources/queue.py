@@ -1,0 +1,128 @@
+"""The line in front of the workers, and what changes the team's part of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from django.http import HttpRequest
+from ninja import Router, Schema
+from pydantic import Field
+
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.schemas import Done, Id, Input
+from dashboard.runs.models import Priority, Run, RunState
+from dashboard.runs.queries import get_run
+from dashboard.runs.queue.line import read_line
+from dashboard.runs.queue.sentences import say_place
+from dashboard.runs.queue.team_line import team_line
+from dashboard.runs.queue_changes import (
+    hold_run,
+    move_run,
+    release_run,
+    set_priority,
+)
+
+router = Router(tags=["Queue"], auth=READ)
+of_runs = Router(tags=["Queue"], auth=WRITE)
+
+
+class QueuedRun(Schema):
+    run_id: int = Field(examples=[7])
+    name: str = Field(examples=["calm-otter-7"])
+    priority: str = Field(description="low, normal or high", examples=["normal"])
+    is_on_hold: bool
+    place: int | None = Field(
+        description="Among all teams' runs, from 1; null: it could not start now.",
+        examples=[2],
+    )
+    num_foreign_before: int = Field(description="Of other teams, among those before.")
+    start_seconds: float | None = Field(
+        description="Until it starts, as is expected; null: not known."
+    )
+    sentence: str = Field(examples=["Next in line: the one worker is busy."])
+    can_rise: bool
+    can_sink: bool
+
+
+class QueueOut(Schema):
+    items: list[QueuedRun] = Field(description="The team's, in their order.")
+    num_foreign_after: int = Field(description="Other teams' runs behind them.")
+    num_slots: int = Field(description="Of the workers that are alive.", examples=[1])
+    num_busy: int = Field(examples=[1])
+
+
+@router.get("", response=QueueOut, summary="Look at the queue")
+def queue(request: HttpRequest) -> QueueOut:
+    """The team's queued runs, each with its place among those of all teams."""
+    line = read_line()
+    own = team_line(access_of(request).team, line)
+    return QueueOut(
+        items=[
+            QueuedRun(
+                run_id=entry.run.pk,
+                name=entry.run.name,
+                priority=str(Priority(entry.run.priority).label),
+                is_on_hold=entry.run.on_hold,
+                place=entry.place.number,
+                num_foreign_before=entry.place.num_foreign_before,
+                start_seconds=entry.place.start.seconds,
+                sentence=say_place(entry.place, line),
+                can_rise=entry.can_rise,
+                can_sink=entry.can_sink,
+            )
+            for entry in own.entries
+        ],
+        num_foreign_after=own.num_foreign_after,
+        num_slots=line.num_slots,
+        num_busy=line.num_busy,
+    )
+
+
+class MoveIn(Input):
+    where: Literal["front", "up", "down"] = Field(examples=["front"])
+
+
+@of_runs.post("/{run_id}/move", response=Done, summary="Move a run in the queue")
+def move_queued_run(request: HttpRequest, run_id: Id, payload: MoveIn) -> Done:
+    """Among the team's queued runs of its priority; other teams' keep their places."""
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    return _done(run, move_run(run=run, user=access.user, where=payload.where))
+
+
+@of_runs.post("/{run_id}/hold", response=Done, summary="Hold a queued run")
+def hold_queued_run(request: HttpRequest, run_id: Id) -> Done:
+    """No worker takes it before somebody releases it."""
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    return _done(run, hold_run(run=run, user=access.user))
+
+
+@of_runs.post("/{run_id}/release", response=Done, summary="Release a held run")
+def release_queued_run(request: HttpRequest, run_id: Id) -> Done:
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    return _done(run, release_run(run=run, user=access.user))
+
+
+class PriorityIn(Input):
+    priority: Literal["low", "normal", "high"] = Field(examples=["high"])
+
+
+@of_runs.post("/{run_id}/priority", response=Done, summary="Give a run a priority")
+def set_run_priority(request: HttpRequest, run_id: Id, payload: PriorityIn) -> Done:
+    """Before runs of a lower one, of the team's own."""
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    named = {str(priority.label): priority for priority in Priority}
+    priority = named[payload.priority]
+    return _done(run, set_priority(run=run, user=access.user, priority=priority))
+
+
+def _done(run: Run, is_done: bool) -> Done:  # what a change answered
+    if is_done:
+        return Done(done=True)
+    run.refresh_from_db(fields=["state"])
+    if run.state != RunState.QUEUED:
+        return Done(done=False, detail=f"Nothing changed: the run is {run.state}.")
+    return Done(done=False, detail="It is so already, or the queue changed meanwhile.")

@@ -1,0 +1,208 @@
+"""Alert rules, channels and deliveries by the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.alerts.models import Channel, Delivery, MutedRun, Rule
+from dashboard.alerts.webhook import signing_secret
+from tests.dashboard.alerts.factories import make_alert, make_delivery, make_rule
+from tests.dashboard.api.asking import Program, make_token
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = pytest.mark.django_db
+HOOK = {
+    "kind": "webhook",
+    "address": "https://hooks.example.org/T0/secret-path",
+    "events": ["alert.fired", "run.failed"],
+}
+
+
+@pytest.fixture
+def program(alice: User) -> Program:
+    return Program(make_token(alice, "write"))
+
+
+def verbs(prefix: str) -> list[str]:
+    found = AuditEntry.objects.filter(verb__startswith=prefix).order_by("pk")
+    return [entry.verb.removeprefix(prefix) for entry in found]
+
+
+def test_a_rule_is_made_changed_muted_switched_and_deleted(
+    program: Program, team: Team
+) -> None:
+    asked = {"metric": "kl/mean", "kind": "above", "threshold": 0.5, "for_steps": 3}
+    made = program.post("/alert-rules", asked)
+    address = f"/alert-rules/{made.json()['id']}"
+
+    changed = program.patch(address, {"threshold": 0.7, "pauses_run": True}).json()
+    muted = program.post(f"{address}/mute", {"mute": "8h"}).json()
+    off = [program.post(f"{address}/switch", {"is_enabled": False}) for _ in range(2)]
+    kept = program.get(address).json()
+    gone = program.delete(address).json()
+
+    assert made.status_code == 201, made.text
+    assert (
+        made.json()["reads"] == made.json()["name"] == "kl/mean above 0.5 for 3 steps"
+    )
+    assert (changed["threshold"], changed["for_steps"]) == (0.7, 3)
+    assert (changed["pauses_run"], changed["is_sent"]) == (True, True)
+    assert muted["muted_until"] > timezone.now().isoformat()
+    assert [each.json()["done"] for each in off] == [True, False]
+    assert kept["is_enabled"] is False
+    assert gone["done"] is True
+    assert verbs("alert_rule.") == [
+        "created",
+        "changed",
+        "muted",
+        "switched_off",
+        "deleted",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"metric": "m", "kind": "above"}, "body.threshold"),
+        ({"metric": "m", "kind": "sideways"}, "body.kind"),
+        ({"metric": "", "kind": "missing"}, "body.metric"),
+        ({"metric": "m", "kind": "missing", "for_steps": 0}, "body.for_steps"),
+    ],
+)
+def test_a_rule_that_cannot_be_names_its_field(
+    body: dict[str, Any], field: str, program: Program
+) -> None:
+    refused = program.post("/alert-rules", body)
+
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["field"] == field
+    assert not Rule.objects.exists()
+
+
+def test_a_rule_of_one_run_is_kept_to_it(program: Program, team: Team) -> None:
+    run = make_run(team)
+    asked = {"metric": "loss", "kind": "missing", "run_id": run.pk}
+
+    made = program.post("/alert-rules", asked).json()
+    both = program.patch(f"/alert-rules/{made['id']}", {"name_pattern": "sft-*"})
+    every = program.patch(f"/alert-rules/{made['id']}", {"run_id": None}).json()
+
+    assert made["run_id"] == run.pk
+    assert both.json()["errors"][0]["field"] == "body.name_pattern"
+    assert every["run_id"] is None
+
+
+def test_of_a_built_in_rule_its_numbers_change_and_it_stays(
+    program: Program,
+) -> None:
+    rules = program.get("/alert-rules").json()["items"]
+    one = next(rule for rule in rules if rule["built_in"] == "kl")
+    address = f"/alert-rules/{one['id']}"
+
+    changed = program.patch(address, {"threshold": 9.0}).json()
+    metric = program.patch(address, {"metric": "loss"})
+    gone = program.delete(address)
+
+    assert changed["threshold"] == 9.0
+    assert metric.json()["errors"][0]["field"] == "body.metric"
+    assert gone.status_code == 409
+
+
+def test_a_webhook_tells_its_secret_once(program: Program) -> None:
+    key = {"Idempotency-Key": "c1"}
+
+    made = [program.ask("POST", "/alert-channels", HOOK, **key) for _ in range(2)]
+
+    channel = Channel.objects.get()
+    assert [each.status_code for each in made] == [201, 201]
+    first, second = (each.json() for each in made)  # type: ignore[attr-defined]  # a test's answers
+    assert first["secret"] == signing_secret(channel)
+    assert second == first | {"secret": None}
+    assert first["address"] == "https://hooks.example.org/…"
+    assert "secret-path" not in program.get("/alert-channels").text
+
+
+def test_a_channel_is_set_up_tested_and_deleted(program: Program) -> None:
+    channel = program.post("/alert-channels", HOOK).json()
+    address = f"/alert-channels/{channel['id']}"
+
+    told = program.post(f"{address}/events", {"events": ["run.paused"]}).json()
+    secret = program.post(f"{address}/secret").json()["secret"]
+    sent = program.post(f"{address}/test")
+    off = program.post(f"{address}/switch", {"is_enabled": False}).json()
+    again = program.post(f"/deliveries/{sent.json()['id']}/again")
+    gone = program.delete(address).json()
+
+    assert told["events"] == ["run.paused"]
+    assert secret != channel["secret"]
+    assert (sent.status_code, sent.json()["state"]) == (201, "pending")
+    assert off["is_enabled"] is False
+    assert "switched off" in again.json()["detail"]
+    assert gone["done"] is True
+    assert not Delivery.objects.exists()
+    assert verbs("alert_channel.") == [
+        "added",
+        "events_chosen",
+        "secret_changed",
+        "tested",
+        "switched_off",
+        "deleted",
+    ]
+
+
+def test_an_address_that_cannot_be_sent_to_is_named(program: Program) -> None:
+    mail = HOOK | {"kind": "email", "address": "nobody"}
+    inside = HOOK | {"address": "http://127.0.0.1:9/"}
+
+    for body in (mail, inside):
+        refused = program.post("/alert-channels", body)
+        assert refused.status_code == 422
+        assert refused.json()["errors"][0]["field"] == "body.address"
+    assert not Channel.objects.exists()
+
+
+def test_deliveries_are_listed_and_sent_again(program: Program, team: Team) -> None:
+    program.post("/alert-channels", HOOK)
+    channel = Channel.objects.get()
+    alert = make_alert(make_run(team), make_rule(team))
+    failed, other = make_delivery(channel, alert), make_delivery(channel)
+    Delivery.objects.filter(pk=failed.pk).update(state="failed", num_attempts=5)
+
+    of_alert = program.get(f"/deliveries?alert_id={alert.pk}").json()
+    waiting = program.get("/deliveries?state=pending").json()
+    again = [program.post(f"/deliveries/{failed.pk}/again").json() for _ in range(2)]
+
+    assert [each["id"] for each in of_alert["items"]] == [str(failed.pk)]
+    assert [each["id"] for each in waiting["items"]] == [str(other.pk)]
+    assert [each["done"] for each in again] == [True, False]
+    assert program.get(f"/deliveries/{failed.pk}").json()["num_attempts"] == 0
+
+
+def test_alerts_are_narrowed_and_looked_at(program: Program, team: Team) -> None:
+    rule, run = make_rule(team), make_run(team)
+    live = make_run(team, state="queued", started_at=None, finished_at=None)
+    old, new = make_alert(run, rule), make_alert(live)
+
+    of_rule = program.get(f"/alerts?rule_id={rule.pk}").json()["items"]
+    burning = program.get("/alerts?is_open=true").json()["items"]
+    one = program.get(f"/alerts/{old.pk}").json()
+
+    assert [each["id"] for each in of_rule] == [old.pk]
+    assert [each["id"] for each in burning] == [new.pk]
+    assert one["readings"] == {"kl/mean": [[6, 0.5], [7, 2.0], [8, None]]}
+    assert one["groups"] == [[7, 0]]
+
+
+def test_a_run_is_muted_and_heard_again(program: Program, team: Team) -> None:
+    address = f"/runs/{make_run(team).pk}/mute-alerts"
+
+    muted = program.post(address, {"mute": "1d"}).json()
+    assert muted["muted_until"]
+    assert MutedRun.objects.exists()
+
+    assert program.post(address, {"mute": None}).json() == {"muted_until": None}
+    assert not MutedRun.objects.exists()

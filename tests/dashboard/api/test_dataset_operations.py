@@ -1,0 +1,355 @@
+"""Datasets by the API: read, sent in parts, made of others, looked through."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.datasets.imports.jobs import claim_job
+from dashboard.datasets.models import Dataset, ImportJob, Upload
+from tests.dashboard.api.asking import BASE, Program, make_token
+
+pytestmark = pytest.mark.django_db
+ROWS = [
+    {"question": f"{n} + {n} =", "answer": str(2 * n), "level": n % 3} for n in range(9)
+]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+
+
+@pytest.fixture
+def program(alice: User) -> Program:
+    return Program(make_token(alice, "write"))
+
+
+@pytest.fixture
+def version(program: Program) -> dict[str, Any]:
+    return upload(program)
+
+
+def upload(program: Program, data: bytes = LINES, **fields: Any) -> dict[str, Any]:
+    file = SimpleUploadedFile("sums.jsonl", data)
+    made = program.client.post(
+        f"{BASE}/imports",
+        {"file": file, "columns": ["level"], **fields},
+        headers=program.headers,
+    )
+    assert made.status_code == 201, made.text
+    found: dict[str, Any] = made.json()["version"]
+    return found
+
+
+def rows_of(program: Program, version: dict[str, Any], query: str = "") -> Any:
+    return program.get(f"/dataset-versions/{version['id']}/rows{query}").json()
+
+
+def test_rows_are_searched_sorted_and_paged(
+    program: Program, version: dict[str, Any]
+) -> None:
+    searched = rows_of(program, version, "?column=level&value=1&sort=-position")
+    seen, cursor = [], ""
+    while True:
+        page = rows_of(program, version, f"?sort=-answer&limit=4&cursor={cursor}")
+        seen += [row["answer"] for row in page["items"]]
+        if not (cursor := page["next_cursor"]):
+            break
+
+    assert [row["position"] for row in searched["items"]] == [7, 4, 1]
+    assert (searched["num_matching"], searched["is_counted"]) == (3, True)
+    assert (searched["total"], searched["next_cursor"]) == (9, None)
+    assert seen == sorted((row["answer"] for row in ROWS), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("?sort=loudness", "query.sort"),
+        ("?column=nothing", "query.column"),
+        ("?min_chars=9&max_chars=2", "query.max_chars"),
+    ],
+)
+def test_a_filter_that_cannot_be_is_named(
+    query: str, field: str, program: Program, version: dict[str, Any]
+) -> None:
+    refused = rows_of(program, version, query)
+
+    assert refused["status"] == 422
+    assert refused["errors"][0]["field"] == field
+
+
+def test_a_version_is_downloaded(program: Program, version: dict[str, Any]) -> None:
+    answer = program.get(f"/dataset-versions/{version['id']}/files/jsonl")
+
+    lines = b"".join(answer.streaming_content).splitlines()
+    assert [json.loads(line) for line in lines] == ROWS
+    assert 'filename="sums-v1.jsonl"' in answer["Content-Disposition"]
+
+
+def put(program: Program, upload_id: int, offset: int, part: bytes) -> Any:
+    return program.client.generic(
+        "PUT",
+        f"{BASE}/dataset-uploads/{upload_id}/parts?offset={offset}",
+        part,
+        content_type="application/octet-stream",
+        headers=program.headers,
+    )
+
+
+def test_a_file_is_sent_in_parts_and_gone_on_with(program: Program) -> None:
+    packed = gzip.compress(LINES)
+    begin = {
+        "filename": "sums.jsonl.gz",
+        "num_bytes": len(packed),
+        "fingerprint": "a1",
+    }
+    first = program.post("/dataset-uploads", begin).json()
+    put(program, first["id"], 0, packed[:20])
+    early = program.post(f"/dataset-uploads/{first['id']}/finish")
+    again = program.post("/dataset-uploads", begin).json()
+    out_of_step = put(program, first["id"], 0, packed[:20])
+    put(program, again["id"], again["num_received"], packed[20:])
+    whole = program.post(f"/dataset-uploads/{first['id']}/finish").json()
+    seen = program.post(f"/dataset-uploads/{first['id']}/preview", {}).json()
+    columns = {"name": "sums", "columns": ["level"]}
+    made = program.post(f"/dataset-uploads/{first['id']}/import", columns)
+
+    assert (early.status_code, out_of_step.status_code) == (409, 409)
+    assert "goes on at byte 20" in out_of_step.json()["detail"]
+    assert (again["id"], again["num_received"]) == (first["id"], 20)
+    assert (whole["is_whole"], whole["format"], whole["packing"]) == (
+        True,
+        "jsonl",
+        "gzip",
+    )
+    assert seen["columns"] == ["question", "answer", "level"]
+    assert seen["rows"][0]["prompt"] == "0 + 0 ="
+    assert made.status_code == 201, made.text
+    assert made.json()["version"]["num_rows"] == 9
+    assert not Upload.objects.exists()
+
+
+def test_a_file_that_waits_is_discarded(program: Program) -> None:
+    begin = {"filename": "x.jsonl", "num_bytes": 9, "fingerprint": "a"}
+    waiting = program.post("/dataset-uploads", begin).json()
+
+    said = program.delete(f"/dataset-uploads/{waiting['id']}").json()
+
+    assert said["done"] is True
+    assert program.get(f"/dataset-uploads/{waiting['id']}").status_code == 404
+
+
+def test_a_link_is_left_to_a_worker(program: Program) -> None:
+    fetch = {"link": "openai/gsm8k", "part": "main/train"}
+    begun = program.post("/dataset-fetches", fetch)
+    wrong = program.post("/dataset-fetches", {"link": "ftp://example.org/x"})
+
+    assert begun.status_code == 202, begun.text
+    assert (begun.json()["kind"], begun.json()["state"]) == ("fetch", "queued")
+    assert wrong.status_code == 422
+    assert wrong.json()["errors"][0]["field"] == "body.link"
+
+
+def test_a_split_of_a_hub_dataset_is_chosen(program: Program) -> None:
+    job = program.post("/dataset-fetches", {"link": "openai/gsm8k"}).json()
+    file = {"path": "train.jsonl", "num_bytes": 9, "blob": "a", "sha256": ""}
+    choice = {
+        "name": "main/train",
+        "is_split": True,
+        "revision": "main",
+        "sha": "a" * 40,
+        "files": [file],
+    }
+    upload_ = Upload.objects.get(pk=job["upload_id"])
+    upload_.origin |= {"choices": [choice]}
+    upload_.save()
+    claim = claim_job(job["id"], "w")
+    assert claim
+    claim.end(ImportJob.State.DONE)
+    address = f"/dataset-uploads/{upload_.pk}"
+
+    offered = program.get(address).json()["choices"]
+    wrong = program.post(f"{address}/choice", {"choice": "test"})
+    begun = program.post(f"{address}/choice", {"choice": "main/train"})
+
+    assert [each["name"] for each in offered] == ["main/train"]
+    assert wrong.json()["errors"][0]["field"] == "body.choice"
+    assert (begun.status_code, begun.json()["state"]) == (202, "queued")
+
+
+def test_an_import_is_stopped_and_tried_again(program: Program) -> None:
+    job = program.post("/dataset-fetches", {"link": "openai/gsm8k"}).json()
+    address = f"/imports/{job['id']}"
+
+    too_early = program.post(f"{address}/retry")
+    stopped = [program.post(f"{address}/stop").json()["done"] for _ in range(2)]
+    again = program.post(f"{address}/retry").json()
+
+    assert too_early.status_code == 409
+    assert stopped == [True, False]
+    assert (again["state"], again["id"] != job["id"]) == ("queued", True)
+    listed = program.get("/imports").json()["items"]
+    assert [each["id"] for each in listed] == [again["id"], job["id"]]
+
+
+def test_what_a_view_shows_becomes_a_dataset_or_a_version(
+    program: Program, version: dict[str, Any]
+) -> None:
+    address = f"/dataset-versions/{version['id']}/selections"
+    rows = {"column": "level", "value": "2"}
+
+    made = program.post(address, {"name": "twos", "rows": rows})
+    newer = program.post(
+        address, {"dataset_id": version["dataset_id"], "rows": {"q": "8 +"}}
+    )
+
+    assert made.status_code == 201, made.text
+    twos = made.json()["version"]
+    assert (twos["dataset"], twos["num_rows"]) == ("twos", 3)
+    assert twos["source"]["parent_id"] == version["id"]
+    assert newer.json()["version"]["number"] == 2
+    assert rows_of(program, newer.json()["version"])["items"][0]["answer"] == "16"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"name": "sums"}, "body.name"),
+        ({}, "body.name"),
+        ({"name": "x", "rows": {"sort": "no"}}, "body.rows.sort"),
+    ],
+)
+def test_a_selection_that_cannot_be_names_its_field(
+    body: dict[str, Any], field: str, program: Program, version: dict[str, Any]
+) -> None:
+    refused = program.post(f"/dataset-versions/{version['id']}/selections", body)
+
+    assert refused.status_code == 422, refused.text
+    assert refused.json()["errors"][0]["field"] == field
+
+
+def test_a_version_is_split(program: Program, version: dict[str, Any]) -> None:
+    address = f"/dataset-versions/{version['id']}/splits"
+    halves = {"train_name": "a", "eval_name": "b"}
+
+    made = program.post(
+        address, {"by": "column", "column": "level", "value": "0"} | halves
+    )
+    taken = program.post(address, halves)
+
+    assert made.status_code == 201, made.text
+    split = made.json()
+    sizes = [
+        program.get(f"/dataset-versions/{split[f'{half}_version_id']}").json()[
+            "num_rows"
+        ]
+        for half in ("train", "eval")
+    ]
+    assert sizes == [6, 3]
+    assert [e["field"] for e in taken.json()["errors"]] == [
+        "body.train_name",
+        "body.eval_name",
+    ]
+    assert len(program.get(address).json()["items"]) == 1
+
+
+def test_a_generator_makes_a_dataset(program: Program) -> None:
+    listed = program.get("/generators").json()["items"]
+    address = "/generators/chain_sum/datasets"
+    made = program.post(address, {"name": "g", "size": 5, "options": {"max_terms": 3}})
+    unknown = program.post(address, {"name": "h", "options": {"speed": 1}})
+    wrong = program.post(address, {"name": "h", "options": {"max_terms": "many"}})
+
+    assert [each["name"] for each in listed] == ["chain_sum"]
+    assert made.json()["num_rows"] == 5
+    assert made.json()["source"]["options"] == {"max_terms": 3}
+    assert unknown.json()["errors"][0]["field"] == "body.options.speed"
+    assert "must be a whole number" in wrong.json()["detail"]
+    assert program.get("/generators/none").status_code == 404
+
+
+def test_versions_are_looked_through(program: Program, version: dict[str, Any]) -> None:
+    changed = [
+        *ROWS[1:8],
+        ROWS[8] | {"answer": "17"},
+        {"question": "9 =", "answer": "9"},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in changed).encode()
+    newer = upload(program, lines, dataset_id=version["dataset_id"])
+    address = f"/dataset-versions/{newer['id']}"
+
+    statistics = program.get(f"{address}/statistics").json()
+    changes = program.get(f"{address}/changes").json()
+    leaks = program.get(f"{address}/leaks?against={version['id']}").json()
+
+    assert statistics["is_done"]
+    assert statistics["result"]["num_rows"] == 9
+    assert changes["old_version_id"] == version["id"]
+    assert {k: changes["result"][k] for k in ("added", "removed", "changed")} == {
+        "added": 1,
+        "removed": 1,
+        "changed": 1,
+    }
+    (change,) = changes["items"]
+    assert (change["old"]["answer"], change["new"]["answer"]) == ("16", "17")
+    assert (leaks["total"], len(leaks["items"])) == (8, 8)
+    itself = program.get(f"{address}/leaks?against={newer['id']}")
+    assert itself.json()["errors"][0]["field"] == "query.against"
+    first = program.get(f"/dataset-versions/{version['id']}/changes")
+    assert first.json()["errors"][0]["field"] == "query.old"
+
+
+def test_tokens_are_counted_by_a_worker(
+    program: Program, version: dict[str, Any]
+) -> None:
+    address = f"/dataset-versions/{version['id']}/token-lengths"
+
+    asked = program.post(address, {"model": "org/model", "limit": 64})
+
+    assert asked.status_code == 202
+    assert (asked.json()["is_done"], asked.json()["limit"]) == (False, 64)
+    assert program.post(address, {"model": "-x"}).status_code == 422
+
+
+def test_a_dataset_goes_to_the_trash_and_comes_back(
+    program: Program, version: dict[str, Any], team: Team
+) -> None:
+    address = f"/datasets/{version['dataset_id']}"
+    not_there = program.post(f"{address}/restore", {})
+    moved = [program.post(f"{address}/trash").json()["done"] for _ in range(2)]
+    trashed = program.get("/datasets?is_trashed=true").json()
+    team.datasets.create(name="sums")
+    taken = program.post(f"{address}/restore", {})
+    restored = program.post(f"{address}/restore", {"name": "old sums"}).json()
+
+    assert not_there.status_code == 409
+    assert moved == [True, False]
+    assert [each["id"] for each in trashed["items"]] == [version["dataset_id"]]
+    assert taken.json()["errors"][0]["field"] == "body.name"
+    assert (restored["name"], restored["trashed_at"]) == ("old sums", None)
+    verbs = ["dataset.trashed", "dataset.restored"]
+    assert (
+        list(
+            AuditEntry.objects.filter(verb__in=verbs)
+            .order_by("pk")
+            .values_list("verb", flat=True)
+        )
+        == verbs
+    )
+
+
+def test_a_dataset_is_deleted_for_good_from_the_trash_alone(
+    program: Program, version: dict[str, Any]
+) -> None:
+    address = f"/trashed-datasets/{version['dataset_id']}"
+    early = program.delete(address)
+    program.post(f"/datasets/{version['dataset_id']}/trash")
+
+    gone = program.delete(address)
+
+    assert early.status_code == 409
+    assert gone.json()["done"] is True
+    assert not Dataset.objects.exists()
