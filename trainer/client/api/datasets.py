@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from trainer.client.api.asking import Asker
+from trainer.client.api.parts import send_in_parts
 from trainer.client.api.records import Dataset, DatasetVersion, Import, Listing, read
 from trainer.client.api.uploading import Form, Progress, upload
 
-MAX_BYTES = 32 * 2**20  # of a file that comes in one request
+AT_ONCE_BYTES = 8 * 2**20  # larger files come in parts, which can be gone on with
 LOOK_SECONDS = 1.0
 UNDER_WAY = ("queued", "running")
 
@@ -72,6 +73,8 @@ class Datasets:
     ) -> DatasetVersion:
         """Upload a file and wait until it is a version.
 
+        A large one is sent in parts; pushed again, it goes on where it was.
+
         dataset    its rows become the next version of this one; else a new dataset
         prompt     the prompt's column; None: guessed by its name
         answer     the answer's column; "": none; None: guessed
@@ -109,15 +112,36 @@ class Datasets:
         """As `push` does, without waiting: the server goes on by itself."""
         file = Path(path)
         _check(file)
-        fields = {
+        mapping: dict[str, Any] = {
             "name": name,
-            "dataset_id": self._id_of(dataset),
             "prompt": prompt,
             "answer": answer,
-            "leave_out": leave_out or None,
+            "columns": None if columns is None else [*columns],
+            "leave_out": leave_out,
         }
+        number = self._id_of(dataset)
+        if file.stat().st_size > AT_ONCE_BYTES:
+            asker = self._asker
+            sent = send_in_parts(
+                asker, file, dataset_id=number, on_progress=on_progress
+            )
+            return _import(
+                asker.post(f"/dataset-uploads/{sent}/import", mapping, key=key)
+            )
+        return self._send_at_once(file, mapping, number, key, on_progress)
+
+    def _send_at_once(
+        self,
+        file: Path,
+        mapping: dict[str, Any],
+        dataset_id: int | None,
+        key: str,
+        on_progress: Progress | None,
+    ) -> Import:
+        columns = mapping.pop("columns") or ()
+        fields = mapping | {"dataset_id": dataset_id}
         given = [(name, str(one)) for name, one in fields.items() if one is not None]
-        given += [("columns", column) for column in columns or ()]
+        given += [("columns", column) for column in columns]
         form = Form(file, given, on_progress)
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
         server = self._asker.server
@@ -157,14 +181,8 @@ def _check(file: Path) -> None:
     if not file.is_file():
         is_there = "is no file" if file.exists() else "is not there"
         raise ValueError(f"{file} {is_there}. Name a file of rows, such as sums.jsonl.")
-    size = file.stat().st_size
-    if size == 0:
+    if file.stat().st_size == 0:
         raise ValueError(f"{file} is empty. A dataset has at least one row.")
-    if size > MAX_BYTES:
-        raise ValueError(
-            f"{file} has {size:,} bytes; {MAX_BYTES:,} can be pushed. Pack it with "
-            "gzip or zstd, or upload it on the page Datasets, which takes 4 GiB."
-        )
 
 
 def _version(tree: Any) -> DatasetVersion:

@@ -1,0 +1,62 @@
+"""A large file comes in parts, and goes on where it was."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from trainer.client import Client, Refused, Unreachable
+from trainer.client.api import datasets, parts
+from trainer.client.api.patience import Patience
+from trainer.client.http import Server
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "AT_ONCE_BYTES", 100)
+    monkeypatch.setattr(parts, "PART_BYTES", 300)
+
+
+def test_it_is_gone_on_with_after_a_broken_connection(
+    client: Client, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = rows.stat().st_size
+    sent: list[tuple[int, int | None]] = []
+    real = Server.send
+    breaks = iter([False, False, False, True])
+
+    def send(self: Server, method: str, path: str, *rest: object, **options: object):  # type: ignore[no-untyped-def]
+        answer = real(self, method, path, *rest, **options)  # type: ignore[arg-type]
+        if method == "PUT" and next(breaks, False):
+            raise Unreachable("The answer is lost.")
+        return answer
+
+    monkeypatch.setattr(Server, "send", send)
+    with pytest.raises(Unreachable):
+        client.datasets.push(rows)
+    client.asker.patience = Patience(retries=1)
+
+    version = client.datasets.push(rows, on_upload=lambda *at: sent.append(at))
+
+    assert (version.dataset, version.num_rows) == ("sums", 40)
+    assert sent[0] == (1_200, size)  # four parts, one of which nobody was told of
+    assert sent[-1] == (size, size)
+    rows.write_text(rows.read_text() * 2)
+    assert client.datasets.push(rows, dataset="sums").number == 2
+
+
+def test_a_row_that_cannot_be_is_told_with_its_line(
+    client: Client, rows: Path, tmp_path: Path
+) -> None:
+    packed = tmp_path / "sums.jsonl.gz"
+    packed.write_bytes(gzip.compress(rows.read_bytes() + b'{"question": 1\n'))
+
+    with pytest.raises(Refused) as refused:
+        client.datasets.push(packed)
+
+    errors = refused.value.problem["errors"]
+    assert "Line 41" in errors[0]["message"]
