@@ -47,7 +47,7 @@ def _add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     operation["responses"] = {str(s): r for s, r in operation["responses"].items()}
-    if operation["operationId"] == "run_file":
+    if _is_file(operation["responses"].get("200", {})):
         operation["responses"]["200"] = _file()
     statuses = [*SHARED, "422"]
     if "{" in path:
@@ -60,6 +60,11 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         statuses.append("409")
     for status in sorted(statuses):
         operation["responses"].setdefault(status, _problem(int(status)))
+
+
+def _is_file(response: dict[str, Any]) -> bool:
+    schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+    return bool(schema.get("format") == "binary")
 
 
 def _file() -> dict[str, Any]:

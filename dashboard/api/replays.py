@@ -25,6 +25,14 @@ KEPT = timedelta(days=1)
 FORGOTTEN_AT_ONCE = 100
 
 
+def show_once(request: HttpRequest, field: str) -> None:
+    """Within an operation: this field of the answer is kept for nobody's second look.
+
+    Whoever asks again with the same key finds null there.
+    """
+    request.api_shown_once = field  # type: ignore[attr-defined]  # read by with_replay
+
+
 def with_replay(
     request: HttpRequest, token: ApiToken, do: Callable[[], HttpResponseBase]
 ) -> HttpResponseBase:
@@ -49,6 +57,8 @@ def with_replay(
         if response.status_code < 300 and isinstance(response, HttpResponse):
             replay.status = response.status_code
             replay.body = json.loads(response.content or "null")
+            if shown_once := getattr(request, "api_shown_once", ""):
+                replay.body[shown_once] = None
             replay.save(update_fields=["status", "body"])
         else:  # nothing was done, so the key is free for another try
             transaction.set_rollback(True)

@@ -113,8 +113,14 @@ def launch(request: HttpRequest, payload: LaunchIn) -> Status[RunDetail]:
     recipe, that one is meant.
     """
     access = access_of(request)
-    form = _form(access.team, payload)
-    asked = _check(form)
+    form = read_launch(access.team, payload)
+    asked = check_launch(form)
+    refuse_warnings(asked, payload)
+    return Status(201, _launch(access, form, asked))
+
+
+def refuse_warnings(asked: Launch, payload: LaunchIn) -> None:
+    """409 where there are some that nobody has agreed to."""
     if not payload.confirm and (warnings := warn(asked)):
         raise Problem(
             409,
@@ -122,10 +128,9 @@ def launch(request: HttpRequest, payload: LaunchIn) -> Status[RunDetail]:
             "launch it all the same.",
             errors=[("body.confirm", warning) for warning in warnings],
         )
-    return Status(201, _launch(access, form, asked))
 
 
-def _form(team: Team, payload: LaunchIn) -> LaunchForm:
+def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
     choices = choices_of(team)
     try:
         start = find_start(
@@ -187,7 +192,8 @@ def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
         form.texts[path] = known[path].write(value)
 
 
-def _check(form: LaunchForm) -> Launch:
+def check_launch(form: LaunchForm) -> Launch:
+    """422 names each setting that cannot be."""
     asked = form.check()
     if asked is not None:
         return asked

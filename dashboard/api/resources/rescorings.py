@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
 from ninja import Router, Schema, Status
 from pydantic import Field
 
+from dashboard.api.attachments import FILE, attach
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import Problem, refuse_field
-from dashboard.api.schemas import LARGEST_ID, LARGEST_STEP, Done, Id, Input
+from dashboard.api.schemas import LARGEST_ID, LARGEST_STEP, Done, Id, Input, StepIn
+from dashboard.datasets.rows.exports import joined
+from dashboard.rescoring.exports import TYPES, WRITERS
 from dashboard.rescoring.models import Rescoring
 from dashboard.rescoring.queries import get_rescoring, list_rescorings
 from dashboard.rescoring.selection import select_steps
-from dashboard.rescoring.services import request_stop, start_rescoring
+from dashboard.rescoring.services import (
+    delete_rescoring,
+    request_stop,
+    start_rescoring,
+)
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.queries import get_run
 from trainer.rewards.spec import Recipe
@@ -59,9 +67,6 @@ def rescorings(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
 @router.get("/{rescoring_id}", response=RescoringOut, summary="Look at a rescoring")
 def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringOut:
     return _rescoring(get_rescoring(access_of(request).team, rescoring_id))
-
-
-StepIn = Annotated[int, Field(ge=0, le=LARGEST_STEP)]
 
 
 class RescoringIn(Input):
@@ -123,3 +128,34 @@ def stop_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
         return Done(done=True)
     found.refresh_from_db(fields=["state"])
     return Done(done=False, detail=f"Nothing to stop: it is {found.state}.")
+
+
+@router.delete(
+    "/{rescoring_id}", response=Done, auth=WRITE, summary="Delete a rescoring"
+)
+def drop_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
+    """For good; 409 while it goes on."""
+    access = access_of(request)
+    found = get_rescoring(access.team, rescoring_id)
+    try:
+        delete_rescoring(rescoring=found, user=access.user)
+    except ValueError as error:
+        raise Problem(409, str(error)) from error
+    return Done(done=True)
+
+
+@router.get(
+    "/{rescoring_id}/completions.{file_format}",
+    response=FILE,
+    summary="Take a rescoring as a file",
+)
+def rescoring_file(
+    request: HttpRequest, rescoring_id: Id, file_format: Literal["jsonl", "csv"]
+) -> HttpResponseBase:
+    """A line for each completion: reward, rank, advantage and rules, old and new."""
+    found = get_rescoring(access_of(request).team, rescoring_id)
+    return attach(
+        joined(WRITERS[file_format](found)),
+        filename=f"{found.run.name}-rescoring-{found.pk}.{file_format}",
+        content_type=f"{TYPES[file_format]}; charset=utf-8",
+    )

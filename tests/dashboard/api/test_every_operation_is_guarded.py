@@ -17,12 +17,15 @@ from dashboard.api.v1 import api
 from dashboard.datasets.imports.jobs import start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.imports.uploads import store_upload
-from dashboard.runs.models import Run
+from dashboard.exchange.models import RunImport
+from dashboard.runs.models import Run, RunGroup
 from dashboard.training.outside.opening import Opening, open_run
 from tests.dashboard.alerts.factories import make_alert, make_rule
-from tests.dashboard.api.asking import Program, make_token, token_of
+from tests.dashboard.api.asking import BASE, Program, make_token, token_of
+from tests.dashboard.probes.factories import make_probe, make_version
+from tests.dashboard.reports.stories import make_report
 from tests.dashboard.rescoring.factories import start
-from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.samples.factories import RULES, make_group, make_run
 from tests.dashboard.training.machines import make_worker
 
 pytestmark = pytest.mark.django_db
@@ -55,6 +58,53 @@ SCOPES: dict[str, str | None] = {
     "rescorings": "read",
     "rescoring": "read",
     "workers": "read",
+    "sweeps": "read",
+    "sweep": "read",
+    "checkpoint_model": "read",
+    "models": "read",
+    "model": "read",
+    "probes": "read",
+    "probe": "read",
+    "probe_groups": "read",
+    "chats": "read",
+    "chat": "read",
+    "reports": "read",
+    "report": "read",
+    "report_blocks": "read",
+    "report_versions": "read",
+    "report_version": "read",
+    "report_file": "read",
+    "rescoring_file": "read",
+    "run_prompts": "read",
+    "run_prompt": "read",
+    "prompt_completions": "read",
+    "completion_facets": "read",
+    "compare_curves": "read",
+    "compare_metrics": "read",
+    "swept": "read",
+    "compare_prompts": "read",
+    "compare_prompt": "read",
+    "votes": "read",
+    "ballot": "read",
+    "run_audit": "read",
+    "audit_examples": "read",
+    "run_imports": "read",
+    "run_import": "read",
+    "run_file_sent": "read",
+    "run_log": "read",
+    "run_log_line": "read",
+    "run_log_search": "read",
+    "run_log_file": "read",
+    "run_system": "read",
+    "reward_log": "read",
+    "run_signals": "read",
+    "group_tokens": "read",
+    "run_said": "read",
+    "run_config_file": "read",
+    "run_lineage": "read",
+    "run_changes": "read",
+    "check_recipe": "read",
+    "try_recipe": "read",
     "act_on_runs": "write",
     "describe": "write",
     "stop_run": "write",
@@ -72,6 +122,38 @@ SCOPES: dict[str, str | None] = {
     "create_recipe_version": "write",
     "rescore": "write",
     "stop_rescoring": "write",
+    "plan_sweep": "write",
+    "launch_sweep": "write",
+    "check_of_launch": "write",
+    "preview_prompt": "write",
+    "choose_best": "write",
+    "publish_checkpoint": "write",
+    "unpublish_model": "write",
+    "start_probe": "write",
+    "stop_probe": "write",
+    "ask_checkpoint": "write",
+    "stop_chat": "write",
+    "write_report": "write",
+    "save": "write",
+    "drop_report": "write",
+    "share_report": "write",
+    "revoke_report": "write",
+    "preview_report": "write",
+    "pin_block": "write",
+    "restore_report": "write",
+    "drop_rescoring": "write",
+    "dataset_of_prompts": "write",
+    "vote": "write",
+    "begin_run_import": "write",
+    "send_run_file": "write",
+    "read_run_import": "write",
+    "make_run_import": "write",
+    "stop_run_import": "write",
+    "discard_run_import": "write",
+    "begin_run_file": "write",
+    "send_run_part": "write",
+    "extend": "write",
+    "change": "write",
     "drain_worker": "admin",
     "undrain_worker": "admin",
     "tokens": "admin",
@@ -103,10 +185,41 @@ BODIES: dict[str, object] = {
     "mark": {"action": "judge", "value": "good"},
     "create_recipe_version": {"spec": {}},
     "outside_lives": {"from_step": 0},
+    "choose_best": {"metric": ""},
+    "publish_checkpoint": {"name": "x"},
+    "ask_checkpoint": {"text": "1+1="},
+    "save": {"number": 1},
+    "pin_block": {"number": 1, "to": "pinned"},
+    "dataset_of_prompts": {"name": "x"},
+    "make_run_import": {"name": "x"},
+    "begin_run_file": {"filename": "x", "num_bytes": 1},
+    "extend": {"num_steps": 9},
+    "change": {"settings": {"checkpoint.every_steps": 5}},
 }
-QUERIES = {"outside_events": "?epoch=1&first=1"}
+QUERIES = {
+    "outside_events": "?epoch=1&first=1",
+    "compare_prompt": "?a={run_id}&b={outside_id}",
+    "run_log_line": "?at=0",
+    "run_log_search": "?q=x",
+    "send_run_part": "?offset=0",
+}
+# What is not kept of the things that are there.
+ABSENT = {
+    *("compare_prompt", "audit_examples", "group_tokens"),
+    *("run_log", "run_log_line", "run_log_search", "run_log_file"),
+}
+REMOVING = {
+    *("drop_report", "drop_rescoring", "discard_run_import", "unpublish_model"),
+}
+# Sent as a form.
+FILES = {"send_run_file"}
 # Lists of what is no team's, or of who asks.
-OF_ALL = {"me", "presets", "workers", "tokens", "compare"}
+OF_ALL = {"me", "presets", "workers", "tokens"}
+# Named by numbers in the query.
+OF_RUNS = {
+    *("compare", "compare_curves", "compare_metrics", "swept"),
+    *("compare_prompts", "votes", "ballot"),
+}
 NOT_OPERATIONS = {"api_openapi": 200, "api_no_such_address": 404}
 
 
@@ -153,7 +266,7 @@ def addresses(team: Team, alice: User) -> dict[str, str]:
     """Of every operation, with the numbers of things that are there."""
     known = known_things(team, alice)
     return {
-        name: path.format(**known) + QUERIES.get(name, "")
+        name: (path + QUERIES.get(name, "")).format(**known)
         for name, _, path, _ in operations()
     }
 
@@ -174,6 +287,15 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
         num_bytes=1,
         saved_at=timezone.now(),
     )
+    model = team.published_models.create(
+        name="First", run=run, run_name=run.name, step=1, sha256="ab" * 32, num_bytes=1
+    )
+    chat = checkpoint.chats.create(
+        team=team,
+        question={"turns": [[], []], "row": {"prompt": "1"}},
+        answers=[{"completions": []}, {"completions": []}],
+    )
+    run_import = RunImport.objects.create(team=team)
     assert run.dataset_version
     assert run.recipe_version
     return {
@@ -191,14 +313,32 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
         "alert_id": make_alert(run, make_rule(team)).pk,
         "rescoring_id": start(run).pk,
         "worker_id": make_worker().pk,
+        "sweep_id": RunGroup.objects.create(team=team, name="Rates").pk,
+        "model_id": model.pk,
+        "probe_id": make_probe(team, make_version(team)).pk,
+        "chat_id": chat.pk,
+        "report_id": make_report(team, user, "::table runs=1").pk,
+        "import_id": run_import.pk,
+        "file_id": run_import.files.create(
+            filename="1.jsonl", stored_name="1", num_bytes=1
+        ).pk,
+        "chart": "map",
+        "signal": "length",
+        "export": "annotations",
+        "suffix": "toml",
+        "place": 0,
+        "number": 1,
+        "file_kind": "html",
+        "file_format": "jsonl",
     }
 
 
 def ask_all(program: Program, addresses: dict[str, str]) -> dict[str, int]:
-    """The status of each operation, asked without a body."""
+    """The status of each operation, asked without a body; what removes comes last."""
+    ordered = sorted(operations(), key=lambda each: each[0] in REMOVING)
     return {
         name: program.ask(method, addresses[name]).status_code
-        for name, method, _, _ in operations()
+        for name, method, _, _ in ordered
     }
 
 
@@ -236,7 +376,8 @@ def test_scope_and_role_decide_together(
     for name, status in found.items():
         is_allowed = SCOPES[name] in {None, *may}
         assert (status != 403) == is_allowed, (name, status)
-        assert status not in (401, 404, 405), (name, status)
+        assert status not in (401, 405), (name, status)
+        assert status != 404 or name in ABSENT, (name, status)
         assert status < 500, (name, status)
 
 
@@ -247,9 +388,17 @@ def test_another_teams_things_are_not_found(
 
     for name, method, path, _ in operations():
         if "{" in path and name not in SHARED:
-            tree = BODIES.get(name)
-            status = program.ask(method, addresses[name], tree).status_code
+            status = _ask(program, name, method, addresses[name])
             assert status == 404, (name, status)
+
+
+def _ask(program: Program, name: str, method: str, address: str) -> int:
+    if name in FILES:
+        file = SimpleUploadedFile("log.jsonl", b"{}")
+        headers = program.headers
+        answer = program.client.post(BASE + address, {"file": file}, headers=headers)
+        return int(answer.status_code)
+    return program.ask(method, address, BODIES.get(name)).status_code
 
 
 def test_numbers_in_a_body_are_looked_for_in_the_team_too(
@@ -261,19 +410,44 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
     asked: dict[str, list[dict[str, object]]] = {
         "/rescorings": [{"run_id": run.pk}],
         "/runs/actions": [{"action": "stop", "run_ids": [run.pk]}],
-        "/launches": [
-            {"start": f"run-{run.pk}"},
-            {"dataset_version_id": run.dataset_version_id},
-            {"recipe_version_id": run.recipe_version_id},
-            {"evaluation_sets": [{"dataset_version_id": run.dataset_version_id}]},
+        "/compare/votes": [
+            {"a": run.pk, "b": run.pk + 1, "prompt_index": 0, "choice": "tie"}
+        ],
+        "/recipes/check": [
+            {"spec": {"rules": RULES}, "dataset_version_id": run.dataset_version_id}
+        ],
+        "/recipes/try": [
+            {"spec": {"rules": RULES}, "run_id": run.pk},
+            {"spec": {"rules": RULES}, "probe_id": 1},
         ],
     }
+    launches: list[dict[str, object]] = [
+        {"start": f"run-{run.pk}"},
+        {"dataset_version_id": run.dataset_version_id},
+        {"recipe_version_id": run.recipe_version_id},
+        {"evaluation_sets": [{"dataset_version_id": run.dataset_version_id}]},
+    ]
+    swept = {"sweep": [{"setting": "seed", "values": ["0..2"]}]}
+    for path in ("/launches", "/launches/check", "/launches/prompt", "/probes"):
+        asked[path] = launches
+    for path in ("/sweeps", "/sweeps/plan"):
+        asked[path] = [launch | swept for launch in launches]
 
     for path, bodies in asked.items():
         for body in bodies:
             assert program.post(path, body).status_code in (404, 422), (path, body)
-    assert program.get(f"/compare?runs={run.pk}").status_code == 404
-    assert program.get(f"/alerts?run_id={run.pk}").status_code == 404
+    for address in (
+        f"/compare?runs={run.pk}",
+        f"/compare/curves?runs={run.pk}",
+        f"/compare/metrics?runs={run.pk}",
+        f"/compare/sweep?runs={run.pk}",
+        f"/compare/sweep?sweep_id={team.rungroup_set.get().pk}",
+        f"/compare/prompts?a={run.pk}&b={run.pk + 1}",
+        f"/compare/votes?a={run.pk}&b={run.pk + 1}",
+        f"/compare/ballot?a={run.pk}&b={run.pk + 1}&prompt_index=0",
+        f"/alerts?run_id={run.pk}",
+    ):
+        assert program.get(address).status_code == 404, address
     assert Run.objects.count() == 2
 
 
@@ -283,7 +457,7 @@ def test_lists_hold_only_the_teams_own(
     program = Program(make_token(charlie, "admin"))
 
     for name, method, path, _ in operations():
-        if method == "GET" and "{" not in path and name not in OF_ALL:
+        if method == "GET" and "{" not in path and name not in OF_ALL | OF_RUNS:
             found = program.get(path).json()
             assert found.get("total", 0) == len(found.get("items", [])), name
             assert found["items"] == [], name
