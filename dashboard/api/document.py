@@ -10,6 +10,8 @@ from dashboard.api.problems import CODES, TYPE, ProblemSchema
 from dashboard.api.v1 import api
 
 SHARED = ("401", "403", "429")
+# Look, and yet may find that things do not stand so.
+REFUSING = ("completions", "completion_facets", "checkpoint_model", "report_file")
 KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -56,7 +58,7 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         statuses += ["400", "413"]
     if method == "post":
         operation.setdefault("parameters", []).append(KEY)
-    if method in ("post", "delete"):
+    if method != "get" or operation["operationId"] in REFUSING:
         statuses.append("409")
     for status in sorted(statuses):
         operation["responses"].setdefault(status, _problem(int(status)))

@@ -21,6 +21,7 @@ SCOPES = {
     "AdminToken": "admin",
 }
 BASE = "/api/v1"
+BYTES = "application/octet-stream"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +46,7 @@ class OperationEntry:
     body: str  # as JSON, or ""
     form: list[tuple[str, str]]
     is_file: bool
+    is_part: bool  # the body is bytes of a file
     status: str
     answer: str
 
@@ -60,6 +62,8 @@ class OperationEntry:
         parts.append('-H "Authorization: Bearer $COHORT_TOKEN"')
         if self.body:
             parts += ["-H 'Content-Type: application/json'", f"-d '{self.body}'"]
+        if self.is_part:
+            parts.append("--data-binary @part")
         parts += [f"-F '{name}={value}'" for name, value in self.form]
         if self.is_file:
             parts.append("-OJ")
@@ -98,6 +102,7 @@ def _operation(
         body=json.dumps(_needed(body, parts)) if kind == "body" else "",
         form=_form(body, parts) if kind == "form" else [],
         is_file=answer == "",
+        is_part=BYTES in operation.get("requestBody", {}).get("content", {}),
         status=status,
         answer=answer,
     )

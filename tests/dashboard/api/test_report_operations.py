@@ -56,7 +56,7 @@ def test_what_a_report_shows_is_read_too(program: Program, report: Any) -> None:
 
 
 def test_a_text_is_tried_before_it_is_saved(program: Program, report: Any) -> None:
-    found = program.post("/reports/preview", {"text": "::nothing x=1"}).json()
+    found = program.post("/reports/blocks/preview", {"text": "::nothing x=1"}).json()
 
     (block,) = found["items"]
     assert block["problem"]
