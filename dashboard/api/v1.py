@@ -34,6 +34,7 @@ from dashboard.api.resources import (
     recipes,
     report_blocks,
     reports,
+    rescoring,
     rescorings,
     run_import_parts,
     run_imports,
@@ -103,6 +104,7 @@ def make_api() -> NinjaAPI:
         ("/recipes", workbench.router),  # whose addresses look like a number's
         ("/recipes", recipes.router),
         ("/rescorings", rescorings.router),
+        ("/rescorings", rescoring.router),
         ("/workers", workers.router),
         ("/tokens", tokens.router),
         ("/outside-runs", outside.router),

@@ -99,7 +99,9 @@ class SettingsIn(Input):
 @router.post(
     "/{run_id}/changes", response=ChangesOut, auth=WRITE, summary="Change a run"
 )
-def change(request: HttpRequest, run_id: Id, payload: SettingsIn) -> ChangesOut:
+def change_settings(
+    request: HttpRequest, run_id: Id, payload: SettingsIn
+) -> ChangesOut:
     """Intervals and retention; a trainer at work hears of it behind its step."""
     access = access_of(request)
     run = get_run(access.team, run_id)

@@ -172,10 +172,13 @@ def choose_best(request: HttpRequest, run_id: Id, payload: BestIn) -> Checkpoint
     """The best one is kept, whatever the rules say of its age."""
     access = access_of(request)
     run = get_run(access.team, run_id)
+    known = ("", "none", *list_checkpoints(run).choices)
     try:
         retention.choose_best_by(run=run, metric=payload.metric, user=access.user)
     except ValueError as error:
-        raise refuse_field("body.metric", str(error)) from error
+        if payload.metric not in known:
+            raise refuse_field("body.metric", str(error)) from error
+        raise Problem(409, str(error)) from error  # such as of a locked run
     return _listed(get_run(access.team, run_id))
 
 

@@ -39,10 +39,10 @@ RunId = Annotated[int, Query(..., ge=1, le=LARGEST_ID, examples=[7])]
 OtherId = Annotated[int, Query(..., ge=1, le=LARGEST_ID, examples=[8])]
 
 
-def two_runs(team: Team, a: int, b: int) -> tuple[Run, Run]:
+def two_runs(team: Team, a: int, b: int, *, place: str = "query") -> tuple[Run, Run]:
     """422 for one run twice; 404 for another team's."""
     if a == b:
-        raise refuse_field("query.b", f"Name two runs; got run {a} twice.")
+        raise refuse_field(f"{place}.b", f"Name two runs; got run {a} twice.")
     runs = read_choice(team, query_of({"runs": f"{a},{b}", "a": a, "b": b})).runs
     assert runs, "two runs of the team were named"
     return runs

@@ -10,7 +10,7 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.paging import Cursor, Limit, Page, cut, read_cursor
+from dashboard.api.paging import Cursor, Limit, Page, cut, page_from, read_cursor
 from dashboard.api.problems import refuse_field
 from dashboard.api.schemas import Id, Input, Step, StepBound
 from dashboard.runs.queries import get_run
@@ -23,6 +23,7 @@ from dashboard.samples.annotations.services import (
     judge,
     remove_tag,
 )
+from dashboard.samples.groups import ORDERS
 from dashboard.samples.models import Completion, Group
 from dashboard.samples.visits import get_group
 from trainer.events import Signal
@@ -118,6 +119,10 @@ def groups(
     limit: Limit,
     step: StepBound,
     signal: Annotated[Signal | None, Query(None)],
+    sort: Annotated[
+        Literal["", "prompt", "mean", "-mean", "spread", "-spread"],
+        Query("", description="Of one step's groups; `-` before it from the top."),
+    ],
 ) -> Page[Any]:
     """By step and prompt, without steps that a resume went back before."""
     run = get_run(access_of(request).team, run_id)
@@ -126,6 +131,16 @@ def groups(
         found = found.filter(step=step)
     if signal is not None:
         found = found.filter(signal=signal)
+    if sort:
+        if step is None:
+            raise refuse_field("query.step", "Name the step whose groups are sorted.")
+        return page_from(
+            found.order_by(*ORDERS[sort]),
+            lambda group: GroupOut(**group_fields(group)),
+            cursor=cursor,
+            limit=limit,
+            total=found.count(),
+        )
     if cursor:
         at, prompt = divmod(read_cursor(cursor), 2**STEP_BITS)
         # The first condition says the same, and is one that an index answers.

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dashboard.api.auth import WRITE, access_of
 from dashboard.api.problems import refuse_field
-from dashboard.api.resources.launches import LaunchIn, check_launch, read_launch
+from dashboard.api.resources.launches import LaunchIn, checked_launch, read_launch
 from dashboard.datasets.tokens.preview import NUM_ROWS, SETTINGS, preview_version
 from dashboard.runs.config.fields import read_tree
 from dashboard.runs.launch.memory import Memory
@@ -70,10 +70,10 @@ class CheckOut(Schema):
 
 
 @router.post("/launches/check", response=CheckOut, summary="Check a launch")
-def check_of_launch(request: HttpRequest, payload: LaunchIn) -> CheckOut:
+def check_launch(request: HttpRequest, payload: LaunchIn) -> CheckOut:
     """Takes what a launch takes, refuses what it refuses, and launches nothing."""
     form = read_launch(access_of(request).team, payload)
-    asked = check_launch(form)
+    asked = checked_launch(form)
     summary = summarize(form)
     return CheckOut(
         name=asked.name,

@@ -114,7 +114,7 @@ def launch(request: HttpRequest, payload: LaunchIn) -> Status[RunDetail]:
     """
     access = access_of(request)
     form = read_launch(access.team, payload)
-    asked = check_launch(form)
+    asked = checked_launch(form)
     refuse_warnings(asked, payload)
     return Status(201, _launch(access, form, asked))
 
@@ -192,7 +192,7 @@ def _apply_settings(form: LaunchForm, settings: dict[str, Value]) -> None:
         form.texts[path] = known[path].write(value)
 
 
-def check_launch(form: LaunchForm) -> Launch:
+def checked_launch(form: LaunchForm) -> Launch:
     """422 names each setting that cannot be."""
     asked = form.check()
     if asked is not None:

@@ -12,7 +12,7 @@ from pydantic import Field
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import Problem, refuse_field
-from dashboard.api.resources.launches import LaunchIn, check_launch, read_launch
+from dashboard.api.resources.launches import LaunchIn, checked_launch, read_launch
 from dashboard.api.schemas import Done, Id, Person, Real, StepIn
 from dashboard.probes.asking import probe_launched
 from dashboard.probes.models import Probe, ProbeGroup
@@ -156,7 +156,7 @@ class ProbeIn(LaunchIn):
 def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
     """Takes what a launch takes, and samples from its model before it is launched."""
     access = access_of(request)
-    launch = check_launch(read_launch(access.team, payload))
+    launch = checked_launch(read_launch(access.team, payload))
     num_rows = launch.dataset_version.num_rows
     if beyond := [each for each in payload.positions if each >= num_rows]:
         raise refuse_field(

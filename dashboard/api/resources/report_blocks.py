@@ -76,7 +76,10 @@ class PreviewOut(Schema):
 
 
 @router.post(
-    "/blocks/preview", response=PreviewOut, auth=WRITE, summary="Preview a report's text"
+    "/blocks/preview",
+    response=PreviewOut,
+    auth=WRITE,
+    summary="Preview a report's text",
 )
 def preview_report(request: HttpRequest, payload: PreviewIn) -> PreviewOut:
     """What its blocks would show; nothing of it is stored."""

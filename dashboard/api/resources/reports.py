@@ -17,6 +17,7 @@ from dashboard.api.paging import Cursor, Limit, Page, page_from
 from dashboard.api.problems import Problem, refuse_field
 from dashboard.api.replays import show_once
 from dashboard.api.schemas import Done, Id, Input, Person, StepIn
+from dashboard.reports import services
 from dashboard.reports.hosts import own_hosts
 from dashboard.reports.models import MAX_TITLE, Report
 from dashboard.reports.printing import TooBusy
@@ -24,11 +25,7 @@ from dashboard.reports.queries import find_reports, get_report
 from dashboard.reports.services import (
     MAX_CHARS,
     SavedMeanwhile,
-    create_report,
-    delete_report,
-    publish,
-    revoke,
-    save_report,
+    check,
 )
 from dashboard.reports.views.export import file_of
 
@@ -105,11 +102,12 @@ class ReportIn(Input):
 
 
 @router.post("", response={201: ReportDetail}, auth=WRITE, summary="Create a report")
-def write_report(request: HttpRequest, payload: ReportIn) -> Status[ReportDetail]:
+def create_report(request: HttpRequest, payload: ReportIn) -> Status[ReportDetail]:
     """Addresses of this server's pages become blocks, as in the editor."""
     access = access_of(request)
+    _check(payload.title, payload.text)
     try:
-        made = create_report(
+        made = services.create_report(
             team=access.team,
             user=access.user,
             title=payload.title,
@@ -117,7 +115,7 @@ def write_report(request: HttpRequest, payload: ReportIn) -> Status[ReportDetail
             hosts=own_hosts(request),
         )
     except ValueError as error:
-        raise _refused(error) from error
+        raise Problem(409, str(error)) from error  # as many as a team may have
     return Status(201, report_out(made))
 
 
@@ -134,23 +132,26 @@ class SaveIn(Input):
 @router.patch(
     "/{report_id}", response=ReportDetail, auth=WRITE, summary="Save a report"
 )
-def save(request: HttpRequest, report_id: Id, payload: SaveIn) -> ReportDetail:
+def save_report(request: HttpRequest, report_id: Id, payload: SaveIn) -> ReportDetail:
     """As a new version; what is left out stays."""
     access = access_of(request)
     found = get_report(access.team, report_id)
+    title = found.title if payload.title is None else payload.title
+    text = found.text if payload.text is None else payload.text
+    _check(title, text)
     try:
-        save_report(
+        services.save_report(
             report=found,
             user=access.user,
             number=payload.number,
-            title=found.title if payload.title is None else payload.title,
-            text=found.text if payload.text is None else payload.text,
+            title=title,
+            text=text,
             hosts=own_hosts(request),
         )
     except SavedMeanwhile as error:
         raise meanwhile(get_report(access.team, report_id)) from error
-    except ValueError as error:
-        raise _refused(error) from error
+    except ValueError as error:  # longer once addresses are blocks
+        raise refuse_field("body.text", str(error)) from error
     return report_out(get_report(access.team, report_id))
 
 
@@ -163,18 +164,20 @@ def meanwhile(newest: Report) -> Problem:
     )
 
 
-def _refused(error: ValueError) -> Problem:
-    """Titles are refused by sentences that begin so; all else is of the text."""
-    said = str(error)
-    is_title = said.startswith(("A report needs a title", "A title"))
-    return refuse_field("body.title" if is_title else "body.text", said)
+def _check(title: str, text: str) -> None:
+    """422 names the one that no report can have."""
+    for field, pair in (("title", (title, "")), ("text", ("A title", text))):
+        try:
+            check(*pair)
+        except ValueError as error:
+            raise refuse_field(f"body.{field}", str(error)) from error
 
 
 @router.delete("/{report_id}", response=Done, auth=WRITE, summary="Delete a report")
-def drop_report(request: HttpRequest, report_id: Id) -> Done:
+def delete_report(request: HttpRequest, report_id: Id) -> Done:
     """With its versions, for good."""
     access = access_of(request)
-    delete_report(report=get_report(access.team, report_id), user=access.user)
+    services.delete_report(report=get_report(access.team, report_id), user=access.user)
     return Done(done=True)
 
 
@@ -195,7 +198,9 @@ class LinkOut(Schema):
 def share_report(request: HttpRequest, report_id: Id) -> Status[LinkOut]:
     """A link that it had before works no more."""
     access = access_of(request)
-    token = publish(report=get_report(access.team, report_id), user=access.user)
+    token = services.publish(
+        report=get_report(access.team, report_id), user=access.user
+    )
     show_once(request, "url")
     address = request.build_absolute_uri(reverse("public_report", args=[token]))
     return Status(201, LinkOut(url=address))
@@ -213,7 +218,7 @@ def revoke_report(request: HttpRequest, report_id: Id) -> Done:
     found = get_report(access.team, report_id)
     if not found.is_public:
         return Done(done=False, detail="It has no public link.")
-    revoke(report=found, user=access.user)
+    services.revoke(report=found, user=access.user)
     return Done(done=True)
 
 

@@ -17,7 +17,7 @@ from dashboard.api.problems import Problem, refuse_field
 from dashboard.api.resources.launches import (
     LaunchIn,
     Value,
-    check_launch,
+    checked_launch,
     read_launch,
     refuse_warnings,
 )
@@ -110,7 +110,7 @@ class PlanOut(Schema):
 def plan_sweep(request: HttpRequest, payload: SweepIn) -> PlanOut:
     """The runs that it would launch, each checked in full; launches none."""
     form = read_launch(access_of(request).team, payload)
-    check_launch(form)
+    checked_launch(form)
     planned = _plan(form, payload)
     paths = [row.path for row in planned.used]
     return PlanOut(
@@ -126,7 +126,7 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepDetail]:
     """All of its runs are queued, or none."""
     access = access_of(request)
     form = read_launch(access.team, payload)
-    refuse_warnings(check_launch(form), payload)
+    refuse_warnings(checked_launch(form), payload)
     planned = _plan(form, payload)
     try:
         group = launch_group(

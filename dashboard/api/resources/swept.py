@@ -73,7 +73,7 @@ class SweptOut(Schema):
 
 
 @router.get("/sweep", response=SweptOut, summary="Weigh the settings of a sweep")
-def swept(request: HttpRequest, filters: Query[SweptFilters]) -> SweptOut:
+def weigh_sweep(request: HttpRequest, filters: Query[SweptFilters]) -> SweptOut:
     """Of a sweep, or of any runs: their settings, outcomes, and what weighs how much.
 
     Up to 200 runs.

@@ -166,11 +166,11 @@ def group_tokens(
 
 
 @router.get(
-    "/{run_id}/said/{export}.jsonl",
+    "/{run_id}/marks/{export}.jsonl",
     response=FILE,
     summary="Take what people said as a file",
 )
-def run_said(
+def run_marks(
     request: HttpRequest, run_id: Id, export: Literal["annotations", "preferences"]
 ) -> HttpResponseBase:
     """Marks, tags and comments; or pairs of good and bad as DPO learns from."""

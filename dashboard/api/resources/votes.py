@@ -139,7 +139,7 @@ class VoteIn(Input):
 def vote(request: HttpRequest, payload: VoteIn) -> BallotOut:
     """On the two completions that a ballot with the same numbers shows."""
     access = access_of(request)
-    runs = two_runs(access.team, payload.a, payload.b)
+    runs = two_runs(access.team, payload.a, payload.b, place="body")
     place = (payload.prompt_index, payload.step, payload.pair, payload.seed)
     _, drawn = _draw(access, runs, *place)
     if payload.choice == "none":

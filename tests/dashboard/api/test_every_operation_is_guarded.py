@@ -75,13 +75,14 @@ SCOPES: dict[str, str | None] = {
     "report_version": "read",
     "report_file": "read",
     "rescoring_file": "read",
+    "estimate_rescoring": "read",
     "run_prompts": "read",
     "run_prompt": "read",
     "prompt_completions": "read",
     "completion_facets": "read",
     "compare_curves": "read",
     "compare_metrics": "read",
-    "swept": "read",
+    "weigh_sweep": "read",
     "compare_prompts": "read",
     "compare_prompt": "read",
     "votes": "read",
@@ -99,7 +100,7 @@ SCOPES: dict[str, str | None] = {
     "reward_log": "read",
     "run_signals": "read",
     "group_tokens": "read",
-    "run_said": "read",
+    "run_marks": "read",
     "run_config_file": "read",
     "run_lineage": "read",
     "run_changes": "read",
@@ -107,6 +108,7 @@ SCOPES: dict[str, str | None] = {
     "try_recipe": "read",
     "act_on_runs": "write",
     "describe": "write",
+    "delete_run": "write",
     "stop_run": "write",
     "cancel": "write",
     "pause_run": "write",
@@ -124,7 +126,7 @@ SCOPES: dict[str, str | None] = {
     "stop_rescoring": "write",
     "plan_sweep": "write",
     "launch_sweep": "write",
-    "check_of_launch": "write",
+    "check_launch": "write",
     "preview_prompt": "write",
     "choose_best": "write",
     "publish_checkpoint": "write",
@@ -133,15 +135,15 @@ SCOPES: dict[str, str | None] = {
     "stop_probe": "write",
     "ask_checkpoint": "write",
     "stop_chat": "write",
-    "write_report": "write",
-    "save": "write",
-    "drop_report": "write",
+    "create_report": "write",
+    "save_report": "write",
+    "delete_report": "write",
     "share_report": "write",
     "revoke_report": "write",
     "preview_report": "write",
     "pin_block": "write",
     "restore_report": "write",
-    "drop_rescoring": "write",
+    "delete_rescoring": "write",
     "dataset_of_prompts": "write",
     "vote": "write",
     "begin_run_import": "write",
@@ -153,7 +155,7 @@ SCOPES: dict[str, str | None] = {
     "begin_run_file": "write",
     "send_run_part": "write",
     "extend": "write",
-    "change": "write",
+    "change_settings": "write",
     "drain_worker": "admin",
     "undrain_worker": "admin",
     "tokens": "admin",
@@ -188,13 +190,13 @@ BODIES: dict[str, object] = {
     "choose_best": {"metric": ""},
     "publish_checkpoint": {"name": "x"},
     "ask_checkpoint": {"text": "1+1="},
-    "save": {"number": 1},
+    "save_report": {"number": 1},
     "pin_block": {"number": 1, "to": "pinned"},
     "dataset_of_prompts": {"name": "x"},
     "make_run_import": {"name": "x"},
     "begin_run_file": {"filename": "x", "num_bytes": 1},
     "extend": {"num_steps": 9},
-    "change": {"settings": {"checkpoint.every_steps": 5}},
+    "change_settings": {"settings": {"checkpoint.every_steps": 5}},
 }
 QUERIES = {
     "outside_events": "?epoch=1&first=1",
@@ -209,7 +211,8 @@ ABSENT = {
     *("run_log", "run_log_line", "run_log_search", "run_log_file"),
 }
 REMOVING = {
-    *("drop_report", "drop_rescoring", "discard_run_import", "unpublish_model"),
+    *("delete_report", "delete_rescoring", "discard_run_import", "unpublish_model"),
+    "delete_run",
 }
 # Sent as a form.
 FILES = {"send_run_file"}
@@ -217,7 +220,7 @@ FILES = {"send_run_file"}
 OF_ALL = {"me", "presets", "workers", "tokens"}
 # Named by numbers in the query.
 OF_RUNS = {
-    *("compare", "compare_curves", "compare_metrics", "swept"),
+    *("compare", "compare_curves", "compare_metrics", "weigh_sweep"),
     *("compare_prompts", "votes", "ballot"),
 }
 NOT_OPERATIONS = {"api_openapi": 200, "api_no_such_address": 404}
@@ -353,25 +356,43 @@ def test_a_session_is_no_token(addresses: dict[str, str], alice: User) -> None:
     assert set(ask_all(program, addresses).values()) == {401}
 
 
+def token_with(user: User, role: str, scope: str) -> str:
+    """Also one that was made while the role was another."""
+    if scope in OF_ROLE[Role(role)]:
+        return make_token(user, scope)
+    with pytest.raises(ValueError, match="does not allow the scope"):
+        make_token(user, scope)
+    text = make_token(user)
+    token = token_of(text)
+    token.scopes = [scope]
+    token.save()
+    return text
+
+
 @pytest.mark.parametrize("role", OF_ROLE)
 @pytest.mark.parametrize("scope", SCOPE_SETS)
-def test_scope_and_role_decide_together(
+def test_a_token_may_do_what_both_its_scope_and_its_role_allow(
+    role: Role, scope: str, people: dict[str, User]
+) -> None:
+    me = Program(token_with(people[role], role, scope)).get("/me").json()
+
+    assert set(me["scopes"]) == SCOPE_SETS[scope] & OF_ROLE[role]
+
+
+# Each role with all scopes, and each scope with all that a role allows.
+EDGES = [
+    *((role, "admin") for role in OF_ROLE),
+    *((Role.OWNER, scope) for scope in SCOPE_SETS if scope != "admin"),
+]
+
+
+@pytest.mark.parametrize(("role", "scope"), EDGES)
+def test_an_operation_is_refused_to_who_may_not_ask_it(
     role: Role, scope: str, addresses: dict[str, str], people: dict[str, User]
 ) -> None:
-    user = people[role]
     may = SCOPE_SETS[scope] & OF_ROLE[role]
-    if scope not in OF_ROLE[role]:
-        with pytest.raises(ValueError, match="does not allow the scope"):
-            make_token(user, scope)
-        # One that was made while the role was another.
-        text = make_token(user)
-        token = token_of(text)
-        token.scopes = [scope]
-        token.save()
-    else:
-        text = make_token(user, scope)
 
-    found = ask_all(Program(text), addresses)
+    found = ask_all(Program(token_with(people[role], role, scope)), addresses)
 
     for name, status in found.items():
         is_allowed = SCOPES[name] in {None, *may}
@@ -409,6 +430,7 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
     program = Program(make_token(charlie, "write"))
     asked: dict[str, list[dict[str, object]]] = {
         "/rescorings": [{"run_id": run.pk}],
+        "/rescorings/estimate": [{"run_id": run.pk}],
         "/runs/actions": [{"action": "stop", "run_ids": [run.pk]}],
         "/compare/votes": [
             {"a": run.pk, "b": run.pk + 1, "prompt_index": 0, "choice": "tie"}

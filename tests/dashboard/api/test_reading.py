@@ -139,6 +139,22 @@ def test_groups_are_paged_by_step_and_prompt(program: Program, run: Run) -> None
     assert seen == places
 
 
+def test_a_steps_groups_are_sorted(program: Program, run: Run) -> None:
+    for prompt, rewards in enumerate(((0.2, 0.2), (1.2, 1.2), (0.0, 0.0))):
+        make_group(run, step=1, prompt_index=prompt, rewards=rewards)
+
+    first = get(program, f"/runs/{run.pk}/groups?step=1&sort=-mean&limit=2")
+    rest = get(
+        program,
+        f"/runs/{run.pk}/groups?step=1&sort=-mean&cursor={first['next_cursor']}",
+    )
+
+    seen = [each["prompt_index"] for page in (first, rest) for each in page["items"]]
+    assert seen == [1, 0, 2]
+    refused = program.get(f"/runs/{run.pk}/groups?sort=mean")
+    assert refused.json()["errors"][0]["field"] == "query.step"
+
+
 def test_a_group_has_its_completions(program: Program, run: Run) -> None:
     make_group(run, step=2, prompt_index=5)
 

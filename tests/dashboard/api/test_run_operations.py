@@ -143,7 +143,7 @@ def test_what_people_said_is_taken_as_pairs(program: Program, run: Run) -> None:
         body = {"position": position, "action": "judge", "value": value}
         program.post(marks, body)
 
-    answer = program.get(f"/runs/{run.pk}/said/preferences.jsonl")
+    answer = program.get(f"/runs/{run.pk}/marks/preferences.jsonl")
 
     (line,) = b"".join(answer.streaming_content).splitlines()
     assert b'"chosen": "completion 0"' in line
@@ -315,6 +315,28 @@ def test_a_rescoring_is_taken_and_deleted(program: Program, run: Run) -> None:
     assert b"new_reward" in b"".join(file.streaming_content)
     assert deleted.json()["done"] is True
     assert not Rescoring.objects.exists()
+
+
+def test_a_rescoring_is_estimated_and_started_with_a_draft(
+    program: Program, team: Team
+) -> None:
+    run = make_run(team, dataset_version=make_version(team))
+    make_group(run, step=2, prompt_index=1, rewards=(0.0, 0.0), texts=["2", "3"])
+    rules = [{"name": "right", "kind": "numeric_answer", "weight": 1.0, "params": {}}]
+    body = {"run_id": run.pk, "spec": {"rules": rules}}
+
+    told = program.post("/rescorings/estimate", body).json()
+    begun = program.post("/rescorings", body).json()
+    both = program.post(
+        "/rescorings", body | {"recipe_version_id": run.recipe_version_id}
+    )
+
+    assert (told["num_completions"], told["num_calls"]) == (2, 0)
+    assert told["problems"] == []
+    found = get(program, f"/rescorings/{begun['id']}")
+    assert [rule["name"] for rule in found["spec"]["rules"]] == ["right"]
+    assert found["failures"] == []
+    assert both.json()["errors"][0]["field"] == "body.spec"
 
 
 def test_a_recipe_names_its_rules_as_the_run_does(program: Program, run: Run) -> None:
