@@ -67,7 +67,7 @@ class OperationEntry:
         parts += [f"-F '{name}={value}'" for name, value in self.form]
         if self.is_file:
             parts.append("-OJ")
-        address = f"{base}{self.address}"
+        address = f"{base}{self.address.removeprefix(BASE)}"
         return " \\\n  ".join([*parts, f"'{address}'"])
 
 

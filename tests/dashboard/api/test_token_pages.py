@@ -96,6 +96,7 @@ def test_every_operation_is_on_the_page(bob_client: Client) -> None:
                 assert f'id="{operation.view_func.__name__}"' in page
                 assert operation.summary in html.unescape(page)
     assert "Authorization: Bearer $COHORT_TOKEN" in html.unescape(page)
+    assert "http://testserver/api/v1/runs/actions&#x27;" in page
 
 
 def test_the_document_is_open_and_has_an_example_of_every_answer(
