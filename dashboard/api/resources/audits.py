@@ -34,15 +34,15 @@ Width = Annotated[
 ]
 
 
-class WindowOut(Schema):
+class AuditWindowOut(Schema):
     first_step: int = Field(examples=[1])
     last_step: int = Field(examples=[40])
     num_points: int = Field(examples=[40])
     mean: Real = Field(examples=[0.2])
 
 
-def _window(window: Window) -> WindowOut:
-    return WindowOut(
+def _window(window: Window) -> AuditWindowOut:
+    return AuditWindowOut(
         first_step=window.first,
         last_step=window.last,
         num_points=window.num,
@@ -50,10 +50,10 @@ def _window(window: Window) -> WindowOut:
     )
 
 
-class ChangeOut(Schema):
+class AuditChangeOut(Schema):
     step: int = Field(description="The first one behind it.", examples=[41])
-    before: WindowOut
-    after: WindowOut
+    before: AuditWindowOut
+    after: AuditWindowOut
     difference: Real = Field(examples=[0.3])
     low: Real = Field(description="Of its 95 % interval.")
     high: Real
@@ -65,8 +65,8 @@ class ChangeOut(Schema):
     )
 
 
-def _change(change: Change, chance: float | None) -> ChangeOut:
-    return ChangeOut(
+def _change(change: Change, chance: float | None) -> AuditChangeOut:
+    return AuditChangeOut(
         step=change.step,
         before=_window(change.before),
         after=_window(change.after),
@@ -78,7 +78,7 @@ def _change(change: Change, chance: float | None) -> ChangeOut:
     )
 
 
-class FindingOut(Schema):
+class AuditFindingOut(Schema):
     signal: str = Field(examples=["length"])
     title: str = Field(examples=["Length of completions"])
     about: str
@@ -91,12 +91,12 @@ class FindingOut(Schema):
     )
     missing: str
     num_points: int
-    change: ChangeOut | None
+    change: AuditChangeOut | None
 
 
-def _finding(finding: Finding) -> FindingOut:
+def _finding(finding: Finding) -> AuditFindingOut:
     signal, change = finding.signal, finding.change
-    return FindingOut(
+    return AuditFindingOut(
         signal=signal.key,
         title=signal.title,
         about=signal.about,
@@ -108,14 +108,14 @@ def _finding(finding: Finding) -> FindingOut:
     )
 
 
-class PhraseOut(Schema):
+class AuditPhraseOut(Schema):
     words: str = Field(examples=["the answer is therefore"])
     share_before: Real = Field(description="Of completions.", examples=[0.01])
     share_after: Real = Field(examples=[0.4])
 
 
-def _phrase(phrase: Phrase) -> PhraseOut:
-    return PhraseOut(
+def _phrase(phrase: Phrase) -> AuditPhraseOut:
+    return AuditPhraseOut(
         words=phrase.words,
         share_before=phrase.before / phrase.of_before,
         share_after=phrase.after / phrase.of_after,
@@ -125,8 +125,8 @@ def _phrase(phrase: Phrase) -> PhraseOut:
 class AuditOut(Schema):
     last_step: int = Field(description="Of the run, by then.", examples=[120])
     num_suspect: int = Field(examples=[1])
-    findings: list[FindingOut]
-    phrases: list[PhraseOut] = Field(description="That became more common.")
+    findings: list[AuditFindingOut]
+    phrases: list[AuditPhraseOut] = Field(description="That became more common.")
     num_steps: int = Field(description="Steps whose completions were read.")
     num_chosen: int = Field(description="Steps that were to be read.")
     num_completions: int = Field(description="That were read.")
@@ -147,19 +147,19 @@ def run_audit(request: HttpRequest, run_id: Id, at: At, width: Width) -> AuditOu
     )
 
 
-class SideOut(Schema):
-    window: WindowOut
+class AuditSideOut(Schema):
+    window: AuditWindowOut
     completions: list[FoundCompletion]
 
 
-class ExamplesOut(Schema):
-    before: SideOut
-    after: SideOut
+class AuditExamplesOut(Schema):
+    before: AuditSideOut
+    after: AuditSideOut
 
 
 @router.get(
     "/{run_id}/audit/{signal}",
-    response=ExamplesOut,
+    response=AuditExamplesOut,
     summary="Read examples from before and after a change",
 )
 def audit_examples(
@@ -168,18 +168,20 @@ def audit_examples(
     signal: Annotated[str, Path(max_length=200, examples=["length"])],
     at: At,
     width: Width,
-) -> ExamplesOut:
+) -> AuditExamplesOut:
     """Ten completions of each side, drawn at random, the same for everybody."""
     run = get_run(access_of(request).team, run_id)
     finding = audit(run, at=at, width=width).find(signal)
     if finding is None or finding.change is None:
         raise Http404(f"The audit of run {run.pk} compares nothing as {signal!r}.")
     change = finding.change
-    return ExamplesOut(before=_side(run, change.before), after=_side(run, change.after))
+    return AuditExamplesOut(
+        before=_side(run, change.before), after=_side(run, change.after)
+    )
 
 
-def _side(run: Run, window: Window) -> SideOut:
-    return SideOut(
+def _side(run: Run, window: Window) -> AuditSideOut:
+    return AuditSideOut(
         window=_window(window),
         completions=[found_completion(each) for each in draw_examples(run, window)],
     )

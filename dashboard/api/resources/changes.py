@@ -21,7 +21,7 @@ from dashboard.runs.queries import get_run, list_changes
 router = Router(tags=["Runs"], auth=READ)
 
 
-class ChangeOut(Schema):
+class RunChangeOut(Schema):
     number: int = Field(examples=[1])
     before: dict[str, int] = Field(examples=[{"optim.num_steps": 200}])
     after: dict[str, int] = Field(examples=[{"optim.num_steps": 400}])
@@ -30,8 +30,8 @@ class ChangeOut(Schema):
     heard_step: int | None = Field(description="It holds behind this step; null: yet.")
 
 
-def _change(row: SettingChange) -> ChangeOut:
-    return ChangeOut(
+def _change(row: SettingChange) -> RunChangeOut:
+    return RunChangeOut(
         number=row.number,
         before=row.before,
         after=row.after,
@@ -41,26 +41,26 @@ def _change(row: SettingChange) -> ChangeOut:
     )
 
 
-class ChangesOut(Schema):
+class RunChangesOut(Schema):
     num_steps: int = Field(examples=[400])
     first_step: int = Field(description="The first that an extension could change.")
     settings: dict[str, int] = Field(
         description="That may change beside the number of steps.",
         examples=[{"checkpoint.every_steps": 50}],
     )
-    items: list[ChangeOut]
+    items: list[RunChangeOut]
 
 
-@router.get("/{run_id}/changes", response=ChangesOut, summary="List a run's changes")
-def run_changes(request: HttpRequest, run_id: Id) -> ChangesOut:
+@router.get("/{run_id}/changes", response=RunChangesOut, summary="List a run's changes")
+def run_changes(request: HttpRequest, run_id: Id) -> RunChangesOut:
     """After its launch, and what could be changed now."""
     return _read(access_of(request).team, run_id)
 
 
-def _read(team: Team, run_id: int) -> ChangesOut:
+def _read(team: Team, run_id: int) -> RunChangesOut:
     run = get_run(team, run_id)
     paths = [] if run.is_imported else [field.path for field in interval_fields()]
-    return ChangesOut(
+    return RunChangesOut(
         num_steps=run.num_steps,
         first_step=next_step(run),
         settings={path: setting_of(run.config, path) for path in paths},
@@ -68,16 +68,16 @@ def _read(team: Team, run_id: int) -> ChangesOut:
     )
 
 
-class ExtendIn(Input):
+class RunExtendIn(Input):
     num_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = Field(
         description="The last step.", examples=[400]
     )
 
 
 @router.post(
-    "/{run_id}/extend", response=ChangesOut, auth=WRITE, summary="Extend a run"
+    "/{run_id}/extend", response=RunChangesOut, auth=WRITE, summary="Extend a run"
 )
-def extend(request: HttpRequest, run_id: Id, payload: ExtendIn) -> ChangesOut:
+def extend(request: HttpRequest, run_id: Id, payload: RunExtendIn) -> RunChangesOut:
     """One that has ended well is queued again, from its last checkpoint."""
     access = access_of(request)
     run = get_run(access.team, run_id)
@@ -90,18 +90,18 @@ def extend(request: HttpRequest, run_id: Id, payload: ExtendIn) -> ChangesOut:
     return _read(access.team, run_id)
 
 
-class SettingsIn(Input):
+class RunSettingsIn(Input):
     settings: dict[str, Annotated[int, Field(ge=0, le=10**8)]] = Field(
         min_length=1, examples=[{"checkpoint.every_steps": 20}]
     )
 
 
 @router.post(
-    "/{run_id}/changes", response=ChangesOut, auth=WRITE, summary="Change a run"
+    "/{run_id}/changes", response=RunChangesOut, auth=WRITE, summary="Change a run"
 )
 def change_settings(
-    request: HttpRequest, run_id: Id, payload: SettingsIn
-) -> ChangesOut:
+    request: HttpRequest, run_id: Id, payload: RunSettingsIn
+) -> RunChangesOut:
     """Intervals and retention; a trainer at work hears of it behind its step."""
     access = access_of(request)
     run = get_run(access.team, run_id)

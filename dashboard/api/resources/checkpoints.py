@@ -14,7 +14,7 @@ from dashboard.accounts.models import Team
 from dashboard.api.attachments import FILE, attach
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import Problem, refuse_field
-from dashboard.api.resources.models import ModelOut, model_out
+from dashboard.api.resources.models import PublishedModelOut, model_out
 from dashboard.api.schemas import Done, Id, Input
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import Listed, list_checkpoints
@@ -130,19 +130,19 @@ def checkpoint_model(request: HttpRequest, run_id: Id, name: Name) -> HttpRespon
     )
 
 
-class PublishIn(Input):
+class PublishModelIn(Input):
     name: str = Field(max_length=200, examples=["sums-1"])
 
 
 @router.post(
     "/{run_id}/checkpoints/{name}/publish",
-    response={201: ModelOut},
+    response={201: PublishedModelOut},
     auth=WRITE,
     summary="Publish a checkpoint's model",
 )
 def publish_checkpoint(
-    request: HttpRequest, run_id: Id, name: Name, payload: PublishIn
-) -> Status[ModelOut]:
+    request: HttpRequest, run_id: Id, name: Name, payload: PublishModelIn
+) -> Status[PublishedModelOut]:
     """New runs and probes of the team can start from it; it outlives its run."""
     access = access_of(request)
     checkpoint = _find(access.team, run_id, name)
@@ -153,7 +153,7 @@ def publish_checkpoint(
     return Status(201, model_out(model))
 
 
-class BestIn(Input):
+class BestByIn(Input):
     metric: str = Field(
         max_length=120,
         description="Its highest value, or its lowest where less is better; empty: the "
@@ -168,7 +168,7 @@ class BestIn(Input):
     auth=WRITE,
     summary="Choose what the best checkpoint is the best by",
 )
-def choose_best(request: HttpRequest, run_id: Id, payload: BestIn) -> CheckpointsOut:
+def choose_best(request: HttpRequest, run_id: Id, payload: BestByIn) -> CheckpointsOut:
     """The best one is kept, whatever the rules say of its age."""
     access = access_of(request)
     run = get_run(access.team, run_id)

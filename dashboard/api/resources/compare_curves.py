@@ -77,7 +77,7 @@ class BandOut(Schema):
     num: list[int] = Field(description="Runs that have a value.", examples=[[3, 3]])
 
 
-class VerdictOut(Schema):
+class ContrastOut(Schema):
     kind: str = Field(examples=["better"])
     text: str = Field(examples=["better: +0.12 [0.04, 0.20]"])
     difference: Real
@@ -86,7 +86,7 @@ class VerdictOut(Schema):
     is_paired: bool
 
 
-class SetOut(Schema):
+class ComparedSetOut(Schema):
     label: str = Field(examples=["learning rate 1e-6"])
     run_ids: list[int] = Field(examples=[[7, 9]])
     num_found: int = Field(description="More than `run_ids` where it is cut.")
@@ -98,7 +98,7 @@ class SetOut(Schema):
     window_mean: Real = Field(examples=[0.7])
     window_low: Real
     window_high: Real
-    verdict: VerdictOut | None = Field(description="null: the baseline.")
+    verdict: ContrastOut | None = Field(description="null: the baseline.")
     band: BandOut | None = Field(description="null where no set has several runs.")
     difference: BandOut | None = Field(description="Less the baseline.")
 
@@ -108,7 +108,7 @@ class CurvesOut(Schema):
     better: str = Field(examples=["higher"])
     first_step: int | None = Field(description="Of the window of the means.")
     last_step: int | None
-    sets: list[SetOut] = Field(description="The first is the baseline.")
+    sets: list[ComparedSetOut] = Field(description="The first is the baseline.")
     num_sets: int = Field(description="More than `sets` where they are cut.")
     lines: list[SeriesOut] = Field(
         description="A line each run, where no set has several. At most 1,000 points, "
@@ -160,9 +160,9 @@ def _curves(arrangement: Arrangement, found: Comparison, metric: str) -> CurvesO
 
 def _set(
     one: RunSet, contrast: Contrast, band: Band | None, difference: Band | None
-) -> SetOut:
+) -> ComparedSetOut:
     low, high = contrast.interval or (None, None)
-    return SetOut(
+    return ComparedSetOut(
         label=one.label,
         run_ids=[run.pk for run in one.runs],
         num_found=one.num_found,
@@ -178,12 +178,12 @@ def _set(
     )
 
 
-def _verdict(contrast: Contrast) -> VerdictOut | None:
+def _verdict(contrast: Contrast) -> ContrastOut | None:
     found = contrast.verdict
     if found is None:
         return None
     low, high = found.interval or (None, None)
-    return VerdictOut(
+    return ContrastOut(
         kind=found.kind,
         text=found.text,
         difference=found.difference,

@@ -135,19 +135,21 @@ def compare_prompts(
     )
 
 
-class RuleOut(Schema):
+class DuelRuleOut(Schema):
     name: str = Field(examples=["answer"])
     mean: Real = Field(description="Of run a, before its weight.", examples=[0.5])
     other_mean: Real = Field(examples=[0.25])
     difference: Real = Field(examples=[0.25])
 
 
-def _rule(rule: RuleDelta) -> RuleOut:
+def _rule(rule: RuleDelta) -> DuelRuleOut:
     mean, other = rule.means
-    return RuleOut(name=rule.name, mean=mean, other_mean=other, difference=rule.delta)
+    return DuelRuleOut(
+        name=rule.name, mean=mean, other_mean=other, difference=rule.delta
+    )
 
 
-class PairOut(Schema):
+class DuelPairOut(Schema):
     number: int = Field(examples=[1])
     a: CompletionOut | None
     b: CompletionOut | None
@@ -157,8 +159,8 @@ class PairOut(Schema):
 class DuelDetail(DuelOut):
     prompt: str = Field(examples=["What is 17 + 1?"])
     answer: str | None = Field(examples=["18"])
-    rules: list[RuleOut]
-    pairs: list[PairOut]
+    rules: list[DuelRuleOut]
+    pairs: list[DuelPairOut]
     equal_steps: list[int] = Field(description="At which both sampled it.")
 
 
@@ -192,8 +194,8 @@ def compare_prompt(
     )
 
 
-def _pair(pair: Pair, ours: Side, theirs: Side) -> PairOut:
-    return PairOut(
+def _pair(pair: Pair, ours: Side, theirs: Side) -> DuelPairOut:
+    return DuelPairOut(
         number=pair.number,
         a=_completion(pair.ours, ours),
         b=_completion(pair.theirs, theirs),

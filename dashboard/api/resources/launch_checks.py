@@ -20,13 +20,13 @@ from dashboard.runs.launch.summary import summarize
 router = Router(tags=["Launch"], auth=WRITE)
 
 
-class AmountOut(Schema):
+class LaunchAmountOut(Schema):
     title: str = Field(examples=["Completions per step"])
     value: str = Field(examples=["256"])
     how: str = Field(examples=["32 prompts × 8"])
 
 
-class FitOut(Schema):
+class MemoryFitOut(Schema):
     device: str = Field(examples=["NVIDIA H100 80GB HBM3"])
     percent: float = Field(description="Of its memory.", examples=[41.5])
 
@@ -39,7 +39,7 @@ class MemoryOut(Schema):
     parts: dict[str, int] = Field(
         description="Bytes.", examples=[{"Weights": 540_000_000}]
     )
-    fits: list[FitOut] = Field(description="Devices of workers that are known.")
+    fits: list[MemoryFitOut] = Field(description="Devices of workers that are known.")
     problem: str = Field(description="Why nothing is known.")
 
 
@@ -49,15 +49,16 @@ def _memory(memory: Memory) -> MemoryOut:
         peak=memory.peak,
         parts={part.title: part.num_bytes for part in memory.parts},
         fits=[
-            FitOut(device=fit.device.name, percent=fit.percent) for fit in memory.fits
+            MemoryFitOut(device=fit.device.name, percent=fit.percent)
+            for fit in memory.fits
         ],
         problem=memory.problem,
     )
 
 
-class CheckOut(Schema):
+class LaunchCheckOut(Schema):
     name: str = Field(examples=["calm-otter-7"])
-    amounts: list[AmountOut]
+    amounts: list[LaunchAmountOut]
     memory: MemoryOut
     warnings: list[str] = Field(description="A launch takes confirm: true for these.")
     hints: list[str]
@@ -69,16 +70,16 @@ class CheckOut(Schema):
     config: dict[str, Any] = Field(description="As the engine would take it.")
 
 
-@router.post("/launches/check", response=CheckOut, summary="Check a launch")
-def check_launch(request: HttpRequest, payload: LaunchIn) -> CheckOut:
+@router.post("/launches/check", response=LaunchCheckOut, summary="Check a launch")
+def check_launch(request: HttpRequest, payload: LaunchIn) -> LaunchCheckOut:
     """Takes what a launch takes, refuses what it refuses, and launches nothing."""
     form = read_launch(access_of(request).team, payload)
     asked = checked_launch(form)
     summary = summarize(form)
-    return CheckOut(
+    return LaunchCheckOut(
         name=asked.name,
         amounts=[
-            AmountOut(title=one.title, value=one.value, how=one.how)
+            LaunchAmountOut(title=one.title, value=one.value, how=one.how)
             for one in summary.amounts
         ],
         memory=_memory(summary.memory),
@@ -90,20 +91,20 @@ def check_launch(request: HttpRequest, payload: LaunchIn) -> CheckOut:
     )
 
 
-class PromptIn(LaunchIn):
+class PromptPreviewIn(LaunchIn):
     row: Annotated[int, Field(ge=0, lt=NUM_ROWS)] = Field(
         default=0, description="One of the dataset's first rows."
     )
 
 
-class PieceOut(Schema):
+class PreviewPieceOut(Schema):
     text: str
     is_special: bool = Field(description="A token that stands for itself.")
     num_left_out: int = Field(description="Tokens in whose place this stands.")
 
 
-class PromptOut(Schema):
-    pieces: list[PieceOut]
+class PromptPreviewOut(Schema):
+    pieces: list[PreviewPieceOut]
     num_tokens: int = Field(examples=[61])
     num_unknown: int = Field(description="Tokens that the model does not know.")
     limit: int = Field(description="data.max_prompt_tokens.", examples=[512])
@@ -112,8 +113,8 @@ class PromptOut(Schema):
     problem: str = Field(description="Why there are no pieces.")
 
 
-@router.post("/launches/prompt", response=PromptOut, summary="Preview a prompt")
-def preview_prompt(request: HttpRequest, payload: PromptIn) -> PromptOut:
+@router.post("/launches/prompt", response=PromptPreviewOut, summary="Preview a prompt")
+def preview_prompt(request: HttpRequest, payload: PromptPreviewIn) -> PromptPreviewOut:
     """A row of the chosen dataset as the chosen model would see it."""
     team = access_of(request).team
     form = read_launch(team, payload)
@@ -130,9 +131,9 @@ def preview_prompt(request: HttpRequest, payload: PromptIn) -> PromptOut:
         row=payload.row,
         data={name: data[name] for name in names},
     )
-    return PromptOut(
+    return PromptPreviewOut(
         pieces=[
-            PieceOut(
+            PreviewPieceOut(
                 text=one.text, is_special=one.is_special, num_left_out=one.num_left_out
             )
             for one in found.pieces

@@ -45,7 +45,7 @@ def _source(run: Run, which: Which) -> Source:
     return source
 
 
-class LineOut(Schema):
+class LogLineOut(Schema):
     at: int = Field(description="Its first byte.", examples=[0])
     text: str = Field(examples=["step 1: reward 0.20"])
     num_chars: int = Field(description="More than `text` has where it is cut.")
@@ -66,7 +66,7 @@ class LogOut(Schema):
     is_closed: bool = Field(description="Nothing will: this life has ended.")
     size: int = Field(description="Of the log, in bytes.")
     missing: str = Field(description="Why it is not here.")
-    lines: list[LineOut]
+    lines: list[LogLineOut]
 
 
 @router.get("/{run_id}/log", response=LogOut, summary="Read a run's log")
@@ -94,37 +94,37 @@ def run_log(
     )
 
 
-@router.get("/{run_id}/log/line", response=LineOut, summary="Read a whole line")
+@router.get("/{run_id}/log/line", response=LogLineOut, summary="Read a whole line")
 def run_log_line(
     request: HttpRequest,
     run_id: Id,
     which: Query[Which],
     at: Annotated[int, Query(..., ge=0, le=10**15, examples=[0])],
-) -> LineOut:
+) -> LogLineOut:
     """That begins at this byte, up to 1 MiB of it; parts of a log cut longer ones."""
     source = _source(get_run(access_of(request).team, run_id), which)
     try:
-        return LineOut(**asdict(read_whole_line(source.path, at)))
+        return LogLineOut(**asdict(read_whole_line(source.path, at)))
     except FileNotFoundError as error:
         raise Http404(source.missing) from error
 
 
-class MatchOut(Schema):
+class LogMatchOut(Schema):
     source: str = Field(examples=["trainer"])
     number: int = Field(description="Of the line, from 1.", examples=[12])
-    line: LineOut
+    line: LogLineOut
     before: list[str]
     after: list[str]
 
 
-class SearchOut(Schema):
-    items: list[MatchOut]
+class LogSearchOut(Schema):
+    items: list[LogMatchOut]
     total: int = Field(description="Lines that match, as far as was searched.")
     first: int = Field(description="Of the matches, the number of the first listed.")
     stopped: str = Field(description="Why not all of it was searched.")
 
 
-@router.get("/{run_id}/log/search", response=SearchOut, summary="Search a run's log")
+@router.get("/{run_id}/log/search", response=LogSearchOut, summary="Search a run's log")
 def run_log_search(
     request: HttpRequest,
     run_id: Id,
@@ -135,7 +135,7 @@ def run_log_search(
     is_pattern: Annotated[bool, Query(False, description="q is an RE2 pattern.")],
     match_case: Annotated[bool, Query(False)],
     first: Annotated[int, Query(0, ge=0, le=LARGEST_STEP)],
-) -> SearchOut:
+) -> LogSearchOut:
     """Up to 100 lines that hold a text, from match number `first` on."""
     source = _source(get_run(access_of(request).team, run_id), which)
     try:
@@ -147,8 +147,8 @@ def run_log_search(
     except FileNotFoundError as error:
         raise Http404(source.missing) from error
     matches = found.pop("matches")
-    items = [MatchOut(**{"source": source.name, **each}) for each in matches]
-    return SearchOut(**found, items=items)
+    items = [LogMatchOut(**{"source": source.name, **each}) for each in matches]
+    return LogSearchOut(**found, items=items)
 
 
 @router.get("/{run_id}/log/file", response=FILE, summary="Take a run's log as a file")

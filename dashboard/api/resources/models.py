@@ -21,7 +21,7 @@ from dashboard.training.publishing import unpublish
 router = Router(tags=["Models"], auth=READ)
 
 
-class ModelOut(Schema):
+class PublishedModelOut(Schema):
     id: int = Field(examples=[2])
     name: str = Field(examples=["sums-1"])
     path: str = Field(
@@ -40,8 +40,10 @@ class ModelOut(Schema):
     )
 
 
-def model_out(model: PublishedModel, needed_by: list[int] | None = None) -> ModelOut:
-    return ModelOut(
+def model_out(
+    model: PublishedModel, needed_by: list[int] | None = None
+) -> PublishedModelOut:
+    return PublishedModelOut(
         id=model.pk,
         name=model.name,
         path=folder_of(model),
@@ -56,21 +58,23 @@ def model_out(model: PublishedModel, needed_by: list[int] | None = None) -> Mode
     )
 
 
-@router.get("", response=Page[ModelOut], summary="List published models")
+@router.get("", response=Page[PublishedModelOut], summary="List published models")
 def models(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """The newest first."""
     team = access_of(request).team
     found = team.published_models.select_related("published_by")
     needs = needs_of(team)
 
-    def read(model: PublishedModel) -> ModelOut:
+    def read(model: PublishedModel) -> PublishedModelOut:
         return model_out(model, [run.pk for run in needs.get(folder_of(model), [])])
 
     return page_by(found, read, cursor=cursor, limit=limit, total=found.count())
 
 
-@router.get("/{model_id}", response=ModelOut, summary="Look at a published model")
-def model(request: HttpRequest, model_id: Id) -> ModelOut:
+@router.get(
+    "/{model_id}", response=PublishedModelOut, summary="Look at a published model"
+)
+def model(request: HttpRequest, model_id: Id) -> PublishedModelOut:
     team = access_of(request).team
     found = _find(team, model_id)
     needed = needs_of(team).get(folder_of(found), [])

@@ -25,7 +25,7 @@ from trainer.config import RunConfig
 router = Router(tags=["Probes"], auth=READ)
 
 
-class VerdictOut(Schema):
+class ProbeVerdictOut(Schema):
     answer: str = Field(description="can, hardly or cannot", examples=["can"])
     because: list[str]
     remedies: list[str]
@@ -45,7 +45,7 @@ class ProbeOut(Schema):
     num_done: int = Field(description="Rows that are sampled.", examples=[2])
     is_sample: bool = Field(description="Only for completions: no step is timed.")
     metrics: dict[str, Any] = Field(examples=[{"pass@1": 0.25, "signal/share": 0.5}])
-    verdict: VerdictOut | None = Field(
+    verdict: ProbeVerdictOut | None = Field(
         description="Whether a run can learn; null: nothing is known yet."
     )
     error: str
@@ -67,7 +67,7 @@ def _probe(row: Probe) -> ProbeOut:
     )
 
 
-def _verdict(row: Probe) -> VerdictOut | None:
+def _verdict(row: Probe) -> ProbeVerdictOut | None:
     rollout = RunConfig.model_validate(row.config).stages[0].config.rollout
     found = give_verdict(
         row.metrics,
@@ -76,7 +76,7 @@ def _verdict(row: Probe) -> VerdictOut | None:
     )
     if found is None:
         return None
-    return VerdictOut(
+    return ProbeVerdictOut(
         answer=found.answer, because=list(found.because), remedies=list(found.remedies)
     )
 

@@ -13,7 +13,7 @@ from dashboard.api.auth import READ, access_of
 from dashboard.api.paging import Cursor, read_cursor, write_cursor
 from dashboard.api.problems import refuse_field
 from dashboard.api.resources.completions import FoundCompletion, found_completion
-from dashboard.api.resources.prompts import PromptOut, prompt_fields
+from dashboard.api.resources.prompts import LearntPromptOut, prompt_fields
 from dashboard.api.schemas import Id, Step, StepBound
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -57,7 +57,7 @@ def _visit(point: Point) -> VisitOut:
     )
 
 
-class PromptDetail(PromptOut):
+class LearntPromptDetail(LearntPromptOut):
     prompt: str = Field(
         description="As it was sampled last.", examples=["What is 17 + 1?"]
     )
@@ -68,7 +68,7 @@ class PromptDetail(PromptOut):
 
 @router.get(
     "/{run_id}/prompts/{prompt_index}",
-    response=PromptDetail,
+    response=LearntPromptDetail,
     summary="Look at a prompt",
 )
 def run_prompt(
@@ -78,7 +78,7 @@ def run_prompt(
     visits: NumVisits,
     first_step: StepBound,
     last_step: StepBound,
-) -> PromptDetail:
+) -> LearntPromptDetail:
     """Its class and its learning curve, over the steps that are asked for."""
     run = get_run(access_of(request).team, run_id)
     newest = newest_group(run, prompt_index)
@@ -87,7 +87,7 @@ def run_prompt(
     if len(seen):
         tallies = tally(seen, num_last=visits)
         fields = prompt_fields(make_lines(run, list(tallies), seen)[0])
-    return PromptDetail(
+    return LearntPromptDetail(
         **fields,
         prompt=newest.prompt,
         answer=newest.answer,

@@ -33,7 +33,7 @@ ABOUT_SORT = "; ".join(f"{key}: {words}" for key, words in PROMPT_SORTS)
 Percent = Annotated[float | None, Query(None, ge=0, le=100)]
 
 
-class PromptOut(Schema):
+class LearntPromptOut(Schema):
     prompt_index: int = Field(
         description="The row of the dataset version.", examples=[17]
     )
@@ -69,8 +69,8 @@ def prompt_fields(line: PromptLine) -> dict[str, Any]:
     }
 
 
-class PromptsOut(Schema):
-    items: list[PromptOut]
+class LearntPromptsOut(Schema):
+    items: list[LearntPromptOut]
     next_cursor: str | None
     total: int = Field(description="Prompts that were chosen.", examples=[40])
     num_seen: int = Field(description="Prompts that the run sampled.", examples=[300])
@@ -93,14 +93,16 @@ class PromptFilters(Schema):
     sort: str = Field("pass", max_length=40, description=ABOUT_SORT)
 
 
-@router.get("/{run_id}/prompts", response=PromptsOut, summary="List a run's prompts")
+@router.get(
+    "/{run_id}/prompts", response=LearntPromptsOut, summary="List a run's prompts"
+)
 def run_prompts(
     request: HttpRequest,
     run_id: Id,
     cursor: Cursor,
     limit: Limit,
     filters: Query[PromptFilters],
-) -> PromptsOut:
+) -> LearntPromptsOut:
     """With what each learnt, as the run's tab Prompts classifies them."""
     run = get_run(access_of(request).team, run_id)
     form = _form(filters.model_dump(), place="query")
@@ -113,15 +115,15 @@ def _form(values: dict[str, Any], *, place: str) -> PromptFilterForm:
     return form
 
 
-def _page(run: Run, found: Found, cursor: str, limit: int) -> PromptsOut:
+def _page(run: Run, found: Found, cursor: str, limit: int) -> LearntPromptsOut:
     """One query, of what was chosen."""
     start = read_cursor(cursor) if cursor else 0
     chosen: list[Any] = [] if found.chosen is None else list(found.chosen)
     shown = chosen[start : start + limit]
     lines = [] if found.visits is None else make_lines(run, shown, found.visits)
     end = start + len(lines)
-    return PromptsOut(
-        items=[PromptOut(**prompt_fields(line)) for line in lines],
+    return LearntPromptsOut(
+        items=[LearntPromptOut(**prompt_fields(line)) for line in lines],
         next_cursor=write_cursor(end) if lines and end < len(chosen) else None,
         total=len(chosen),
         num_seen=found.counts.seen if found.counts else 0,
@@ -137,7 +139,7 @@ def _counts(found: Found) -> dict[str, int]:
     return {str(kind): num for kind, num in kinds}
 
 
-class SelectionIn(Input):
+class PromptSelectionIn(Input):
     name: str = Field(
         default="", max_length=400, description="Of a new dataset.", examples=["hard"]
     )
@@ -153,7 +155,7 @@ class SelectionIn(Input):
     last_step: StepIn | None = None
 
 
-class SelectedOut(Schema):
+class PromptSelectionOut(Schema):
     import_id: int = Field(description="Of `/imports/{job_id}`.", examples=[8])
     state: str = Field(description="queued, running or done", examples=["done"])
     version_id: int | None = Field(description="null until it is done.", examples=[12])
@@ -162,13 +164,13 @@ class SelectedOut(Schema):
 
 @router.post(
     "/{run_id}/prompts/dataset",
-    response={201: SelectedOut},
+    response={201: PromptSelectionOut},
     auth=WRITE,
     summary="Make a dataset of a run's prompts",
 )
 def dataset_of_prompts(
-    request: HttpRequest, run_id: Id, payload: SelectionIn
-) -> Status[SelectedOut]:
+    request: HttpRequest, run_id: Id, payload: PromptSelectionIn
+) -> Status[PromptSelectionOut]:
     """Of those that the filter chooses, as `/runs/{run_id}/prompts` lists them."""
     access = access_of(request)
     run = get_run(access.team, run_id)
@@ -190,7 +192,7 @@ def dataset_of_prompts(
         raise AssertionError("a form that starts nothing says why")
     return Status(
         201,
-        SelectedOut(
+        PromptSelectionOut(
             import_id=job.pk,
             state=job.state,
             version_id=job.version_id,
@@ -199,7 +201,7 @@ def dataset_of_prompts(
     )
 
 
-def _target(run: Run, payload: SelectionIn) -> TargetForm:
+def _target(run: Run, payload: PromptSelectionIn) -> TargetForm:
     given = {"target": payload.dataset_id, "name": payload.name, "key": uuid4()}
     target = TargetForm(run.team, name="", data=query_of(given))
     refuse_errors(target, place="body", names={"target": "dataset_id"})

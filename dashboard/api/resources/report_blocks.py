@@ -65,23 +65,23 @@ def report_blocks(request: HttpRequest, report_id: Id) -> BlocksOut:
     return BlocksOut(number=found.number, items=items)
 
 
-class PreviewIn(Input):
+class ReportPreviewIn(Input):
     text: str = Field(
         max_length=4 * MAX_CHARS, examples=["::chart runs=7 metric=reward/mean"]
     )
 
 
-class PreviewOut(Schema):
+class ReportPreviewOut(Schema):
     items: list[BlockOut]
 
 
 @router.post(
     "/blocks/preview",
-    response=PreviewOut,
+    response=ReportPreviewOut,
     auth=WRITE,
     summary="Preview a report's text",
 )
-def preview_report(request: HttpRequest, payload: PreviewIn) -> PreviewOut:
+def preview_report(request: HttpRequest, payload: ReportPreviewIn) -> ReportPreviewOut:
     """What its blocks would show; nothing of it is stored."""
     team = access_of(request).team
     text = translate_addresses(payload.text, team, own_hosts(request))
@@ -90,10 +90,10 @@ def preview_report(request: HttpRequest, payload: PreviewIn) -> PreviewOut:
     except ValueError as error:
         raise refuse_field("body.text", str(error)) from error
     parts = show_text(team, None, text)
-    return PreviewOut(items=[_block(p) for p in parts if isinstance(p, Shown)])
+    return ReportPreviewOut(items=[_block(p) for p in parts if isinstance(p, Shown)])
 
 
-class PinIn(Input):
+class BlockPinIn(Input):
     number: StepIn = Field(description="Of the newest version.", examples=[3])
     to: Literal["pinned", "live"] = Field(examples=["pinned"])
 
@@ -108,7 +108,7 @@ def pin_block(
     request: HttpRequest,
     report_id: Id,
     place: Annotated[int, Path(ge=0, le=999)],
-    payload: PinIn,
+    payload: BlockPinIn,
 ) -> ReportDetail:
     """To what it shows now, which then stays; or make it live again."""
     access = access_of(request)
@@ -165,21 +165,21 @@ def report_versions(
     )
 
 
-class VersionDetail(ReportVersionOut):
+class ReportVersionDetail(ReportVersionOut):
     text: str
 
 
 @router.get(
     "/{report_id}/versions/{number}",
-    response=VersionDetail,
+    response=ReportVersionDetail,
     summary="Read a report's version",
 )
 def report_version(
     request: HttpRequest, report_id: Id, number: Number
-) -> VersionDetail:
+) -> ReportVersionDetail:
     found = get_report(access_of(request).team, report_id)
     version = get_version(found, number)
-    return VersionDetail(**_fields(version), text=version.text)
+    return ReportVersionDetail(**_fields(version), text=version.text)
 
 
 @router.post(

@@ -119,7 +119,7 @@ def create_report(request: HttpRequest, payload: ReportIn) -> Status[ReportDetai
     return Status(201, report_out(made))
 
 
-class SaveIn(Input):
+class ReportSaveIn(Input):
     number: StepIn = Field(
         description="Of the version that this one was written over: 409 where somebody "
         "saved another since.",
@@ -132,7 +132,9 @@ class SaveIn(Input):
 @router.patch(
     "/{report_id}", response=ReportDetail, auth=WRITE, summary="Save a report"
 )
-def save_report(request: HttpRequest, report_id: Id, payload: SaveIn) -> ReportDetail:
+def save_report(
+    request: HttpRequest, report_id: Id, payload: ReportSaveIn
+) -> ReportDetail:
     """As a new version; what is left out stays."""
     access = access_of(request)
     found = get_report(access.team, report_id)
@@ -181,7 +183,7 @@ def delete_report(request: HttpRequest, report_id: Id) -> Done:
     return Done(done=True)
 
 
-class LinkOut(Schema):
+class PublicLinkOut(Schema):
     url: str | None = Field(
         description="Whoever has it can read the report. It is told this once: asked "
         "again with the same key, it is null.",
@@ -191,11 +193,11 @@ class LinkOut(Schema):
 
 @router.post(
     "/{report_id}/public-link",
-    response={201: LinkOut},
+    response={201: PublicLinkOut},
     auth=WRITE,
     summary="Share a report by a public link",
 )
-def share_report(request: HttpRequest, report_id: Id) -> Status[LinkOut]:
+def share_report(request: HttpRequest, report_id: Id) -> Status[PublicLinkOut]:
     """A link that it had before works no more."""
     access = access_of(request)
     token = services.publish(
@@ -203,7 +205,7 @@ def share_report(request: HttpRequest, report_id: Id) -> Status[LinkOut]:
     )
     show_once(request, "url")
     address = request.build_absolute_uri(reverse("public_report", args=[token]))
-    return Status(201, LinkOut(url=address))
+    return Status(201, PublicLinkOut(url=address))
 
 
 @router.delete(

@@ -26,7 +26,7 @@ from dashboard.rescoring.queries import (
 router = Router(tags=["Rescoring"], auth=READ)
 
 
-class FailureOut(Schema):
+class RescoringFailureOut(Schema):
     step: int = Field(examples=[40])
     prompt_index: int = Field(examples=[17])
     position: int = Field(examples=[0])
@@ -39,7 +39,7 @@ class RescoringDetail(RescoringOut):
         description="The recipe; null: each step's own."
     )
     waits_for: str = Field(description="Of one in the queue, why it does.")
-    failures: list[FailureOut] = Field(description="The first 20 of them.")
+    failures: list[RescoringFailureOut] = Field(description="The first 20 of them.")
 
 
 @router.get("/{rescoring_id}", response=RescoringDetail, summary="Look at a rescoring")
@@ -50,7 +50,7 @@ def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
         spec=found.spec,
         waits_for=what_it_waits_for(found),
         failures=[
-            FailureOut(
+            RescoringFailureOut(
                 step=each.step,
                 prompt_index=each.prompt,
                 position=each.position,

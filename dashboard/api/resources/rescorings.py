@@ -75,7 +75,7 @@ def rescorings(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     )
 
 
-class EstimateIn(Input):
+class RescoringEstimateIn(Input):
     run_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] = Field(examples=[7])
     recipe_version_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = Field(
         default=None, description="null: each step's own recipe, or `spec`."
@@ -90,7 +90,7 @@ class EstimateIn(Input):
     )
 
 
-class RescoringIn(EstimateIn):
+class RescoringIn(RescoringEstimateIn):
     may_ask: bool = Field(
         default=False, description="Judges may be asked, which costs money."
     )
@@ -124,7 +124,7 @@ class Asked:
     version: RecipeVersion | None
 
 
-def _read(team: Team, payload: EstimateIn) -> Asked:
+def _read(team: Team, payload: RescoringEstimateIn) -> Asked:
     run = get_run(team, payload.run_id)
     version = _version(team, payload.recipe_version_id)
     if version and payload.spec is not None:
@@ -139,7 +139,7 @@ def _read(team: Team, payload: EstimateIn) -> Asked:
     return Asked(run=run, selection=selection, recipe=recipe, version=version)
 
 
-class EstimateOut(Schema):
+class RescoringEstimateOut(Schema):
     num_steps: int = Field(examples=[40])
     num_completions: int = Field(examples=[1_280])
     seconds: Real = Field(description="Of scoring alone; null: not known.")
@@ -149,9 +149,13 @@ class EstimateOut(Schema):
 
 
 @router.post(
-    "/estimate", response=EstimateOut, summary="Estimate what a rescoring takes"
+    "/estimate",
+    response=RescoringEstimateOut,
+    summary="Estimate what a rescoring takes",
 )
-def estimate_rescoring(request: HttpRequest, payload: EstimateIn) -> EstimateOut:
+def estimate_rescoring(
+    request: HttpRequest, payload: RescoringEstimateIn
+) -> RescoringEstimateOut:
     """Scores a few of its completions, for two seconds; starts nothing."""
     asked = _read(access_of(request).team, payload)
     spec = asked.recipe.model_dump(mode="json") if asked.recipe else None
@@ -161,7 +165,7 @@ def estimate_rescoring(request: HttpRequest, payload: EstimateIn) -> EstimateOut
     except ValueError as error:
         raise Problem(422, str(error)) from error
     found = make_estimate(asked.run, asked.selection, settings)
-    return EstimateOut(
+    return RescoringEstimateOut(
         num_steps=len(asked.selection.steps),
         num_completions=asked.selection.num_completions,
         seconds=found.seconds,

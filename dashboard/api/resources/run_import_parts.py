@@ -32,7 +32,7 @@ PART = {
 }
 
 
-class FileOut(Schema):
+class RunFileOut(Schema):
     id: int = Field(examples=[9])
     filename: str = Field(examples=["completions_00001.parquet"])
     num_bytes: int = Field(examples=[120_000_000])
@@ -42,8 +42,8 @@ class FileOut(Schema):
     is_whole: bool
 
 
-def _file(file: ImportFile) -> FileOut:
-    return FileOut(
+def _file(file: ImportFile) -> RunFileOut:
+    return RunFileOut(
         id=file.pk,
         filename=file.filename,
         num_bytes=file.num_bytes,
@@ -52,7 +52,7 @@ def _file(file: ImportFile) -> FileOut:
     )
 
 
-class FileIn(Input):
+class RunFileIn(Input):
     filename: str = Field(min_length=1, max_length=300, examples=["completions.zip"])
     num_bytes: Annotated[int, Field(ge=0, le=MOST)] = Field(examples=[120_000_000])
     fingerprint: str = Field(
@@ -65,11 +65,13 @@ class FileIn(Input):
 
 @router.post(
     "/{import_id}/large-files",
-    response=FileOut,
+    response=RunFileOut,
     auth=WRITE,
     summary="Begin to send a large file of a run",
 )
-def begin_run_file(request: HttpRequest, import_id: Id, payload: FileIn) -> FileOut:
+def begin_run_file(
+    request: HttpRequest, import_id: Id, payload: RunFileIn
+) -> RunFileOut:
     """Or go on with it; then PUT its parts, and have the import read."""
     found = find_import(access_of(request).team, import_id)
     try:
@@ -81,17 +83,17 @@ def begin_run_file(request: HttpRequest, import_id: Id, payload: FileIn) -> File
 
 @router.get(
     "/{import_id}/large-files/{file_id}",
-    response=FileOut,
+    response=RunFileOut,
     summary="Look at a large file of a run",
 )
-def run_file_sent(request: HttpRequest, import_id: Id, file_id: Id) -> FileOut:
+def run_file_sent(request: HttpRequest, import_id: Id, file_id: Id) -> RunFileOut:
     """How much of it is here."""
     return _file(_find(access_of(request).team, import_id, file_id))
 
 
 @router.put(
     "/{import_id}/large-files/{file_id}/parts",
-    response=FileOut,
+    response=RunFileOut,
     auth=WRITE,
     summary="Send a part of a run's file",
     openapi_extra=PART,
@@ -110,7 +112,7 @@ def send_run_part(
             examples=[8_388_608],
         ),
     ],
-) -> FileOut:
+) -> RunFileOut:
     """As the body. 409: the file ends elsewhere; look at it and go on from there."""
     file = _find(access_of(request).team, import_id, file_id)
     size = request.headers.get("Content-Length", "")

@@ -26,7 +26,7 @@ router = Router(tags=["Run imports"], auth=READ)
 Phase, State = RunImport.Phase, RunImport.State
 
 
-class ImportOut(Schema):
+class RunImportOut(Schema):
     id: int = Field(examples=[3])
     phase: str = Field(description="read or make", examples=["read"])
     state: str = Field(
@@ -43,7 +43,7 @@ class ImportOut(Schema):
     created_at: datetime
 
 
-class ImportDetail(ImportOut):
+class RunImportDetail(RunImportOut):
     findings: dict[str, Any] = Field(
         description="What was understood of the files, once they are read: tools, "
         "steps, metrics, samples, scores, refused rows.",
@@ -75,27 +75,29 @@ def find_import(team: Team, import_id: int) -> RunImport:
     return found
 
 
-def _detail(team: Team, import_id: int) -> ImportDetail:
+def _detail(team: Team, import_id: int) -> RunImportDetail:
     found = find_import(team, import_id)
     findings = {} if found.is_live else finite(found.findings)
-    return ImportDetail(**_fields(found), findings=findings)
+    return RunImportDetail(**_fields(found), findings=findings)
 
 
-@router.get("", response=Page[ImportOut], summary="List imports of runs")
+@router.get("", response=Page[RunImportOut], summary="List imports of runs")
 def run_imports(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Also those that a run was made of, the newest first; they are kept for a week."""
     found = _counted(access_of(request).team)
     return page_by(
         found,
-        lambda row: ImportOut(**_fields(row)),
+        lambda row: RunImportOut(**_fields(row)),
         cursor=cursor,
         limit=limit,
         total=found.count(),
     )
 
 
-@router.get("/{import_id}", response=ImportDetail, summary="Look at an import of a run")
-def run_import(request: HttpRequest, import_id: Id) -> ImportDetail:
+@router.get(
+    "/{import_id}", response=RunImportDetail, summary="Look at an import of a run"
+)
+def run_import(request: HttpRequest, import_id: Id) -> RunImportDetail:
     """With what was understood of its files, which `make` goes on from."""
     team = access_of(request).team
     # Here as well, as the worker that ended may be the one that looks for these.
@@ -104,9 +106,9 @@ def run_import(request: HttpRequest, import_id: Id) -> ImportDetail:
 
 
 @router.post(
-    "", response={201: ImportDetail}, auth=WRITE, summary="Begin an import of a run"
+    "", response={201: RunImportDetail}, auth=WRITE, summary="Begin an import of a run"
 )
-def begin_run_import(request: HttpRequest) -> Status[ImportDetail]:
+def begin_run_import(request: HttpRequest) -> Status[RunImportDetail]:
     """Without files yet: send them, have them read, then have the run made."""
     access = access_of(request)
     try:
@@ -118,13 +120,13 @@ def begin_run_import(request: HttpRequest) -> Status[ImportDetail]:
 
 @router.post(
     "/{import_id}/files",
-    response={201: ImportDetail},
+    response={201: RunImportDetail},
     auth=WRITE,
     summary="Send a file of a run",
 )
 def send_run_file(
     request: HttpRequest, import_id: Id, file: File[UploadedFile]
-) -> Status[ImportDetail]:
+) -> Status[RunImportDetail]:
     """Up to 32 MiB at once, also a zip of several; larger ones are sent in parts."""
     team = access_of(request).team
     try:
@@ -136,11 +138,11 @@ def send_run_file(
 
 @router.post(
     "/{import_id}/read",
-    response={202: ImportDetail},
+    response={202: RunImportDetail},
     auth=WRITE,
     summary="Have an import's files read",
 )
-def read_run_import(request: HttpRequest, import_id: Id) -> Status[ImportDetail]:
+def read_run_import(request: HttpRequest, import_id: Id) -> Status[RunImportDetail]:
     """Small ones at once, others by a worker: look at it until its state is done."""
     team = access_of(request).team
     found = find_import(team, import_id)
@@ -154,7 +156,7 @@ def read_run_import(request: HttpRequest, import_id: Id) -> Status[ImportDetail]
     return Status(202, _detail(team, import_id))
 
 
-class MakeIn(Input):
+class RunImportMakeIn(Input):
     name: str = Field(min_length=1, max_length=80, examples=["warm-otter"])
     model: str = Field(default="", max_length=200, examples=["Qwen2.5-0.5B"])
     wandb_run: str | None = Field(
@@ -183,13 +185,13 @@ class MakeIn(Input):
 
 @router.post(
     "/{import_id}/make",
-    response={202: ImportDetail},
+    response={202: RunImportDetail},
     auth=WRITE,
     summary="Make the run of an import",
 )
 def make_run_import(
-    request: HttpRequest, import_id: Id, payload: MakeIn
-) -> Status[ImportDetail]:
+    request: HttpRequest, import_id: Id, payload: RunImportMakeIn
+) -> Status[RunImportDetail]:
     """Of what was read; `run_id` names it once the state is done."""
     team = access_of(request).team
     found = find_import(team, import_id)
@@ -201,7 +203,7 @@ def make_run_import(
     return Status(202, _detail(team, import_id))
 
 
-def _make_form(found: RunImport, payload: MakeIn) -> MakeForm:
+def _make_form(found: RunImport, payload: RunImportMakeIn) -> MakeForm:
     usual = MakeForm(found).weights
     if unknown := [name for name in payload.weights if name not in usual]:
         said = f"The files have no column of scores {unknown[0][:80]!r}."

@@ -60,7 +60,7 @@ def run_system(
     return SystemOut(**as_columns(read_points(run.pk, window, after=after)))
 
 
-class NoteOut(Schema):
+class RewardNoteOut(Schema):
     id: int
     step: int = Field(examples=[40])
     prompt_index: int = Field(examples=[17])
@@ -70,9 +70,9 @@ class NoteOut(Schema):
     text: str = Field(examples=["no number in the answer"])
 
 
-def _note(note: RuleNote) -> NoteOut:
+def _note(note: RuleNote) -> RewardNoteOut:
     names = ("step", "position", "rule", "is_error", "text")
-    return NoteOut(
+    return RewardNoteOut(
         id=note.pk,
         prompt_index=note.group.prompt_index,
         **{name: getattr(note, name) for name in names},
@@ -88,7 +88,9 @@ class NoteFilters(Schema):
     prompt: StepBound
 
 
-@router.get("/{run_id}/reward-log", response=Page[NoteOut], summary="Read a reward log")
+@router.get(
+    "/{run_id}/reward-log", response=Page[RewardNoteOut], summary="Read a reward log"
+)
 def reward_log(
     request: HttpRequest,
     run_id: Id,
@@ -142,7 +144,7 @@ def run_signals(
     return SignalOut(chart=chart, data=finite(READERS[chart](run, form)))
 
 
-class TokensOut(Schema):
+class GroupTokensOut(Schema):
     completions: list[dict[str, Any]] = Field(
         description="Of each, by token: text, log-prob, ratio, KL, advantage, what its "
         "gradient weighs, as far as the run keeps them."
@@ -151,18 +153,18 @@ class TokensOut(Schema):
 
 @router.get(
     "/{run_id}/groups/{step}/{prompt_index}/tokens",
-    response=TokensOut,
+    response=GroupTokensOut,
     summary="Read a group's tokens",
 )
 def group_tokens(
     request: HttpRequest, run_id: Id, step: Step, prompt_index: Step
-) -> TokensOut:
+) -> GroupTokensOut:
     """What the update did to each; 404 says for which groups they are kept."""
     run = get_run(access_of(request).team, run_id)
     found = read_tokens(get_group(run, step, prompt_index))
     if found is None:
         raise Http404(which_are_kept(run))
-    return TokensOut(completions=finite(found))
+    return GroupTokensOut(completions=finite(found))
 
 
 @router.get(

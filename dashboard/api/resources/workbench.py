@@ -35,15 +35,15 @@ router = Router(tags=["Rewards"], auth=READ)
 NOT_SCORED = f"{MAX_COMPLETIONS} completions are scored at once. Send fewer."
 
 
-class FindingOut(Schema):
+class RecipeFindingOut(Schema):
     kind: str = Field(examples=["trivial"])
     sentence: str
     remedy: str
     rows: list[int] = Field(description="That show it.", examples=[[0, 3]])
 
 
-def _finding(found: Finding) -> FindingOut:
-    return FindingOut(
+def _finding(found: Finding) -> RecipeFindingOut:
+    return RecipeFindingOut(
         kind=found.kind,
         sentence=found.sentence,
         remedy=found.remedy,
@@ -51,7 +51,7 @@ def _finding(found: Finding) -> FindingOut:
     )
 
 
-class CheckIn(Input):
+class RecipeCheckIn(Input):
     spec: dict[str, Any] = Field(examples=[SPEC])
     dataset_version_id: IdIn | None = Field(
         default=None,
@@ -61,15 +61,15 @@ class CheckIn(Input):
     )
 
 
-class CheckOut(Schema):
+class RecipeCheckOut(Schema):
     sentence: str = Field(description="What it rewards.")
     lowest: float = Field(description="Reward that it can give.", examples=[0.0])
     highest: float = Field(examples=[1.2])
-    findings: list[FindingOut] = Field(description="Of the rows.")
+    findings: list[RecipeFindingOut] = Field(description="Of the rows.")
 
 
-@router.post("/check", response=CheckOut, summary="Check a recipe")
-def check_recipe(request: HttpRequest, payload: CheckIn) -> CheckOut:
+@router.post("/check", response=RecipeCheckOut, summary="Check a recipe")
+def check_recipe(request: HttpRequest, payload: RecipeCheckIn) -> RecipeCheckOut:
     """What is wrong with it is a 422 that names its fields; nothing is saved."""
     team, recipe = access_of(request).team, read_spec(payload.spec)
     low, high = recipe_bounds(recipe)
@@ -77,7 +77,7 @@ def check_recipe(request: HttpRequest, payload: CheckIn) -> CheckOut:
     if payload.dataset_version_id is not None:
         form = _choice(team, {"dataset": payload.dataset_version_id})
         findings = check_rows(recipe, form.chosen["dataset"])
-    return CheckOut(
+    return RecipeCheckOut(
         sentence=recipe_sentence(recipe),
         lowest=low,
         highest=high,
@@ -99,7 +99,7 @@ def _choice(team: Team, given: dict[str, Any]) -> ChoiceForm:
 Text = Annotated[str, Field(max_length=MAX_CHARS)]
 
 
-class TryIn(Input):
+class RecipeTryIn(Input):
     spec: dict[str, Any] = Field(examples=[SPEC])
     dataset_version_id: IdIn | None = Field(default=None, examples=[12])
     completions: dict[str, list[Text]] = Field(
@@ -142,15 +142,17 @@ class TriedGroup(Schema):
     num_found: int = Field(description="More than are listed where some are left out.")
 
 
-class TryOut(Schema):
+class RecipeTryOut(Schema):
     items: list[TriedGroup]
     num_found: int = Field(description="Groups, of which 12 are scored.")
-    findings: list[FindingOut] = Field(description="What these scores tell of it.")
+    findings: list[RecipeFindingOut] = Field(
+        description="What these scores tell of it."
+    )
     problem: str = Field(description="Why there are no advantages.")
 
 
-@router.post("/try", response=TryOut, summary="Try a recipe")
-def try_recipe(request: HttpRequest, payload: TryIn) -> TryOut:
+@router.post("/try", response=RecipeTryOut, summary="Try a recipe")
+def try_recipe(request: HttpRequest, payload: RecipeTryIn) -> RecipeTryOut:
     """On texts, or on stored completions of a run or probe; nothing is saved.
 
     For some seconds: what there was no time for says so.
@@ -164,7 +166,7 @@ def try_recipe(request: HttpRequest, payload: TryIn) -> TryOut:
     is_pasted = form.chosen["source"] == "pasted"
     bench = _pasted(form, payload.completions) if is_pasted else load_bench(form, {})
     score_bench(bench, recipe, form.advantage, owner=f"team {team.pk}")
-    return TryOut(
+    return RecipeTryOut(
         items=[_group(each, recipe) for each in bench.groups],
         num_found=bench.num_found,
         findings=[_finding(each) for each in find_in_groups(bench.scored_groups())],
@@ -172,7 +174,7 @@ def try_recipe(request: HttpRequest, payload: TryIn) -> TryOut:
     )
 
 
-def _given(payload: TryIn) -> dict[str, Any]:
+def _given(payload: RecipeTryIn) -> dict[str, Any]:
     """As the workbench's address says it."""
     sources = {"run": payload.run_id, "probe": payload.probe_id}
     named = [name for name, number in sources.items() if number is not None]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import re
+from collections import defaultdict
 from datetime import timedelta
 
 import pytest
 from django.test import Client
 from django.utils import timezone
+from ninja import Schema
 
 from dashboard.accounts.models import User
 from dashboard.api.models import ApiToken
@@ -97,6 +99,19 @@ def test_every_operation_is_on_the_page(bob_client: Client) -> None:
                 assert operation.summary in html.unescape(page)
     assert "Authorization: Bearer $COHORT_TOKEN" in html.unescape(page)
     assert "http://testserver/api/v1/runs/actions&#x27;" in page
+
+
+def test_no_two_schemas_are_called_the_same() -> None:
+    """The document would show one of them for both."""
+    found: dict[str, set[type[Schema]]] = defaultdict(set)
+    waiting: list[type[Schema]] = [Schema]
+    while waiting:
+        for schema in waiting.pop().__subclasses__():
+            waiting.append(schema)
+            if schema.__module__.startswith("dashboard.api"):
+                found[schema.__name__].add(schema)
+
+    assert {name for name, schemas in found.items() if len(schemas) > 1} == set()
 
 
 def test_the_document_is_open_and_has_an_example_of_every_answer(
