@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django import forms
+from django.forms import BaseForm
 from django.http import QueryDict
 
 from dashboard.api.problems import Problem
@@ -26,7 +26,7 @@ def query_of(values: Mapping[str, Any]) -> QueryDict:
 
 
 def refuse_errors(
-    form: forms.Form, *, place: str = "query", names: Mapping[str, str] | None = None
+    form: BaseForm, *, place: str = "query", names: Mapping[str, str] | None = None
 ) -> None:
     """422 that names what the form does not take; `names`: of fields called otherwise.
 

@@ -56,6 +56,7 @@ class OperationEntry:
         return f"{self.path}{self.query}"
 
     def curl(self, base: str) -> str:
+        """`base` ends with BASE, with which addresses begin."""
         parts = ["curl"]
         if self.method != "GET":
             parts.append(f"-X {self.method}")
@@ -63,7 +64,7 @@ class OperationEntry:
         if self.body:
             parts += ["-H 'Content-Type: application/json'", f"-d '{self.body}'"]
         if self.is_part:
-            parts.append("--data-binary @part")
+            parts += [f"-H 'Content-Type: {BYTES}'", "--data-binary @part"]
         parts += [f"-F '{name}={value}'" for name, value in self.form]
         if self.is_file:
             parts.append("-OJ")
@@ -194,8 +195,8 @@ def describe_kind(schema: Mapping[str, Any], parts: Any) -> str:
         return " or ".join(describe_kind(each, parts) for each in options)
     if "enum" in schema:
         return "one of " + ", ".join(map(str, schema["enum"]))
-    if schema.get("format") == "binary":
-        return "file"
+    if schema.get("format") in ("binary", "date"):
+        return {"binary": "file", "date": "day, YYYY-MM-DD"}[schema["format"]]
     kind = {"string": "text", "array": "list"}.get(schema.get("type", ""), "")
     kind = kind or str(schema.get("type", "anything"))
     if "items" in schema:
