@@ -16,6 +16,7 @@ from dashboard.runs.config.fields import read_tree
 from dashboard.runs.launch.memory import Memory
 from dashboard.runs.launch.model_choices import check_model
 from dashboard.runs.launch.summary import summarize
+from dashboard.runs.launch.toml_form import write_form
 
 router = Router(tags=["Launch"], auth=WRITE)
 
@@ -68,6 +69,9 @@ class LaunchCheckOut(Schema):
     )
     fitted_because: list[str]
     config: dict[str, Any] = Field(description="As the engine would take it.")
+    toml: str = Field(
+        description="The same as TOML.", examples=["[optim]\nnum_steps = 200\n"]
+    )
 
 
 @router.post("/launches/check", response=LaunchCheckOut, summary="Check a launch")
@@ -88,6 +92,7 @@ def check_launch(request: HttpRequest, payload: LaunchIn) -> LaunchCheckOut:
         fitted=form.fit.texts,
         fitted_because=list(form.fit.sentences),
         config=asked.config.model_dump(mode="json"),
+        toml=write_form(form),
     )
 
 

@@ -35,7 +35,7 @@ Value = str | bool | int | float | None
 
 
 class PresetOut(Schema):
-    key: str = Field(examples=["dr_grpo"])
+    key: str = Field(examples=["dr-grpo"])
     title: str = Field(examples=["Dr. GRPO"])
 
 
@@ -77,7 +77,7 @@ class LaunchIn(Input):
         description="A preset's key, `run-7` (a clone of run 7), "
         "`fork-7-step-000050-epoch-1` (from that checkpoint of it), or empty: Cohort's "
         "defaults.",
-        examples=["dr_grpo"],
+        examples=["dr-grpo"],
     )
     is_scaled: bool = Field(
         default=False, description="A preset's settings made smaller for one machine."

@@ -18,7 +18,7 @@ from dashboard.datasets.imports.jobs import start_job
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.imports.uploads import store_upload
 from dashboard.exchange.models import RunImport
-from dashboard.runs.models import Run, RunGroup
+from dashboard.runs.models import Run, RunGroup, TeamPreset
 from dashboard.training.outside.opening import Opening, open_run
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.api.asking import BASE, Program, make_token, token_of
@@ -46,6 +46,7 @@ SCOPES: dict[str, str | None] = {
     "alerts": "read",
     "alert": "read",
     "presets": "read",
+    "preset": "read",
     "datasets": "read",
     "dataset": "read",
     "dataset_versions": "read",
@@ -180,7 +181,7 @@ OF_ROLE = {
     Role.OWNER: {"read", "write", "ingest", "admin"},
 }
 # Of the whole server: every team's admins may ask it of every worker.
-SHARED = {"drain_worker", "undrain_worker"}
+SHARED = {"drain_worker", "undrain_worker", "preset"}
 # What operations need before they look for what the address names.
 BODIES: dict[str, object] = {
     "describe": {},
@@ -325,6 +326,7 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
         "file_id": run_import.files.create(
             filename="1.jsonl", stored_name="1", num_bytes=1
         ).pk,
+        "key": "dr-grpo",
         "chart": "map",
         "signal": "length",
         "export": "annotations",
@@ -427,6 +429,7 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
 ) -> None:
     """What is not found is refused, whether it is another team's or nobody's."""
     run = team.runs.get(origin={})
+    preset = TeamPreset.objects.create(team=team, name="Ours", config=run.config)
     program = Program(make_token(charlie, "write"))
     asked: dict[str, list[dict[str, object]]] = {
         "/rescorings": [{"run_id": run.pk}],
@@ -468,6 +471,8 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
         f"/compare/votes?a={run.pk}&b={run.pk + 1}",
         f"/compare/ballot?a={run.pk}&b={run.pk + 1}&prompt_index=0",
         f"/alerts?run_id={run.pk}",
+        f"/presets/run-{run.pk}",
+        f"/presets/team:{preset.pk}",
     ):
         assert program.get(address).status_code == 404, address
     assert Run.objects.count() == 2

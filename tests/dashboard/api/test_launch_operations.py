@@ -11,6 +11,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.api.resources.launches import LaunchIn
 from dashboard.probes.models import Probe, ProbeGroup, ProbeState
 from dashboard.runs.models import Checkpoint, PublishedModel, Run, RunGroup
 from tests.dashboard.api.asking import Program, make_token
@@ -18,6 +19,7 @@ from tests.dashboard.checkpoints.saved import Saving
 from tests.dashboard.probes.factories import completion, make_version, measured
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.dashboard.runs.stories import queue_run
+from trainer.presets.preset import preset_names
 
 pytestmark = pytest.mark.django_db
 RATES = {"setting": "optim.learning_rate", "values": [1e-6, 3e-6]}
@@ -98,9 +100,32 @@ def test_a_launch_is_checked_before_it_is_one(
     per_step = found["config"]["rollout"]
     told = per_step["prompts_per_step"] * per_step["group_size"]
     assert amounts["Completions per step"] == f"{told:,}"
+    again = {"toml": found["toml"], "settings": {}, "name": "x"}
+    assert (
+        program.post("/launches/check", asked | again).json()["config"]
+        == (found["config"])
+    )
     assert wrong.status_code == 422
     assert wrong.json()["errors"][0]["field"] == "body.model"
     assert not Run.objects.exists()
+
+
+def test_the_start_that_the_document_gives_is_one() -> None:
+    (example,) = LaunchIn.model_fields["start"].examples or [""]
+
+    assert example in preset_names()
+
+
+def test_a_preset_brings_settings_and_a_reward(
+    program: Program, asked: dict[str, Any]
+) -> None:
+    found = program.get("/presets/dr-grpo").json()
+    unknown = program.get("/presets/no_such")
+    recipe = program.post("/recipes", {"name": "Theirs", "spec": found["recipe"]})
+
+    assert found["settings"]["advantage.scale"] == "none"
+    assert unknown.status_code == 404
+    assert recipe.status_code == 201, recipe.text
 
 
 def test_a_probe_is_started_read_and_stopped(
