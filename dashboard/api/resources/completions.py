@@ -38,7 +38,7 @@ class FoundCompletion(CompletionOut):
     prompt_index: int
 
 
-class CompletionsOut(Schema):
+class FoundCompletionsOut(Schema):
     items: list[FoundCompletion]
     next_cursor: str | None
     num_found: int = Field(description="As far as was looked.")
@@ -50,7 +50,7 @@ class CompletionsOut(Schema):
     total: int = Field(description="Completions of the run.")
 
 
-class Filters(Schema):
+class CompletionFilters(Schema):
     text: Short
     match: Short = Field("", description="text (default) or words")
     surprise: Short = Field("", description="right_low, high_short or near")
@@ -79,16 +79,16 @@ class Filters(Schema):
 
 
 @router.get(
-    "/{run_id}/completions", response=CompletionsOut, summary="Search completions"
+    "/{run_id}/completions", response=FoundCompletionsOut, summary="Search completions"
 )
 def completions(
-    request: HttpRequest, run_id: Id, cursor: Cursor, filters: Query[Filters]
-) -> CompletionsOut:
+    request: HttpRequest, run_id: Id, cursor: Cursor, filters: Query[CompletionFilters]
+) -> FoundCompletionsOut:
     """Fifty at a time, with the filters of the run's tab Completions."""
     access = access_of(request)
     run = get_run(access.team, run_id)
     found = _find(run, _form(run, _query(filters, cursor)), access.user)
-    return CompletionsOut(
+    return FoundCompletionsOut(
         items=[found_completion(each) for each in found.completions],
         next_cursor=_next(found),
         num_found=found.num_found,
@@ -122,7 +122,7 @@ class FacetsOut(Schema):
     summary="Count what further filters would leave",
 )
 def completion_facets(
-    request: HttpRequest, run_id: Id, filters: Query[Filters]
+    request: HttpRequest, run_id: Id, filters: Query[CompletionFilters]
 ) -> FacetsOut:
     """Of the completions that these filters find, but for the text."""
     access = access_of(request)
@@ -158,7 +158,7 @@ def _form(run: Run, query: QueryDict) -> CompletionFilterForm:
     return form
 
 
-def _query(filters: Filters, cursor: str) -> QueryDict:
+def _query(filters: CompletionFilters, cursor: str) -> QueryDict:
     query = query_of(filters.model_dump())
     if cursor:
         start, before = divmod(read_cursor(cursor), 2**START_BITS)
