@@ -11,7 +11,10 @@ from dashboard.api.v1 import api
 
 SHARED = ("401", "403", "429")
 # Look, and yet may find that things do not stand so.
-REFUSING = ("dataset_rows", "dataset_file")
+REFUSING = (
+    *("dataset_rows", "dataset_file"),
+    *("completions", "completion_facets", "checkpoint_model", "report_file"),
+)
 KEY = {
     "name": "Idempotency-Key",
     "in": "header",

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.db import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError, HttpError, ValidationError
+from psycopg.errors import LockNotAvailable
 from pydantic import Field
 
 logger = logging.getLogger(__name__)
@@ -115,6 +117,8 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
             return Problem(403, str(error))
         case SuspiciousOperation():
             return Problem(400, str(error))
+        case OperationalError() if isinstance(error.__cause__, LockNotAvailable):
+            return BUSY
     logger.error("%s %s failed", request.method, request.path, exc_info=error)
     return Problem(
         500,
@@ -127,6 +131,15 @@ NO_TOKEN = Problem(
     "Send a token that works as “Authorization: Bearer cohort_…”. Tokens are made on "
     "the team's page API tokens; one may have expired or been revoked.",
     headers={"WWW-Authenticate": 'Bearer realm="Cohort"'},
+)
+
+
+# A web process waits for 3 s, and with a key for the first request of that key.
+BUSY = Problem(
+    409,
+    "Another request is at the same thing, and this one waited for it in vain: nothing "
+    "was changed. Ask again in a few seconds, with the same Idempotency-Key.",
+    headers={"Retry-After": "3"},
 )
 
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Annotated, Any, Self
 
 from ninja import Path, Query, Schema
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from dashboard.reports.document import finite
 
 LARGEST_STEP = 2**31 - 1
 LARGEST_ID = 2**63 - 1
 Id = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 Step = Annotated[int, Path(ge=0, le=LARGEST_STEP)]
 StepBound = Annotated[int | None, Query(None, ge=0, le=LARGEST_STEP)]
+IdIn = Annotated[int, Field(ge=1, le=LARGEST_ID)]
+StepIn = Annotated[int, Field(ge=0, le=LARGEST_STEP)]
+# JSON knows no infinity and no NaN.
+Real = Annotated[float | None, BeforeValidator(finite)]
 
 
 class Input(Schema):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.insights.band_figures import draw_bands, draw_differences
-from dashboard.insights.bands import Aligned, align, make_bands, make_difference
+from dashboard.insights.bands import Aligned, Band, align, make_bands, make_difference
 from dashboard.insights.contrasts import Contrast, by_seed, can_pair, make_contrasts
 from dashboard.insights.directions import Better, declare
 from dashboard.insights.figures import overlay
 from dashboard.insights.forms import CompareForm
 from dashboard.insights.marks import mark_runs
 from dashboard.insights.points import Points, read_points
-from dashboard.insights.series import make_series
+from dashboard.insights.series import Series, make_series
 from dashboard.insights.sets import Arrangement, RunSet
 from dashboard.insights.window import Window, find_window
 from dashboard.runs.models import Run
@@ -23,7 +23,18 @@ MAX_EACH = 30  # runs drawn behind their bands
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Curves:
+    """A line each run, where no set has several; else a band each set."""
+
+    lines: list[Series] = field(default_factory=list)
+    bands: list[Band] = field(default_factory=list)
+    differences: list[Band] = field(default_factory=list)  # each other set's
+    members: list[tuple[RunSet, Series]] = field(default_factory=list)  # of the bands
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
+    curves: Curves
     figure: dict[str, Any]
     differences: dict[str, Any] | None  # None: there are no two sets with bands
     contrasts: list[Contrast]
@@ -53,8 +64,10 @@ def compare_runs(arrangement: Arrangement, form: CompareForm) -> Comparison:
     better = better_of(arrangement, form)
     base = arrangement.sets[0]
     has_each = bool(form.value("each")) and arrangement.num_runs <= MAX_EACH
-    figure, differences = _draw(arrangement, points, form, has_each=has_each)
+    curves = _measure(arrangement, points, form, has_each=has_each)
+    figure, differences = _draw(arrangement, curves, form)
     return Comparison(
+        curves=curves,
         figure=figure,
         differences=differences,
         contrasts=make_contrasts(
@@ -73,59 +86,37 @@ def compare_runs(arrangement: Arrangement, form: CompareForm) -> Comparison:
     )
 
 
-def _draw(
+def _measure(
     arrangement: Arrangement,
     points: dict[int, Points],
     form: CompareForm,
     *,
     has_each: bool,
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    metric, axis, log_y = (
-        form.value("metric"),
-        form.value("x"),
-        form.value("y") == "log",
-    )
-    smoothing = smoothing_of(arrangement, form)
-    sets = arrangement.sets
-    marks = mark_runs(one.pk for one in sets)
+) -> Curves:
+    smoothing, axis = smoothing_of(arrangement, form), form.value("x")
     if not arrangement.has_bands:
         runs = arrangement.runs
-        series = [make_series(points[r.pk], smoothing=smoothing) for r in runs]
-        figure = overlay(
-            runs,
-            series,
-            marks,
-            metric=metric,
-            axis=axis,
-            smoothing=smoothing,
-            log_y=log_y,
-        )
-        return figure, None
+        lines = [make_series(points[r.pk], smoothing=smoothing) for r in runs]
+        return Curves(lines=lines)
+    sets = arrangement.sets
     # By seed, so that the rows of two sets are pairs.
     rows = [[points[run.pk] for run in by_seed(one)] for one in sets]
     aligned = align(rows, axis=axis, smoothing=smoothing)
     behind = [(one, run) for one in sets for run in one.runs if not one.is_single]
-    members = [
-        (one, make_series(points[run.pk], smoothing=smoothing)) for one, run in behind
-    ]
-    figure = draw_bands(
-        sets,
-        make_bands(aligned, statistic=form.value("stat")),
-        marks,
-        members=members if has_each else [],
-        metric=metric,
-        axis=axis,
-        log_y=log_y,
+    return Curves(
+        bands=make_bands(aligned, statistic=form.value("stat")),
+        differences=_differences(sets, aligned, form),
+        members=[
+            (one, make_series(points[run.pk], smoothing=smoothing))
+            for one, run in behind
+        ]
+        if has_each
+        else [],
     )
-    return figure, _differences(sets, aligned, form)
 
 
-def _differences(
-    sets: list[RunSet], aligned: Aligned, form: CompareForm
-) -> dict[str, Any] | None:
-    if len(sets) < 2:
-        return None
-    bands = [
+def _differences(sets: list[RunSet], aligned: Aligned, form: CompareForm) -> list[Band]:
+    return [
         make_difference(
             aligned,
             0,
@@ -135,10 +126,40 @@ def _differences(
         )
         for place, one in enumerate(sets[1:], start=1)
     ]
-    return draw_differences(
+
+
+def _draw(
+    arrangement: Arrangement, curves: Curves, form: CompareForm
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    metric, axis, log_y = (
+        form.value("metric"),
+        form.value("x"),
+        form.value("y") == "log",
+    )
+    sets = arrangement.sets
+    marks = mark_runs(one.pk for one in sets)
+    if not arrangement.has_bands:
+        figure = overlay(
+            arrangement.runs,
+            curves.lines,
+            marks,
+            metric=metric,
+            axis=axis,
+            smoothing=smoothing_of(arrangement, form),
+            log_y=log_y,
+        )
+        return figure, None
+    figure = draw_bands(
         sets,
-        bands,
-        mark_runs(one.pk for one in sets),
-        metric=form.value("metric"),
-        axis=form.value("x"),
+        curves.bands,
+        marks,
+        members=curves.members,
+        metric=metric,
+        axis=axis,
+        log_y=log_y,
+    )
+    if not curves.differences:
+        return figure, None
+    return figure, draw_differences(
+        sets, curves.differences, marks, metric=metric, axis=axis
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Max
 
-from dashboard.datasets.models import DatasetRow
+from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.probes.forms import FROM_PROBE, FROM_RUN, MAX_ROWS, ChoiceForm
 from dashboard.probes.models import ProbeGroup
 from dashboard.rewards.advantages import group_advantages
@@ -126,13 +126,23 @@ def _pasted(chosen: Mapping[str, Any], typed: Mapping[str, str]) -> Bench:
     groups = []
     for row in shown:
         text = typed.get(f"completion-{row.position}", "")
-        found = split_completions(text)
-        errors = _refuse(found)
-        kept = [] if errors else found[:MAX_OF_GROUP]
-        tried = [Tried(each) for each in kept]
-        groups.append(BenchGroup(row, tried, len(found), typed=text, errors=errors))
+        groups.append(_group_of(row, split_completions(text), typed=text))
     num_found = rows.count() if len(shown) == MAX_ROWS else len(shown)
     return Bench(groups, num_found)
+
+
+def bench_of(version: DatasetVersion, texts: Mapping[int, Sequence[str]]) -> Bench:
+    """Of completions by row, not scored yet; rows that are not there are left out."""
+    rows = version.rows.filter(position__in=texts).order_by("position")
+    groups = [_group_of(row, texts[row.position]) for row in rows[:MAX_ROWS]]
+    return Bench(groups, len(groups))
+
+
+def _group_of(row: DatasetRow, found: Sequence[str], typed: str = "") -> BenchGroup:
+    errors = _refuse(found)
+    kept = [] if errors else found[:MAX_OF_GROUP]
+    tried = [Tried(each) for each in kept]
+    return BenchGroup(row, tried, len(found), typed=typed, errors=errors)
 
 
 def _refuse(completions: Sequence[str]) -> list[str]:

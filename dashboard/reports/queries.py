@@ -3,7 +3,7 @@ from __future__ import annotations
 from difflib import unified_diff
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import Http404
 
 from dashboard.accounts.models import Team
@@ -41,13 +41,16 @@ def find_public_report(token: str) -> Report:
         raise Http404("No such report.") from None
 
 
-def list_reports(team: Team, text: str, page: int) -> Page[Report]:
+def find_reports(team: Team, text: str) -> QuerySet[Report]:
     """Those whose title or text holds every word, the newest first."""
     found = Report.objects.filter(team=team).select_related("saved_by")
     for word in text.replace("\x00", "").split()[:MAX_WORDS]:
         found = found.filter(Q(title__icontains=word) | Q(text__icontains=word))
-    found = found.defer("text").order_by("-saved_at", "-pk")
-    return Paginator(found, REPORTS_PER_PAGE).get_page(page)
+    return found.defer("text").order_by("-saved_at", "-pk")
+
+
+def list_reports(team: Team, text: str, page: int) -> Page[Report]:
+    return Paginator(find_reports(team, text), REPORTS_PER_PAGE).get_page(page)
 
 
 def list_versions(report: Report) -> list[ReportVersion]:

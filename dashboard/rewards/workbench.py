@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from trainer.rewards.judge import limited_to
+from trainer.rewards.rules import RULES
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score, row_errors, score_all, score_completion
 from trainer.rewards.spec import Recipe, judges_several
@@ -71,6 +72,11 @@ def split_completions(text: str) -> list[str]:
     # The separator's own line ends are not part of a completion.
     trimmed = [part.removeprefix("\n").removesuffix("\n") for part in parts]
     return [part for part in trimmed if part.strip()]
+
+
+def asks_models(recipe: Recipe) -> bool:
+    """Which may cost the server's owner money."""
+    return any(RULES[rule.kind].batching is not None for rule in recipe.rules)
 
 
 def try_recipe(

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from django.db import connection
+from django.db.models import F
+from django.http import Http404
 from numpy.typing import NDArray
 from psycopg import Cursor
 
@@ -75,6 +77,19 @@ def find_span(run: Run, *, first: int | None, last: int | None) -> Span | None:
     """None where no step of these has groups."""
     bounds = find_bounds(Group.objects.current().filter(run=run), first, last)
     return None if bounds is None else Span(first=bounds[0], last=bounds[1])
+
+
+def newest_group(run: Run, prompt: int) -> Group:
+    """One that a resume went back before only where there is no other; or 404."""
+    groups = Group.objects.filter(run=run, prompt_index=prompt)
+    current_first = F("superseded_by").desc(nulls_first=True)
+    found = (
+        groups.current().order_by("-step").first()
+        or groups.order_by(current_first, "-step").first()
+    )
+    if found is None:
+        raise Http404(f"Run {run.pk} has no group of prompt {prompt}.")
+    return found
 
 
 def read_visits(run: Run, span: Span, *, prompt: int | None = None) -> Visits:

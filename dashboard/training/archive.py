@@ -72,6 +72,10 @@ class ModelArchive:
                 self._opened[name] = stack.enter_context(self._open(name))
             self._closing = stack.pop_all()
 
+    @property
+    def filename(self) -> str:
+        return f"{self._folder}.tar"
+
     def __len__(self) -> int:
         """Bytes."""
         return 2 * BLOCK + sum(

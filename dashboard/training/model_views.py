@@ -7,7 +7,6 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.http import content_disposition_header
-from django.utils.text import slugify
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
 from dashboard.accounts.access import get_team, get_writable_team
@@ -16,8 +15,7 @@ from dashboard.datasets.views.download import Streamed
 from dashboard.runs.launch.published import folder_of, needs_of
 from dashboard.runs.models import Checkpoint
 from dashboard.runs.queries import get_run
-from dashboard.training.archive import ModelArchive
-from dashboard.training.publishing import find_files, publish, unpublish
+from dashboard.training.publishing import archive_model, publish, unpublish
 
 
 @require_GET
@@ -26,14 +24,12 @@ def checkpoint_download(
 ) -> HttpResponseBase:
     """The model's folder with weights, tokenizer and config, for anybody's programs."""
     checkpoint = _checkpoint(get_team(request, team), run_id, name)
-    run = checkpoint.run
-    folder = f"{slugify(run.name) or 'run'}-{run.pk}-step-{checkpoint.step}"
     try:
-        archive = ModelArchive(find_files(checkpoint), checkpoint, folder=folder)
+        archive = archive_model(checkpoint)
     except ValueError as error:
         messages.error(request, str(error))
-        return redirect("run_tab", team, run.pk, "checkpoints")
-    disposition = content_disposition_header(True, f"{folder}.tar")
+        return redirect("run_tab", team, run_id, "checkpoints")
+    disposition = content_disposition_header(True, archive.filename)
     return Streamed(
         archive,
         content_type="application/x-tar",

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.utils.text import slugify
 
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
@@ -23,7 +24,7 @@ from dashboard.runs.checkpoints.shelf import (
 )
 from dashboard.runs.launch.published import runs_that_need
 from dashboard.runs.models import Checkpoint, PublishedModel
-from dashboard.training.archive import model_files, read_known
+from dashboard.training.archive import ModelArchive, model_files, read_known
 
 MOST = 200  # of a team
 LINK = partial(link_or_copy, purpose="publishing this model")
@@ -40,6 +41,13 @@ def find_files(checkpoint: Checkpoint) -> Path:
             f"The files of {checkpoint.name} are no longer there. Take another one."
         )
     return path
+
+
+def archive_model(checkpoint: Checkpoint) -> ModelArchive:
+    """Its model's folder as one file. ValueError: its files are gone, or damaged."""
+    run = checkpoint.run
+    folder = f"{slugify(run.name) or 'run'}-{run.pk}-step-{checkpoint.step}"
+    return ModelArchive(find_files(checkpoint), checkpoint, folder=folder)
 
 
 def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:

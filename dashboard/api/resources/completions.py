@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 from django.http import HttpRequest, QueryDict
 from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.api.auth import READ, access_of
+from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.paging import Cursor, read_cursor, write_cursor
 from dashboard.api.problems import Problem
 from dashboard.api.resources.groups import CompletionOut, completion_fields
@@ -19,9 +21,12 @@ from dashboard.samples.forms import CompletionFilterForm
 from dashboard.samples.models import Completion
 from dashboard.samples.recipes import rule_names
 from dashboard.samples.search.blocks import BlocksChanged
+from dashboard.samples.search.facets import Facet, Facets
 from dashboard.samples.search.finding import PAGE_SIZE, Found, find
+from dashboard.samples.search.marked import read_all_marks
 
 router = Router(tags=["Completions"], auth=READ)
+T = TypeVar("T")
 ATTEMPTS = 3
 START_BITS = 31  # of a search's cursor: where it goes on, and what was found before
 Short = Annotated[str, Query("", max_length=200)]
@@ -33,7 +38,7 @@ class FoundCompletion(CompletionOut):
     prompt_index: int
 
 
-class CompletionsOut(Schema):
+class FoundCompletionsOut(Schema):
     items: list[FoundCompletion]
     next_cursor: str | None
     num_found: int = Field(description="As far as was looked.")
@@ -45,7 +50,7 @@ class CompletionsOut(Schema):
     total: int = Field(description="Completions of the run.")
 
 
-class Filters(Schema):
+class CompletionFilters(Schema):
     text: Short
     match: Short = Field("", description="text (default) or words")
     surprise: Short = Field("", description="right_low, high_short or near")
@@ -74,25 +79,17 @@ class Filters(Schema):
 
 
 @router.get(
-    "/{run_id}/completions", response=CompletionsOut, summary="Search completions"
+    "/{run_id}/completions", response=FoundCompletionsOut, summary="Search completions"
 )
 def completions(
-    request: HttpRequest, run_id: Id, cursor: Cursor, filters: Query[Filters]
-) -> CompletionsOut:
+    request: HttpRequest, run_id: Id, cursor: Cursor, filters: Query[CompletionFilters]
+) -> FoundCompletionsOut:
     """Fifty at a time, with the filters of the run's tab Completions."""
     access = access_of(request)
     run = get_run(access.team, run_id)
-    form = CompletionFilterForm.of_rules(_query(filters, cursor), rule_names(run))
-    if form.errors:
-        errors = [
-            (f"query.{name}", str(text))
-            for name, texts in form.errors.items()
-            for text in texts
-        ]
-        raise Problem(422, errors[0][1], errors=errors)
-    found = _find(run, form, access.user)
-    return CompletionsOut(
-        items=[_completion(each) for each in found.completions],
+    found = _find(run, _form(run, _query(filters, cursor)), access.user)
+    return FoundCompletionsOut(
+        items=[found_completion(each) for each in found.completions],
         next_cursor=_next(found),
         num_found=found.num_found,
         is_counted=found.is_counted,
@@ -100,11 +97,69 @@ def completions(
     )
 
 
-def _query(filters: Filters, cursor: str) -> QueryDict:
-    query = QueryDict(mutable=True)
-    for name, value in filters.model_dump().items():
-        if value not in (None, ""):
-            query[name] = str(value)
+class FacetValueOut(Schema):
+    label: str = Field(examples=["right"])
+    count: int = Field(description="Completions that it would leave.", examples=[120])
+    filters: dict[str, str] = Field(
+        description="All filters, with this one added; or taken away where it is set.",
+        examples=[{"outcome": "right"}],
+    )
+    is_chosen: bool
+
+
+class FacetOut(Schema):
+    title: str = Field(examples=["Outcome"])
+    values: list[FacetValueOut]
+
+
+class FacetsOut(Schema):
+    items: list[FacetOut]
+
+
+@router.get(
+    "/{run_id}/completion-facets",
+    response=FacetsOut,
+    summary="Count what further filters would leave",
+)
+def completion_facets(
+    request: HttpRequest, run_id: Id, filters: Query[CompletionFilters]
+) -> FacetsOut:
+    """Of the completions that these filters find, but for the text."""
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    query = _query(filters, "")
+    form = _form(run, query)
+    reader = access.user if form.value("by") == "me" else None
+    marks = read_all_marks(run, by=reader)
+
+    def count() -> list[Facet]:
+        found = find(run, form, access.user)
+        return Facets(found.selections, query).all(marks)
+
+    return FacetsOut(items=[_facet(each) for each in _unless_changed(count)])
+
+
+def _facet(facet: Facet) -> FacetOut:
+    values = [
+        FacetValueOut(
+            label=value.label,
+            count=value.count,
+            filters=QueryDict(value.query.removeprefix("?")).dict(),
+            is_chosen=value.is_chosen,
+        )
+        for value in facet.values
+    ]
+    return FacetOut(title=facet.title, values=values)
+
+
+def _form(run: Run, query: QueryDict) -> CompletionFilterForm:
+    form = CompletionFilterForm.of_rules(query, rule_names(run))
+    refuse_errors(form)
+    return form
+
+
+def _query(filters: CompletionFilters, cursor: str) -> QueryDict:
+    query = query_of(filters.model_dump())
     if cursor:
         start, before = divmod(read_cursor(cursor), 2**START_BITS)
         place = {"start": start, "before": before} if filters.text else {"page": before}
@@ -113,9 +168,13 @@ def _query(filters: Filters, cursor: str) -> QueryDict:
 
 
 def _find(run: Run, form: CompletionFilterForm, reader: Any) -> Found:
+    return _unless_changed(lambda: find(run, form, reader))
+
+
+def _unless_changed(read: Callable[[], T]) -> T:
     for _ in range(ATTEMPTS):
         try:
-            return find(run, form, reader)
+            return read()
         except BlocksChanged:
             continue
     raise Problem(409, "The run's completions changed while they were read. Try again.")
@@ -131,7 +190,7 @@ def _next(found: Found) -> str | None:
     return write_cursor(found.look.next_start * 2**START_BITS + before)
 
 
-def _completion(each: Completion) -> FoundCompletion:
+def found_completion(each: Completion) -> FoundCompletion:
     group = each.group
     return FoundCompletion(
         **completion_fields(each, group.rule_names),

@@ -1,4 +1,4 @@
-"""Groups with their completions, and what people say of them."""
+"""Groups with their completions."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.paging import Cursor, Limit, Page, cut, read_cursor
+from dashboard.api.auth import READ, access_of
+from dashboard.api.paging import Cursor, Limit, Page, cut, page_from, read_cursor
 from dashboard.api.problems import refuse_field
-from dashboard.api.schemas import Id, Input, Step, StepBound
+from dashboard.api.resources.marks import MarksOut, marks_out
+from dashboard.api.schemas import Id, Real, Step, StepBound
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotations.queries import Marks, read_marks
-from dashboard.samples.annotations.services import (
-    add_comment,
-    add_tag,
-    delete_comment,
-    find_target,
-    judge,
-    remove_tag,
-)
-from dashboard.samples.models import Completion, Group
-from dashboard.samples.visits import get_group
+from dashboard.samples.breakdown import Standing, rank_completions
+from dashboard.samples.groups import ORDERS
+from dashboard.samples.models import Completion, Group, RuleNote
+from dashboard.samples.recipes import rule_weights, step_recipe
+from dashboard.samples.reward_log import notes_of
+from dashboard.samples.visits import get_group, read_visits
 from trainer.events import Signal
 
 router = Router(tags=["Completions"], auth=READ)
@@ -44,19 +41,6 @@ class GroupOut(Schema):
     is_trained: bool = Field(description="Not left out by dynamic sampling.")
 
 
-class MarksOut(Schema):
-    num_good: int
-    num_bad: int
-    tags: list[str] = Field(examples=[["reward-hack"]])
-    comments: list[CommentOut]
-
-
-class CommentOut(Schema):
-    id: int
-    by: str | None = Field(examples=["alice"])
-    text: str = Field(examples=["Guesses the format, not the sum."])
-
-
 class CompletionOut(Schema):
     position: int = Field(examples=[0])
     text: str = Field(examples=["<answer>18</answer>"])
@@ -70,13 +54,38 @@ class CompletionOut(Schema):
     mean_logprob: float | None = Field(examples=[-0.4])
 
 
+class RulePartOut(Schema):
+    """A rule's share of a reward: what counts of its score × its weight."""
+
+    rule: str = Field(examples=["answer"])
+    score: Real = Field(examples=[1.0])
+    counted: Real = Field(description="Once it is clipped and gated.", examples=[1.0])
+    weight: Real = Field(description="At this step.", examples=[1.0])
+    part: Real = Field(description="null: it is left out.", examples=[1.0])
+
+
+class NoteOfRule(Schema):
+    rule: str = Field(examples=["answer"])
+    is_error: bool
+    text: str = Field(examples=["no number in the answer"])
+
+
 class MarkedCompletion(CompletionOut):
+    parts: list[RulePartOut]
+    other: Real = Field(description="Of the reward, in no rule's part; null: nothing.")
+    num_alike: int = Field(description="Of the group, with this very text.")
+    notes: list[NoteOfRule] = Field(description="What rules printed or failed with.")
     marks: MarksOut
 
 
 class GroupDetail(GroupOut):
     completions: list[MarkedCompletion]
     marks: MarksOut
+    visits: list[int] = Field(
+        description="Steps around this one that sampled the prompt, itself included.",
+        examples=[[30, 40, 50]],
+    )
+    are_visits_cut: bool
 
 
 def group_fields(group: Group) -> dict[str, Any]:
@@ -98,18 +107,6 @@ def completion_fields(completion: Completion, rules: list[str]) -> dict[str, Any
     }
 
 
-def _marks(marks: Marks) -> MarksOut:
-    return MarksOut(
-        num_good=marks.num_up,
-        num_bad=marks.num_down,
-        tags=[tag.name for tag in marks.tags],
-        comments=[
-            CommentOut(id=c.pk, by=c.user.username if c.user else None, text=c.text)
-            for c in marks.comments
-        ],
-    )
-
-
 @router.get("/{run_id}/groups", response=Page[GroupOut], summary="List groups")
 def groups(
     request: HttpRequest,
@@ -118,6 +115,10 @@ def groups(
     limit: Limit,
     step: StepBound,
     signal: Annotated[Signal | None, Query(None)],
+    sort: Annotated[
+        Literal["", "prompt", "mean", "-mean", "spread", "-spread"],
+        Query("", description="Of one step's groups; `-` before it from the top."),
+    ],
 ) -> Page[Any]:
     """By step and prompt, without steps that a resume went back before."""
     run = get_run(access_of(request).team, run_id)
@@ -126,6 +127,16 @@ def groups(
         found = found.filter(step=step)
     if signal is not None:
         found = found.filter(signal=signal)
+    if sort:
+        if step is None:
+            raise refuse_field("query.step", "Name the step whose groups are sorted.")
+        return page_from(
+            found.order_by(*ORDERS[sort]),
+            lambda group: GroupOut(**group_fields(group)),
+            cursor=cursor,
+            limit=limit,
+            total=found.count(),
+        )
     if cursor:
         at, prompt = divmod(read_cursor(cursor), 2**STEP_BITS)
         # The first condition says the same, and is one that an index answers.
@@ -148,73 +159,56 @@ def groups(
 def group(
     request: HttpRequest, run_id: Id, step: Step, prompt_index: Step
 ) -> GroupDetail:
-    """All its completions with each rule's score, advantages, and what people said."""
+    """All its completions with each rule's share, advantages, and what people said."""
     access = access_of(request)
-    found = get_group(get_run(access.team, run_id), step, prompt_index)
+    run = get_run(access.team, run_id)
+    found = get_group(run, step, prompt_index)
     marks = read_marks([found.pk], access.user)
-    completions = [
-        MarkedCompletion(
-            **completion_fields(each, found.rule_names),
-            marks=_marks(marks.get((found.pk, each.position), Marks())),
-        )
-        for each in found.completions.order_by("position")
-    ]
-    of_group = _marks(marks.get((found.pk, None), Marks()))
-    return GroupDetail(**group_fields(found), completions=completions, marks=of_group)
-
-
-class MarkIn(Input):
-    position: Annotated[int, Field(ge=0, le=99_999)] | None = Field(
-        default=None, description="Of the completion; null: the whole group."
+    notes = notes_of(found)
+    visits = read_visits(found)
+    standings = rank_completions(
+        found,
+        list(found.completions.order_by("position")),
+        rule_weights(run, step),
+        step_recipe(run, step),
     )
-    action: Literal["judge", "tag", "untag", "comment", "uncomment"] = Field(
-        examples=["tag"]
+    return GroupDetail(
+        **group_fields(found),
+        completions=[
+            _completion(
+                each,
+                found,
+                notes=notes.get(each.completion.position, []),
+                marks=marks.get((found.pk, each.completion.position), Marks()),
+            )
+            for each in standings
+        ],
+        marks=marks_out(marks.get((found.pk, None), Marks())),
+        visits=[visit.step for visit in visits.groups],
+        are_visits_cut=visits.is_cut,
     )
-    value: str = Field(
-        max_length=20_000,
-        description="judge: good, bad or none. tag, untag: the tag. comment: its text. "
-        "uncomment: the number of one of your own.",
-        examples=["reward-hack"],
+
+
+def _completion(
+    standing: Standing, group: Group, *, notes: list[RuleNote], marks: Marks
+) -> MarkedCompletion:
+    return MarkedCompletion(
+        **completion_fields(standing.completion, group.rule_names),
+        parts=[
+            RulePartOut(
+                rule=part.name,
+                score=part.score,
+                counted=part.counted,
+                weight=part.weight,
+                part=part.part,
+            )
+            for part in standing.parts
+        ],
+        other=standing.other,
+        num_alike=standing.num_alike,
+        notes=[
+            NoteOfRule(rule=note.rule, is_error=note.is_error, text=note.text)
+            for note in notes
+        ],
+        marks=marks_out(marks),
     )
-
-
-@router.post(
-    "/{run_id}/groups/{step}/{prompt_index}/marks",
-    response=MarksOut,
-    auth=WRITE,
-    summary="Judge, tag or comment",
-)
-def mark(
-    request: HttpRequest, run_id: Id, step: Step, prompt_index: Step, payload: MarkIn
-) -> MarksOut:
-    """A completion, or a whole group; answers with all that is said of it then."""
-    access = access_of(request)
-    found = get_group(get_run(access.team, run_id), step, prompt_index)
-    place = "" if payload.position is None else str(payload.position)
-    target = find_target(found, place)
-    try:
-        match payload.action:
-            case "judge":
-                judge(access.user, target, is_up=_judgement(payload.value))
-            case "tag":
-                add_tag(access.user, target, payload.value)
-            case "untag":
-                remove_tag(access.user, target, payload.value)
-            case "comment":
-                add_comment(access.user, target, payload.value)
-            case "uncomment":
-                delete_comment(access.user, target, payload.value)
-    except ValueError as error:
-        raise refuse_field("body.value", str(error)) from error
-    marks = read_marks([found.pk], access.user)
-    return _marks(marks.get((found.pk, payload.position), Marks()))
-
-
-def _judgement(value: str) -> bool | None:
-    known = {"good": True, "bad": False, "none": None}
-    if value not in known:
-        raise ValueError(f"A judgement is good, bad or none; got {value[:40]!r}.")
-    return known[value]
-
-
-MarksOut.model_rebuild()

@@ -35,7 +35,7 @@ Value = str | bool | int | float | None
 
 
 class PresetOut(Schema):
-    key: str = Field(examples=["dr_grpo"])
+    key: str = Field(examples=["dr-grpo"])
     title: str = Field(examples=["Dr. GRPO"])
 
 
@@ -77,7 +77,7 @@ class LaunchIn(Input):
         description="A preset's key, `run-7` (a clone of run 7), "
         "`fork-7-step-000050-epoch-1` (from that checkpoint of it), or empty: Cohort's "
         "defaults.",
-        examples=["dr_grpo"],
+        examples=["dr-grpo"],
     )
     is_scaled: bool = Field(
         default=False, description="A preset's settings made smaller for one machine."
@@ -115,6 +115,12 @@ def launch(request: HttpRequest, payload: LaunchIn) -> Status[RunDetail]:
     access = access_of(request)
     form = read_launch(access.team, payload)
     asked = checked_launch(form)
+    refuse_warnings(asked, payload)
+    return Status(201, _launch(access, form, asked))
+
+
+def refuse_warnings(asked: Launch, payload: LaunchIn) -> None:
+    """409 where there are some that nobody has agreed to."""
     if not payload.confirm and (warnings := warn(asked)):
         raise Problem(
             409,
@@ -122,7 +128,6 @@ def launch(request: HttpRequest, payload: LaunchIn) -> Status[RunDetail]:
             "launch it all the same.",
             errors=[("body.confirm", warning) for warning in warnings],
         )
-    return Status(201, _launch(access, form, asked))
 
 
 def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:

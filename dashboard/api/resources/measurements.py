@@ -1,4 +1,4 @@
-"""What a run measured: metrics by step, held-out evaluations, checkpoints, files."""
+"""What a run measured: metrics by step, held-out evaluations, files."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.attachments import FILE
+from dashboard.api.auth import READ, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by, read_cursor, write_cursor
-from dashboard.api.problems import Problem, refuse_field
-from dashboard.api.schemas import LARGEST_STEP, Done, Id, StepBound
+from dashboard.api.problems import refuse_field
+from dashboard.api.schemas import LARGEST_STEP, Id, StepBound
 from dashboard.exchange.exports.files import FileName, send_file
 from dashboard.exchange.exports.metrics import metric_names, read_points
 from dashboard.exchange.exports.span import Span
-from dashboard.runs.checkpoints import retention
-from dashboard.runs.checkpoints.listing import Listed, list_checkpoints
-from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.models import Evaluation
 from dashboard.runs.queries import get_run
 
 router = Router(tags=["Measurements"], auth=READ)
@@ -68,7 +67,7 @@ def metrics(
     wanted = [name for name in names.split(",") if name] or known
     if unknown := [name for name in wanted if name not in known]:
         raise refuse_field("query.names", f"The run has no metric {unknown[0][:80]!r}.")
-    span = _span(first_step, last_step)
+    span = span_of(first_step, last_step)
     if cursor:
         span = Span(max(span.first, read_cursor(cursor) + 1), span.last)
     points = list(islice(read_points(found, span), limit + 1))
@@ -86,7 +85,7 @@ def _point(point: Any, names: set[str]) -> PointOut:
     return PointOut(step=point.step, time=point.time, values=values)
 
 
-def _span(first: int | None, last: int | None) -> Span:
+def span_of(first: int | None, last: int | None) -> Span:
     if first is not None and last is not None and first > last:
         raise refuse_field(
             "query.last_step",
@@ -123,9 +122,7 @@ def _evaluation(row: Evaluation) -> EvaluationOut:
     )
 
 
-@router.get(
-    "/{run_id}/files/{file}", response={200: bytes}, summary="Take a run as a file"
-)
+@router.get("/{run_id}/files/{file}", response=FILE, summary="Take a run as a file")
 def run_file(
     request: HttpRequest,
     run_id: Id,
@@ -135,97 +132,4 @@ def run_file(
 ) -> HttpResponseBase:
     """Metrics or completions as CSV, JSON lines or Parquet; or for other tools."""
     run = get_run(access_of(request).team, run_id)
-    return send_file(run, _span(first_step, last_step), file)
-
-
-class CheckpointOut(Schema):
-    name: str = Field(examples=["step-000050-epoch-1"])
-    step: int = Field(examples=[50])
-    epoch: int = Field(examples=[1])
-    sha256: str
-    num_bytes: int = Field(examples=[540_000_000])
-    saved_at: datetime
-    is_there: bool = Field(description="Its files are.")
-    is_best: bool
-    is_pinned: bool
-    kept_because: list[str]
-    score: float | None = Field(description="Of the metric that the best is chosen by.")
-
-
-class CheckpointsOut(Schema):
-    metric: str = Field(description="That the best is chosen by; empty: none yet.")
-    items: list[CheckpointOut]
-
-
-@router.get(
-    "/{run_id}/checkpoints", response=CheckpointsOut, summary="List checkpoints"
-)
-def checkpoints(request: HttpRequest, run_id: Id) -> CheckpointsOut:
-    """All of the run, the newest first, also those whose files are deleted."""
-    listing = list_checkpoints(get_run(access_of(request).team, run_id))
-    return CheckpointsOut(
-        metric=listing.metric, items=[_checkpoint(row) for row in listing.rows]
-    )
-
-
-def _checkpoint(row: Listed) -> CheckpointOut:
-    own = row.checkpoint
-    return CheckpointOut(
-        name=own.name,
-        step=own.step,
-        epoch=own.epoch,
-        sha256=own.sha256,
-        num_bytes=own.num_bytes,
-        saved_at=own.saved_at,
-        is_there=row.is_there,
-        is_best=row.is_best,
-        is_pinned=own.pinned_at is not None,
-        kept_because=row.reasons,
-        score=row.score,
-    )
-
-
-@router.post(
-    "/{run_id}/checkpoints/{name}/pin",
-    response=Done,
-    auth=WRITE,
-    summary="Pin a checkpoint",
-)
-def pin_checkpoint(request: HttpRequest, run_id: Id, name: str) -> Done:
-    """It is never deleted."""
-    return _change(request, run_id, name, retention.pin)
-
-
-@router.post(
-    "/{run_id}/checkpoints/{name}/unpin",
-    response=Done,
-    auth=WRITE,
-    summary="Unpin a checkpoint",
-)
-def unpin_checkpoint(request: HttpRequest, run_id: Id, name: str) -> Done:
-    """It is left to the rules again."""
-    return _change(request, run_id, name, retention.unpin)
-
-
-@router.delete(
-    "/{run_id}/checkpoints/{name}",
-    response=Done,
-    auth=WRITE,
-    summary="Delete a checkpoint",
-)
-def delete_checkpoint(request: HttpRequest, run_id: Id, name: str) -> Done:
-    """Its files; its row stays in the list."""
-    return _change(request, run_id, name, retention.delete)
-
-
-def _change(request: HttpRequest, run_id: int, name: str, change: Any) -> Done:
-    access = access_of(request)
-    run: Run = get_run(access.team, run_id)
-    checkpoint = run.checkpoints.filter(name=name).first()
-    if checkpoint is None:
-        raise Http404(f"{run} has no checkpoint {name[:120]!r}.")
-    try:
-        change(checkpoint=checkpoint, user=access.user)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
-    return Done(done=True)
+    return send_file(run, span_of(first_step, last_step), file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -9,15 +10,31 @@ from django.http import Http404, HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
 
+from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import Problem, refuse_field
-from dashboard.api.schemas import LARGEST_ID, LARGEST_STEP, Done, Id, Input
+from dashboard.api.resources.recipes import read_spec
+from dashboard.api.schemas import (
+    LARGEST_ID,
+    LARGEST_STEP,
+    Input,
+    Real,
+    StepIn,
+)
+from dashboard.rescoring.estimate import make_estimate
 from dashboard.rescoring.models import Rescoring
-from dashboard.rescoring.queries import get_rescoring, list_rescorings
-from dashboard.rescoring.selection import select_steps
-from dashboard.rescoring.services import request_stop, start_rescoring
+from dashboard.rescoring.queries import (
+    list_rescorings,
+)
+from dashboard.rescoring.selection import Selection, select_steps
+from dashboard.rescoring.services import (
+    check_start,
+    start_rescoring,
+)
+from dashboard.rescoring.settings import StepSettings
 from dashboard.rewards.models import RecipeVersion
+from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from trainer.rewards.spec import Recipe
 
@@ -42,7 +59,7 @@ class RescoringOut(Schema):
     finished_at: datetime | None
 
 
-def _rescoring(row: Rescoring) -> RescoringOut:
+def rescoring_out(row: Rescoring) -> RescoringOut:
     names = ("run_id", "recipe_version_id", "state", "first_step", "last_step", "every")
     more = ("num_completions", "num_done", "result", "error", "created_at")
     fields = {name: getattr(row, name) for name in (*names, *more, "finished_at")}
@@ -53,27 +70,27 @@ def _rescoring(row: Rescoring) -> RescoringOut:
 def rescorings(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """The newest first."""
     found = list_rescorings(access_of(request).team, None)
-    return page_by(found, _rescoring, cursor=cursor, limit=limit, total=found.count())
+    return page_by(
+        found, rescoring_out, cursor=cursor, limit=limit, total=found.count()
+    )
 
 
-@router.get("/{rescoring_id}", response=RescoringOut, summary="Look at a rescoring")
-def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringOut:
-    return _rescoring(get_rescoring(access_of(request).team, rescoring_id))
-
-
-StepIn = Annotated[int, Field(ge=0, le=LARGEST_STEP)]
-
-
-class RescoringIn(Input):
+class RescoringEstimateIn(Input):
     run_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] = Field(examples=[7])
     recipe_version_id: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = Field(
-        default=None, description="null: each step's own recipe."
+        default=None, description="null: each step's own recipe, or `spec`."
+    )
+    spec: dict[str, Any] | None = Field(
+        default=None, description="A recipe that is not saved, in place of a version."
     )
     first_step: StepIn | None = None
     last_step: StepIn | None = None
     every: Annotated[int, Field(ge=1, le=LARGEST_STEP)] = Field(
         default=1, description="One of so many steps."
     )
+
+
+class RescoringIn(RescoringEstimateIn):
     may_ask: bool = Field(
         default=False, description="Judges may be asked, which costs money."
     )
@@ -83,27 +100,82 @@ class RescoringIn(Input):
 def rescore(request: HttpRequest, payload: RescoringIn) -> Status[RescoringOut]:
     """A worker scores the run's stored completions; what is stored stays."""
     access = access_of(request)
-    run = get_run(access.team, payload.run_id)
-    version = _version(access.team, payload.recipe_version_id)
-    first, last = payload.first_step, payload.last_step
-    if first is not None and last is not None and first > last:
-        raise refuse_field("body.last_step", f"It is before {first}. Swap the two.")
+    asked = _read(access.team, payload)
     try:
         begun = start_rescoring(
             team=access.team,
             user=access.user,
-            run=run,
-            selection=select_steps(run, first, last, payload.every),
-            recipe=Recipe.model_validate(version.spec) if version else None,
-            recipe_version=version,
+            run=asked.run,
+            selection=asked.selection,
+            recipe=asked.recipe,
+            recipe_version=asked.version,
             may_ask=payload.may_ask,
         )
     except ValueError as error:
         raise Problem(422, str(error)) from error
-    return Status(201, _rescoring(begun))
+    return Status(201, rescoring_out(begun))
 
 
-def _version(team: Any, version_id: int | None) -> RecipeVersion | None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    run: Run
+    selection: Selection
+    recipe: Recipe | None  # None: each step's own
+    version: RecipeVersion | None
+
+
+def _read(team: Team, payload: RescoringEstimateIn) -> Asked:
+    run = get_run(team, payload.run_id)
+    version = _version(team, payload.recipe_version_id)
+    if version and payload.spec is not None:
+        raise refuse_field("body.spec", "Send a recipe version or a spec, not both.")
+    recipe = Recipe.model_validate(version.spec) if version else None
+    if payload.spec is not None:
+        recipe = read_spec(payload.spec)
+    first, last = payload.first_step, payload.last_step
+    if first is not None and last is not None and first > last:
+        raise refuse_field("body.last_step", f"It is before {first}. Swap the two.")
+    selection = select_steps(run, first, last, payload.every)
+    return Asked(run=run, selection=selection, recipe=recipe, version=version)
+
+
+class RescoringEstimateOut(Schema):
+    num_steps: int = Field(examples=[40])
+    num_completions: int = Field(examples=[1_280])
+    seconds: Real = Field(description="Of scoring alone; null: not known.")
+    num_calls: int = Field(description="Of judges, which cost money.")
+    judges: list[str] = Field(description="Rules that ask them.")
+    problems: list[str] = Field(description="That a few completions have shown.")
+
+
+@router.post(
+    "/estimate",
+    response=RescoringEstimateOut,
+    summary="Estimate what a rescoring takes",
+)
+def estimate_rescoring(
+    request: HttpRequest, payload: RescoringEstimateIn
+) -> RescoringEstimateOut:
+    """Scores a few of its completions, for two seconds; starts nothing."""
+    asked = _read(access_of(request).team, payload)
+    spec = asked.recipe.model_dump(mode="json") if asked.recipe else None
+    try:
+        settings = StepSettings(asked.run.config, spec)
+        check_start(asked.run, asked.selection, settings, may_ask=True)
+    except ValueError as error:
+        raise Problem(422, str(error)) from error
+    found = make_estimate(asked.run, asked.selection, settings)
+    return RescoringEstimateOut(
+        num_steps=len(asked.selection.steps),
+        num_completions=asked.selection.num_completions,
+        seconds=found.seconds,
+        num_calls=found.num_calls,
+        judges=found.judges,
+        problems=found.problems,
+    )
+
+
+def _version(team: Team, version_id: int | None) -> RecipeVersion | None:
     if version_id is None:
         return None
     found = RecipeVersion.objects.select_related("recipe")
@@ -111,15 +183,3 @@ def _version(team: Any, version_id: int | None) -> RecipeVersion | None:
     if version is None:
         raise Http404(f"{team} has no recipe version {version_id}.")
     return version
-
-
-@router.post(
-    "/{rescoring_id}/stop", response=Done, auth=WRITE, summary="Stop a rescoring"
-)
-def stop_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
-    access = access_of(request)
-    found = get_rescoring(access.team, rescoring_id)
-    if request_stop(rescoring=found, user=access.user):
-        return Done(done=True)
-    found.refresh_from_db(fields=["state"])
-    return Done(done=False, detail=f"Nothing to stop: it is {found.state}.")

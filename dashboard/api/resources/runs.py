@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, Access, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by, page_from
 from dashboard.api.problems import Problem, refuse_field
 from dashboard.api.resources.run_schemas import RunDetail, RunOut, with_shown
 from dashboard.api.schemas import Done, Id, Input
+from dashboard.runs import trash
 from dashboard.runs.actions import act
 from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
 from dashboard.runs.describing import describe_run
@@ -61,11 +63,7 @@ def runs(
             f"No column is called {sort.removeprefix('-')[:60]!r}. Sort by num, name, "
             "state, or a key that the run list can show, such as -last.reward/mean.",
         )
-    try:
-        found = query.find(access.team, access.user)
-    except QueryError as error:
-        at = f" (characters {error.start + 1} to {error.end})"
-        raise refuse_field("query.q", f"{error}{at}") from error
+    found = find_runs(query, access, place="query.q")
     total, shown = found.count(), with_shown(found)
     place: dict[str, Any] = {"cursor": cursor, "limit": limit, "total": total}
     if query.sort in ("", "-num"):
@@ -79,7 +77,13 @@ class ActionIn(Input):
         "trash", "restore", "stop",
     ] = Field(examples=["tag"])  # fmt: skip
     run_ids: list[Annotated[int, Field(ge=1, le=2**63 - 1)]] = Field(
-        min_length=1, max_length=MAX_RUNS_AT_ONCE, examples=[[7, 8]]
+        default=[], max_length=MAX_RUNS_AT_ONCE, examples=[[7, 8]]
+    )
+    q: str | None = Field(
+        default=None,
+        max_length=2_000,
+        description="All that this query finds, in place of numbers; empty: all that "
+        "the run list shows.",
     )
     tag: str = Field(
         default="", max_length=200, description="Of tag and untag.", examples=["best"]
@@ -100,10 +104,7 @@ class ActionOut(Schema):
 def act_on_runs(request: HttpRequest, payload: ActionIn) -> ActionOut:
     """As the run list does with ticked runs: what can be done is done, all at once."""
     access = access_of(request)
-    own = Run.objects.filter(team=access.team, pk__in=payload.run_ids)
-    known = set(own.values_list("pk", flat=True))
-    if missing := sorted(set(payload.run_ids) - known):
-        raise Problem(404, f"{access.team} has no run {missing[0]}.")
+    own = _chosen(access, payload)
     try:
         outcome = act(
             payload.action,
@@ -118,6 +119,28 @@ def act_on_runs(request: HttpRequest, payload: ActionIn) -> ActionOut:
         done=[run.pk for run in outcome.done],
         refused=[Refused(run_id=run.pk, reason=r) for run, r in outcome.refused],
     )
+
+
+def _chosen(access: Access, payload: ActionIn) -> QuerySet[Run]:
+    if (payload.q is None) == (not payload.run_ids):
+        said = "Name runs by their numbers, or by a query in `q`; one of the two."
+        raise refuse_field("body.run_ids", said)
+    if payload.q is not None:
+        query = ListQuery.read({"q": payload.q, "sort": ""})
+        return find_runs(query, access, place="body.q")
+    own = Run.objects.filter(team=access.team, pk__in=payload.run_ids)
+    known = set(own.values_list("pk", flat=True))
+    if missing := sorted(set(payload.run_ids) - known):
+        raise Problem(404, f"{access.team} has no run {missing[0]}.")
+    return own
+
+
+def find_runs(query: ListQuery, access: Access, *, place: str) -> QuerySet[Run]:
+    try:
+        return query.find(access.team, access.user)
+    except QueryError as error:
+        at = f" (characters {error.start + 1} to {error.end})"
+        raise refuse_field(place, f"{error}{at}") from error
 
 
 @router.get("/{run_id}", response=RunDetail, summary="Look at a run")
@@ -151,6 +174,17 @@ def describe(request: HttpRequest, run_id: Id, payload: DescribeIn) -> RunDetail
     except ValueError as error:
         raise Problem(422, str(error), errors=[("body", str(error))]) from error
     return RunDetail.of(get_run(access.team, run_id))
+
+
+@router.delete("/{run_id}", response=Done, auth=WRITE, summary="Delete a run")
+def delete_run(request: HttpRequest, run_id: Id) -> Done:
+    """One in the trash, with all that was recorded of it, for good."""
+    access = access_of(request)
+    try:
+        trash.delete_run(get_any_run(access.team, run_id), access.user)
+    except ValueError as error:
+        raise Problem(409, str(error)) from error
+    return Done(done=True)
 
 
 @router.post("/{run_id}/stop", response=Done, auth=WRITE, summary="Stop a run")

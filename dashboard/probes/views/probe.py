@@ -9,24 +9,16 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
+from dashboard.probes.asking import probe_launched
 from dashboard.probes.cleaning import KEPT, MOST_KEPT
 from dashboard.probes.models import Probe
 from dashboard.probes.queries import get_probe, list_probes, what_it_waits_for
-from dashboard.probes.services import (
-    MAX_COMPLETIONS,
-    draw_positions,
-    request_stop,
-    start_probe,
-)
+from dashboard.probes.services import request_stop
 from dashboard.probes.verdict import give_verdict
 from dashboard.rewards.sentences import recipe_sentence
-from dashboard.runs.launch.forms import Launch
 from dashboard.runs.launch.memory import estimate_memory
 from dashboard.runs.views.launch import read_form, show_form
 from trainer.config import RunConfig
-
-# Of a launch form's probe: as many as a step takes, within what is quick.
-FEWEST_PROMPTS, MOST_PROMPTS, MOST_SAMPLES = 16, 64, 16
 
 
 @require_GET
@@ -81,28 +73,10 @@ def probe_launch(request: HttpRequest, team: str) -> HttpResponse:
         return show_form(request, team_, form, status=422)
     assert isinstance(request.user, User)
     try:
-        begun = _probe_of(team_, request.user, launch)
+        begun = probe_launched(team_, request.user, launch)
     except ValueError as error:
         return show_form(request, team_, form, refused=str(error), status=422)
     return redirect("probe", team_.slug, begun.pk)
-
-
-def _probe_of(team: Team, user: User, launch: Launch) -> Probe:
-    rollout = launch.config.stages[0].config.rollout
-    wanted = max(FEWEST_PROMPTS, min(rollout.prompts_per_step, MOST_PROMPTS))
-    num_samples = min(rollout.group_size, MOST_SAMPLES)
-    wanted = min(wanted, MAX_COMPLETIONS // num_samples)
-    return start_probe(
-        team=team,
-        user=user,
-        config=launch.config,
-        dataset_version=launch.dataset_version,
-        positions=draw_positions(
-            launch.dataset_version, wanted, seed=launch.config.seed
-        ),
-        num_samples=num_samples,
-        recipe_version=launch.recipe_version,
-    )
 
 
 @dataclass(frozen=True, slots=True)

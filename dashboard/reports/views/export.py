@@ -20,17 +20,10 @@ def report_export(
     request: HttpRequest, team: str, report_id: int, file_kind: str
 ) -> HttpResponse:
     report = get_report(get_team(request, team), report_id)
-    if file_kind == "html":
-        page = render_alone(report, without_hosts=own_hosts(request))
-        return _file(page.encode(), report, "html", "text/html; charset=utf-8")
-    if file_kind == "pdf":
-        return _pdf(report)
-    raise Http404(f"A report is exported as html or pdf, not as {file_kind!r}.")
-
-
-def _pdf(report: Report) -> HttpResponse:
+    if file_kind not in ("html", "pdf"):
+        raise Http404(f"A report is exported as html or pdf, not as {file_kind!r}.")
     try:
-        return _file(print_report(report), report, "pdf", "application/pdf")
+        return file_of(request, report, file_kind)
     except TooBusy:
         said = (
             "Other reports are being drawn. Ask for this one again in some seconds.\n"
@@ -38,6 +31,14 @@ def _pdf(report: Report) -> HttpResponse:
         return HttpResponse(said, status=503, content_type="text/plain")
     except ValueError as error:
         return HttpResponse(f"{error}\n", status=422, content_type="text/plain")
+
+
+def file_of(request: HttpRequest, report: Report, file_kind: str) -> HttpResponse:
+    """As html or pdf. TooBusy while others are drawn; ValueError where it cannot be."""
+    if file_kind == "pdf":
+        return _file(print_report(report), report, "pdf", "application/pdf")
+    page = render_alone(report, without_hosts=own_hosts(request))
+    return _file(page.encode(), report, "html", "text/html; charset=utf-8")
 
 
 def _file(

@@ -14,13 +14,12 @@ from dashboard.rewards.recipe_draft import RecipeDraft
 from dashboard.rewards.workbench import (
     MAX_SECONDS,
     Bench,
+    asks_models,
     pick_rows,
     try_recipe,
     warn_unscorable,
 )
-from trainer.rewards.rules import RULES
 from trainer.rewards.sandbox.pool import asking_for
-from trainer.rewards.spec import Recipe
 
 
 @require_POST
@@ -46,7 +45,7 @@ def workbench_context(
     rows = _rows(form)
     texts = {row.position: _typed(request, row) for row in rows}
     recipe = draft.recipe
-    is_refused = recipe is not None and not may_ask and _asks_models(recipe)
+    is_refused = recipe is not None and not may_ask and asks_models(recipe)
     if is_refused:
         recipe = None
     with asking_for(f"team {team.pk}"):
@@ -64,10 +63,6 @@ def workbench_context(
         "try_is_refused": is_refused,
         "max_seconds": MAX_SECONDS,
     }
-
-
-def _asks_models(recipe: Recipe) -> bool:
-    return any(RULES[rule.kind].batching is not None for rule in recipe.rules)
 
 
 def _rows(form: TryForm) -> list[DatasetRow]:

@@ -16,14 +16,9 @@ from dashboard.runs.charts.intervals import ENDS, Interval
 from dashboard.runs.charts.of_a_run import sections_of, settings_of
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.checkpoints.retention import unseen
+from dashboard.runs.config.files import WRITERS
 from dashboard.runs.config.flat import flatten_tree
-from dashboard.runs.config.snapshot import (
-    compare_with_defaults,
-    write_json,
-    write_setting,
-    write_toml,
-)
-from dashboard.runs.directory import ROWS, eval_rows
+from dashboard.runs.config.snapshot import compare_with_defaults, write_setting
 from dashboard.runs.lineage import find_lineage
 from dashboard.runs.models import Run
 from dashboard.runs.queries import (
@@ -36,7 +31,6 @@ from dashboard.runs.sandboxes import confinements_of
 from dashboard.runs.stream.frames import read_frame
 from dashboard.runs.trash import KEPT
 from dashboard.runs.views.charts import chart_context, metric_names
-from trainer.config import RunConfig
 
 
 @require_GET
@@ -125,29 +119,6 @@ def _checkpoints(run: Run) -> dict[str, Any]:
 
 
 TABS = {"config": _config, "checkpoints": _checkpoints}
-
-
-def _write_toml(run: Run, config: RunConfig) -> str:
-    """Before the settings, what is in the files that they name."""
-    assert run.dataset_version, "launched"
-    files = [(ROWS, run.dataset_version, run.dataset_version.num_rows)]
-    files += [
-        (eval_rows(one.name), one.dataset_version, one.num_rows)
-        for one in list_evaluation_sets(run)
-    ]
-    lines = [
-        f"# {file}: {' '.join(str(version).split())}, {num_rows:,} of "
-        f"{version.num_rows:,} rows, SHA-256 of all {version.content_sha256}\n"
-        for file, version, num_rows in files
-    ]
-    return "".join(lines) + "\n" + write_toml(config)
-
-
-def _write_json(_run: Run, config: RunConfig) -> str:
-    return write_json(config)
-
-
-WRITERS = {"toml": _write_toml, "json": _write_json}
 
 
 @require_GET

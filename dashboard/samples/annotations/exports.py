@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dashboard.runs.models import Run
@@ -127,3 +127,9 @@ def _name(user: Any) -> str | None:
 
 def _line(row: dict[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+EXPORTS: dict[str, Callable[[Run], Iterator[str]]] = {
+    "annotations": annotation_lines,
+    "preferences": preference_lines,
+}

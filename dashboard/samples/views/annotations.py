@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
@@ -18,7 +18,7 @@ from dashboard.accounts.models import Membership, User
 from dashboard.datasets.views.download import Streamed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
-from dashboard.samples.annotations.exports import annotation_lines, preference_lines
+from dashboard.samples.annotations.exports import EXPORTS
 from dashboard.samples.annotations.queries import Marks, read_marks
 from dashboard.samples.annotations.services import (
     Target,
@@ -39,10 +39,6 @@ ACTIONS: dict[str, Do] = {
     "uncomment": delete_comment,
     "tag": add_tag,
     "comment": add_comment,
-}
-EXPORTS: dict[str, Callable[[Run], Iterator[str]]] = {
-    "annotations": annotation_lines,
-    "preferences": preference_lines,
 }
 
 

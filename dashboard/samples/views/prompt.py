@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import F
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -11,12 +10,11 @@ from dashboard.accounts.access import get_team
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.learning_curve import describe, draw_curves, make_points
-from dashboard.samples.models import Group
 from dashboard.samples.pass_shares import tally
 from dashboard.samples.prompt_completions import read_completions_of
 from dashboard.samples.prompt_forms import PromptViewForm
 from dashboard.samples.prompt_lines import make_lines
-from dashboard.samples.prompt_visits import find_span, read_visits
+from dashboard.samples.prompt_visits import find_span, newest_group, read_visits
 from dashboard.samples.recipes import why_nothing_is_right
 
 
@@ -33,24 +31,11 @@ def run_prompt(
         "run": run,
         "tab": "prompts",
         "prompt": prompt,
-        "newest": _newest_group(run, prompt),
+        "newest": newest_group(run, prompt),
         "form": form,
         **_learning(run, prompt, form),
     }
     return render(request, "samples/prompt.html", context)
-
-
-def _newest_group(run: Run, prompt: int) -> Group:
-    """One that a resume went back before only where there is no other; or 404."""
-    groups = Group.objects.filter(run=run, prompt_index=prompt)
-    current_first = F("superseded_by").desc(nulls_first=True)
-    found = (
-        groups.current().order_by("-step").first()
-        or groups.order_by(current_first, "-step").first()
-    )
-    if found is None:
-        raise Http404(f"Run {run.pk} has no group of prompt {prompt}.")
-    return found
 
 
 def _learning(run: Run, prompt: int, form: PromptViewForm) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from django.core.paginator import Page, Paginator
 from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
@@ -12,24 +10,14 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.accounts.access import get_membership_for, get_team
 from dashboard.datasets.forms.target import TargetForm
-from dashboard.datasets.selections import source_of
 from dashboard.datasets.views.imports import follow
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RELATED, get_run
 from dashboard.samples.models import Group
-from dashboard.samples.pass_shares import (
-    Counts,
-    Tallies,
-    count,
-    select,
-    select_kind,
-    sort,
-    tally,
-)
+from dashboard.samples.pass_shares import Counts
 from dashboard.samples.prompt_forms import CLASS_WORDS, PromptFilterForm
 from dashboard.samples.prompt_lines import make_lines
-from dashboard.samples.prompt_visits import Span, Visits, find_span, read_visits
-from dashboard.samples.recipes import why_nothing_is_right
+from dashboard.samples.prompt_tables import Found, find_prompts, source_of_prompts
 
 PROMPTS_PER_PAGE = 20
 MAX_RUNS = 100
@@ -58,7 +46,7 @@ def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     if run.dataset_version:
         run.dataset_version.dataset.team = membership.team  # which is at hand
     form = PromptFilterForm.read(request.GET)
-    found = _find(run, form)
+    found = find_prompts(run, form)
     which = form.value("which")
     target = TargetForm(
         membership.team,
@@ -71,7 +59,7 @@ def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         assert found.chosen is not None
         job = target.start(
             parent=run.dataset_version,
-            source=_source(run, form, found),
+            source=source_of_prompts(run, form, found),
             user=membership.user,
             positions=sorted(found.chosen["prompt"].tolist()),
         )
@@ -89,58 +77,6 @@ def run_prompts(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
     }
     status = 422 if is_post else 200
     return render(request, "samples/prompts.html", context, status=status)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    span: Span | None = None
-    visits: Visits | None = None
-    counts: Counts | None = None
-    chosen: Tallies | None = None  # None: there is nothing to choose
-    problem: str = ""
-
-
-def _find(run: Run, form: PromptFilterForm) -> Found:
-    span = find_span(run, first=form.value("first_step"), last=form.value("last_step"))
-    if span is None or form.errors or run.dataset_version is None:
-        return Found(span=span)
-    visits = read_visits(run, span)
-    # A run of an outside trainer may number its prompts as it likes.
-    num_known = np.searchsorted(visits["prompt"], run.dataset_version.num_rows)
-    visits = visits[:num_known]
-    tallies = tally(visits, num_last=form.value("visits"))
-    chosen = _choose(tallies, form)
-    return Found(
-        span=span,
-        visits=visits,
-        counts=count(tallies),
-        chosen=sort(chosen, form.value("sort")) if len(chosen) else None,
-        problem=why_nothing_is_right(run, span.last),
-    )
-
-
-def _choose(tallies: Tallies, form: PromptFilterForm) -> Tallies:
-    if form.kind:
-        return select_kind(tallies, form.kind)
-    if form.bounds is None:
-        return tallies
-    low, high = form.bounds
-    return select(tallies, low=low, high=high)
-
-
-def _source(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:
-    assert found.span
-    assert run.dataset_version
-    return source_of(
-        run.dataset_version,
-        kind="run",
-        query=form.query_of(found.span),
-        how=f"{form.words} in {run.name}, {form.span_words(found.span)}",
-        run_id=run.pk,
-        run=run.name,
-        first_step=found.span.first,
-        last_step=found.span.last,
-    )
 
 
 def _shown(run: Run, form: PromptFilterForm, found: Found) -> dict[str, Any]:

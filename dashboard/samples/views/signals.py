@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
@@ -13,22 +11,8 @@ from dashboard.accounts.access import get_team
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.samples.packed_answers import pack_answer, send_packed
-from dashboard.samples.signals.anatomy import read_anatomy
-from dashboard.samples.signals.distributions import read_distribution
 from dashboard.samples.signals.form import SignalForm
-from dashboard.samples.signals.passes import read_passes
-from dashboard.samples.signals.rule_shares import read_rule_shares
-from dashboard.samples.signals.signal_map import read_map
-
-Read = Callable[[Run, SignalForm], dict[str, Any]]
-READERS: dict[str, Read] = {
-    "map": lambda run, form: read_map(run, order=form.value("rows"), **form.steps),
-    "rewards": lambda run, form: read_distribution(run, "reward", **form.steps),
-    "advantages": lambda run, form: read_distribution(run, "advantage", **form.steps),
-    "rules": lambda run, form: read_rule_shares(run, **form.steps),
-    "passes": lambda run, form: read_passes(run, **form.steps),
-    "anatomy": lambda run, form: read_anatomy(run, **form.steps),
-}
+from dashboard.samples.signals.readers import READERS
 
 
 @require_safe

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from django.http import (
     Http404,
@@ -19,12 +18,12 @@ from dashboard.datasets.views.download import Streamed
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.training.logs.reading import read_part, read_whole_line
-from dashboard.training.logs.search import MAX_LISTED, make_pattern, search
+from dashboard.training.logs.search import make_pattern
 from dashboard.training.logs.source import SOURCES, Source, find_source
+from dashboard.training.logs.sources import pieces_of, search_source
 from dashboard.training.logs.times import LogTimes
 
 MAX_DIGITS = 15
-PIECE_BYTES = 64 * 1024
 
 
 @require_safe
@@ -72,17 +71,10 @@ def download_log(request: HttpRequest, team: str, run_id: int) -> Streamed:
         raise Http404("This log has not been written yet.")
     name = f"run-{run.id}-epoch-{source.epoch.number}-{source.name}.log"
     return Streamed(
-        _pieces(source.path.open("rb")),
+        pieces_of(source),
         content_type="text/plain; charset=utf-8",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
-
-
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    """Each read once it is wanted: under ASGI, FileResponse reads all at once."""
-    with file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece
 
 
 def _answer(
@@ -141,25 +133,7 @@ def _search(request: HttpRequest, source: Source) -> dict[str, Any]:
         ignore_case=request.GET.get("case") != "1",
     )
     first = _number(request, "first") or 0
-    if source.name != "both":
-        return asdict(search(source.path, pattern, first=first))
-    paths = (source.files.trainer_log, source.files.supervisor_log)
-    return _search_both(paths, pattern, first)
-
-
-def _search_both(paths: Sequence[Path], pattern: Any, first: int) -> dict[str, Any]:
-    """The trainer's lines that match, and behind them the worker's."""
-    matches: list[dict[str, Any]] = []
-    total, stopped = 0, ""
-    for name, path in zip(("trainer", "supervisor"), paths, strict=True):
-        if not path.is_file():
-            continue
-        found = search(path, pattern, first=max(0, first - total))
-        room = MAX_LISTED - len(matches)
-        told = [{**asdict(m), "source": name} for m in found.matches[:room]]
-        matches += told
-        total, stopped = total + found.total, stopped or found.stopped
-    return {"matches": matches, "first": first, "total": total, "stopped": stopped}
+    return search_source(source, pattern, first=first)
 
 
 def _number(request: HttpRequest, name: str) -> int | None:

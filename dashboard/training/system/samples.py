@@ -92,6 +92,30 @@ def read_points(
     ]
 
 
+def as_columns(points: list[Point]) -> dict[str, Any]:
+    """By name, as many values as points; of GPUs as many as any of them had."""
+    num_gpus = (
+        max((len(p.values) - len(METRICS) + 1) // 2 for p in points) if points else 0
+    )
+    names = list(METRICS)
+    for i in range(num_gpus):
+        names += [f"gpu_use/{i}", f"gpu_memory/{i}"]
+    return {
+        "epoch": [point.epoch for point in points],
+        "time": [round(point.time, 3) for point in points],
+        "step": [point.step for point in points],
+        "values": {
+            name: [_short(point.values, i) for point in points]
+            for i, name in enumerate(names)
+        },
+    }
+
+
+def _short(values: list[float | None], index: int) -> float | None:
+    value = values[index] if index < len(values) else None
+    return None if value is None else float(f"{value:.4g}")
+
+
 def _place(axis: Axis) -> str:
     return "step" if axis == "step" else "extract(epoch FROM time)"
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -13,7 +12,7 @@ from dashboard.runs.queries import get_run
 from dashboard.training.models import SystemSample, Worker
 from dashboard.training.system.figures import CHARTS
 from dashboard.training.system.reader import METRICS
-from dashboard.training.system.samples import Axis, Point, Window, read_points
+from dashboard.training.system.samples import Axis, Window, as_columns, read_points
 
 
 @require_safe
@@ -51,30 +50,7 @@ def system_samples(request: HttpRequest, team: str, run_id: int) -> JsonResponse
     except ValueError as error:
         return JsonResponse({"error": str(error)}, status=400)
     points = read_points(run.id, window, after=after)
-    return JsonResponse({"has_ended": run.has_ended, **_as_columns(points)})
-
-
-def _as_columns(points: list[Point]) -> dict[str, Any]:
-    num_gpus = (
-        max((len(p.values) - len(METRICS) + 1) // 2 for p in points) if points else 0
-    )
-    names = list(METRICS)
-    for i in range(num_gpus):
-        names += [f"gpu_use/{i}", f"gpu_memory/{i}"]
-    return {
-        "epoch": [point.epoch for point in points],
-        "time": [round(point.time, 3) for point in points],
-        "step": [point.step for point in points],
-        "values": {
-            name: [_short(point.values, i) for point in points]
-            for i, name in enumerate(names)
-        },
-    }
-
-
-def _short(values: list[float | None], index: int) -> float | None:
-    value = values[index] if index < len(values) else None
-    return None if value is None else float(f"{value:.4g}")
+    return JsonResponse({"has_ended": run.has_ended, **as_columns(points)})
 
 
 def _has_gpus(run: Run) -> bool:

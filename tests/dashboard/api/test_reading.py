@@ -11,7 +11,12 @@ import pytest
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import Program, make_token
-from tests.dashboard.samples.factories import make_group, make_run, make_steps
+from tests.dashboard.samples.factories import (
+    make_group,
+    make_note,
+    make_run,
+    make_steps,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -139,14 +144,37 @@ def test_groups_are_paged_by_step_and_prompt(program: Program, run: Run) -> None
     assert seen == places
 
 
+def test_a_steps_groups_are_sorted(program: Program, run: Run) -> None:
+    for prompt, rewards in enumerate(((0.2, 0.2), (1.2, 1.2), (0.0, 0.0))):
+        make_group(run, step=1, prompt_index=prompt, rewards=rewards)
+
+    first = get(program, f"/runs/{run.pk}/groups?step=1&sort=-mean&limit=2")
+    rest = get(
+        program,
+        f"/runs/{run.pk}/groups?step=1&sort=-mean&cursor={first['next_cursor']}",
+    )
+
+    seen = [each["prompt_index"] for page in (first, rest) for each in page["items"]]
+    assert seen == [1, 0, 2]
+    refused = program.get(f"/runs/{run.pk}/groups?sort=mean")
+    assert refused.json()["errors"][0]["field"] == "query.step"
+
+
 def test_a_group_has_its_completions(program: Program, run: Run) -> None:
-    make_group(run, step=2, prompt_index=5)
+    group = make_group(run, step=2, prompt_index=5)
+    make_group(run, step=4, prompt_index=5)
+    make_note(group, "looked twice", position=1)
 
     found = get(program, f"/runs/{run.pk}/groups/2/5")
 
     assert found["prompt"] == "What is 5 + 1?"
     assert [each["reward"] for each in found["completions"]] == [1.2, 0.2, 0.0, 0.0]
     assert found["completions"][0]["rule_scores"]["answer"] == 1.0
+    parts = {each["rule"]: each["part"] for each in found["completions"][0]["parts"]}
+    assert parts == {"answer": 1.0, "format": pytest.approx(0.2)}
+    assert found["completions"][0]["other"] is None
+    assert found["completions"][1]["notes"][0]["text"] == "looked twice"
+    assert (found["visits"], found["are_visits_cut"]) == ([2, 4], False)
 
 
 def test_completions_are_searched(program: Program, run: Run) -> None:

@@ -52,6 +52,40 @@ def test_the_second_waits_for_the_first_and_does_nothing(alice: User) -> None:
     assert answers[1]["Idempotent-Replayed"] == "true"
 
 
+def test_who_waits_in_vain_is_told_to_ask_again(alice: User) -> None:
+    """As in a web process, which waits for no lock longer than 3 s."""
+    token = make_token(alice, "write")
+    is_inside, may_go_on = Event(), Event()
+
+    def view(request: HttpRequest) -> JsonResponse:
+        is_inside.set()
+        assert may_go_on.wait(30)
+        return JsonResponse({}, status=201)
+
+    enter = entrance(view)
+
+    def post() -> Any:
+        headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "a"}
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '50ms'")
+            return enter(RequestFactory().post("/counts", headers=headers))
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(post)
+        assert is_inside.wait(30)
+        second = pool.submit(post).result(30)
+        may_go_on.set()
+        assert first.result(30).status_code == 201
+
+    assert (second.status_code, second["Retry-After"]) == (409, "3")
+    assert (
+        "Another request is at the same thing" in json.loads(second.content)["detail"]
+    )
+
+
 def wait_until_somebody_waits_for_a_lock() -> None:
     with connection.cursor() as cursor:
         for _ in range(3_000):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections import defaultdict
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ import pytest
 from django.test import Client
 from django.urls import resolve
 from django.utils import timezone
+from ninja import Schema
 
 from dashboard.accounts.models import User
 from dashboard.api.manual import read_manual
@@ -99,6 +101,20 @@ def test_every_operation_is_on_the_page(bob_client: Client) -> None:
                 assert f'id="{operation.view_func.__name__}"' in page
                 assert operation.summary in html.unescape(page)
     assert "Authorization: Bearer $COHORT_TOKEN" in html.unescape(page)
+    assert "http://testserver/api/v1/runs/actions&#x27;" in page
+
+
+def test_no_two_schemas_are_called_the_same() -> None:
+    """The document would show one of them for both."""
+    found: dict[str, set[type[Schema]]] = defaultdict(set)
+    waiting: list[type[Schema]] = [Schema]
+    while waiting:
+        for schema in waiting.pop().__subclasses__():
+            waiting.append(schema)
+            if schema.__module__.startswith("dashboard."):
+                found[schema.__name__].add(schema)
+
+    assert {name for name, schemas in found.items() if len(schemas) > 1} == set()
 
 
 def test_every_line_of_curl_asks_the_operation_it_stands_beside() -> None:

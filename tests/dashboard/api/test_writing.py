@@ -222,3 +222,28 @@ def test_completions_are_judged_tagged_and_commented(
     group = program.get(f"/runs/{run.pk}/groups/1/0").json()
     assert group["completions"][2]["marks"] == said
     assert program.post(address, {"action": "judge", "value": "so"}).status_code == 422
+
+
+def test_all_runs_that_a_query_finds_are_acted_on(program: Program, team: Team) -> None:
+    first, second = make_run(team, "a", tags=["x"]), make_run(team, "b")
+
+    found = program.post("/runs/actions", {"action": "trash", "q": "tag = x"}).json()
+    both = program.post(
+        "/runs/actions", {"action": "trash", "q": "", "run_ids": [second.pk]}
+    )
+    wrong = program.post("/runs/actions", {"action": "trash", "q": "tag ="})
+
+    assert found["done"] == [first.pk]
+    assert both.json()["errors"][0]["field"] == "body.run_ids"
+    assert wrong.json()["errors"][0]["field"] == "body.q"
+
+
+def test_a_run_in_the_trash_is_deleted_for_good(program: Program, team: Team) -> None:
+    run = make_run(team)
+
+    kept = program.delete(f"/runs/{run.pk}")
+    program.post("/runs/actions", {"action": "trash", "run_ids": [run.pk]})
+    gone = program.delete(f"/runs/{run.pk}")
+
+    assert (kept.status_code, gone.json()["done"]) == (409, True)
+    assert not Run.objects.exists()

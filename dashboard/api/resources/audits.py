@@ -1,0 +1,187 @@
+"""What has changed in a run as it does where a reward is gamed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from django.http import Http404, HttpRequest
+from ninja import Path, Query, Router, Schema
+from pydantic import Field
+
+from dashboard.api.auth import READ, access_of
+from dashboard.api.resources.completions import FoundCompletion, found_completion
+from dashboard.api.schemas import LARGEST_STEP, Id, Real
+from dashboard.insights.audit.changes import Change, Window
+from dashboard.insights.audit.examples import draw_examples
+from dashboard.insights.audit.findings import Audit, Finding, Status, audit
+from dashboard.insights.audit.words import Phrase
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+
+router = Router(tags=["Audit"], auth=READ)
+At = Annotated[
+    int | None,
+    Query(
+        None,
+        ge=1,
+        le=LARGEST_STEP,
+        description="Compare before this step with behind it; without it, the step is "
+        "found of each signal.",
+    ),
+]
+Width = Annotated[
+    int | None, Query(None, ge=3, le=100_000, description="Points on each side.")
+]
+
+
+class AuditWindowOut(Schema):
+    first_step: int = Field(examples=[1])
+    last_step: int = Field(examples=[40])
+    num_points: int = Field(examples=[40])
+    mean: Real = Field(examples=[0.2])
+
+
+def _window(window: Window) -> AuditWindowOut:
+    return AuditWindowOut(
+        first_step=window.first,
+        last_step=window.last,
+        num_points=window.num,
+        mean=window.mean,
+    )
+
+
+class AuditChangeOut(Schema):
+    step: int = Field(description="The first one behind it.", examples=[41])
+    before: AuditWindowOut
+    after: AuditWindowOut
+    difference: Real = Field(examples=[0.3])
+    low: Real = Field(description="Of its 95 % interval.")
+    high: Real
+    effect: Real = Field(description="Over a point's own spread.", examples=[1.4])
+    chance: Real = Field(
+        description="How often a series without any change would show as clear a one; "
+        "null where you said the step.",
+        examples=[0.001],
+    )
+
+
+def _change(change: Change, chance: float | None) -> AuditChangeOut:
+    return AuditChangeOut(
+        step=change.step,
+        before=_window(change.before),
+        after=_window(change.after),
+        difference=change.difference,
+        low=change.low,
+        high=change.high,
+        effect=change.effect,
+        chance=chance,
+    )
+
+
+class AuditFindingOut(Schema):
+    signal: str = Field(examples=["length"])
+    title: str = Field(examples=["Length of completions"])
+    about: str
+    unit: str = Field(examples=["tokens"])
+    status: Status = Field(
+        description="suspect: as where a reward is gamed; otherwise: clear, but the "
+        "other way; steady; few: too few points; aside: not at the step asked for; "
+        "missing: `missing` says why.",
+        examples=["suspect"],
+    )
+    missing: str
+    num_points: int
+    change: AuditChangeOut | None
+
+
+def _finding(finding: Finding) -> AuditFindingOut:
+    signal, change = finding.signal, finding.change
+    return AuditFindingOut(
+        signal=signal.key,
+        title=signal.title,
+        about=signal.about,
+        unit=signal.unit,
+        status=finding.status,
+        missing=signal.missing,
+        num_points=finding.num_points,
+        change=_change(change, finding.chance) if change else None,
+    )
+
+
+class AuditPhraseOut(Schema):
+    words: str = Field(examples=["the answer is therefore"])
+    share_before: Real = Field(description="Of completions.", examples=[0.01])
+    share_after: Real = Field(examples=[0.4])
+
+
+def _phrase(phrase: Phrase) -> AuditPhraseOut:
+    return AuditPhraseOut(
+        words=phrase.words,
+        share_before=phrase.before / phrase.of_before,
+        share_after=phrase.after / phrase.of_after,
+    )
+
+
+class AuditOut(Schema):
+    last_step: int = Field(description="Of the run, by then.", examples=[120])
+    num_suspect: int = Field(examples=[1])
+    findings: list[AuditFindingOut]
+    phrases: list[AuditPhraseOut] = Field(description="That became more common.")
+    num_steps: int = Field(description="Steps whose completions were read.")
+    num_chosen: int = Field(description="Steps that were to be read.")
+    num_completions: int = Field(description="That were read.")
+
+
+@router.get("/{run_id}/audit", response=AuditOut, summary="Audit a run")
+def run_audit(request: HttpRequest, run_id: Id, at: At, width: Width) -> AuditOut:
+    """Signals that go with a gamed reward; none of them proves it."""
+    found: Audit = audit(get_run(access_of(request).team, run_id), at=at, width=width)
+    return AuditOut(
+        last_step=found.last_step,
+        num_suspect=found.num_suspect,
+        findings=[_finding(each) for each in found.findings],
+        phrases=[_phrase(each) for each in found.phrases],
+        num_steps=found.num_steps,
+        num_chosen=found.num_chosen,
+        num_completions=found.num_completions,
+    )
+
+
+class AuditSideOut(Schema):
+    window: AuditWindowOut
+    completions: list[FoundCompletion]
+
+
+class AuditExamplesOut(Schema):
+    before: AuditSideOut
+    after: AuditSideOut
+
+
+@router.get(
+    "/{run_id}/audit/{signal}",
+    response=AuditExamplesOut,
+    summary="Read examples from before and after a change",
+)
+def audit_examples(
+    request: HttpRequest,
+    run_id: Id,
+    signal: Annotated[str, Path(max_length=200, examples=["length"])],
+    at: At,
+    width: Width,
+) -> AuditExamplesOut:
+    """Ten completions of each side, drawn at random, the same for everybody."""
+    run = get_run(access_of(request).team, run_id)
+    finding = audit(run, at=at, width=width).find(signal)
+    if finding is None or finding.change is None:
+        raise Http404(f"The audit of run {run.pk} compares nothing as {signal!r}.")
+    change = finding.change
+    return AuditExamplesOut(
+        before=_side(run, change.before), after=_side(run, change.after)
+    )
+
+
+def _side(run: Run, window: Window) -> AuditSideOut:
+    return AuditSideOut(
+        window=_window(window),
+        completions=[found_completion(each) for each in draw_examples(run, window)],
+    )

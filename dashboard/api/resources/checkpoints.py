@@ -1,0 +1,199 @@
+"""Checkpoints of a run: listed, kept, taken along, and published as models."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
+from ninja import Path, Router, Schema, Status
+from pydantic import Field
+
+from dashboard.accounts.models import Team
+from dashboard.api.attachments import FILE, attach
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.resources.models import PublishedModelOut, model_out
+from dashboard.api.schemas import Done, Id, Input
+from dashboard.runs.checkpoints import retention
+from dashboard.runs.checkpoints.listing import Listed, list_checkpoints
+from dashboard.runs.models import Checkpoint, Run
+from dashboard.runs.queries import get_run
+from dashboard.training.publishing import archive_model, publish
+
+router = Router(tags=["Checkpoints"], auth=READ)
+Name = Annotated[str, Path(max_length=120, examples=["step-000050-epoch-1"])]
+
+
+class CheckpointOut(Schema):
+    name: str = Field(examples=["step-000050-epoch-1"])
+    step: int = Field(examples=[50])
+    epoch: int = Field(examples=[1])
+    sha256: str
+    num_bytes: int = Field(examples=[540_000_000])
+    saved_at: datetime
+    is_there: bool = Field(description="Its files are.")
+    is_best: bool
+    is_pinned: bool
+    kept_because: list[str]
+    score: float | None = Field(description="Of the metric that the best is chosen by.")
+
+
+class CheckpointsOut(Schema):
+    metric: str = Field(description="That the best is chosen by; empty: none yet.")
+    items: list[CheckpointOut]
+
+
+@router.get(
+    "/{run_id}/checkpoints", response=CheckpointsOut, summary="List checkpoints"
+)
+def checkpoints(request: HttpRequest, run_id: Id) -> CheckpointsOut:
+    """All of the run, the newest first, also those whose files are deleted."""
+    return _listed(get_run(access_of(request).team, run_id))
+
+
+def _listed(run: Run) -> CheckpointsOut:
+    listing = list_checkpoints(run)
+    return CheckpointsOut(
+        metric=listing.metric, items=[_checkpoint(row) for row in listing.rows]
+    )
+
+
+def _checkpoint(row: Listed) -> CheckpointOut:
+    own = row.checkpoint
+    return CheckpointOut(
+        name=own.name,
+        step=own.step,
+        epoch=own.epoch,
+        sha256=own.sha256,
+        num_bytes=own.num_bytes,
+        saved_at=own.saved_at,
+        is_there=row.is_there,
+        is_best=row.is_best,
+        is_pinned=own.pinned_at is not None,
+        kept_because=row.reasons,
+        score=row.score,
+    )
+
+
+@router.post(
+    "/{run_id}/checkpoints/{name}/pin",
+    response=Done,
+    auth=WRITE,
+    summary="Pin a checkpoint",
+)
+def pin_checkpoint(request: HttpRequest, run_id: Id, name: Name) -> Done:
+    """It is never deleted."""
+    return _change(request, run_id, name, retention.pin)
+
+
+@router.post(
+    "/{run_id}/checkpoints/{name}/unpin",
+    response=Done,
+    auth=WRITE,
+    summary="Unpin a checkpoint",
+)
+def unpin_checkpoint(request: HttpRequest, run_id: Id, name: Name) -> Done:
+    """It is left to the rules again."""
+    return _change(request, run_id, name, retention.unpin)
+
+
+@router.delete(
+    "/{run_id}/checkpoints/{name}",
+    response=Done,
+    auth=WRITE,
+    summary="Delete a checkpoint",
+)
+def delete_checkpoint(request: HttpRequest, run_id: Id, name: Name) -> Done:
+    """Its files; its row stays in the list."""
+    return _change(request, run_id, name, retention.delete)
+
+
+@router.get(
+    "/{run_id}/checkpoints/{name}/model.tar",
+    response=FILE,
+    summary="Download a checkpoint's model",
+)
+def checkpoint_model(request: HttpRequest, run_id: Id, name: Name) -> HttpResponseBase:
+    """A folder with weights, tokenizer and config, as transformers loads it."""
+    checkpoint = _find(access_of(request).team, run_id, name)
+    try:
+        archive = archive_model(checkpoint)
+    except ValueError as error:
+        raise Problem(409, str(error)) from error
+    return attach(
+        archive,
+        filename=archive.filename,
+        content_type="application/x-tar",
+        Content_Length=str(len(archive)),
+    )
+
+
+class PublishModelIn(Input):
+    name: str = Field(max_length=200, examples=["sums-1"])
+
+
+@router.post(
+    "/{run_id}/checkpoints/{name}/publish",
+    response={201: PublishedModelOut},
+    auth=WRITE,
+    summary="Publish a checkpoint's model",
+)
+def publish_checkpoint(
+    request: HttpRequest, run_id: Id, name: Name, payload: PublishModelIn
+) -> Status[PublishedModelOut]:
+    """New runs and probes of the team can start from it; it outlives its run."""
+    access = access_of(request)
+    checkpoint = _find(access.team, run_id, name)
+    try:
+        model = publish(checkpoint=checkpoint, name=payload.name, user=access.user)
+    except ValueError as error:
+        raise Problem(409, str(error)) from error
+    return Status(201, model_out(model))
+
+
+class BestByIn(Input):
+    metric: str = Field(
+        max_length=120,
+        description="Its highest value, or its lowest where less is better; empty: the "
+        "usual metric; none: no checkpoint is the best.",
+        examples=["eval/held_out/mean"],
+    )
+
+
+@router.post(
+    "/{run_id}/best-checkpoint",
+    response=CheckpointsOut,
+    auth=WRITE,
+    summary="Choose what the best checkpoint is the best by",
+)
+def choose_best(request: HttpRequest, run_id: Id, payload: BestByIn) -> CheckpointsOut:
+    """The best one is kept, whatever the rules say of its age."""
+    access = access_of(request)
+    run = get_run(access.team, run_id)
+    known = ("", "none", *list_checkpoints(run).choices)
+    try:
+        retention.choose_best_by(run=run, metric=payload.metric, user=access.user)
+    except ValueError as error:
+        if payload.metric not in known:
+            raise refuse_field("body.metric", str(error)) from error
+        raise Problem(409, str(error)) from error  # such as of a locked run
+    return _listed(get_run(access.team, run_id))
+
+
+def _find(team: Team, run_id: int, name: str) -> Checkpoint:
+    run = get_run(team, run_id)
+    found = run.checkpoints.select_related("run__team").filter(name=name).first()
+    if found is None:
+        raise Http404(f"{run} has no checkpoint {name[:120]!r}.")
+    return found
+
+
+def _change(request: HttpRequest, run_id: int, name: str, change: Any) -> Done:
+    access = access_of(request)
+    try:
+        change(checkpoint=_find(access.team, run_id, name), user=access.user)
+    except ValueError as error:
+        raise Problem(409, str(error)) from error
+    return Done(done=True)

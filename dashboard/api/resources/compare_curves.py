@@ -1,0 +1,237 @@
+"""One metric of several runs as curves, and what the sets of them differ by."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest, QueryDict
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from dashboard.api.auth import READ, access_of
+from dashboard.api.filters import query_of, refuse_errors
+from dashboard.api.problems import refuse_field
+from dashboard.api.schemas import LARGEST_ID, Real, StepBound
+from dashboard.insights.bands import Band
+from dashboard.insights.comparison import Comparison, compare_runs
+from dashboard.insights.contrasts import Contrast
+from dashboard.insights.forms import CompareForm
+from dashboard.insights.metrics import list_metrics
+from dashboard.insights.selection import read_selection
+from dashboard.insights.series import Series
+from dashboard.insights.sets import Arrangement, RunSet, arrange
+
+router = Router(tags=["Compare"], auth=READ)
+RUNS = "Their numbers, with commas between, the baseline first."
+
+
+class ChosenRuns(Schema):
+    runs: str = Field("", max_length=4_000, description=RUNS, examples=["7,8"])
+    sweep_id: Annotated[
+        int | None,
+        Query(None, ge=1, le=LARGEST_ID, description="All runs of a sweep instead."),
+    ]
+
+
+def runs_query(chosen: ChosenRuns) -> QueryDict:
+    return query_of({"runs": chosen.runs, "group": chosen.sweep_id})
+
+
+class CurveFilters(ChosenRuns):
+    metric: str = Field("reward/mean", max_length=120)
+    x: Literal["step", "time", "tokens", "samples"] = Field(
+        "step",
+        description="time: minutes since the first step; tokens and samples: "
+        "completion tokens and completions sampled.",
+    )
+    smooth: Annotated[float | None, Query(None, ge=0, le=0.99)]
+    by: str = Field(
+        "seeds",
+        max_length=200,
+        description="What makes one set: seeds (runs equal but for their seed), none, "
+        "or a setting such as optim.learning_rate.",
+    )
+    stat: Literal["mean", "iqm"] = Field(
+        "mean", description="With 95 % intervals; iqm: interquartile mean."
+    )
+    better: Literal["", "higher", "lower", "neither"] = Field(
+        "", description="Empty: as the metric is declared."
+    )
+    window: StepBound
+    paired: bool = Field(False, description="Compare seed by seed, where both have it.")
+
+
+class SeriesOut(Schema):
+    run_id: int = Field(examples=[7])
+    steps: list[int] = Field(examples=[[1, 2]])
+    x: list[Real] = Field(examples=[[1.0, 2.0]])
+    values: list[Real] = Field(examples=[[0.2, 0.3]])
+    smoothed: list[Real] = Field(examples=[[0.2, 0.26]])
+
+
+class BandOut(Schema):
+    x: list[Real] = Field(examples=[[1.0, 2.0]])
+    values: list[Real] = Field(examples=[[0.2, 0.3]])
+    low: list[Real] = Field(description="Of the interval; null: of one run.")
+    high: list[Real]
+    num: list[int] = Field(description="Runs that have a value.", examples=[[3, 3]])
+
+
+class ContrastOut(Schema):
+    kind: str = Field(examples=["better"])
+    text: str = Field(examples=["better: +0.12 [0.04, 0.20]"])
+    difference: Real
+    low: Real
+    high: Real
+    is_paired: bool
+
+
+class ComparedSetOut(Schema):
+    label: str = Field(examples=["learning rate 1e-6"])
+    run_ids: list[int] = Field(examples=[[7, 9]])
+    num_found: int = Field(description="More than `run_ids` where it is cut.")
+    varied: list[str] = Field(
+        description="Settings but the seed in which its runs differ."
+    )
+    last: Real = Field(description="Mean of its runs' last values.", examples=[0.71])
+    best: Real = Field(examples=[0.74])
+    window_mean: Real = Field(examples=[0.7])
+    window_low: Real
+    window_high: Real
+    verdict: ContrastOut | None = Field(description="null: the baseline.")
+    band: BandOut | None = Field(description="null where no set has several runs.")
+    difference: BandOut | None = Field(description="Less the baseline.")
+
+
+class CurvesOut(Schema):
+    metric: str = Field(examples=["reward/mean"])
+    better: str = Field(examples=["higher"])
+    first_step: int | None = Field(description="Of the window of the means.")
+    last_step: int | None
+    sets: list[ComparedSetOut] = Field(description="The first is the baseline.")
+    num_sets: int = Field(description="More than `sets` where they are cut.")
+    lines: list[SeriesOut] = Field(
+        description="A line each run, where no set has several. At most 1,000 points, "
+        "spikes kept."
+    )
+    without_axis: list[int] = Field(description="Runs not counted on this axis.")
+
+
+@router.get("/curves", response=CurvesOut, summary="Compare curves")
+def compare_curves(request: HttpRequest, filters: Query[CurveFilters]) -> CurvesOut:
+    """As the page Compare draws them, with their differences and verdicts."""
+    selection = read_selection(access_of(request).team, runs_query(filters))
+    if not selection.runs:
+        raise refuse_field("query.runs", "Name a run, or a sweep that has some.")
+    given = filters.model_dump(exclude={"runs", "sweep_id"})
+    form = CompareForm.read(query_of(given))
+    refuse_errors(form)
+    arrangement = arrange(selection.runs, form.value("by"))
+    return _curves(arrangement, compare_runs(arrangement, form), form.value("metric"))
+
+
+def _curves(arrangement: Arrangement, found: Comparison, metric: str) -> CurvesOut:
+    num_sets = len(arrangement.sets)
+    bands: list[Band | None] = [*found.curves.bands] or [None] * num_sets
+    differences: list[Band | None] = [None, *found.curves.differences]
+    return CurvesOut(
+        metric=metric,
+        better=found.better,
+        first_step=found.window.first if found.window else None,
+        last_step=found.window.last if found.window else None,
+        sets=[
+            _set(one, contrast, band, difference)
+            for one, contrast, band, difference in zip(
+                arrangement.sets,
+                found.contrasts,
+                bands,
+                differences if found.curves.bands else [None] * num_sets,
+                strict=True,
+            )
+        ],
+        num_sets=arrangement.num_sets,
+        lines=[
+            _series(run.pk, series)
+            for run, series in zip(arrangement.runs, found.curves.lines, strict=False)
+        ],
+        without_axis=[run.pk for run in found.uncounted],
+    )
+
+
+def _set(
+    one: RunSet, contrast: Contrast, band: Band | None, difference: Band | None
+) -> ComparedSetOut:
+    low, high = contrast.interval or (None, None)
+    return ComparedSetOut(
+        label=one.label,
+        run_ids=[run.pk for run in one.runs],
+        num_found=one.num_found,
+        varied=one.varied,
+        last=contrast.last.value,
+        best=contrast.best.value,
+        window_mean=contrast.window.value,
+        window_low=low,
+        window_high=high,
+        verdict=_verdict(contrast),
+        band=_band(band) if band else None,
+        difference=_band(difference) if difference else None,
+    )
+
+
+def _verdict(contrast: Contrast) -> ContrastOut | None:
+    found = contrast.verdict
+    if found is None:
+        return None
+    low, high = found.interval or (None, None)
+    return ContrastOut(
+        kind=found.kind,
+        text=found.text,
+        difference=found.difference,
+        low=low,
+        high=high,
+        is_paired=found.is_paired,
+    )
+
+
+def _band(band: Band) -> BandOut:
+    estimate = band.estimate
+    return BandOut(
+        x=band.at.tolist(),
+        values=estimate.value.tolist(),
+        low=estimate.low.tolist(),
+        high=estimate.high.tolist(),
+        num=estimate.num.tolist(),
+    )
+
+
+def _series(run_id: int, series: Series) -> SeriesOut:
+    return SeriesOut(
+        run_id=run_id,
+        steps=series.steps,
+        x=[*series.x],
+        values=[*series.values],
+        smoothed=[*series.smoothed],
+    )
+
+
+class MetricGroupOut(Schema):
+    title: str = Field(examples=["Reward"])
+    names: list[str] = Field(examples=[["reward/mean", "reward/std"]])
+
+
+class MetricGroupsOut(Schema):
+    items: list[MetricGroupOut]
+
+
+@router.get(
+    "/metrics", response=MetricGroupsOut, summary="List metrics that can be compared"
+)
+def compare_metrics(
+    request: HttpRequest, filters: Query[ChosenRuns]
+) -> MetricGroupsOut:
+    """Of all the named runs together, in groups."""
+    selection = read_selection(access_of(request).team, runs_query(filters))
+    groups: list[tuple[str, list[Any]]] = list_metrics(selection.runs)
+    return MetricGroupsOut(
+        items=[MetricGroupOut(title=title, names=names) for title, names in groups]
+    )

@@ -1,0 +1,100 @@
+"""Models of the team that new runs start from."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from ninja import Router, Schema
+from pydantic import Field
+
+from dashboard.accounts.models import Team
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.paging import Cursor, Limit, Page, page_by
+from dashboard.api.problems import Problem
+from dashboard.api.schemas import Done, Id, Person
+from dashboard.runs.launch.published import folder_of, needs_of
+from dashboard.runs.models import PublishedModel
+from dashboard.training.publishing import unpublish
+
+router = Router(tags=["Models"], auth=READ)
+
+
+class PublishedModelOut(Schema):
+    id: int = Field(examples=[2])
+    name: str = Field(examples=["sums-1"])
+    path: str = Field(
+        description="What a launch takes as its model.",
+        examples=["/data/models/1/2/model"],
+    )
+    run_id: int | None = Field(description="null: the run is gone.", examples=[7])
+    run_name: str = Field(examples=["calm-otter-7"])
+    step: int = Field(examples=[50])
+    sha256: str = Field(description="Of the checkpoint's manifest.")
+    num_bytes: int = Field(examples=[540_000_000])
+    published_by: Person | None
+    published_at: datetime
+    needed_by: list[int] = Field(
+        description="Runs that have not ended and start from it.", examples=[[9]]
+    )
+
+
+def model_out(
+    model: PublishedModel, needed_by: list[int] | None = None
+) -> PublishedModelOut:
+    return PublishedModelOut(
+        id=model.pk,
+        name=model.name,
+        path=folder_of(model),
+        run_id=model.run_id,
+        run_name=model.run_name,
+        step=model.step,
+        sha256=model.sha256,
+        num_bytes=model.num_bytes,
+        published_by=Person.of(model.published_by),
+        published_at=model.published_at,
+        needed_by=needed_by or [],
+    )
+
+
+@router.get("", response=Page[PublishedModelOut], summary="List published models")
+def models(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """The newest first."""
+    team = access_of(request).team
+    found = team.published_models.select_related("published_by")
+    needs = needs_of(team)
+
+    def read(model: PublishedModel) -> PublishedModelOut:
+        return model_out(model, [run.pk for run in needs.get(folder_of(model), [])])
+
+    return page_by(found, read, cursor=cursor, limit=limit, total=found.count())
+
+
+@router.get(
+    "/{model_id}", response=PublishedModelOut, summary="Look at a published model"
+)
+def model(request: HttpRequest, model_id: Id) -> PublishedModelOut:
+    team = access_of(request).team
+    found = _find(team, model_id)
+    needed = needs_of(team).get(folder_of(found), [])
+    return model_out(found, [run.pk for run in needed])
+
+
+@router.delete("/{model_id}", response=Done, auth=WRITE, summary="Unpublish a model")
+def unpublish_model(request: HttpRequest, model_id: Id) -> Done:
+    """With its files; 409 while a run that has not ended needs it."""
+    access = access_of(request)
+    try:
+        unpublish(model=_find(access.team, model_id), user=access.user)
+    except ValueError as error:
+        raise Problem(409, str(error)) from error
+    return Done(done=True)
+
+
+def _find(team: Team, model_id: int) -> PublishedModel:
+    found = team.published_models.select_related("published_by")
+    model = found.filter(pk=model_id).first()
+    if model is None:
+        raise Http404(f"{team} has no model {model_id}.")
+    return model

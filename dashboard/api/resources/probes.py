@@ -1,0 +1,190 @@
+"""What a starting model does before it is trained: probes and their completions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Router, Schema, Status
+from pydantic import Field
+
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.paging import Cursor, Limit, Page, page_by
+from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.resources.launches import LaunchIn, checked_launch, read_launch
+from dashboard.api.schemas import Done, Id, Person, Real, StepIn
+from dashboard.probes.asking import probe_launched
+from dashboard.probes.models import Probe, ProbeGroup
+from dashboard.probes.queries import RELATED, get_probe, what_it_waits_for
+from dashboard.probes.services import MAX_PROMPTS, MAX_SAMPLES, request_stop
+from dashboard.probes.verdict import give_verdict
+from dashboard.reports.document import finite
+from trainer.config import RunConfig
+
+router = Router(tags=["Probes"], auth=READ)
+
+
+class ProbeVerdictOut(Schema):
+    answer: str = Field(description="can, hardly or cannot", examples=["can"])
+    because: list[str]
+    remedies: list[str]
+
+
+class ProbeOut(Schema):
+    id: int = Field(examples=[4])
+    state: str = Field(
+        description="queued, running, stopping, finished, stopped or failed",
+        examples=["finished"],
+    )
+    model: str = Field(examples=["SmolLM2-135M-Instruct"])
+    dataset_version_id: int = Field(examples=[12])
+    recipe_version_id: int | None = Field(description="null: it was not saved.")
+    positions: list[int] = Field(description="Rows of the version.", examples=[[0, 5]])
+    num_samples: int = Field(description="Completions of each row.", examples=[8])
+    num_done: int = Field(description="Rows that are sampled.", examples=[2])
+    is_sample: bool = Field(description="Only for completions: no step is timed.")
+    metrics: dict[str, Any] = Field(examples=[{"pass@1": 0.25, "signal/share": 0.5}])
+    verdict: ProbeVerdictOut | None = Field(
+        description="Whether a run can learn; null: nothing is known yet."
+    )
+    error: str
+    created_by: Person | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+def _probe(row: Probe) -> ProbeOut:
+    names = ("dataset_version_id", "recipe_version_id", "positions", "num_samples")
+    more = ("state", "num_done", "is_sample", "error", "created_at", "finished_at")
+    return ProbeOut(
+        id=row.pk,
+        model=row.model_label,
+        metrics=finite(row.metrics),
+        verdict=_verdict(row),
+        created_by=Person.of(row.created_by),
+        **{name: getattr(row, name) for name in (*names, *more)},
+    )
+
+
+def _verdict(row: Probe) -> ProbeVerdictOut | None:
+    rollout = RunConfig.model_validate(row.config).stages[0].config.rollout
+    found = give_verdict(
+        row.metrics,
+        group_size=rollout.group_size,
+        max_new_tokens=rollout.max_new_tokens,
+    )
+    if found is None:
+        return None
+    return ProbeVerdictOut(
+        answer=found.answer, because=list(found.because), remedies=list(found.remedies)
+    )
+
+
+@router.get("", response=Page[ProbeOut], summary="List probes")
+def probes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """The newest first."""
+    found = access_of(request).team.probes.select_related(*RELATED)
+    return page_by(found, _probe, cursor=cursor, limit=limit, total=found.count())
+
+
+class ProbeDetail(ProbeOut):
+    waits_for: str = Field(description="Of one in the queue, why it does.")
+    config: dict[str, Any] = Field(examples=[{"rollout": {"group_size": 8}}])
+
+
+@router.get("/{probe_id}", response=ProbeDetail, summary="Look at a probe")
+def probe(request: HttpRequest, probe_id: Id) -> ProbeDetail:
+    found = get_probe(access_of(request).team, probe_id)
+    return ProbeDetail(
+        **_probe(found).model_dump(),
+        waits_for=what_it_waits_for(found),
+        config=found.config,
+    )
+
+
+class ProbeCompletion(Schema):
+    text: str = Field(examples=["<answer>2</answer>"])
+    num_tokens: int | None = Field(examples=[9])
+    end_reason: str | None = Field(examples=["stop"])
+    reward: Real = Field(examples=[1.0])
+    rules: dict[str, Real] = Field(examples=[{"answer": 1.0}])
+    errors: dict[str, str]
+
+
+class ProbeGroupOut(Schema):
+    position: int = Field(description="The row.", examples=[5])
+    completions: list[ProbeCompletion]
+
+
+def _group(row: ProbeGroup) -> ProbeGroupOut:
+    return ProbeGroupOut(position=row.position, completions=row.completions)
+
+
+@router.get(
+    "/{probe_id}/groups", response=Page[ProbeGroupOut], summary="Read a probe's groups"
+)
+def probe_groups(
+    request: HttpRequest, probe_id: Id, cursor: Cursor, limit: Limit
+) -> Page[Any]:
+    """Its completions with their scores, by row."""
+    found = get_probe(access_of(request).team, probe_id).groups.all()
+    total = found.count()
+    return page_by(
+        found, _group, cursor=cursor, limit=limit, key="position", total=total
+    )
+
+
+class ProbeIn(LaunchIn):
+    positions: list[StepIn] = Field(
+        default=[],
+        max_length=MAX_PROMPTS,
+        description="Rows to sample; empty: so many, drawn by the seed.",
+    )
+    num_prompts: Annotated[int, Field(ge=1, le=MAX_PROMPTS)] | None = Field(
+        default=None, description="null: as many as a step takes, 16 to 64."
+    )
+    num_samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] | None = Field(
+        default=None, description="null: as many as a group has, 16 at most."
+    )
+    is_sample: bool = Field(
+        default=False, description="Only sample and score; time no step."
+    )
+
+
+@router.post("", response={201: ProbeOut}, auth=WRITE, summary="Start a probe")
+def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
+    """Takes what a launch takes, and samples from its model before it is launched."""
+    access = access_of(request)
+    launch = checked_launch(read_launch(access.team, payload))
+    num_rows = launch.dataset_version.num_rows
+    if beyond := [each for each in payload.positions if each >= num_rows]:
+        raise refuse_field(
+            "body.positions",
+            f"{launch.dataset_version} has rows 0 to {num_rows - 1:,}; got "
+            f"{beyond[0]:,}.",
+        )
+    try:
+        begun = probe_launched(
+            access.team,
+            access.user,
+            launch,
+            positions=sorted(set(payload.positions)),
+            num_prompts=payload.num_prompts,
+            num_samples=payload.num_samples,
+            is_sample=payload.is_sample,
+        )
+    except ValueError as error:
+        raise Problem(409, str(error)) from error
+    return Status(201, _probe(begun))
+
+
+@router.post("/{probe_id}/stop", response=Done, auth=WRITE, summary="Stop a probe")
+def stop_probe(request: HttpRequest, probe_id: Id) -> Done:
+    """What it has sampled stays."""
+    access = access_of(request)
+    found = get_probe(access.team, probe_id)
+    if request_stop(probe=found, user=access.user):
+        return Done(done=True)
+    found.refresh_from_db(fields=["state"])
+    return Done(done=False, detail=f"Nothing to stop: it is {found.state}.")

@@ -1,0 +1,241 @@
+"""Reports: read, written, shared, taken as files."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+from ninja import Query, Router, Schema, Status
+from pydantic import Field
+
+from dashboard.api.attachments import FILE
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.paging import Cursor, Limit, Page, page_from
+from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.replays import show_once
+from dashboard.api.schemas import Done, Id, Input, Person, StepIn
+from dashboard.reports import services
+from dashboard.reports.hosts import own_hosts
+from dashboard.reports.models import MAX_TITLE, Report
+from dashboard.reports.printing import TooBusy
+from dashboard.reports.queries import find_reports, get_report
+from dashboard.reports.services import (
+    MAX_CHARS,
+    SavedMeanwhile,
+    check,
+)
+from dashboard.reports.views.export import file_of
+
+router = Router(tags=["Reports"], auth=READ)
+TEXT = "The reward jumps at step 40.\n\n::chart runs=7 metric=reward/mean\n"
+
+
+class ReportOut(Schema):
+    id: int = Field(examples=[5])
+    title: str = Field(examples=["Why the reward jumped"])
+    number: int = Field(description="Of its newest version.", examples=[3])
+    is_public: bool = Field(description="It has a public link that works.")
+    created_by: Person | None
+    created_at: datetime
+    saved_by: Person | None
+    saved_at: datetime
+
+
+def _fields(report: Report) -> dict[str, Any]:
+    return {
+        "id": report.pk,
+        "title": report.title,
+        "number": report.number,
+        "is_public": report.is_public,
+        "created_by": Person.of(report.created_by),
+        "created_at": report.created_at,
+        "saved_by": Person.of(report.saved_by),
+        "saved_at": report.saved_at,
+    }
+
+
+class ReportDetail(ReportOut):
+    text: str = Field(
+        description="Markdown; lines that begin with `::` are live blocks.",
+        examples=[TEXT],
+    )
+
+
+def report_out(report: Report) -> ReportDetail:
+    return ReportDetail(**_fields(report), text=report.text)
+
+
+@router.get("", response=Page[ReportOut], summary="List reports")
+def reports(
+    request: HttpRequest,
+    cursor: Cursor,
+    limit: Limit,
+    q: Annotated[
+        str,
+        Query("", max_length=200, description="Words that title or text hold."),
+    ],
+) -> Page[Any]:
+    """Those that were saved last come first."""
+    found = find_reports(access_of(request).team, q)
+    found = found.select_related("created_by", "saved_by")
+    return page_from(
+        found,
+        lambda row: ReportOut(**_fields(row)),
+        cursor=cursor,
+        limit=limit,
+        total=found.count(),
+    )
+
+
+@router.get("/{report_id}", response=ReportDetail, summary="Read a report")
+def report(request: HttpRequest, report_id: Id) -> ReportDetail:
+    """Its text; what its blocks show is at `/reports/{report_id}/blocks`."""
+    return report_out(get_report(access_of(request).team, report_id))
+
+
+class ReportIn(Input):
+    title: str = Field(max_length=4 * MAX_TITLE, examples=["Why the reward jumped"])
+    text: str = Field(default="", max_length=4 * MAX_CHARS, examples=[TEXT])
+
+
+@router.post("", response={201: ReportDetail}, auth=WRITE, summary="Create a report")
+def create_report(request: HttpRequest, payload: ReportIn) -> Status[ReportDetail]:
+    """Addresses of this server's pages become blocks, as in the editor."""
+    access = access_of(request)
+    _check(payload.title, payload.text)
+    try:
+        made = services.create_report(
+            team=access.team,
+            user=access.user,
+            title=payload.title,
+            text=payload.text,
+            hosts=own_hosts(request),
+        )
+    except ValueError as error:
+        raise Problem(409, str(error)) from error  # as many as a team may have
+    return Status(201, report_out(made))
+
+
+class ReportSaveIn(Input):
+    number: StepIn = Field(
+        description="Of the version that this one was written over: 409 where somebody "
+        "saved another since.",
+        examples=[3],
+    )
+    title: str | None = Field(default=None, max_length=4 * MAX_TITLE)
+    text: str | None = Field(default=None, max_length=4 * MAX_CHARS)
+
+
+@router.patch(
+    "/{report_id}", response=ReportDetail, auth=WRITE, summary="Save a report"
+)
+def save_report(
+    request: HttpRequest, report_id: Id, payload: ReportSaveIn
+) -> ReportDetail:
+    """As a new version; what is left out stays."""
+    access = access_of(request)
+    found = get_report(access.team, report_id)
+    title = found.title if payload.title is None else payload.title
+    text = found.text if payload.text is None else payload.text
+    _check(title, text)
+    try:
+        services.save_report(
+            report=found,
+            user=access.user,
+            number=payload.number,
+            title=title,
+            text=text,
+            hosts=own_hosts(request),
+        )
+    except SavedMeanwhile as error:
+        raise meanwhile(get_report(access.team, report_id)) from error
+    except ValueError as error:  # longer once addresses are blocks
+        raise refuse_field("body.text", str(error)) from error
+    return report_out(get_report(access.team, report_id))
+
+
+def meanwhile(newest: Report) -> Problem:
+    return Problem(
+        409,
+        f"{newest.saved_by or 'Somebody'} saved version {newest.number} of this report "
+        "meanwhile: nothing was changed. Read it, and send its number.",
+        errors=[("body.number", f"The newest version is {newest.number}.")],
+    )
+
+
+def _check(title: str, text: str) -> None:
+    """422 names the one that no report can have."""
+    for field, pair in (("title", (title, "")), ("text", ("A title", text))):
+        try:
+            check(*pair)
+        except ValueError as error:
+            raise refuse_field(f"body.{field}", str(error)) from error
+
+
+@router.delete("/{report_id}", response=Done, auth=WRITE, summary="Delete a report")
+def delete_report(request: HttpRequest, report_id: Id) -> Done:
+    """With its versions, for good."""
+    access = access_of(request)
+    services.delete_report(report=get_report(access.team, report_id), user=access.user)
+    return Done(done=True)
+
+
+class PublicLinkOut(Schema):
+    url: str | None = Field(
+        description="Whoever has it can read the report. It is told this once: asked "
+        "again with the same key, it is null.",
+        examples=["https://cohort.example.org/public/3yFq…/"],
+    )
+
+
+@router.post(
+    "/{report_id}/public-link",
+    response={201: PublicLinkOut},
+    auth=WRITE,
+    summary="Share a report by a public link",
+)
+def share_report(request: HttpRequest, report_id: Id) -> Status[PublicLinkOut]:
+    """A link that it had before works no more."""
+    access = access_of(request)
+    token = services.publish(
+        report=get_report(access.team, report_id), user=access.user
+    )
+    show_once(request, "url")
+    address = request.build_absolute_uri(reverse("public_report", args=[token]))
+    return Status(201, PublicLinkOut(url=address))
+
+
+@router.delete(
+    "/{report_id}/public-link",
+    response=Done,
+    auth=WRITE,
+    summary="Revoke a report's public link",
+)
+def revoke_report(request: HttpRequest, report_id: Id) -> Done:
+    """It works no more from the next request on."""
+    access = access_of(request)
+    found = get_report(access.team, report_id)
+    if not found.is_public:
+        return Done(done=False, detail="It has no public link.")
+    services.revoke(report=found, user=access.user)
+    return Done(done=True)
+
+
+@router.get(
+    "/{report_id}/export.{file_kind}", response=FILE, summary="Take a report as a file"
+)
+def report_file(
+    request: HttpRequest, report_id: Id, file_kind: Literal["html", "pdf"]
+) -> HttpResponseBase:
+    """A page that needs nothing else, or paper. 409 while others are being drawn."""
+    found = get_report(access_of(request).team, report_id)
+    try:
+        return file_of(request, found, file_kind)
+    except TooBusy as error:
+        said = "Other reports are being drawn. Ask again in some seconds."
+        raise Problem(409, said) from error
+    except ValueError as error:
+        raise Problem(422, str(error)) from error

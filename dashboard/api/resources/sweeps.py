@@ -1,0 +1,175 @@
+"""Several runs of one launch, some of whose settings have several values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from django.db.models import Count, Q, QuerySet
+from django.http import Http404, HttpRequest
+from ninja import Router, Schema, Status
+from pydantic import Field
+
+from dashboard.accounts.models import Team
+from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.paging import Cursor, Limit, Page, page_by
+from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.resources.launches import (
+    LaunchIn,
+    Value,
+    checked_launch,
+    read_launch,
+    refuse_warnings,
+)
+from dashboard.api.resources.run_schemas import RunOut, with_shown
+from dashboard.api.schemas import Id, Input, Person
+from dashboard.runs.config.fields import all_fields
+from dashboard.runs.launch.forms import LaunchForm
+from dashboard.runs.launch.sweep import MAX_VALUES, NUM_ROWS, Row, Sweep
+from dashboard.runs.launching import launch_group
+from dashboard.runs.models import Run, RunGroup
+
+router = Router(tags=["Sweeps"], auth=READ)
+
+
+class SweepOut(Schema):
+    id: int = Field(description="`group_id` of its runs.", examples=[3])
+    name: str = Field(examples=["rates"])
+    launched_by: Person | None
+    launched_at: datetime
+    num_runs: int = Field(description="That are not in the trash.", examples=[6])
+
+
+def _sweep(group: RunGroup) -> SweepOut:
+    return SweepOut(
+        id=group.pk,
+        name=group.name,
+        launched_by=Person.of(group.launched_by),
+        launched_at=group.launched_at,
+        num_runs=group.num_runs,  # type: ignore[attr-defined]  # annotated
+    )
+
+
+def _groups(team: Team) -> QuerySet[RunGroup]:
+    counted = Count("runs", filter=Q(runs__trashed_at=None))
+    return team.rungroup_set.select_related("launched_by").annotate(num_runs=counted)
+
+
+@router.get("", response=Page[SweepOut], summary="List sweeps")
+def sweeps(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+    """Runs that were launched together, the newest first."""
+    found = _groups(access_of(request).team)
+    total = found.count()
+    return page_by(found, _sweep, cursor=cursor, limit=limit, total=total)
+
+
+class SweepDetail(SweepOut):
+    runs: list[RunOut]
+
+
+def _detail(team: Team, sweep_id: int) -> SweepDetail:
+    group = _groups(team).filter(pk=sweep_id).first()
+    if group is None:
+        raise Http404(f"{team} has no sweep {sweep_id}.")
+    runs = with_shown(Run.objects.kept().filter(team=team, group=group))
+    return SweepDetail(
+        **_sweep(group).model_dump(),
+        runs=[RunOut.of(run) for run in runs.order_by("pk")],
+    )
+
+
+class ValuesIn(Input):
+    setting: str = Field(max_length=200, examples=["optim.learning_rate"])
+    values: list[Value] = Field(
+        min_length=1,
+        max_length=MAX_VALUES,
+        description="Two or more; of a whole number also a range: `0..4`.",
+        examples=[[1e-6, 3e-6]],
+    )
+
+
+class SweepIn(LaunchIn):
+    sweep: list[ValuesIn] = Field(min_length=1, max_length=NUM_ROWS)
+    mode: Literal["grid", "pairs"] = Field(
+        default="grid",
+        description="grid: every combination; pairs: the first values together, then "
+        "the second ones.",
+    )
+
+
+class PlannedOut(Schema):
+    name: str = Field(examples=["calm-otter-1"])
+    values: dict[str, str] = Field(examples=[{"optim.learning_rate": "1e-6"}])
+
+
+class PlanOut(Schema):
+    runs: list[PlannedOut]
+
+
+@router.post("/plan", response=PlanOut, auth=WRITE, summary="Plan a sweep")
+def plan_sweep(request: HttpRequest, payload: SweepIn) -> PlanOut:
+    """The runs that it would launch, each checked in full; launches none."""
+    form = read_launch(access_of(request).team, payload)
+    checked_launch(form)
+    planned = _plan(form, payload)
+    paths = [row.path for row in planned.used]
+    return PlanOut(
+        runs=[
+            PlannedOut(name=one.name, values=dict(zip(paths, one.values, strict=True)))
+            for one in planned.runs
+        ]
+    )
+
+
+@router.post("", response={201: SweepDetail}, auth=WRITE, summary="Launch a sweep")
+def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepDetail]:
+    """All of its runs are queued, or none."""
+    access = access_of(request)
+    form = read_launch(access.team, payload)
+    refuse_warnings(checked_launch(form), payload)
+    planned = _plan(form, payload)
+    try:
+        group = launch_group(
+            team=access.team,
+            user=access.user,
+            name=form.name,
+            launches=[one.launch for one in planned.runs],
+            cloned_from=form.start.run,
+            fork_of=form.start.fork,
+        )
+    except ValueError as error:
+        raise Problem(409, str(error)) from error
+    return Status(201, _detail(access.team, group.pk))
+
+
+@router.get("/{sweep_id}", response=SweepDetail, summary="Look at a sweep")
+def sweep(request: HttpRequest, sweep_id: Id) -> SweepDetail:
+    """With its runs; `/compare/sweep` tells what their outcome goes with."""
+    return _detail(access_of(request).team, sweep_id)
+
+
+def _plan(form: LaunchForm, payload: SweepIn) -> Sweep:
+    rows = [_row(each, place) for place, each in enumerate(payload.sweep)]
+    found = Sweep(rows=rows, mode=payload.mode)
+    found.plan(form)
+    if found.problem:
+        raise refuse_field("body.sweep", found.problem)
+    return found
+
+
+def _row(asked: ValuesIn, place: int) -> Row:
+    """As the form holds it: a text with commas between."""
+    setting = all_fields().get(asked.setting)
+    at = f"body.sweep.{place}"
+    if setting is None:
+        said = f"There is no setting {asked.setting[:80]!r}."
+        raise refuse_field(f"{at}.setting", said)
+    texts = []
+    for value in asked.values:
+        is_switch = isinstance(value, bool)
+        text = ("on" if value else "off") if is_switch else setting.write(value)
+        if not text.strip() or "," in text:
+            said = f"A value is not empty and holds no comma; got {text[:40]!r}."
+            raise refuse_field(f"{at}.values", said)
+        texts.append(text)
+    return Row(path=asked.setting, text=", ".join(texts))

@@ -1,0 +1,254 @@
+"""What programs start: sweeps, probes, chats, models; and what they ask before."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.api.resources.launches import LaunchIn
+from dashboard.probes.models import Probe, ProbeGroup, ProbeState
+from dashboard.runs.models import Checkpoint, PublishedModel, Run, RunGroup
+from tests.dashboard.api.asking import Program, make_token
+from tests.dashboard.checkpoints.saved import Saving
+from tests.dashboard.probes.factories import completion, make_version, measured
+from tests.dashboard.runs.launching import make_dataset, make_recipe
+from tests.dashboard.runs.stories import queue_run
+from trainer.presets.preset import preset_names
+
+pytestmark = pytest.mark.django_db
+RATES = {"setting": "optim.learning_rate", "values": [1e-6, 3e-6]}
+SEEDS = {"setting": "seed", "values": ["0..2"]}
+
+
+@pytest.fixture(autouse=True)
+def data_folder(settings: Settings, tmp_path: Path) -> Path:
+    settings.COHORT_DATA = tmp_path / "data"
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def program(alice: User) -> Program:
+    return Program(make_token(alice, "write"))
+
+
+@pytest.fixture
+def asked(team: Team) -> dict[str, Any]:
+    return {
+        "dataset_version_id": make_dataset(team).pk,
+        "recipe_version_id": make_recipe(team).pk,
+        "model": "org/model",
+        "name": "brave-otter",
+        "settings": {"data.num_eval_rows": 0},
+        "confirm": True,
+    }
+
+
+def test_a_sweep_is_planned_and_then_launched_whole(
+    program: Program, team: Team, asked: dict[str, Any]
+) -> None:
+    body = asked | {"sweep": [RATES, SEEDS]}
+
+    planned = program.post("/sweeps/plan", body).json()["runs"]
+    assert not Run.objects.exists()
+    made = program.post("/sweeps", body, Idempotency_Key="k")
+    program.post("/sweeps", body, Idempotency_Key="k")
+
+    assert made.status_code == 201, made.text
+    names = [f"brave-otter-{n}" for n in range(1, 7)]
+    assert [each["name"] for each in planned] == names
+    assert planned[0]["values"] == {"optim.learning_rate": "1e-6", "seed": "0"}
+    group = RunGroup.objects.get()
+    assert [each["name"] for each in made.json()["runs"]] == names
+    assert group.runs.count() == 6
+    assert program.get(f"/sweeps/{group.pk}").json() == made.json()
+    (listed,) = program.get("/sweeps").json()["items"]
+    assert (listed["id"], listed["num_runs"]) == (group.pk, 6)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "field"),
+    [
+        ([{"setting": "optim.speed", "values": [1, 2]}], "body.sweep.0.setting"),
+        ([RATES, {"setting": "seed", "values": ["1,2"]}], "body.sweep.1.values"),
+        ([{"setting": "seed", "values": [1]}], "body.sweep"),
+        ([{"setting": "optim.num_steps", "values": [1, -1]}], "body.sweep"),
+    ],
+)
+def test_a_sweep_that_cannot_be_launches_nothing(
+    sweep: Any, field: str, program: Program, asked: dict[str, Any]
+) -> None:
+    refused = program.post("/sweeps", asked | {"sweep": sweep})
+
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["field"] == field
+    assert not Run.objects.exists()
+
+
+def test_a_launch_is_checked_before_it_is_one(
+    program: Program, asked: dict[str, Any]
+) -> None:
+    found = program.post("/launches/check", asked).json()
+    wrong = program.post("/launches/check", asked | {"model": "no such thing"})
+
+    amounts = {each["title"]: each["value"] for each in found["amounts"]}
+    per_step = found["config"]["rollout"]
+    told = per_step["prompts_per_step"] * per_step["group_size"]
+    assert amounts["Completions per step"] == f"{told:,}"
+    again = {"toml": found["toml"], "settings": {}, "name": "x"}
+    assert (
+        program.post("/launches/check", asked | again).json()["config"]
+        == (found["config"])
+    )
+    assert wrong.status_code == 422
+    assert wrong.json()["errors"][0]["field"] == "body.model"
+    assert not Run.objects.exists()
+
+
+def test_the_start_that_the_document_gives_is_one() -> None:
+    (example,) = LaunchIn.model_fields["start"].examples or [""]
+
+    assert example in preset_names()
+
+
+def test_a_preset_brings_settings_and_a_reward(
+    program: Program, asked: dict[str, Any]
+) -> None:
+    found = program.get("/presets/dr-grpo").json()
+    unknown = program.get("/presets/no_such")
+    recipe = program.post("/recipes", {"name": "Theirs", "spec": found["recipe"]})
+
+    assert found["settings"]["advantage.scale"] == "none"
+    assert unknown.status_code == 404
+    assert recipe.status_code == 201, recipe.text
+
+
+def test_a_probe_is_started_read_and_stopped(
+    program: Program, team: Team, asked: dict[str, Any]
+) -> None:
+    version = make_version(team)
+    body = asked | {"dataset_version_id": version.pk, "positions": [3, 1, 3]}
+    body["settings"] |= {"rollout.prompts_per_step": 2}
+
+    made = program.post("/probes", body | {"num_samples": 2})
+    beyond = program.post("/probes", body | {"positions": [6]})
+
+    assert made.status_code == 201, made.text
+    assert (made.json()["positions"], made.json()["num_samples"]) == ([1, 3], 2)
+    assert beyond.json()["errors"][0]["field"] == "body.positions"
+    address = f"/probes/{made.json()['id']}"
+    assert program.get(address).json()["waits_for"]
+    assert program.post(f"{address}/stop").json()["done"] is True
+    assert program.post(f"{address}/stop").json()["done"] is False
+    assert program.get("/probes").json()["total"] == 1
+
+
+def test_what_a_probe_found_is_read(program: Program, team: Team) -> None:
+    from tests.dashboard.probes.factories import make_probe
+
+    probe = make_probe(team, make_version(team))
+    Probe.objects.update(state=ProbeState.FINISHED, metrics=measured())
+    for position in probe.positions:
+        texts = [completion("4", 1.0), completion("5", None, errors={"right": "no"})]
+        ProbeGroup.objects.create(probe=probe, position=position, completions=texts)
+
+    found = program.get(f"/probes/{probe.pk}").json()
+    groups = program.get(f"/probes/{probe.pk}/groups").json()
+
+    assert found["verdict"]["answer"] == "can"
+    assert found["metrics"]["pass@1"] == 0.25
+    assert [each["position"] for each in groups["items"]] == [1, 3]
+    assert groups["items"][0]["completions"][1]["errors"] == {"right": "no"}
+
+
+@pytest.fixture
+def saving(team: Team) -> Saving:
+    story = Saving(queue_run(team))
+    story.start()
+    return story
+
+
+@pytest.fixture
+def saved(saving: Saving) -> Checkpoint:
+    return saving.save(score=0.5)
+
+
+def test_a_checkpoint_is_downloaded_and_published(
+    program: Program, saved: Checkpoint
+) -> None:
+    address = f"/runs/{saved.run_id}/checkpoints/{saved.name}"
+
+    tar = b"".join(program.get(f"{address}/model.tar").streaming_content)
+    made = program.post(f"{address}/publish", {"name": "Sums"})
+    again = program.post(f"{address}/publish", {"name": "Sums"})
+
+    with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+        (name,) = archive.getnames()
+    assert name.endswith("-step-1/model.safetensors")
+    assert made.status_code == 201, made.text
+    assert (made.json()["step"], made.json()["run_id"]) == (1, saved.run_id)
+    assert Path(made.json()["path"], "model.safetensors").is_file()
+    assert again.status_code == 409
+    model = PublishedModel.objects.get()
+    assert program.get("/models").json()["items"][0]["id"] == model.pk
+    assert program.get(f"/models/{model.pk}").json() == made.json()
+    assert program.delete(f"/models/{model.pk}").json()["done"] is True
+    assert not PublishedModel.objects.exists()
+
+
+def test_what_the_best_checkpoint_is_the_best_by_is_chosen(
+    program: Program, saved: Checkpoint
+) -> None:
+    address = f"/runs/{saved.run_id}/best-checkpoint"
+
+    chosen = program.post(address, {"metric": "eval/heldout/mean"})
+    wrong = program.post(address, {"metric": "luck"})
+
+    assert chosen.json()["metric"] == "eval/heldout/mean"
+    assert chosen.json()["items"][0]["is_best"] is True
+    assert wrong.json()["errors"][0]["field"] == "body.metric"
+
+
+def test_a_checkpoint_is_asked_and_replied_to(
+    program: Program, saved: Checkpoint
+) -> None:
+    address = f"/runs/{saved.run_id}/chats"
+    made = program.post(address, {"text": "1+1=", "num_samples": 2, "temperature": 0})
+    chat = saved.chats.get()
+    told = {"text": "2", "num_tokens": 1, "end_reason": "stop"}
+    chat.answers = [{"completions": [told]}, {"completions": [told]}]
+    chat.state = ProbeState.FINISHED
+    chat.save()
+
+    reply = {"text": "1+1=", "previous_id": chat.pk, "reply": "Sure?"}
+    second = program.post(address, reply)
+
+    assert made.status_code == second.status_code == 201, second.text
+    assert (made.json()["prompt"], made.json()["checkpoint"]) == ("1+1=", saved.name)
+    assert made.json()["base"]["completions"] == [None, None]
+    assert second.json()["turns"][0][-1] == {"role": "user", "content": "Sure?"}
+    assert program.get(f"/chats/{chat.pk}").json()["trained"]["completions"][0] == {
+        **told,
+        "reward": None,
+        "rules": {},
+        "errors": {},
+    }
+    assert program.get(address).json()["total"] == 2
+    stopped = program.post(f"/chats/{second.json()['id']}/stop").json()
+    assert stopped["done"] is True
+    assert AuditEntry.objects.filter(verb="chat.asked").count() == 2
+
+
+def test_a_chat_needs_something_to_answer(program: Program, saved: Checkpoint) -> None:
+    address = f"/runs/{saved.run_id}/chats"
+
+    nothing = program.post(address, {})
+    beyond = program.post(address, {"row": 10**6})
+
+    assert nothing.json()["errors"][0]["field"] == "body.row"
+    assert beyond.json()["errors"][0]["field"] == "body.row"

@@ -1,0 +1,252 @@
+"""What a run learnt, as programs read it: the same as pages show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.models import DatasetVersion
+from dashboard.insights.models import Vote
+from dashboard.runs.models import Run, RunGroup
+from tests.dashboard.api.asking import Program, make_token
+from tests.dashboard.probes.factories import make_version
+from tests.dashboard.samples.blocks import make_blocks
+from tests.dashboard.samples.factories import (
+    make_config,
+    make_group,
+    make_note,
+    make_recipe,
+    make_run,
+    make_steps,
+)
+
+pytestmark = pytest.mark.django_db
+RIGHT, WRONG = (1.2, 1.2), (0.0, 0.0)
+
+
+@pytest.fixture
+def program(alice: User) -> Program:
+    return Program(make_token(alice, "write"))
+
+
+def get(program: Program, path: str) -> Any:
+    found = program.get(path)
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    """Prompt 0 is never right, 1 is learnt, 2 is forgotten."""
+    run = make_run(team, dataset_version=make_version(team))
+    courses = {0: (WRONG, WRONG), 1: (WRONG, RIGHT), 2: (RIGHT, WRONG)}
+    for prompt, course in courses.items():
+        for step, rewards in enumerate(course, start=1):
+            make_group(run, step=step, prompt_index=prompt, rewards=rewards)
+    return run
+
+
+def test_prompts_are_told_with_what_they_learnt(program: Program, run: Run) -> None:
+    found = get(program, f"/runs/{run.pk}/prompts?visits=1&sort=prompt")
+
+    kinds = [(each["prompt_index"], each["kind"]) for each in found["items"]]
+    assert kinds == [(0, "never"), (1, "solved"), (2, "forgotten")]
+    assert found["kinds"]["never"] == 1
+    assert (found["total"], found["num_seen"]) == (3, 3)
+    assert found["items"][1]["text"] == "1+1?"
+
+
+def test_prompts_are_chosen_and_paged(program: Program, run: Run) -> None:
+    address = f"/runs/{run.pk}/prompts?visits=1&sort=prompt&limit=2"
+    first = get(program, address)
+    second = get(program, f"{address}&cursor={first['next_cursor']}")
+    never = get(program, f"/runs/{run.pk}/prompts?which=never&visits=1")
+
+    assert [each["prompt_index"] for each in second["items"]] == [2]
+    assert second["next_cursor"] is None
+    assert [each["prompt_index"] for each in never["items"]] == [0]
+    assert program.get(f"/runs/{run.pk}/prompts?which=odd").status_code == 422
+
+
+def test_chosen_prompts_become_a_dataset(program: Program, run: Run) -> None:
+    address = f"/runs/{run.pk}/prompts/dataset"
+
+    made = program.post(address, {"name": "Hard", "which": "never", "visits": 1})
+    taken = program.post(address, {"name": "Hard", "which": "solved", "visits": 1})
+    none = program.post(address, {"name": "None", "which": "unscored"})
+
+    assert made.status_code == 201, made.text
+    assert (made.json()["state"], made.json()["num_prompts"]) == ("done", 1)
+    version = DatasetVersion.objects.get(pk=made.json()["version_id"])
+    assert [row.prompt for row in version.rows.all()] == ["0+0?"]
+    assert taken.json()["errors"][0]["field"] == "body.name"
+    assert none.status_code == 409
+
+
+def test_one_prompt_has_its_curve_and_all_its_completions(
+    program: Program, run: Run
+) -> None:
+    found = get(program, f"/runs/{run.pk}/prompts/1?visits=1")
+    texts = get(program, f"/runs/{run.pk}/prompts/1/completions")
+
+    assert (found["kind"], found["solved_at"]) == ("solved", 2)
+    assert [each["num_right"] for each in found["curve"]] == [0, 2]
+    assert found["num_completions"] == texts["total"] == 4
+    assert [each["step"] for each in texts["items"]] == [2, 2, 1, 1]
+    assert program.get(f"/runs/{run.pk}/prompts/5").status_code == 404
+
+
+def test_facets_say_how_many_further_filters_would_leave(
+    program: Program, run: Run
+) -> None:
+    make_blocks(run)
+
+    facets = get(program, f"/runs/{run.pk}/completion-facets?last_step=1")["items"]
+
+    outcome = next(each for each in facets if each["title"] == "Outcome")
+    counts = {each["label"]: each["count"] for each in outcome["values"]}
+    assert (counts["right"], counts["not right"]) == (2, 4)
+    chosen = next(each for each in outcome["values"] if each["label"] == "right")
+    assert chosen["filters"] == {"last_step": "1", "outcome": "right"}
+    query = "&".join(f"{name}={value}" for name, value in chosen["filters"].items())
+    assert get(program, f"/runs/{run.pk}/completions?{query}")["num_found"] == 2
+
+
+@pytest.fixture
+def pair(team: Team) -> tuple[Run, Run]:
+    version = make_version(team)
+    both = tuple(make_run(team, name, dataset_version=version) for name in "ab")
+    for run, rewards in zip(both, ((1.2, 0.2), (0.2, 0.0)), strict=True):
+        make_group(run, step=3, prompt_index=0, rewards=rewards)
+        make_group(run, step=4, prompt_index=1, rewards=(0.2, 0.2))
+    return both[0], both[1]
+
+
+def test_two_runs_are_compared_prompt_by_prompt(
+    program: Program, pair: tuple[Run, Run]
+) -> None:
+    query = f"?a={pair[0].pk}&b={pair[1].pk}"
+    found = get(program, f"/compare/prompts{query}&sort=-rate")
+    one = get(program, f"/compare/prompts/0{query}")
+
+    assert [each["win_rate"] for each in found["items"]] == [0.875, 0.5]
+    assert (found["num_common"], found["win_rate"]) == (2, 0.6875)
+    assert one["step"] == one["other_step"] == 3
+    assert [each["difference"] for each in one["pairs"]] == [1.0, 0.2]
+    assert one["rules"][0] == {
+        "name": "answer",
+        "mean": 0.5,
+        "other_mean": 0.0,
+        "difference": 0.5,
+    }
+    assert program.get(f"/compare/prompts/5{query}").status_code == 404
+    same = f"?a={pair[0].pk}&b={pair[0].pk}"
+    assert program.get(f"/compare/prompts{same}").status_code == 422
+
+
+def test_whose_a_completion_is_is_told_after_the_vote(
+    program: Program, pair: tuple[Run, Run]
+) -> None:
+    a, b = pair
+    place = {"a": a.pk, "b": b.pk, "prompt_index": 0}
+    query = "&".join(f"{name}={value}" for name, value in place.items())
+    before = get(program, f"/compare/ballot?{query}")
+
+    after = program.post("/compare/votes", place | {"choice": "left"}).json()
+
+    assert before["left_run_id"] is None
+    assert {after["left_run_id"], after["right_run_id"]} == {a.pk, b.pk}
+    assert after["left"] == before["left"]
+    tally = get(program, f"/compare/votes?a={a.pk}&b={b.pk}")
+    assert (tally["a"] if after["left_run_id"] == a.pk else tally["b"]) == 1
+    program.post("/compare/votes", place | {"choice": "none"})
+    assert not Vote.objects.exists()
+    assert program.get(f"/compare/ballot?{query}&pair=9").status_code == 404
+
+
+def test_curves_of_seeds_become_bands_with_a_verdict(
+    program: Program, team: Team
+) -> None:
+    runs, version, recipe = [], make_version(team), make_recipe(team)
+    same = {"dataset_version": version, "recipe_version": recipe}
+    for lr, level in ((1e-6, 0.2), (3e-6, 0.6)):
+        for seed in (1, 2, 3):
+            config = make_config(seed=seed, optim={"learning_rate": lr})
+            run = make_run(team, f"{lr}-{seed}", config=config, **same)
+            make_steps(run, {"reward/mean": [level + seed / 100] * 4})
+            runs.append(run.pk)
+    named = ",".join(map(str, runs))
+
+    found = get(program, f"/compare/curves?runs={named}")
+
+    base, other = found["sets"]
+    assert [len(each["run_ids"]) for each in found["sets"]] == [3, 3]
+    assert base["band"]["num"] == [3, 3, 3, 3]
+    assert base["verdict"] is None
+    assert other["difference"]["values"] == pytest.approx([0.4] * 4)
+    assert other["verdict"]["kind"] == "better"
+    assert found["lines"] == []
+    alone = get(program, f"/compare/curves?runs={named}&by=none&smooth=0")
+    assert [each["run_id"] for each in alone["lines"]] == runs
+    assert alone["lines"][0]["values"] == pytest.approx([0.21] * 4)
+    assert program.get("/compare/curves?runs=").status_code == 422
+    titles = get(program, f"/compare/metrics?runs={named}")["items"]
+    assert titles[0]["names"] == ["reward/mean"]
+
+
+def test_a_sweep_is_weighed_by_its_settings(program: Program, team: Team) -> None:
+    group = RunGroup.objects.create(team=team, name="Rates")
+    version, recipe = make_version(team), make_recipe(team)
+    for number in range(8):
+        rate = (1e-6, 3e-6)[number % 2]
+        make_run(
+            team,
+            f"r{number}",
+            group=group,
+            dataset_version=version,
+            recipe_version=recipe,
+            config=make_config(seed=number, optim={"learning_rate": rate}),
+            summary={"last": {"reward/mean": rate * 1e5 + number / 1000}},
+        )
+
+    found = get(program, f"/compare/sweep?sweep_id={group.pk}")
+
+    assert [each["key"] for each in found["settings"]] == ["optim.learning_rate"]
+    assert found["runs"][0]["values"] == {"optim.learning_rate": "3e-6"}
+    assert found["weights"][0]["key"] == "optim.learning_rate"
+    assert found["weights"][0]["share"] > 0.9
+    assert [each["key"] for each in found["weights"]][-1] is None
+
+
+def test_an_audit_tells_what_changed_and_shows_examples(
+    program: Program, run: Run
+) -> None:
+    lengths = [100.0 + i % 3 for i in range(40)] + [10.0 + i % 3 for i in range(40)]
+    make_steps(run, {"reward/mean": [0.5] * 80, "completion/mean_length": lengths})
+
+    found = get(program, f"/runs/{run.pk}/audit")
+    finding = next(each for each in found["findings"] if each["signal"] == "length")
+    examples = get(program, f"/runs/{run.pk}/audit/length?at=4&width=3")
+
+    assert finding["status"] == "suspect"
+    assert finding["change"]["step"] == 41
+    assert finding["change"]["difference"] < -80
+    assert found["num_suspect"] >= 1
+    assert len(examples["before"]["completions"]) == 10
+    assert examples["after"]["completions"] == []
+    assert program.get(f"/runs/{run.pk}/audit/nothing").status_code == 404
+
+
+def test_a_reward_log_is_read_and_narrowed(program: Program, run: Run) -> None:
+    group = run.groups.get(step=2, prompt_index=1)
+    make_note(group, "no number", is_error=True)
+    make_note(group, "looked twice")
+
+    errors = get(program, f"/runs/{run.pk}/reward-log?kind=error")
+
+    assert [each["text"] for each in errors["items"]] == ["no number"]
+    assert errors["items"][0]["prompt_index"] == 1
+    assert errors["total"] == 1
+    assert get(program, f"/runs/{run.pk}/reward-log")["total"] == 2

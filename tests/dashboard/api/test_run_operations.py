@@ -1,0 +1,347 @@
+"""Of one run: its logs, machine, tokens, kin, changes; and recipes tried on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import Team, User
+from dashboard.exchange.models import RunImport
+from dashboard.rescoring.models import Rescoring
+from dashboard.runs.directory import EpochDirectory, run_directory
+from dashboard.runs.models import Checkpoint, Run
+from dashboard.samples.models import GroupTokens
+from dashboard.samples.token_records import pack_tokens
+from dashboard.training.lease import claim_run
+from tests.dashboard.api.asking import BASE, Program, make_token
+from tests.dashboard.exchange.tools import trl_parquet
+from tests.dashboard.probes.factories import make_version
+from tests.dashboard.rescoring.factories import start
+from tests.dashboard.runs.stories import queue_run
+from tests.dashboard.samples.factories import RULES, make_group, make_run
+from tests.dashboard.training.logs import measured
+from tests.dashboard.training.machines import make_samples
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def data_folder(settings: Settings, tmp_path: Path) -> Path:
+    settings.COHORT_DATA = tmp_path / "data"
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def program(alice: User) -> Program:
+    return Program(make_token(alice, "write"))
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return make_run(team)
+
+
+def get(program: Program, path: str) -> Any:
+    found = program.get(path)
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+@pytest.fixture
+def life(team: Team) -> EpochDirectory:
+    run = queue_run(team)
+    claim_run(run.pk, "training@gpu-1")
+    files = run_directory(run.pk).epoch(1)
+    files.path.mkdir(parents=True)
+    files.trainer_log.write_text("".join(f"step {n}\n" for n in range(1, 801)))
+    return files
+
+
+def test_a_log_is_read_from_its_end_and_back(
+    program: Program, team: Team, life: EpochDirectory
+) -> None:
+    run = team.runs.get()
+    end = get(program, f"/runs/{run.pk}/log?source=trainer")
+    before = get(program, f"/runs/{run.pk}/log?source=trainer&before={end['first']}")
+
+    texts = [each["text"] for part in (before, end) for each in part["lines"]]
+    assert texts == [f"step {n}" for n in range(1, 801)]
+    assert (end["number"], end["is_end"], before["number"]) == (301, True, 1)
+    line = get(program, f"/runs/{run.pk}/log/line?source=trainer&at=0")
+    assert line["text"] == "step 1"
+    assert program.get(f"/runs/{run.pk}/log?epoch=7").status_code == 404
+
+
+def test_a_log_is_searched_and_taken(
+    program: Program, team: Team, life: EpochDirectory
+) -> None:
+    address = f"/runs/{team.runs.get().pk}/log"
+
+    found = get(program, f"{address}/search?q=STEP%2080")
+    wrong = program.get(f"{address}/search?q=(&is_pattern=true")
+    file = b"".join(program.get(f"{address}/file").streaming_content)
+
+    assert [each["number"] for each in found["items"]] == [80, 800]
+    assert {each["source"] for each in found["items"]} == {"trainer"}
+    assert wrong.json()["errors"][0]["field"] == "query.q"
+    assert file == life.trainer_log.read_bytes()
+
+
+def test_a_machines_use_is_read(program: Program, run: Run) -> None:
+    make_samples(run, 4, gpus=1)
+
+    found = get(program, f"/runs/{run.pk}/system?x=step&first=1&last=2")
+
+    assert found["step"] == [1, 2]
+    assert found["values"]["cpu"] == found["values"]["gpu_use/0"] == [1.0, 2.0]
+
+
+def test_signals_are_read_by_name(program: Program, run: Run) -> None:
+    make_group(run)
+
+    found = get(program, f"/runs/{run.pk}/signals/passes")
+
+    assert found["chart"] == "passes"
+    assert "shares" in found["data"]
+    assert program.get(f"/runs/{run.pk}/signals/odd").status_code == 422
+
+
+def test_tokens_are_read_where_they_are_kept(program: Program, run: Run) -> None:
+    group = make_group(run)
+    address = f"/runs/{run.pk}/groups/1/0/tokens"
+    assert program.get(address).status_code == 404
+
+    GroupTokens.objects.create(
+        group=group, packed=pack_tokens([measured(" so", logprob=[-0.5])])
+    )
+
+    (found,) = get(program, address)["completions"]
+    assert found["logprob"] == [-0.5]
+
+
+def test_settings_are_taken_as_the_engine_reads_them(
+    program: Program, run: Run
+) -> None:
+    toml, tree = (
+        b"".join(program.get(f"/runs/{run.pk}/config.{s}").streaming_content)
+        for s in ("toml", "json")
+    )
+
+    assert b"[rollout]" in toml
+    assert b'"group_size": 4' in tree
+    assert program.get(f"/runs/{run.pk}/config.yaml").status_code == 422
+
+
+def test_what_people_said_is_taken_as_pairs(program: Program, run: Run) -> None:
+    make_group(run)
+    marks = f"/runs/{run.pk}/groups/1/0/marks"
+    for position, value in ((0, "good"), (2, "bad")):
+        body = {"position": position, "action": "judge", "value": value}
+        program.post(marks, body)
+
+    answer = program.get(f"/runs/{run.pk}/marks/preferences.jsonl")
+
+    (line,) = b"".join(answer.streaming_content).splitlines()
+    assert b'"chosen": "completion 0"' in line
+
+
+def test_kin_are_listed_with_their_parents(
+    program: Program, run: Run, team: Team
+) -> None:
+    fork = make_run(team, "clone", cloned_from=run)
+
+    found = get(program, f"/runs/{fork.pk}/lineage")
+
+    assert [(k["id"], k["parent_id"]) for k in found["items"]] == [
+        (run.pk, None),
+        (fork.pk, run.pk),
+    ]
+    assert found["is_whole"] is True
+
+
+def test_a_run_is_extended_and_its_intervals_changed(
+    program: Program, run: Run
+) -> None:
+    last = f"step-{run.num_steps:06d}-epoch-1"
+    Checkpoint.objects.create(
+        run=run,
+        step=run.num_steps,
+        epoch=1,
+        name=last,
+        sha256="ab" * 32,
+        num_bytes=1,
+        saved_at=run.started_at,
+    )
+    address = f"/runs/{run.pk}"
+
+    short = program.post(f"{address}/extend", {"num_steps": 100})
+    longer = program.post(f"{address}/extend", {"num_steps": 300})
+    asked = {"settings": {"checkpoint.every_steps": 7}}
+    changed = program.post(f"{address}/changes", asked)
+    wrong = program.post(f"{address}/changes", {"settings": {"seed": 7}})
+
+    assert short.status_code == 409
+    assert longer.json()["num_steps"] == 300
+    assert changed.json()["settings"]["checkpoint.every_steps"] == 7
+    assert [each["after"] for each in get(program, f"{address}/changes")["items"]] == [
+        each["after"] for each in changed.json()["items"]
+    ]
+    assert wrong.json()["errors"][0]["field"] == "body.settings.seed"
+    run.refresh_from_db()
+    assert (run.state, run.num_steps) == ("queued", 300)
+
+
+def test_a_recipe_is_tried_on_texts_of_rows(program: Program, team: Team) -> None:
+    version = make_version(team)
+    rules = [{"name": "right", "kind": "numeric_answer", "weight": 2.0, "params": {}}]
+    body = {"spec": {"rules": rules}, "dataset_version_id": version.pk}
+
+    found = program.post(
+        "/recipes/try", body | {"completions": {"1": ["2", "---\n3"], "0": ["0"]}}
+    ).json()
+    missing = program.post("/recipes/try", body | {"completions": {"77": ["2"]}})
+    nothing = program.post("/recipes/try", body)
+
+    first, second = found["items"]
+    assert [(first["row"], second["row"])] == [(0, 1)]
+    assert [one["reward"] for one in second["completions"]] == [2.0, 0.0]
+    assert second["completions"][0]["advantage"] > 0
+    assert [r.status_code for r in (missing, nothing)] == [422, 422]
+    assert missing.json()["errors"][0]["field"] == "body.completions"
+
+
+def test_a_recipe_is_tried_on_what_a_run_sampled(program: Program, team: Team) -> None:
+    run = make_run(team, dataset_version=make_version(team))
+    make_group(run, step=2, prompt_index=1, rewards=(0.0, 0.0), texts=["2", "3"])
+    rules = [{"name": "right", "kind": "numeric_answer", "weight": 1.0, "params": {}}]
+    asked = {"spec": {"rules": rules}, "run_id": run.pk}
+
+    (group,) = program.post("/recipes/try", asked).json()["items"]
+
+    assert (group["row"], group["step"]) == (1, 2)
+    assert [one["rules"] for one in group["completions"]] == [
+        {"right": 1.0},
+        {"right": 0.0},
+    ]
+
+
+def test_a_recipe_is_checked_against_rows(program: Program, team: Team) -> None:
+    version = make_version(team)
+    spec = {"rules": [{"name": "tags", "kind": "format_tags", "params": {}}]}
+
+    found = program.post(
+        "/recipes/check", {"spec": spec, "dataset_version_id": version.pk}
+    ).json()
+    wrong = program.post("/recipes/check", {"spec": {"rules": [{"kind": "odd"}]}})
+
+    assert found["highest"] == 1.0
+    assert {each["kind"] for each in found["findings"]} == {"trivial"}
+    assert wrong.json()["errors"][0]["field"].startswith("body.spec.rules.0")
+
+
+def test_files_of_another_tool_become_a_run(program: Program, team: Team) -> None:
+    begun = program.post("/run-imports").json()
+    address = f"/run-imports/{begun['id']}"
+    early = program.post(f"{address}/read")
+    for step in (1, 2):
+        file = SimpleUploadedFile(f"completions_{step:05d}.parquet", trl_parquet(step))
+        sent = program.client.post(
+            f"{BASE}{address}/files", {"file": file}, headers=program.headers
+        )
+        assert sent.status_code == 201, sent.text
+
+    read = program.post(f"{address}/read").json()
+    wrong = program.post(f"{address}/make", {"name": "x", "weights": {"odd": 1}})
+    made = program.post(
+        f"{address}/make", {"name": "theirs", "weights": {"format_reward": None}}
+    ).json()
+
+    assert early.status_code == 409
+    assert read["state"] == "done", read
+    assert read["findings"]["tools"] == ["TRL"]
+    assert wrong.json()["errors"][0]["field"] == "body.weights"
+    run = Run.objects.get(pk=made["run_id"])
+    assert (run.name, run.last_step) == ("theirs", 2)
+    assert program.post(f"{address}/make", {"name": "more"}).status_code == 409
+    assert program.post(f"{address}/stop").json()["done"] is False
+
+
+def test_a_large_file_is_sent_in_parts_and_gone_on_with(
+    program: Program, team: Team
+) -> None:
+    address = f"/run-imports/{program.post('/run-imports').json()['id']}"
+    data = trl_parquet(1)
+    asked = {"filename": "1.parquet", "num_bytes": len(data), "fingerprint": "f"}
+    begun = program.post(f"{address}/large-files", asked).json()
+    parts = f"{BASE}{address}/large-files/{begun['id']}/parts"
+
+    def put(offset: int, part: bytes) -> Any:
+        return program.client.put(
+            f"{parts}?offset={offset}",
+            part,
+            content_type="application/octet-stream",
+            headers=program.headers,
+        )
+
+    first = put(0, data[:100])
+    twice = put(0, data[:100])
+    again = program.post(f"{address}/large-files", asked).json()
+    last = put(again["num_received"], data[100:])
+
+    assert first.json()["num_received"] == again["num_received"] == 100
+    assert twice.status_code == 409
+    assert twice.json()["errors"][0]["field"] == "query.offset"
+    assert last.json()["is_whole"] is True
+    assert program.post(f"{address}/read").json()["findings"]["tools"] == ["TRL"]
+    assert program.delete(address).json()["done"] is True
+    assert not RunImport.objects.exists()
+
+
+def test_a_rescoring_is_taken_and_deleted(program: Program, run: Run) -> None:
+    make_group(run)
+    rescoring = start(run)
+    address = f"/rescorings/{rescoring.pk}"
+
+    going_on = program.delete(address)
+    program.post(f"{address}/stop")
+    file = program.get(f"{address}/completions.csv")
+    deleted = program.delete(address)
+
+    assert going_on.status_code == 409
+    assert b"new_reward" in b"".join(file.streaming_content)
+    assert deleted.json()["done"] is True
+    assert not Rescoring.objects.exists()
+
+
+def test_a_rescoring_is_estimated_and_started_with_a_draft(
+    program: Program, team: Team
+) -> None:
+    run = make_run(team, dataset_version=make_version(team))
+    make_group(run, step=2, prompt_index=1, rewards=(0.0, 0.0), texts=["2", "3"])
+    rules = [{"name": "right", "kind": "numeric_answer", "weight": 1.0, "params": {}}]
+    body = {"run_id": run.pk, "spec": {"rules": rules}}
+
+    told = program.post("/rescorings/estimate", body).json()
+    begun = program.post("/rescorings", body).json()
+    both = program.post(
+        "/rescorings", body | {"recipe_version_id": run.recipe_version_id}
+    )
+
+    assert (told["num_completions"], told["num_calls"]) == (2, 0)
+    assert told["problems"] == []
+    found = get(program, f"/rescorings/{begun['id']}")
+    assert [rule["name"] for rule in found["spec"]["rules"]] == ["right"]
+    assert found["failures"] == []
+    assert both.json()["errors"][0]["field"] == "body.spec"
+
+
+def test_a_recipe_names_its_rules_as_the_run_does(program: Program, run: Run) -> None:
+    found = program.post("/recipes/check", {"spec": {"rules": RULES}}).json()
+
+    assert found["lowest"] == 0.0
+    assert found["highest"] == pytest.approx(1.2)
+    assert found["findings"] == []
