@@ -1,0 +1,171 @@
+"""A token of the ingest scope in the wrong hands: what it sends is kept or refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import User
+from dashboard.runs.models import Run
+from tests.dashboard.api.asking import Program, make_token
+from tests.dashboard.api.conftest import no_limits as no_limits
+from tests.dashboard.api.test_outside_trainers import open_one, tell
+from tests.dashboard.training.logs import group
+
+pytestmark = pytest.mark.django_db
+LARGE = 10**400
+STEP = {"type": "step_finished", "metrics": {"loss": 0.5}}
+GROUP = {"type": "group_scored", **group(0)}
+GROUP["completions"] = [one.model_dump() for one in GROUP["completions"]]
+COMPLETION = GROUP["completions"][0]
+STARTED = {
+    "type": "run_started", "step": 0, "num_steps": 10, "num_parameters": 1,
+    "num_train_rows": 8, "num_eval_rows": 0, "device": "cpu", "versions": {},
+}  # fmt: skip
+EVALUATED = {
+    "type": "evaluated", "name": "held-out", "num_prompts": 1,
+    "samples_per_prompt": 1, "metrics": {"eval/held-out/mean": 0.5},
+}  # fmt: skip
+WARNED = {"type": "warned", "code": "odd", "message": "m"}
+TOKENS = {
+    "num_tokens": 1, "ids": [5], "pieces": ["a"], "special": [], "logprob": [-0.1],
+    "sampling_logprob": None, "entropy": None, "kl": None, "ratio": None,
+    "clipped": None, "advantage": None, "coefficient": None,
+}  # fmt: skip
+MEASURED = {
+    "type": "tokens_measured", "prompt_index": 0, "completions": [TOKENS],
+}  # fmt: skip
+
+
+def completion(**changes: Any) -> dict[str, Any]:
+    return GROUP | {"completions": [COMPLETION | changes]}
+
+
+LINES: dict[str, Any] = {
+    **{f"step {step}": STEP | {"step": step} for step in (0, -1, 2**31, 2**63, LARGE)},
+    "a metric without end": STEP | {"metrics": {"x": 1e308}},
+    "a metric beyond": '{"type": "step_finished", "step": 1, "metrics": {"x": 1e400}}',
+    "a metric of digits": STEP | {"metrics": {"x": LARGE}},
+    "no metric": STEP | {"metrics": {}},
+    "a name of NUL": STEP | {"metrics": {"a\0b": 1}},
+    "a name of a surrogate": STEP | {"metrics": {"\ud800": 1}},
+    "a name without end": STEP | {"metrics": {"x" * 10**6: 1}},
+    "many names": STEP | {"metrics": {f"m{n}": 1 for n in range(2_001)}},
+    "a prompt of NUL": GROUP | {"prompt": "a\0b", "answer": "\0"},
+    "a prompt of a surrogate": GROUP | {"prompt": "\udfff"},
+    "a prompt's number": GROUP | {"prompt_index": 2**31},
+    "notes": GROUP | {"num_notes": 2**63},
+    "a mean without end": GROUP | {"reward_mean": 1e308, "reward_std": -1e308},
+    "no completion": GROUP | {"completions": []},
+    "many completions": GROUP | {"completions": [COMPLETION] * 4_097},
+    "a reward without end": completion(reward=1e308, advantage=-1e308),
+    "tokens below none": completion(num_tokens=-1),
+    "tokens without end": completion(num_tokens=2**31),
+    "a rule's NUL": completion(rules={"\0": 1.0}, logs={"\0": "\0"}, errors={"a": "\0"}),
+    "a rule without name": completion(rules={"": 1.0}),
+    "rules that end alike": completion(rules={"x" * 40 + "a": 1.0, "x" * 40 + "b": 0.0}),
+    "many rules": completion(rules={f"r{n}": 1.0 for n in range(65)}),
+    "a note of no rule": completion(logs={"other": "x"}, errors={"other": "y"}),
+    "a log without end": completion(logs={"answer": "x" * 10**7}),
+    "parameters": STARTED | {"num_parameters": 2**64, "num_steps": -(2**40)},
+    "a device of NUL": STARTED | {"device": "\0" * 999, "versions": {"\0": "\0"}},
+    "steps without end": STARTED | {"num_steps": 2**63},
+    "a resume": {**STARTED, "type": "run_resumed", "checkpoint": "../../etc/passwd"},
+    "an evaluation of many": EVALUATED | {"num_prompts": 2**63, "name": "\0" * 300},
+    "an evaluation of a long name": EVALUATED | {"name": "x" * 10**5},
+    "an evaluation's metrics": EVALUATED | {"metrics": {"\0": 1, "x" * 999: 2}},
+    "a warning of NUL": WARNED | {"code": "\0" * 100, "message": "\0"},
+    "a warning without end": WARNED | {"code": "x" * 10**5, "message": "y" * 10**6},
+    "a warning's number": WARNED | {"value": 1e308, "threshold": LARGE},
+    "a phase": {
+        "type": "phase_started", "step": 5, "name": "\0" * 999,
+        "first_step": 9, "last_step": 2,
+    },
+    "tokens of none": MEASURED | {"prompt_index": 77},
+    "tokens of more": MEASURED | {"completions": [TOKENS] * 50},
+    "tokens counted wrong": MEASURED | {"completions": [TOKENS | {"num_tokens": -(2**70)}]},
+    "tokens of NUL": MEASURED | {"completions": [TOKENS | {"pieces": ["\0\ud800"]}]},
+    "tokens beyond": MEASURED | {"completions": [TOKENS | {"special": [2**32 - 1]}]},
+    "tokens' numbers": MEASURED | {"completions": [TOKENS | {"logprob": [1e308]}]},
+    "nothing": "", "a null": "null", "a list": "[]", "half": '{"type":', "NUL": "\0",
+    "deep": "[" * 200_000, "deep metrics": '{"metrics":' * 9_000,
+    "no UTF-8": b"\xff\xfe{}", "no type": {"step": 1}, "a kind": {"type": "shutdown"},
+    "a checkpoint": {
+        "type": "checkpoint_saved", "step": 1, "name": "../../x",
+        "sha256": "0" * 64, "num_bytes": 1,
+    },
+    "a pause": {
+        "type": "run_paused", "step": 1, "reason": "r", "share": 1.0, "limit": 0.1,
+        "faults": [], "checkpoint": None,
+    },
+    "a change": {"type": "settings_changed", "step": 1, "number": 1, "settings": {}},
+    "no time": STEP | {"time": -5}, "a time beyond": STEP | {"time": 9e10},
+    "another line": STEP | {"line": 5}, "another life": STEP | {"epoch": 2},
+}  # fmt: skip
+LAST: dict[str, Any] = {
+    "a failure that says much": {
+        "type": "run_failed", "step": 2**40, "error": "\0" * 10**6, "details": "\0",
+    },
+    "a failure": {"type": "run_failed", "error": "\x1b[2J" * 9_000, "details": "\0"},
+    "a stop": {"type": "run_stopped", "checkpoint": "\0"},
+}  # fmt: skip
+PAGES = (
+    *("", "metrics/", "groups/", "completions/", "prompts/", "alerts/", "reward-log/"),
+    *("logs/", "export/", "lineage/", "config/", "stream.json", "signals/map.json", "signals/rewards.json", "signals/rules.json"),
+)
+
+
+def written(line: Any, number: int, step: int) -> bytes:
+    if isinstance(line, dict):
+        place = {"line": number, "epoch": 1, "time": 1.7e9, "step": step}
+        line = json.dumps(place | line)
+    return line if isinstance(line, bytes) else line.encode()
+
+
+@pytest.fixture
+def program(alice: User) -> Program:
+    return Program(make_token(alice, "ingest"))
+
+
+def test_any_line_is_answered_and_any_page_opens_after_it(
+    program: Program, alice_client: Client
+) -> None:
+    """What cannot be kept becomes a warning: a refused line would be sent for ever."""
+    run = open_one(program).json()["id"]
+    first = 1
+
+    for step, (kind, line) in enumerate(LINES.items(), start=1):
+        lines = [written(line, first, step)]
+        if kind.startswith("tokens"):
+            lines.insert(0, written(GROUP, first, step))
+            lines[1] = written(line, first + 1, step)
+        found = tell(program, run, b"\n".join([*lines, b""]), first=first)
+        first += len(lines)
+        assert (found.status_code, found.json().get("line")) == (200, first - 1), kind
+
+    assert_every_page_opens(alice_client, run)
+    told = Run.objects.get()
+    assert told.groups.count() > 5
+    assert not any("\0" in name or len(name) > 120 for name in told.metric_names)
+
+
+@pytest.mark.parametrize("kind", LAST)
+def test_any_last_word_is_answered(
+    kind: str, program: Program, alice_client: Client
+) -> None:
+    run = open_one(program).json()["id"]
+    tell(program, run, written(GROUP, 1, 1) + b"\n")
+
+    found = tell(program, run, written(LAST[kind], 2, 1) + b"\n", first=2)
+
+    assert found.status_code == 200
+    assert_every_page_opens(alice_client, run)
+
+
+def assert_every_page_opens(client: Client, run: int) -> None:
+    for page in PAGES:
+        answer = client.get(f"/alpha/runs/{run}/{page}")
+        assert answer.status_code == 200, (page, answer.content[:300])
