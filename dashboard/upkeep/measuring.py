@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from django.db import connection
-from django.db.models import Sum
+from django.db.models import BigIntegerField, Sum
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
@@ -43,6 +45,13 @@ def waiting_bytes(team: Team) -> int:
     """Of files that are to become datasets or runs; known at any time."""
     imports = ImportFile.objects.filter(run_import__team=team)
     return _total(team.uploads) + _total(imports)
+
+
+def told_bytes(team: Team) -> int:
+    """Of lines that trainers elsewhere told of runs; known at any time."""
+    told = Cast(KT("origin__num_bytes"), BigIntegerField())
+    runs = team.runs.filter(origin__has_key="num_bytes")
+    return runs.aggregate(told=Sum(told))["told"] or 0
 
 
 def folder_bytes(folder: Path) -> int:

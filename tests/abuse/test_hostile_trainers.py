@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from dashboard.accounts.models import User
+from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
+from dashboard.upkeep.models import Quota, Use
+from dashboard.upkeep.quotas import standing_of
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
 from tests.dashboard.api.test_outside_trainers import open_one, tell
@@ -17,6 +20,7 @@ from tests.dashboard.training.logs import group
 
 pytestmark = pytest.mark.django_db
 LARGE = 10**400
+KEY = "0b6ac47e-7e2c-4a39-9f4e-1b1c2d3e4f50"
 STEP = {"type": "step_finished", "metrics": {"loss": 0.5}}
 GROUP = {"type": "group_scored", **group(0)}
 GROUP["completions"] = [one.model_dump() for one in GROUP["completions"]]
@@ -169,3 +173,46 @@ def assert_every_page_opens(client: Client, run: int) -> None:
     for page in PAGES:
         answer = client.get(f"/alpha/runs/{run}/{page}")
         assert answer.status_code == 200, (page, answer.content[:300])
+
+
+@pytest.fixture
+def alone(team: Team, alice: User) -> Quota:
+    """One run at once, and 3,000 bytes."""
+    Use.objects.create(team=team, parts={}, measured_at=timezone.now())
+    return Quota.objects.create(team=team, max_runs=1, max_bytes=3_000)
+
+
+@pytest.mark.usefixtures("alone")
+def test_no_more_runs_are_opened_than_the_team_may_have(program: Program) -> None:
+    run = open_one(program, key=KEY).json()["id"]
+
+    more = open_one(program)
+    again = open_one(program, key=KEY)
+
+    assert (more.status_code, more.headers["Retry-After"]) == (429, "120")
+    assert "may have 1 at once" in more.json()["detail"]
+    assert (again.status_code, again.json()["id"]) == (200, run)
+    tell(program, run, written({"type": "run_stopped", "checkpoint": None}, 1, 0))
+    assert open_one(program).status_code == 201
+    ended = program.post(f"/outside-runs/{run}/lives", {"from_step": 0})
+    assert ended.status_code == 429
+
+
+def test_a_full_team_is_told_no_more_and_the_trainer_comes_again(
+    program: Program, alone: Quota, alice_client: Client
+) -> None:
+    run = open_one(program).json()["id"]
+    long = written(GROUP | {"prompt": "x" * 2_000}, 1, 1)
+    more = written(GROUP | {"prompt": "x" * 2_000}, 2, 2)
+
+    taken = tell(program, run, long)
+    refused = tell(program, run, more, first=2)
+    beat = tell(program, run, b"", first=2)
+
+    assert [taken.status_code, refused.status_code, beat.status_code] == [200, 429, 200]
+    assert "of its 3 kB of storage" in refused.json()["detail"].replace("\xa0", " ")
+    assert Run.objects.get().groups.count() == 1
+    assert "what their trainers told" in alice_client.get("/alpha/settings/storage").text
+    Quota.objects.update(max_bytes=10_000)
+    assert tell(program, run, more, first=2).status_code == 200
+    assert standing_of(alone.team).parts["outside"] == len(long) + len(more)
