@@ -1,4 +1,7 @@
-"""Links by which somebody joins a team: once, within seven days, until revoked."""
+"""Links by which somebody joins a team: once, within seven days, until revoked.
+
+They are worth what their maker may do now: who no longer manages the team has left no
+way back in."""
 
 from __future__ import annotations
 
@@ -101,6 +104,12 @@ def accept(token: str, user: User) -> Membership | None:
 
 
 def _open() -> models.QuerySet[Invitation]:
+    by = Membership.objects.filter(
+        team=models.OuterRef("team"),
+        user=models.OuterRef("created_by"),
+        user__is_active=True,
+        role__in=[Role.ADMIN, Role.OWNER],
+    )
     return Invitation.objects.filter(
-        used_at=None, revoked_at=None, expires_at__gt=timezone.now()
+        models.Exists(by), used_at=None, revoked_at=None, expires_at__gt=timezone.now()
     )

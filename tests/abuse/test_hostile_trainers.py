@@ -68,9 +68,10 @@ LINES: dict[str, Any] = {
     "a reward without end": completion(reward=1e308, advantage=-1e308),
     "tokens below none": completion(num_tokens=-1),
     "tokens without end": completion(num_tokens=2**31),
-    "a rule's NUL": completion(rules={"\0": 1.0}, logs={"\0": "\0"}, errors={"a": "\0"}),
+    "a rule's NUL": completion(rules={"\0": 1.0}, logs={"\0": "\0"}),
+    "an error's NUL": completion(rules={"a": None}, errors={"a": "\0"}),
     "a rule without name": completion(rules={"": 1.0}),
-    "rules that end alike": completion(rules={"x" * 40 + "a": 1.0, "x" * 40 + "b": 0.0}),
+    "rules that end alike": completion(rules={"x" * 41: 1.0, "x" * 40 + "y": 0.0}),
     "many rules": completion(rules={f"r{n}": 1.0 for n in range(65)}),
     "a note of no rule": completion(logs={"other": "x"}, errors={"other": "y"}),
     "a log without end": completion(logs={"answer": "x" * 10**7}),
@@ -90,7 +91,7 @@ LINES: dict[str, Any] = {
     },
     "tokens of none": MEASURED | {"prompt_index": 77},
     "tokens of more": MEASURED | {"completions": [TOKENS] * 50},
-    "tokens counted wrong": MEASURED | {"completions": [TOKENS | {"num_tokens": -(2**70)}]},
+    "tokens of a number": MEASURED | {"completions": [TOKENS | {"num_tokens": -LARGE}]},
     "tokens of NUL": MEASURED | {"completions": [TOKENS | {"pieces": ["\0\ud800"]}]},
     "tokens beyond": MEASURED | {"completions": [TOKENS | {"special": [2**32 - 1]}]},
     "tokens' numbers": MEASURED | {"completions": [TOKENS | {"logprob": [1e308]}]},
@@ -118,7 +119,16 @@ LAST: dict[str, Any] = {
 }  # fmt: skip
 PAGES = (
     *("", "metrics/", "groups/", "completions/", "prompts/", "alerts/", "reward-log/"),
-    *("logs/", "export/", "lineage/", "config/", "stream.json", "signals/map.json", "signals/rewards.json", "signals/rules.json"),
+    *(
+        "logs/",
+        "export/",
+        "lineage/",
+        "config/",
+        "stream.json",
+        "signals/map.json",
+        "signals/rewards.json",
+        "signals/rules.json",
+    ),
 )
 
 
@@ -212,7 +222,9 @@ def test_a_full_team_is_told_no_more_and_the_trainer_comes_again(
     assert [taken.status_code, refused.status_code, beat.status_code] == [200, 429, 200]
     assert "of its 3 kB of storage" in refused.json()["detail"].replace("\xa0", " ")
     assert Run.objects.get().groups.count() == 1
-    assert "what their trainers told" in alice_client.get("/alpha/settings/storage").text
+    assert (
+        "what their trainers told" in alice_client.get("/alpha/settings/storage").text
+    )
     Quota.objects.update(max_bytes=10_000)
     assert tell(program, run, more, first=2).status_code == 200
     assert standing_of(alone.team).parts["outside"] == len(long) + len(more)

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
+from dashboard.accounts import adapter, letters
+
 
 @pytest.fixture(autouse=True)
 def _passwords_are_hashed_fast(settings: Settings) -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(autouse=True)
+def _letters_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of letters read the outbox behind the answer."""
+    monkeypatch.setattr(adapter, "send_behind", letters._send)
