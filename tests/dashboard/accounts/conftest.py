@@ -3,8 +3,6 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from dashboard.accounts import adapter, letters
-
 
 @pytest.fixture(autouse=True)
 def _passwords_are_hashed_fast(settings: Settings) -> None:
@@ -14,4 +12,5 @@ def _passwords_are_hashed_fast(settings: Settings) -> None:
 @pytest.fixture(autouse=True)
 def _letters_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests of letters read the outbox behind the answer."""
-    monkeypatch.setattr(adapter, "send_behind", letters._send)
+    at = "dashboard.accounts.adapter.send_behind"
+    monkeypatch.setattr(at, lambda send: send())
