@@ -183,6 +183,9 @@ ACCOUNT_REAUTHENTICATION_REQUIRED = True
 # Whoever has found an open browser does not try passwords all night.
 ACCOUNT_RATE_LIMITS = {"reauthenticate": "10/15m/user"}
 ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+ACCOUNT_FORMS = {
+    "reset_password_from_key": "dashboard.accounts.forms.ForgottenPasswordForm"
+}
 MFA_ADAPTER = "dashboard.accounts.factors.FactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_ALLOW_UNVERIFIED_EMAIL = True  # as above

@@ -34,7 +34,7 @@ def test_somebody_is_invited_signs_up_becomes_an_admin_and_is_removed(
     trouble += findings_in_each_view(dora)
     dora.get_by_label("Username").fill("dora")
     dora.get_by_label("Password", exact=True).fill("correct horse battery")
-    dora.get_by_label("Password confirmation").fill("correct horse battery")
+    dora.get_by_label("Password, once more").fill("correct horse battery")
     dora.get_by_role("button", name="Sign up and join").click()
     expect(dora.get_by_text("You are in Alpha now, as member.")).to_be_visible()
     again = dora.goto(link)

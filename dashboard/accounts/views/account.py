@@ -7,14 +7,13 @@ from typing import Any, TypeAlias
 from allauth.account.models import EmailAddress
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
-from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.factors import describe_factors
-from dashboard.accounts.forms import ProfileForm
+from dashboard.accounts.forms import FirstPasswordForm, PasswordForm, ProfileForm
 from dashboard.accounts.models import User
 from dashboard.accounts.noting import note
 from dashboard.accounts.open_sessions import (
@@ -26,7 +25,7 @@ from dashboard.accounts.open_sessions import (
 from dashboard.accounts.providers import list_connections
 from dashboard.accounts.throttle import TooManyTries, count_try, forgive
 
-AnyPasswordForm: TypeAlias = "PasswordChangeForm | SetPasswordForm[User]"
+AnyPasswordForm: TypeAlias = PasswordForm | FirstPasswordForm
 
 
 @sensitive_post_parameters()
@@ -57,7 +56,7 @@ def account(request: HttpRequest) -> HttpResponse:
 def _refuse_guess(
     request: HttpRequest, user: User, profile: ProfileForm, wait: TooManyTries
 ) -> HttpResponse:
-    context = _context(request, user, profile, PasswordChangeForm(user))
+    context = _context(request, user, profile, PasswordForm(user))
     context["refusal"] = (
         "Nothing was changed: too many wrong passwords were given. Wait "
         f"{wait.minutes}."
@@ -108,8 +107,8 @@ def _password_form(request: HttpRequest, user: User) -> AnyPasswordForm:
     """Raises TooManyTries: in an open browser its owner's password is not guessed."""
     data = request.POST if request.POST.get("form") == "password" else None
     if not user.has_usable_password():
-        return SetPasswordForm(user, data)
-    form = PasswordChangeForm(user, data)
+        return FirstPasswordForm(user, data)
+    form = PasswordForm(user, data)
     if form.is_bound:
         who = {"username": "", "address": "", "device": f"account {user.pk}"}
         count_try(**who)
