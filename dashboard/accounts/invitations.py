@@ -20,6 +20,7 @@ from dashboard.accounts.services import digest, record
 
 LIFETIME = timedelta(days=7)
 MOST_OPEN = 100  # of a team
+MOST_A_DAY = 200  # of a team, those revoked too: each may be a letter to anybody
 
 
 @transaction.atomic
@@ -32,6 +33,13 @@ def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, s
     if open_invitations(by.team).count() >= MOST_OPEN:
         raise ValueError(
             f"{MOST_OPEN} invitations are open, the most of a team. Revoke some first."
+        )
+    since = timezone.now() - timedelta(days=1)
+    made = Invitation.objects.filter(team=by.team, created_at__gt=since).count()
+    if made >= MOST_A_DAY:
+        raise ValueError(
+            f"{made} invitations were made within a day, the most of a team. Wait, or "
+            "pass an open link on."
         )
     token = secrets.token_urlsafe(32)
     invitation = Invitation.objects.create(
