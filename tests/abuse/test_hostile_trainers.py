@@ -13,6 +13,8 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
+from dashboard.samples.models import CompletionBlock
+from dashboard.upkeep.measuring import measure
 from dashboard.upkeep.models import Quota, Use
 from dashboard.upkeep.quotas import standing_of
 from tests.abuse.test_markup_stays_text import RAW
@@ -230,7 +232,15 @@ def test_a_full_team_is_told_no_more_and_the_trainer_comes_again(
     )
     Quota.objects.update(max_bytes=10_000)
     assert tell(program, run, more, first=2).status_code == 200
+    # Its texts are counted once, and no more when they have been deleted.
+    sizes = {"num_completions": 4, "num_chars": 9, "num_bits": 0}
+    CompletionBlock.objects.create(
+        run=Run.objects.get(), first_step=1, last_step=2, **sizes
+    )
+    assert measure(alone.team).parts["completions"] == 0
     assert standing_of(alone.team).parts["outside"] == len(long) + len(more)
+    Run.objects.update(completions_deleted_at=timezone.now())
+    assert standing_of(alone.team).parts["outside"] == 0
 
 
 EVIL = (
