@@ -10,9 +10,6 @@ from allauth.socialaccount.models import SocialAccount
 from django.test import Client
 
 from dashboard.accounts.models import User
-from tests.dashboard.accounts.conftest import (
-    _passwords_are_hashed_fast as _passwords_are_hashed_fast,
-)
 from tests.dashboard.accounts.test_providers import Provider, go_there_and_back
 from tests.dashboard.accounts.test_providers import alice_in as alice_in
 from tests.dashboard.accounts.test_providers import server as server

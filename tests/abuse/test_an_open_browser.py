@@ -11,9 +11,6 @@ from django.core.cache import cache
 from django.test import Client
 
 from dashboard.accounts.models import User
-from tests.dashboard.accounts.conftest import (
-    _passwords_are_hashed_fast as _passwords_are_hashed_fast,
-)
 from tests.dashboard.accounts.test_second_factors import code, enter
 from tests.dashboard.accounts.test_second_factors import guarded as guarded
 

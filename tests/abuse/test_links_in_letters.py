@@ -13,9 +13,6 @@ from pytest_django import Settings
 from dashboard.accounts import adapter, letters
 from dashboard.accounts.models import User
 from dashboard.environment import read_environment
-from tests.dashboard.accounts.conftest import (
-    _passwords_are_hashed_fast as _passwords_are_hashed_fast,
-)
 
 pytestmark = pytest.mark.django_db
 EVIL = {"HTTP_HOST": "evil.example"}

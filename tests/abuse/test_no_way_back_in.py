@@ -18,9 +18,6 @@ from dashboard.accounts.members import (
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.api.models import ApiToken
 from dashboard.upkeep.people import erase
-from tests.dashboard.accounts.conftest import (
-    _passwords_are_hashed_fast as _passwords_are_hashed_fast,
-)
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
 

@@ -15,9 +15,6 @@ from pytest_django import Settings
 
 from dashboard.accounts import letters
 from dashboard.accounts.models import User
-from tests.dashboard.accounts.conftest import (
-    _passwords_are_hashed_fast as _passwords_are_hashed_fast,
-)
 
 pytestmark = pytest.mark.django_db
 HERE = "tests.abuse.test_telling_who_has_an_account"

@@ -9,6 +9,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from dashboard.accounts.models import User
 from tests.browser.accessibility import findings_in_each_view
+from tests.fixtures_app import set_password
 
 pytestmark = [
     pytest.mark.browser,
@@ -62,8 +63,7 @@ def test_a_passkey_lets_in_and_a_session_is_ended(
     open_browser: Callable[[User | None], BrowserContext],
 ) -> None:
     """A browser has keys for localhost, not for an address in numbers."""
-    alice.set_password("correct horse battery")
-    alice.save()
+    set_password(alice, "correct horse battery")
     here = live_app.replace("127.0.0.1", "localhost")
     page = open_browser(None).new_page()
     trouble: list[str] = []

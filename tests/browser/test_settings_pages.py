@@ -24,11 +24,15 @@ from dashboard.alerts.run_events import describe_run
 from dashboard.api.models import ApiToken
 from dashboard.training.workers import register
 from dashboard.upkeep.models import Quota
-from tests.browser.accessibility import findings
+from tests.browser.accessibility import AT_REST, findings
 from tests.dashboard.alerts.factories import make_delivery
 from tests.dashboard.api.asking import make_token
 from tests.dashboard.samples.factories import make_run
-from tests.fixtures_app import WebProcesses, _wait_until_nothing_is_asked
+from tests.fixtures_app import (
+    WebProcesses,
+    _wait_until_nothing_is_asked,
+    set_password,
+)
 
 pytestmark = [
     pytest.mark.browser,
@@ -96,7 +100,7 @@ def look_at(page: Page) -> list[str]:
     for width, theme in VIEWS:
         page.set_viewport_size({"width": width, "height": 900})
         page.evaluate("t => document.documentElement.dataset.bsTheme = t", theme)
-        page.evaluate("document.getAnimations().forEach(one => one.finish())")
+        page.evaluate(AT_REST)
         found += [f"{width} {theme}: {each}" for each in findings(page)]
     return found
 
@@ -104,9 +108,9 @@ def look_at(page: Page) -> list[str]:
 @pytest.fixture
 def busy(team: Team, alice: User, bob: User) -> User:
     """A team with something in every table, and an owner who has set up all."""
-    alice.set_password(PASSWORD)
     alice.email = "alice@laboratory.example.org"
     alice.save()
+    set_password(alice, PASSWORD)
     EmailAddress.objects.create(
         user=alice, email=alice.email, verified=True, primary=True
     )

@@ -11,7 +11,11 @@ from playwright.sync_api import BrowserContext, Page, expect
 from dashboard.accounts.models import AuditEntry, User
 from tests.browser.accessibility import findings_in_each_view
 from tests.browser.oidc_provider import CLIENT, SECRET, Provider, serve_provider
-from tests.fixtures_app import WebProcesses, _wait_until_nothing_is_asked
+from tests.fixtures_app import (
+    WebProcesses,
+    _wait_until_nothing_is_asked,
+    set_password,
+)
 
 pytestmark = [
     pytest.mark.browser,
@@ -50,8 +54,7 @@ def test_it_is_connected_lets_in_and_is_disconnected(
     provider: Provider,
     open_browser: Callable[[User | None], BrowserContext],
 ) -> None:
-    alice.set_password(PASSWORD)
-    alice.save()
+    set_password(alice, PASSWORD)
     page = open_browser(None).new_page()
     trouble: list[str] = []
     page.on("pageerror", lambda error: trouble.append(str(error)))

@@ -97,7 +97,10 @@ class LifeOut(Schema):
     summary="Open a run",
 )
 def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
-    """201 where it is new; 200 with the same run where the key is known."""
+    """201 where it is new; 200 with the same run where the key is known.
+
+    429 with Retry-After where the team may have no more runs at once.
+    """
     access = access_of(request)
     opening = Opening(**payload.model_dump())
     try:
@@ -130,7 +133,8 @@ def outside_events(
 
     Lines that are stored are passed over, so a request that was not answered is sent
     again. An empty body says that the trainer lives; without a word for 5 minutes the
-    run is lost until the next. A line that is no event is stored as a warning.
+    run is lost until the next. A line that is no event is stored as a warning. 429 with
+    Retry-After where the team's storage is full: keep the lines, and come again.
     """
     run = _find(request, outside_id)
     texts = _read_lines(request)
