@@ -69,7 +69,7 @@ LINES: dict[str, Any] = {
     "notes": GROUP | {"num_notes": 2**63},
     "a mean without end": GROUP | {"reward_mean": 1e308, "reward_std": -1e308},
     "no completion": GROUP | {"completions": []},
-    "many completions": GROUP | {"completions": [COMPLETION] * 4_097},
+    "many completions": GROUP | {"completions": [COMPLETION] * 1_025},
     "a reward without end": completion(reward=1e308, advantage=-1e308),
     "tokens below none": completion(num_tokens=-1),
     "tokens without end": completion(num_tokens=2**31),
@@ -241,6 +241,23 @@ def test_a_full_team_is_told_no_more_and_the_trainer_comes_again(
     assert standing_of(alone.team).parts["outside"] == len(long) + len(more)
     Run.objects.update(completions_deleted_at=timezone.now())
     assert standing_of(alone.team).parts["outside"] == 0
+
+
+def test_a_page_of_a_group_is_as_long_as_a_browser_can_show(
+    program: Program, alice_client: Client
+) -> None:
+    run = open_one(program).json()["id"]
+    texts = ["x" * 7_000_000, "y" * 7_000_000, "short"]
+    told = GROUP | {"completions": [COMPLETION | {"text": text} for text in texts]}
+    tell(program, run, written(told, 1, 1) + b"\n")
+
+    for view in ("text", "rendered", "tokens"):
+        page = alice_client.get(f"/alpha/runs/{run}/groups/1/0/?view={view}").text
+
+        assert len(page) < 4_500_000, view
+        assert "short" in page
+    page = alice_client.get(f"/alpha/runs/{run}/groups/1/0/").text
+    assert page.count("1,398,101 of 7,000,000 characters are shown") == 2
 
 
 EVIL = (
