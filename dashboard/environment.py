@@ -19,6 +19,7 @@ COHORT_WORKER_CLASS: which runs a training worker takes.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +53,7 @@ class Environment:
     email_url: str = field(repr=False)
     email_from: str
     url: str
+    is_url_given: bool
     webhook_hosts: str
     sign_in_providers: tuple[SignInProvider, ...]
 
@@ -69,23 +71,38 @@ def read_environment() -> Environment:
             f"COHORT_WORKER_CLASS must be one of {', '.join(WORKER_CLASSES)}; got "
             f"{worker_class!r}."
         )
+    email_url = os.environ.get("COHORT_EMAIL_URL", "").strip()
+    allowed = tuple(h.strip() for h in hosts.split(",") if h.strip())
+    _check_links(email_url, allowed)
     return Environment(
         database_url=os.environ.get("DATABASE_URL") or None,
         redis_url=os.environ.get("REDIS_URL") or None,
         data=Path(os.environ.get("COHORT_DATA") or ROOT / ".cohort").resolve(),
         secret_key=os.environ.get("COHORT_SECRET_KEY") or None,
-        allowed_hosts=tuple(h.strip() for h in hosts.split(",") if h.strip()),
+        allowed_hosts=allowed,
         port=int(port),
         dataset_hosts=os.environ.get("COHORT_DATASET_HOSTS", ""),
         hub_endpoint=os.environ.get("HF_ENDPOINT") or "https://huggingface.co",
         hub_token=os.environ.get("HF_TOKEN", "").strip(),
         worker_class=worker_class,
-        email_url=os.environ.get("COHORT_EMAIL_URL", "").strip(),
+        email_url=email_url,
         email_from=os.environ.get("COHORT_EMAIL_FROM") or "cohort@localhost",
         url=(os.environ.get("COHORT_URL") or f"http://localhost:{port}").rstrip("/"),
+        is_url_given=bool(os.environ.get("COHORT_URL")),
         webhook_hosts=os.environ.get("COHORT_WEBHOOK_HOSTS", ""),
         sign_in_providers=_read_providers(),
     )
+
+
+def _check_links(email_url: str, hosts: Iterable[str]) -> None:
+    """Links in mail would otherwise lead wherever whoever asks for it says."""
+    wide = [host for host in hosts if host.startswith(("*", "."))]
+    if email_url and wide and not os.environ.get("COHORT_URL"):
+        raise ValueError(
+            f"COHORT_ALLOWED_HOSTS allows any host by {wide[0]!r}, so links in mail "
+            "need COHORT_URL: set it to the address where people reach the pages, or "
+            "name the hosts."
+        )
 
 
 def _read_providers() -> tuple[SignInProvider, ...]:

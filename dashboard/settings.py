@@ -39,6 +39,8 @@ COHORT_WORKER_CLASS = _environment.worker_class
 # Where alerts go, and where their links lead.
 WEBHOOK_HOSTS = _environment.webhook_hosts
 PUBLIC_URL = _environment.url
+# How links in letters to people begin; "": as the address that they were asked from.
+LINKS_BEGIN = _environment.url if _environment.is_url_given else ""
 _mail = read_mail_url(_environment.email_url)
 MAIL_IS_SET_UP = _mail is not None
 DEFAULT_FROM_EMAIL = _environment.email_from
@@ -180,7 +182,12 @@ ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "optional"  # nobody is kept out for want of a mail server
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False  # no mail to who has no account
 ACCOUNT_REAUTHENTICATION_REQUIRED = True
+# Whoever has found an open browser does not try passwords all night.
+ACCOUNT_RATE_LIMITS = {"reauthenticate": "10/15m/user"}
 ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+ACCOUNT_FORMS = {
+    "reset_password_from_key": "dashboard.accounts.forms.ForgottenPasswordForm"
+}
 MFA_ADAPTER = "dashboard.accounts.factors.FactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_ALLOW_UNVERIFIED_EMAIL = True  # as above
@@ -192,6 +199,8 @@ MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = True
 SOCIALACCOUNT_ADAPTER = "dashboard.accounts.providers.ProviderAdapter"
 SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
 SOCIALACCOUNT_QUERY_EMAIL = False
+# An address elsewhere proves nothing here: accounts are connected by who is signed in.
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = False
 SOCIALACCOUNT_STORE_TOKENS = False
 SIGN_IN_PROVIDERS = {each.key: each.name for each in _environment.sign_in_providers}
 SOCIALACCOUNT_PROVIDERS = provider_settings(_environment.sign_in_providers)

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.db import connection
 from django.test import Client
+from django.utils.crypto import get_random_string
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -211,6 +213,12 @@ def open_browser(
 def page(alice: User, open_browser: Callable[[User | None], BrowserContext]) -> Page:
     """A page of Alice's browser."""
     return open_browser(alice).new_page()
+
+
+def set_password(user: User, password: str) -> None:
+    """As web processes check it: tests themselves hash otherwise, see conftest.py."""
+    user.password = PBKDF2PasswordHasher().encode(password, get_random_string(22))
+    user.save(update_fields=["password"])
 
 
 def sign_in(context: BrowserContext, user: User, address: str) -> None:

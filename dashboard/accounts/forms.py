@@ -2,14 +2,57 @@ from __future__ import annotations
 
 from typing import Any
 
+from allauth.account.forms import ResetPasswordKeyForm
 from django import forms
-from django.contrib.auth.forms import UserCreationForm
+from django.contrib.auth.forms import (
+    PasswordChangeForm,
+    SetPasswordForm,
+    UserCreationForm,
+)
 
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.accounts.roles import roles_given_by
 from dashboard.accounts.services import RESERVED_SLUGS
 
 ModelForm = forms.ModelForm  # Django's own class takes no argument when it runs
+
+
+ABOUT_PASSWORDS = (
+    "At least 8 characters, not digits alone; no common password, and nothing like "
+    "your name."
+)
+
+
+def name_passwords(form: forms.BaseForm, first: str, again: str) -> None:
+    """In the words of our pages, wherever a form comes from."""
+    form.fields[first].help_text = ABOUT_PASSWORDS
+    form.fields[again].label = f"{form.fields[first].label}, once more"
+    form.fields[again].help_text = ""
+
+
+class PasswordForm(PasswordChangeForm):
+    """To change a password by the present one."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["old_password"].label = "Present password"
+        self.fields["old_password"].widget.attrs.pop("autofocus", None)
+        name_passwords(self, "new_password1", "new_password2")
+
+
+class FirstPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # as above
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        name_passwords(self, "new_password1", "new_password2")
+
+
+class ForgottenPasswordForm(ResetPasswordKeyForm):  # type: ignore[misc]  # untyped
+    """Behind the link of a letter."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["password1"].label = "New password"
+        name_passwords(self, "password1", "password2")
 
 
 class ProfileForm(ModelForm):  # type: ignore[type-arg]  # as above
@@ -29,6 +72,10 @@ class SignUpForm(UserCreationForm):  # type: ignore[type-arg]  # as above
             "username": "You sign in with it. Letters, digits and @ . + - _ only.",
             "display_name": "Shown beside your runs.",
         }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        name_passwords(self, "password1", "password2")
 
 
 class TeamForm(ModelForm):  # type: ignore[type-arg]  # as above

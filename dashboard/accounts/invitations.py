@@ -1,4 +1,7 @@
-"""Links by which somebody joins a team: once, within seven days, until revoked."""
+"""Links by which somebody joins a team: once, within seven days, until revoked.
+
+They are worth what their maker may do now: who no longer manages the team has left no
+way back in."""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from dashboard.accounts.services import digest, record
 
 LIFETIME = timedelta(days=7)
 MOST_OPEN = 100  # of a team
+MOST_A_DAY = 200  # of a team, those revoked too: each may be a letter to anybody
 
 
 @transaction.atomic
@@ -29,6 +33,13 @@ def invite(*, by: Membership, role: str, email: str = "") -> tuple[Invitation, s
     if open_invitations(by.team).count() >= MOST_OPEN:
         raise ValueError(
             f"{MOST_OPEN} invitations are open, the most of a team. Revoke some first."
+        )
+    since = timezone.now() - timedelta(days=1)
+    made = Invitation.objects.filter(team=by.team, created_at__gt=since).count()
+    if made >= MOST_A_DAY:
+        raise ValueError(
+            f"{made} invitations were made within a day, the most of a team. Wait, or "
+            "pass an open link on."
         )
     token = secrets.token_urlsafe(32)
     invitation = Invitation.objects.create(
@@ -101,6 +112,12 @@ def accept(token: str, user: User) -> Membership | None:
 
 
 def _open() -> models.QuerySet[Invitation]:
+    by = Membership.objects.filter(
+        team=models.OuterRef("team"),
+        user=models.OuterRef("created_by"),
+        user__is_active=True,
+        role__in=[Role.ADMIN, Role.OWNER],
+    )
     return Invitation.objects.filter(
-        used_at=None, revoked_at=None, expires_at__gt=timezone.now()
+        models.Exists(by), used_at=None, revoked_at=None, expires_at__gt=timezone.now()
     )

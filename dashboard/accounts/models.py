@@ -132,6 +132,7 @@ class AuditEntry(models.Model):
     is_erased = models.BooleanField(default=False)  # who it was is told no more
 
     class Meta:
+        verbose_name_plural = "audit entries"
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["team", "-id"]),
             models.Index(fields=["team", "actor", "-id"]),

@@ -38,11 +38,15 @@ class TooManyTries(Exception):
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
-        minutes = math.ceil(seconds / 60)
         super().__init__(
             "Too many wrong passwords were given within 15 minutes. Wait "
-            f"{minutes} minute{'s' * (minutes != 1)}, or sign in by a link, see below."
+            f"{self.minutes}, or sign in by a link, see below."
         )
+
+    @property
+    def minutes(self) -> str:
+        minutes = math.ceil(self.seconds / 60)
+        return f"{minutes} minute{'s' * (minutes != 1)}"
 
 
 def count_try(*, username: str, address: str, device: str) -> None:
@@ -75,7 +79,7 @@ def _limits(username: str, address: str, device: str) -> dict[str, int]:
     """What counts, with the most of it; first who tries from where."""
     if device:
         return {_key("device", device): MAX_OF_DEVICE}
-    name, place = _one_name(username), _network(address)
+    name, place = _one_name(username), network_of(address)
     return {
         _key("pair", f"{place} {name}"): MAX_OF_PAIR,
         _key("name", name): MAX_OF_USERNAME,
@@ -95,10 +99,10 @@ def _one_name(username: str) -> str:
     return str(User.normalize_username(name)).casefold()
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """What one household has: of IPv6 that is 2^64 addresses.
 
-    >>> _network("2001:db8:0:7::1")
+    >>> network_of("2001:db8:0:7::1")
     "2001:db8:0:7::/64"
     """
     try:

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponseNotAllowed
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
+from dashboard.accounts.throttle import network_of
 from dashboard.api import limits
 from dashboard.api.auth import Access, read_access
 from dashboard.api.limits import Count, count_request
@@ -79,7 +80,7 @@ def _do(do: Callable[[], HttpResponseBase], *, is_safe: bool) -> HttpResponseBas
 
 def _count(request: HttpRequest, access: Access | None) -> Count | None:
     if access is None:
-        address = request.META.get("REMOTE_ADDR", "")
+        address = network_of(request.META.get("REMOTE_ADDR", ""))
         return count_request(f"address:{address}", limits.MAX_OF_ADDRESS)
     is_ingest = access.token.scopes == [Scope.INGEST]
     most = limits.MAX_OF_INGEST if is_ingest else limits.MAX_OF_TOKEN

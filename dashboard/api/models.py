@@ -53,10 +53,12 @@ class ApiToken(models.Model):
 
     @property
     def state(self) -> str:
+        """suspended: its person is deactivated, and may be let in again."""
         if self.revoked_at:
             return "revoked"
-        is_over = self.expires_at is not None and self.expires_at <= timezone.now()
-        return "expired" if is_over else "active"
+        if self.expires_at is not None and self.expires_at <= timezone.now():
+            return "expired"
+        return "active" if self.user.is_active else "suspended"
 
 
 class Replay(models.Model):

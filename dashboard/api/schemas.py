@@ -11,6 +11,7 @@ from dashboard.reports.document import finite
 
 LARGEST_STEP = 2**31 - 1
 LARGEST_ID = 2**63 - 1
+MAX_DEPTH = 64  # of a body: what keeps it, or shows it, goes down as deep
 Id = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 Step = Annotated[int, Path(ge=0, le=LARGEST_STEP)]
 StepBound = Annotated[int | None, Query(None, ge=0, le=LARGEST_STEP)]
@@ -21,7 +22,10 @@ Real = Annotated[float | None, BeforeValidator(finite)]
 
 
 class Input(Schema):
-    """A body: unknown fields are errors, and so are characters that no text has."""
+    """A body: unknown fields are errors, and so are characters that no text has.
+
+    And so is a depth at which Python gives up.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -32,7 +36,9 @@ class Input(Schema):
         return tree
 
 
-def _check(value: Any) -> None:
+def _check(value: Any, depth: int = 1) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep; flatten it")
     match value:
         case str():
             if "\x00" in value:
@@ -43,11 +49,11 @@ def _check(value: Any) -> None:
                 raise ValueError("a text holds half of a surrogate pair") from None
         case dict():
             for name, each in value.items():
-                _check(name)
-                _check(each)
+                _check(name, depth + 1)
+                _check(each, depth + 1)
         case list():
             for each in value:
-                _check(each)
+                _check(each, depth + 1)
 
 
 class Person(Schema):

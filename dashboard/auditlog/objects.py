@@ -30,6 +30,8 @@ from dashboard.runs.models import (
 from dashboard.samples.models import Group
 from dashboard.training.models import Worker
 
+# Of a rung above, or without a row to look at.
+WORDS = {"apitoken": "API token"}
 NAMES = ("name", "title", "dataset", "recipe", "to")  # as details call what is gone
 
 
@@ -176,7 +178,7 @@ def show_objects(team: Team, entries: Iterable[AuditEntry]) -> list[Shown]:
 
 def label_of(object_type: str) -> str:
     kind = KINDS.get(object_type)
-    return kind.label if kind else object_type
+    return kind.label if kind else WORDS.get(object_type, object_type)
 
 
 def _find(kind: Kind, team: Team, pks: set[int]) -> list[Any]:

@@ -55,12 +55,19 @@ def _count(form: FilterForm, page: Page[AuditEntry]) -> int:
 def _lines(team: Team, page: Page[AuditEntry]) -> list[Line]:
     entries = list(page.object_list)
     return [
-        Line(entry, about, [(key, _said(value)) for key, value in entry.detail.items()])
+        Line(entry, about, _details(entry))
         for entry, about in zip(entries, show_objects(team, entries), strict=True)
     ]
 
 
+def _details(entry: AuditEntry) -> list[tuple[str, str]]:
+    told = entry.detail.items()
+    return [(key, _said(value)) for key, value in told if value not in ("", [])]
+
+
 def _said(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

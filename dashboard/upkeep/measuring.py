@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from django.db import connection
-from django.db.models import Sum
+from django.db.models import BigIntegerField, Q, Sum
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
@@ -17,6 +19,8 @@ from dashboard.runs.directory import run_directory
 from dashboard.samples.models import CompletionBlock
 from dashboard.upkeep.models import Use, VersionSize
 
+# Runs that are counted by what was told of them, as long as all of it is there.
+TOLD = Q(origin__has_key="num_bytes", completions_deleted_at=None)
 COUNT_ROWS = """
     SELECT coalesce(sum(octet_length(prompt) + coalesce(octet_length(answer), 0)
                         + octet_length(columns::text)), 0)
@@ -43,6 +47,12 @@ def waiting_bytes(team: Team) -> int:
     """Of files that are to become datasets or runs; known at any time."""
     imports = ImportFile.objects.filter(run_import__team=team)
     return _total(team.uploads) + _total(imports)
+
+
+def told_bytes(team: Team) -> int:
+    """Of lines that trainers elsewhere told of runs; known at any time."""
+    told = Cast(KT("origin__num_bytes"), BigIntegerField())
+    return team.runs.filter(TOLD).aggregate(told=Sum(told))["told"] or 0
 
 
 def folder_bytes(folder: Path) -> int:
@@ -79,7 +89,8 @@ def _count_rows(team: Team) -> int:
 
 def _count_texts(team: Team) -> int:
     """Of the steps that can be searched: all but those of the last minute."""
-    blocks = CompletionBlock.objects.filter(run__team=team)
+    runs = team.runs.exclude(TOLD)
+    blocks = CompletionBlock.objects.filter(run__in=runs)
     return blocks.aggregate(held=Sum("num_chars"))["held"] or 0
 
 

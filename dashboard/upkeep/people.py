@@ -29,6 +29,13 @@ WHOLE = {
     "samples.Thumb",
 }
 ABOUT = ("username", "display_name", "email", "first_name", "last_name")
+OUR_WORDS = {
+    "api tokens": "API tokens",
+    "authenticators": "second factors, passkeys and recovery codes",
+    "email addresses": "e-mail addresses",
+    "social accounts": "accounts elsewhere",
+    "user sessions": "sessions",
+}
 Encoder = DjangoJSONEncoder
 
 
@@ -58,7 +65,7 @@ def count_of(user: User) -> dict[str, int]:
             **{relation.field.name: user}
         )
         name = str(relation.related_model._meta.verbose_name_plural)
-        name = re.sub("rys$", "ries", name)
+        name = OUR_WORDS.get(name) or re.sub("rys$", "ries", name)
         counts[name] = counts.get(name, 0) + found.count()
     return {name: count for name, count in sorted(counts.items()) if count}
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from dashboard.accounts.models import Team
 from dashboard.accounts.templatetags.numbers import num_bytes as in_words
 from dashboard.runs.models import ENDED
-from dashboard.upkeep.measuring import measure, waiting_bytes
+from dashboard.upkeep.measuring import measure, told_bytes, waiting_bytes
 from dashboard.upkeep.models import Quota, Use
 
 ASK = "An operator of the server can allow more."
@@ -37,7 +37,11 @@ def standing_of(team: Team) -> Standing:
     use = Use.objects.filter(team=team).first() or measure(team)
     quota = Quota.objects.filter(team=team).first() or Quota(team=team)
     return Standing(
-        parts={**use.parts, "waiting": waiting_bytes(team)},
+        parts={
+            **use.parts,
+            "outside": told_bytes(team),
+            "waiting": waiting_bytes(team),
+        },
         measured_at=use.measured_at,
         max_bytes=quota.max_bytes,
         num_runs=team.runs.exclude(state__in=ENDED).count(),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.core.files.uploadedfile import SimpleUploadedFile
 
+from dashboard.accounts.models import Team, User
+from dashboard.exchange.imports.files import begin_import, store_file, unpack
 from dashboard.runs.directory import run_directory
 from dashboard.runs.launch.checks import _is_token, tokens_folder
 from dashboard.runs.launch.model_choices import check_model
@@ -49,3 +54,29 @@ def test_files_of_a_run_bear_no_name_that_anybody_typed() -> None:
     )
     assert folder.parts[-2] == "7"
     assert not Path(folder).is_symlink()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "name", ["../../evil", "/tmp/evil", "C:\\evil", "a/../../../evil", "~/evil", "\x01"]
+)
+def test_a_zips_members_stay_in_their_imports_folder(
+    name: str, team: Team, alice: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "COHORT_DATA", tmp_path / "data")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr(name, "{}")
+        link = zipfile.ZipInfo("link")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, "/etc/passwd")
+    run_import = begin_import(team, alice)
+    store_file(run_import, SimpleUploadedFile(f"{name}.zip", packed.getvalue()))
+
+    unpack(run_import)
+
+    there = {path for path in tmp_path.rglob("*") if not path.is_dir()}
+    assert there == {file.path for file in run_import.files.all()}
+    assert {path.parent for path in there} == {run_import.folder}
+    assert all(path.is_file() and not path.is_symlink() for path in there)
+    assert "/etc/passwd" in {path.read_text() for path in there}

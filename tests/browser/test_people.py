@@ -9,6 +9,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from dashboard.accounts.models import User
 from tests.browser.accessibility import findings_in_each_view
+from tests.fixtures_app import set_password
 
 pytestmark = [
     pytest.mark.browser,
@@ -34,7 +35,7 @@ def test_somebody_is_invited_signs_up_becomes_an_admin_and_is_removed(
     trouble += findings_in_each_view(dora)
     dora.get_by_label("Username").fill("dora")
     dora.get_by_label("Password", exact=True).fill("correct horse battery")
-    dora.get_by_label("Password confirmation").fill("correct horse battery")
+    dora.get_by_label("Password, once more").fill("correct horse battery")
     dora.get_by_role("button", name="Sign up and join").click()
     expect(dora.get_by_text("You are in Alpha now, as member.")).to_be_visible()
     again = dora.goto(link)
@@ -62,8 +63,7 @@ def test_a_passkey_lets_in_and_a_session_is_ended(
     open_browser: Callable[[User | None], BrowserContext],
 ) -> None:
     """A browser has keys for localhost, not for an address in numbers."""
-    alice.set_password("correct horse battery")
-    alice.save()
+    set_password(alice, "correct horse battery")
     here = live_app.replace("127.0.0.1", "localhost")
     page = open_browser(None).new_page()
     trouble: list[str] = []

@@ -20,6 +20,7 @@ KNOWN = {
     "key": "likewise",
     "etaoinshrdlucmfwypvbgkjqxz": "the alphabet by frequency",
     "0123456789abcdef0123": "digits in their order",
+    "dashboard.accounts.forms.ForgottenPasswordForm": "where a form's class is",
 }
 # What a test signs in with opens nothing else.
 PASSWORDS = ("Secret Keyword", "Basic Auth Credentials")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 from allauth.account.models import EmailAddress
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
-from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.accounts.factors import describe_factors
-from dashboard.accounts.forms import ProfileForm
+from dashboard.accounts.forms import FirstPasswordForm, PasswordForm, ProfileForm
 from dashboard.accounts.models import User
 from dashboard.accounts.noting import note
 from dashboard.accounts.open_sessions import (
@@ -22,6 +23,9 @@ from dashboard.accounts.open_sessions import (
     remember_session,
 )
 from dashboard.accounts.providers import list_connections
+from dashboard.accounts.throttle import TooManyTries, count_try, forgive
+
+AnyPasswordForm: TypeAlias = PasswordForm | FirstPasswordForm
 
 
 @sensitive_post_parameters()
@@ -29,7 +33,10 @@ from dashboard.accounts.providers import list_connections
 def account(request: HttpRequest) -> HttpResponse:
     assert isinstance(request.user, User)
     profile = _profile_form(request, request.user)
-    password = _password_form(request, request.user)
+    try:
+        password = _password_form(request, request.user)
+    except TooManyTries as wait:
+        return _refuse_guess(request, request.user, profile, wait)
     if profile.is_bound and profile.is_valid():
         profile.save()
         messages.success(request, "Saved.")
@@ -42,17 +49,35 @@ def account(request: HttpRequest) -> HttpResponse:
         messages.success(request, "Your password is set.")
         return redirect("account")
     status = 422 if profile.is_bound or password.is_bound else 200
-    context = {
+    context = _context(request, request.user, profile, password)
+    return render(request, "accounts/account.html", context, status=status)
+
+
+def _refuse_guess(
+    request: HttpRequest, user: User, profile: ProfileForm, wait: TooManyTries
+) -> HttpResponse:
+    context = _context(request, user, profile, PasswordForm(user))
+    context["refusal"] = (
+        "Nothing was changed: too many wrong passwords were given. Wait "
+        f"{wait.minutes}."
+    )
+    page = render(request, "accounts/account.html", context, status=429)
+    page.headers["Retry-After"] = str(wait.seconds)
+    return page
+
+
+def _context(
+    request: HttpRequest, user: User, profile: ProfileForm, password: AnyPasswordForm
+) -> dict[str, Any]:
+    emails = EmailAddress.objects.filter(user=user)
+    return {
         "profile": profile,
         "password": password,
-        "emails": EmailAddress.objects.filter(user=request.user).order_by(
-            "-primary", "email"
-        ),
-        "factors": describe_factors(request.user),
-        "connections": list_connections(request.user),
-        "sessions": list_sessions(request, request.user),
+        "emails": emails.order_by("-primary", "email"),
+        "factors": describe_factors(user),
+        "connections": list_connections(user),
+        "sessions": list_sessions(request, user),
     }
-    return render(request, "accounts/account.html", context, status=status)
 
 
 @require_POST
@@ -78,10 +103,15 @@ def _profile_form(request: HttpRequest, user: User) -> ProfileForm:
     return ProfileForm(data, instance=User.objects.get(pk=user.pk))
 
 
-def _password_form(
-    request: HttpRequest, user: User
-) -> PasswordChangeForm | SetPasswordForm[User]:
+def _password_form(request: HttpRequest, user: User) -> AnyPasswordForm:
+    """Raises TooManyTries: in an open browser its owner's password is not guessed."""
     data = request.POST if request.POST.get("form") == "password" else None
-    if user.has_usable_password():
-        return PasswordChangeForm(user, data)
-    return SetPasswordForm(user, data)
+    if not user.has_usable_password():
+        return FirstPasswordForm(user, data)
+    form = PasswordForm(user, data)
+    if form.is_bound:
+        who = {"username": "", "address": "", "device": f"account {user.pk}"}
+        count_try(**who)
+        if "old_password" not in form.errors:
+            forgive(**who)
+    return form

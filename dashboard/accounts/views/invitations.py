@@ -23,6 +23,7 @@ from dashboard.accounts.invitations import (
     revoke,
     send_invitation,
 )
+from dashboard.accounts.letters import link
 from dashboard.accounts.models import Invitation, Membership, User
 from dashboard.accounts.views.sign_in import enter
 from dashboard.accounts.views.team import render_settings
@@ -42,7 +43,7 @@ def team_invite(request: HttpRequest, team: str) -> HttpResponse:
         made, token = invite(by=by, **form.cleaned_data)
     except ValueError as refusal:
         return render_settings(request, by, refusal=refusal)
-    address = request.build_absolute_uri(reverse("invitation", args=[token]))
+    address = link(request, reverse("invitation", args=[token]))
     shown = {"invited": made, "invitation_address": address}
     if made.email and settings.MAIL_IS_SET_UP:
         try:

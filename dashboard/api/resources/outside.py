@@ -18,8 +18,9 @@ from dashboard.runs.models import Run
 from dashboard.training.outside.arrival import read_place, take_lines
 from dashboard.training.outside.limits import MAX_BATCH_BYTES, MAX_LINE_BYTES
 from dashboard.training.outside.opening import Opening, open_life, open_run
-from dashboard.training.outside.refusals import Fenced, Gap, Over
+from dashboard.training.outside.refusals import Fenced, Full, Gap, Over
 
+ROOM_SECONDS = 120  # within the silence after which a run is lost
 router = Router(tags=["Outside trainers"], auth=INGEST)
 Epoch = Annotated[
     int, Query(ge=1, le=LARGEST_STEP, description="The life of the run that tells.")
@@ -96,11 +97,16 @@ class LifeOut(Schema):
     summary="Open a run",
 )
 def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
-    """201 where it is new; 200 with the same run where the key is known."""
+    """201 where it is new; 200 with the same run where the key is known.
+
+    429 with Retry-After where the team may have no more runs at once.
+    """
     access = access_of(request)
     opening = Opening(**payload.model_dump())
     try:
         run, is_new = open_run(opening, team=access.team, user=access.user)
+    except Full as error:
+        raise _no_room(error) from None
     except ValueError as error:
         field = str(error).partition(" ")[0].rstrip(":")
         known = field in OpeningIn.model_fields
@@ -127,7 +133,8 @@ def outside_events(
 
     Lines that are stored are passed over, so a request that was not answered is sent
     again. An empty body says that the trainer lives; without a word for 5 minutes the
-    run is lost until the next. A line that is no event is stored as a warning.
+    run is lost until the next. A line that is no event is stored as a warning. 429 with
+    Retry-After where the team's storage is full: keep the lines, and come again.
     """
     run = _find(request, outside_id)
     texts = _read_lines(request)
@@ -135,6 +142,8 @@ def outside_events(
         place = take_lines(run, epoch=epoch, first=first, texts=texts)
     except (Fenced, Gap, Over) as error:
         raise Problem(409, str(error)) from None
+    except Full as error:
+        raise _no_room(error) from None
     except ValueError as error:
         raise refuse_field("body", str(error)) from None
     return PlaceOut.model_validate(place, from_attributes=True)
@@ -151,6 +160,8 @@ def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> Life
         )
     except Over as error:
         raise Problem(409, str(error)) from None
+    except Full as error:
+        raise _no_room(error) from None
     except ValueError as error:
         raise refuse_field("body.from_step", str(error)) from None
     return LifeOut(epoch=epoch)
@@ -163,6 +174,11 @@ def _find(request: HttpRequest, run_id: int) -> Run:
     if run is None:
         raise Http404(f"{team} has no run {run_id} of an outside trainer.")
     return run
+
+
+def _no_room(error: Full) -> Problem:
+    """A client keeps what it has, and comes again."""
+    return Problem(429, str(error), headers={"Retry-After": str(ROOM_SECONDS)})
 
 
 def _read_lines(request: HttpRequest) -> list[bytes]:

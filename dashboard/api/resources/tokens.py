@@ -25,7 +25,10 @@ class TokenOut(Schema):
     hint: str = Field(description="Its last letters.", examples=["x4Qz"])
     person: Person | None
     scopes: list[str] = Field(examples=[["read"]])
-    state: str = Field(description="active, expired or revoked", examples=["active"])
+    state: str = Field(
+        description="active, expired, revoked or suspended: its person is deactivated",
+        examples=["active"],
+    )
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None

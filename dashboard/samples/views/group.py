@@ -24,12 +24,16 @@ from dashboard.samples.reward_log import notes_of
 from dashboard.samples.tokens import find_near, which_are_kept
 from dashboard.samples.visits import get_group, neighbours_in_step, read_visits
 
+# Of all completions' texts together: beyond, a browser has no use for the page.
+MAX_CHARS = 4 * 2**20
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
     """What the page shows of one completion."""
 
     standing: Standing
+    text: str  # the first of it, where the group's texts are very long
     notes: list[RuleNote]
     rendered: Rendered | None  # as Markdown, where that is asked for
     marks: Marks
@@ -56,6 +60,7 @@ def group(
     ordered = sort_standings(standings, form.value("sort"))
     view = form.value("view")
     texts = [standing.completion.text for standing in ordered]
+    share = _share_of_page(texts)
     rendered = render_texts(texts) if view == "rendered" else [None] * len(texts)
     marks = read_marks([found.pk], membership.user)
     context = {
@@ -71,6 +76,7 @@ def group(
         "cards": [
             Card(
                 standing=standing,
+                text=standing.completion.text[:share],
                 notes=notes.get(standing.completion.position, []),
                 rendered=html,
                 marks=marks.get((found.pk, standing.completion.position), Marks()),
@@ -93,6 +99,12 @@ def group(
         "group_after": after,
     }
     return render(request, "samples/group.html", context)
+
+
+def _share_of_page(texts: Sequence[str]) -> int | None:
+    """So many characters of each are shown; None: all of them."""
+    is_much = sum(map(len, texts)) > MAX_CHARS
+    return MAX_CHARS // len(texts) if is_much else None
 
 
 def _num_truncated(completions: Sequence[Completion]) -> int | None:

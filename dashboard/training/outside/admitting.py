@@ -6,7 +6,7 @@ it would wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -46,7 +46,7 @@ TAKEN = (
     Warned,
     *LAST_WORDS,
 )
-MAX_TOKENS = 2**31 - 1
+MAX_COUNT = 2**31 - 1
 Kind = TypeVar("Kind", bound=Event)
 
 
@@ -67,7 +67,9 @@ class Admission:
         return [self._judge(event) for event in events]
 
     def _read_known(self, events: Sequence[Event]) -> None:
-        self._metrics = set(self.run.metric_names)
+        # Evaluations' are in the summary alone.
+        last = self.run.summary.get("last", {})
+        self._metrics = {*self.run.metric_names, *last}
         rules = self.run.config["reward"]["recipe"]["rules"]
         self._rules = {rule["name"] for rule in rules}
         steps = [e.step for e in _of(events, StepFinished)]
@@ -92,6 +94,8 @@ class Admission:
         if isinstance(event, StepFinished):
             self._steps.add(event.step)
             self._metrics |= event.metrics.keys()
+        elif isinstance(event, Evaluated):
+            self._metrics |= event.metrics.keys()
         elif isinstance(event, GroupScored):
             self._groups.add((event.step, event.prompt_index))
             event = _with_known_names(event)
@@ -115,17 +119,20 @@ class Admission:
             return f"its prompt's number is above {MAX_STEP:,}."
         if isinstance(event, PhaseStarted) and event.last_step > MAX_STEP:
             return f"its last step is above {MAX_STEP:,}."
-        if isinstance(event, Evaluated) and len(event.metrics) > MAX_METRICS:
-            return f"it has more than {MAX_METRICS:,} metrics."
+        if isinstance(event, Evaluated):
+            return self._why_no_metrics(event.metrics)
         return ""
 
     def _why_no_step(self, event: StepFinished) -> str:
         if event.step in self._steps:
             return f"step {event.step:,} was told of already; the first counts."
-        num = len(self._metrics | event.metrics.keys())
+        return self._why_no_metrics(event.metrics)
+
+    def _why_no_metrics(self, metrics: Mapping[str, float | None]) -> str:
+        num = len(self._metrics | metrics.keys())
         if num > MAX_METRICS:
             return f"with it the run would have {num:,} metrics; {MAX_METRICS:,} fit."
-        wrong = next((n for n in event.metrics if not _is_name(n)), None)
+        wrong = next((n for n in metrics if not _is_name(n)), None)
         if wrong is not None:
             return f"a metric's name has 1 to 120 characters; got {wrong[:130]!r}."
         return ""
@@ -141,7 +148,9 @@ class Admission:
                 f"prompt {event.prompt_index:,} of step {event.step:,} was told of "
                 "already; the first counts."
             )
-        if any(not 0 <= (c.num_tokens or 0) <= MAX_TOKENS for c in event.completions):
+        if event.num_notes > MAX_COUNT:
+            return f"its number of notes, {event.num_notes:,}, is too large."
+        if any(not 0 <= (c.num_tokens or 0) <= MAX_COUNT for c in event.completions):
             return "a completion's number of tokens is below 0 or too large."
         if len(self._rules | _rules_of(event)) > MAX_RULES:
             return f"with it the run would have more than {MAX_RULES} rules."

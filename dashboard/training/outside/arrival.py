@@ -11,13 +11,14 @@ from django.db.models.functions import Now
 from dashboard.runs.models import Epoch, Run, RunState
 from dashboard.runs.state import transition
 from dashboard.samples.models import Group
+from dashboard.team_limits import check_storage
 from dashboard.training.follow import Lines
 from dashboard.training.ingest import ingest, last_ingested_line
 from dashboard.training.lease import Claim
 from dashboard.training.outside.admitting import Admission
 from dashboard.training.outside.ending import end_run
 from dashboard.training.outside.limits import MAX_LINES, SILENCE
-from dashboard.training.outside.refusals import Fenced, Gap, Over
+from dashboard.training.outside.refusals import Fenced, Full, Gap, Over
 from dashboard.training.reading import read_events
 from trainer.events import Event, GroupScored
 
@@ -52,8 +53,8 @@ def take_lines(run: Run, *, epoch: int, first: int, texts: Sequence[bytes]) -> P
 
     Those that are stored already are passed over, so whatever was not answered may be
     sent again. Without lines it says that the trainer lives. A line that cannot be read
-    becomes a warning, as in a log of ours. Raises Fenced, Gap or Over with nothing
-    stored.
+    becomes a warning, as in a log of ours. Raises Fenced, Gap, Over or Full with
+    nothing stored.
     """
     if len(texts) > MAX_LINES:
         raise ValueError(
@@ -78,6 +79,7 @@ def take_lines(run: Run, *, epoch: int, first: int, texts: Sequence[bytes]) -> P
     if not run.has_ended:
         _hear(run)
     if new:
+        _take_room(run, sum(map(len, new)))
         _store(run, Lines(first=stored + 1, texts=tuple(new), end=0))
     run.refresh_from_db(fields=["state", "last_step"])
     return read_place(run)
@@ -97,6 +99,17 @@ def _hear(run: Run) -> None:
         life.update(ended_at=None, outcome="")
     else:
         Run.objects.filter(pk=run.pk).update(lease_until=lease)
+
+
+def _take_room(run: Run, num_bytes: int) -> None:
+    """What a run was told of counts as long as the run is there."""
+    try:
+        check_storage(run.team, num_bytes, purpose=f"what is told of {run.name}")
+    except ValueError as error:
+        raise Full(str(error)) from None
+    told = run.origin.get("num_bytes", 0) + num_bytes
+    run.origin = {**run.origin, "num_bytes": told}
+    Run.objects.filter(pk=run.pk).update(origin=run.origin)
 
 
 def _store(run: Run, lines: Lines) -> None:

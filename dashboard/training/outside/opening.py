@@ -20,6 +20,7 @@ from dashboard.runs.models import ENDED, Epoch, Run, RunState
 from dashboard.runs.state import EXTENDED, transition
 from dashboard.runs.tags import read_tags
 from dashboard.samples.cleaning import clean_json, clean_text
+from dashboard.team_limits import check_runs
 from dashboard.training.lease import Claim, close_epoch
 from dashboard.training.outside.limits import (
     MAX_RULES,
@@ -27,7 +28,7 @@ from dashboard.training.outside.limits import (
     MAX_STEP,
     SILENCE,
 )
-from dashboard.training.outside.refusals import Over
+from dashboard.training.outside.refusals import Full, Over
 from dashboard.training.takeover import cut_history
 
 
@@ -50,7 +51,10 @@ class Opening:
 
 
 def open_run(opening: Opening, *, team: Team, user: User | None) -> tuple[Run, bool]:
-    """The run, and whether it is new. ValueError names the field that is no good."""
+    """The run, and whether it is new.
+
+    ValueError names the field that is no good; Full: the team may have no more runs.
+    """
     _check(opening)
     known = Run.objects.filter(team=team, origin__key=str(opening.key))
     if run := known.first():
@@ -107,7 +111,15 @@ def _check_rules(opening: Opening) -> None:
         raise ValueError("right_from must be a finite number, or left out.")
 
 
+def _check_room(team: Team) -> None:
+    try:
+        check_runs(team)
+    except ValueError as error:
+        raise Full(str(error)) from None
+
+
 def _make(opening: Opening, team: Team, user: User | None) -> Run:
+    _check_room(team)
     rules = [
         {"name": clean_text(name), "weight": weight}
         for name, weight in opening.rules.items()
@@ -200,6 +212,7 @@ def _make_running(run: Run, user: User | None) -> None:
         return
     verb = EXTENDED if run.state in ENDED else "run.resumed"
     if run.state in ENDED:
+        _check_room(run.team)
         fields |= {"finished_at": None, "fail_reason": "", "stop_reason": ""}
     transition(
         run.pk,

@@ -20,3 +20,7 @@ class Gap(Exception):
 
 class Over(Exception):
     """The run has ended, so it takes no further line."""
+
+
+class Full(Exception):
+    """The team has as many runs, or as much stored, as it may: come again later."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from allauth.account.internal.flows.reauthentication import (
+    raise_if_reauthentication_required,
+)
 from django.contrib import messages
 from django.contrib.auth import logout
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -16,7 +19,10 @@ from dashboard.upkeep.people import Encoder, count_of, erase, export_of, why_kep
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def person_data(request: HttpRequest) -> HttpResponse:
-    """A POST with one's own username deletes the account."""
+    """A POST with one's own username deletes the account.
+
+    The password is asked for first: whoever finds an open browser erases nobody.
+    """
     assert isinstance(request.user, User)
     if request.method != "POST":
         return _show(request, request.user)
@@ -26,6 +32,7 @@ def person_data(request: HttpRequest) -> HttpResponse:
             "confirm."
         )
         return _show(request, request.user, refusal)
+    raise_if_reauthentication_required(request, app="dashboard.upkeep")
     try:
         erase(User.objects.get(pk=request.user.pk))
     except ValueError as error:

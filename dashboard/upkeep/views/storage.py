@@ -20,6 +20,7 @@ PARTS = {
     "runs": ("Runs", "logs and checkpoints, those in the trash too"),
     "models": ("Published models", ""),
     "datasets": ("Datasets", "rows of all versions"),
+    "outside": ("Runs trained elsewhere", "what their trainers told of them"),
     "waiting": ("Files that wait", "to become datasets or runs"),
 }
 

@@ -7,3 +7,10 @@ from pytest_django import Settings
 @pytest.fixture(autouse=True)
 def _passwords_are_hashed_fast(settings: Settings) -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(autouse=True)
+def _letters_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of letters read the outbox behind the answer."""
+    at = "dashboard.accounts.adapter.send_behind"
+    monkeypatch.setattr(at, lambda send: send())

@@ -12,6 +12,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker, Settings
 
+from dashboard.accounts import invitations
 from dashboard.accounts.invitations import MOST_OPEN, accept, invite
 from dashboard.accounts.models import AuditEntry, Invitation, Membership, Team, User
 
@@ -137,6 +138,26 @@ def test_only_so_many_are_open(alice: User) -> None:
 
     with pytest.raises(ValueError, match="100 invitations are open"):
         make(alice)
+
+
+def test_only_so_many_are_made_a_day_revoked_or_not(
+    alice: User, alice_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invitations, "MOST_A_DAY", 2)
+    form = {"role": "viewer", "email": "somebody@example.org"}
+    for _ in range(2):
+        alice_client.post("/alpha/settings/invite", form)
+        alice_client.post(
+            f"/alpha/settings/invitations/{Invitation.objects.latest('pk').pk}/revoke"
+        )
+
+    refused = alice_client.post("/alpha/settings/invite", form)
+
+    assert refused.status_code == 422
+    assert "2 invitations were made within a day" in refused.text
+    day = timezone.now() - timedelta(days=1)
+    Invitation.objects.update(created_at=day)
+    assert alice_client.post("/alpha/settings/invite", form).status_code == 200
 
 
 def test_without_a_mail_server_the_page_says_so(alice_client: Client) -> None:

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -36,7 +37,10 @@ class Provider(BaseHTTPRequestHandler):
             self._say({**answer, "issuer": here, "jwks_uri": f"{here}/keys"})
         else:
             assert self.headers["Authorization"] == "Bearer opens"
-            self._say({"sub": self.who, "preferred_username": self.who})
+            self._say(self._claims())
+
+    def _claims(self) -> dict[str, Any]:
+        return {"sub": self.who, "preferred_username": self.who}
 
     def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
@@ -45,7 +49,7 @@ class Provider(BaseHTTPRequestHandler):
         assert form["code_verifier"]
         self._say({"access_token": "opens", "token_type": "Bearer"})
 
-    def _say(self, answer: dict[str, str]) -> None:
+    def _say(self, answer: dict[str, Any]) -> None:
         text = json.dumps(answer).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -129,7 +133,7 @@ def test_the_second_factor_is_asked_for_all_the_same(
     TOTP.activate(alice, "JBSWY3DPEHPK3PXP")
     client = Client()
 
-    assert "authenticator code" in go_there_and_back(client)
+    assert "Your second factor" in go_there_and_back(client)
     assert client.get("/account/").status_code == 302
 
 

@@ -106,7 +106,7 @@ def test_an_app_is_set_up_after_the_password_is_asked_for_again(
     assert asked.headers["Location"].startswith("/account/reauthenticate/")
     client.post(asked.headers["Location"], {"password": PASSWORD})
     page = client.get("/account/factors/totp/activate/").text
-    found = re.search(r'id="authenticator_secret" value="(\w+)"', page)
+    found = re.search(r'wrap-anywhere mb-1">(\w+)<', page)
     assert found
     value = format_hotp_value(hotp_value(found[1], next(counters())))
     with django_capture_on_commit_callbacks(execute=True):

@@ -18,6 +18,7 @@ from dashboard.upkeep.people import erase, export_of
 from tests.dashboard.samples.factories import make_group, make_run
 
 pytestmark = pytest.mark.django_db
+PASSWORD = "a long enough secret"
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def bobs(team: Team, alice: User, bob: User) -> Run:
     RunStar.objects.create(run=run, user=bob)
     SavedView.objects.create(team=team, owner=bob, name="Bob's view", query="q=1")
     record(team, bob, "run.renamed", run, name="first")
-    bob.set_password("a long enough secret")
+    bob.set_password(PASSWORD)
     bob.email = "bob@example.org"
     bob.save()
     return run
@@ -63,7 +64,9 @@ def test_every_reference_to_a_person_is_in_the_file(bobs: Run, bob: User) -> Non
 def test_who_confirms_is_erased_and_the_team_keeps_what_was_made(
     bobs: Run, bob_client: Client, team: Team
 ) -> None:
-    answer = bob_client.post("/account/data/", {"username": "bob"})
+    asked = bob_client.post("/account/data/", {"username": "bob"})
+    given = {"password": PASSWORD, "next": "/account/data/"}
+    answer = bob_client.post(asked.headers["Location"], given)
 
     assert answer.headers["Location"] == "/sign-in/"
     assert bob_client.get("/account/data/").status_code == 302

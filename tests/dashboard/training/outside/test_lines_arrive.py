@@ -103,7 +103,7 @@ def test_a_life_that_is_over_is_fenced_off(outside: Run, alice: User) -> None:
         ),
         (
             lambda t: t | group_tree(step=2, completions=[]),
-            "a group has 1 to 4,096 completions; it has 0",
+            "a group has 1 to 1,024 completions; it has 0",
         ),
     ],
 )

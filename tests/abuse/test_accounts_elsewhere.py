@@ -1,0 +1,71 @@
+"""An account elsewhere is no way into somebody's here, whatever it is called."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from allauth.account.models import EmailAddress
+from allauth.socialaccount.models import SocialAccount
+from django.test import Client
+
+from dashboard.accounts.models import User
+from tests.dashboard.accounts.test_providers import Provider, go_there_and_back
+from tests.dashboard.accounts.test_providers import alice_in as alice_in
+from tests.dashboard.accounts.test_providers import server as server
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("server")]
+BACK = "/account/providers/oidc/back"
+
+
+@pytest.mark.parametrize("is_verified", [True, False])
+def test_an_e_mail_address_or_a_name_of_somebody_here_proves_nothing(
+    alice: User, monkeypatch: pytest.MonkeyPatch, is_verified: bool
+) -> None:
+    User.objects.filter(pk=alice.pk).update(email="alice@example.org")
+    EmailAddress.objects.create(
+        user=alice, email="alice@example.org", verified=True, primary=True
+    )
+    claims = {
+        "sub": "mallory", "preferred_username": "alice", "email": "alice@example.org",
+        "email_verified": is_verified,
+    }  # fmt: skip
+    monkeypatch.setattr(Provider, "_claims", lambda self: claims)
+    client = Client()
+
+    page = go_there_and_back(client)
+
+    assert "lets nobody in here yet" in page
+    assert client.get("/account/").status_code == 302
+    assert not SocialAccount.objects.exists()
+
+
+def test_an_answer_is_good_once_and_in_one_browser(alice_in: Client) -> None:
+    go_there_and_back(alice_in)
+    mine, other = Client(), Client()
+    page = mine.post("/account/providers/oidc/go")
+    state = parse_qs(urlsplit(page.context["address"]).query)["state"][0]
+    answer = {"code": "given", "state": state}
+
+    assert other.get(BACK, answer).status_code == 401
+    assert mine.get(BACK, answer, follow=True).status_code == 200
+    assert mine.get("/account/").status_code == 200
+    mine.post("/sign-out/")
+    assert mine.get(BACK, answer).status_code == 401
+    assert mine.get("/account/").status_code == 302
+
+
+def test_nobody_connects_an_account_to_somebody_elses_session(
+    alice_in: Client, bob_client: Client
+) -> None:
+    """By an address that is opened, as a page of another site may have it opened."""
+    assert bob_client.get("/account/providers/oidc/go").status_code == 405
+    strict = Client(enforce_csrf_checks=True)
+    assert strict.post("/account/providers/oidc/go").status_code == 403
+    page = alice_in.post("/account/providers/oidc/go")
+    state = parse_qs(urlsplit(page.context["address"]).query)["state"][0]
+
+    forged = bob_client.get(BACK, {"code": "given", "state": state})
+
+    assert forged.status_code == 401
+    assert not SocialAccount.objects.exists()

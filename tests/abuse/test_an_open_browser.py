@@ -1,0 +1,109 @@
+"""Who finds a browser that is signed in neither learns its owner's password nor ends
+the account; who knows the password does not get past the second factor."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from django.core.cache import cache
+from django.test import Client
+
+from dashboard.accounts.models import User
+from tests.dashboard.accounts.test_second_factors import code, enter
+from tests.dashboard.accounts.test_second_factors import guarded as guarded
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "correct horse battery"
+NEW = {"new_password1": "another long secret", "new_password2": "another long secret"}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_counted() -> None:
+    cache.clear()
+
+
+@pytest.fixture
+def browser(alice: User) -> Client:
+    """Signed in a while ago."""
+    alice.set_password(PASSWORD)
+    alice.save()
+    client = Client()
+    client.force_login(alice)
+    return client
+
+
+def guess(browser: Client, password: str) -> int:
+    form = {"form": "password", "old_password": password, **NEW}
+    return int(browser.post("/account/", form).status_code)
+
+
+def test_the_old_password_is_not_guessed_there(browser: Client, alice: User) -> None:
+    wrong = [guess(browser, f"guess {n}") for n in range(10)]
+    page = browser.post(
+        "/account/", {"form": "password", "old_password": PASSWORD, **NEW}
+    )
+
+    assert set(wrong) == {422}
+    assert page.status_code == 429
+    assert int(page.headers["Retry-After"]) > 0
+    assert "too many wrong passwords were given. Wait 15 minutes." in page.text
+    alice.refresh_from_db()
+    assert alice.check_password(PASSWORD)
+    assert browser.post("/account/", {"form": "profile"}).status_code == 302
+
+
+def test_the_right_one_clears_what_was_mistyped(browser: Client) -> None:
+    for _ in range(3):
+        assert [guess(browser, "wrong") for _ in range(5)] == [422] * 5
+        form = {"form": "password", "old_password": PASSWORD, "new_password1": "x"}
+        assert browser.post("/account/", form).status_code == 422
+
+
+def test_nor_where_it_is_asked_for_again(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    found = []
+
+    for minutes in (*[0] * 10, 14, 16):
+        monkeypatch.setattr(time, "time", lambda at=minutes: now + 60 * at)
+        page = browser.post("/account/reauthenticate/", {"password": "a guess"})
+        found.append(page.status_code)
+
+    assert found == [200] * 10 + [429, 200]
+
+
+def test_the_account_is_erased_by_who_knows_the_password(
+    browser: Client, bob: User
+) -> None:
+    bob.set_password(PASSWORD)
+    bob.save()
+    browser.force_login(bob)
+
+    asked = browser.post("/account/data/", {"username": "bob"})
+
+    assert asked.headers["Location"].startswith("/account/reauthenticate/")
+    assert User.objects.filter(username="bob").exists()
+    form = {"password": PASSWORD, "next": "/account/data/"}
+    browser.post(asked.headers["Location"], form)
+    assert not User.objects.filter(username="bob").exists()
+
+
+def test_neither_kind_of_code_is_guessed(guarded: User) -> None:
+    recovery = RecoveryCodes.activate(guarded).get_unused_codes()[0]
+    client = Client()
+    enter(client)
+    at = "/account/factors/authenticate/"
+
+    for n in range(6):
+        client.post(at, {"code": f"{n:08}"})
+    for right in (recovery, code()):
+        client.post(at, {"code": right})
+        other = Client()
+        enter(other)
+        other.post(at, {"code": right})
+        assert other.get("/alpha/settings").status_code == 302
+
+    assert client.get("/alpha/settings").status_code == 302

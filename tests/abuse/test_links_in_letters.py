@@ -1,0 +1,90 @@
+"""A letter's link leads to Cohort, whatever host somebody says that it is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.core import mail
+from django.core.cache import cache
+from django.test import Client
+from pytest_django import Settings
+
+from dashboard.accounts import adapter, letters
+from dashboard.accounts.models import User
+from dashboard.environment import read_environment
+
+pytestmark = pytest.mark.django_db
+EVIL = {"HTTP_HOST": "evil.example"}
+
+
+@pytest.fixture(autouse=True)
+def _wide_open(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As some run it behind a proxy."""
+    cache.clear()
+    settings.ALLOWED_HOSTS = ["*"]
+    settings.MAIL_IS_SET_UP = True
+    settings.LINKS_BEGIN = "https://cohort.example.org"
+    monkeypatch.setattr(adapter, "send_behind", letters._send)
+
+
+def links() -> set[str]:
+    (sent,) = mail.outbox
+    found = re.findall(r"https?://[^/\s]+", str(sent.body))
+    return set(found)
+
+
+def test_of_a_new_password(alice: User) -> None:
+    User.objects.filter(pk=alice.pk).update(email="alice@example.org")
+
+    Client().post("/account/password/reset/", {"email": "alice@example.org"}, **EVIL)
+
+    assert links() == {"https://cohort.example.org"}
+
+
+def test_of_an_address_to_be_verified(alice_client: Client) -> None:
+    form = {"action_add": "", "email": "new@example.org"}
+
+    alice_client.post("/account/email/", form, **EVIL)
+
+    assert links() == {"https://cohort.example.org"}
+
+
+def test_of_an_invitation(alice_client: Client) -> None:
+    form = {"role": "viewer", "email": "dora@example.org"}
+
+    alice_client.post("/alpha/settings/invite", form, **EVIL)
+
+    assert links() == {"https://cohort.example.org"}
+
+
+@pytest.mark.parametrize("hosts", ["*", "cohort.example.org,.example.net"])
+def test_any_host_and_mail_without_an_address_of_ones_own_do_not_start(
+    hosts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COHORT_ALLOWED_HOSTS", hosts)
+    monkeypatch.setenv("COHORT_EMAIL_URL", "smtp://mail.example.org")
+    monkeypatch.delenv("COHORT_URL", raising=False)
+
+    with pytest.raises(ValueError, match="links in mail need COHORT_URL"):
+        read_environment()
+
+    monkeypatch.setenv("COHORT_URL", "https://cohort.example.org/")
+    assert read_environment().is_url_given
+
+
+@pytest.mark.parametrize("address", ["/account/reauthenticate/", "/sign-in/"])
+def test_no_form_leads_on_to_another_site(alice: User, address: str) -> None:
+    alice.set_password("correct horse battery")
+    alice.save()
+    form = {"username": "alice", "password": "correct horse battery"}
+
+    for url in ("https://evil.example/x", "//evil.example", "/\\evil.example", "x:1"):
+        for there, more in ((address, {"next": url}), (f"{address}?next={url}", {})):
+            client = Client()
+            if address != "/sign-in/":
+                client.post("/sign-in/", form)
+            answer = client.post(there, form | more)
+
+            assert answer.status_code == 302, url
+            assert answer.headers["Location"] in ("/", "/account/"), url

@@ -1,0 +1,111 @@
+"""Who has left a team, or was put out, has kept nothing that lets them in again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.invitations import invite, open_invitations
+from dashboard.accounts.members import (
+    change_role,
+    deactivate,
+    leave,
+    reactivate,
+    remove_member,
+)
+from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.api.models import ApiToken
+from dashboard.upkeep.people import erase
+from tests.dashboard.api.asking import Program, make_token
+from tests.dashboard.api.conftest import no_limits as no_limits
+
+pytestmark = pytest.mark.django_db
+SIGN_UP = {
+    "username": "dora",
+    "display_name": "",
+    "email": "",
+    "password1": "correct horse battery",
+    "password2": "correct horse battery",
+}
+Act = Callable[[Membership, Membership], object]
+WAYS: dict[str, Act] = {
+    "removed": lambda by, admin: remove_member(by=by, member=admin),
+    "gone": lambda by, admin: leave(admin),
+    "no admin any more": lambda by, admin: change_role(by=by, of=admin, role="member"),
+    "deactivated": lambda by, admin: deactivate(by=by, member=admin),
+    "erased": lambda by, admin: erase(admin.user),
+}
+
+
+@pytest.fixture
+def owner(alice: User) -> Membership:
+    return alice.memberships.get()
+
+
+@pytest.fixture
+def admin(team: Team) -> Membership:
+    user = User.objects.create_user("mallory")
+    return Membership.objects.create(team=team, user=user, role=Role.ADMIN)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_links_of_somebody_who_is_no_admin_any_more_open_nothing(
+    way: str, owner: Membership, admin: Membership, charlie_client: Client, team: Team
+) -> None:
+    address = f"/invitation/{invite(by=admin, role='admin')[1]}/"
+    assert Client().get(address).status_code == 200
+
+    WAYS[way](owner, admin)
+
+    assert Client().get(address).status_code == 410
+    assert Client().post(address, SIGN_UP).status_code == 410
+    assert charlie_client.post(address).status_code == 410
+    assert not User.objects.filter(username="dora").exists()
+    assert not team.members.filter(username="charlie").exists()
+    assert not open_invitations(team).exists()
+
+
+def test_a_link_of_somebody_else_still_opens(
+    owner: Membership, admin: Membership
+) -> None:
+    address = f"/invitation/{invite(by=owner, role='viewer')[1]}/"
+
+    remove_member(by=owner, member=admin)
+
+    assert Client().post(address, SIGN_UP).status_code == 302
+
+
+@pytest.mark.parametrize("way", ["removed", "gone"])
+def test_tokens_are_revoked_with_the_membership_and_stay_so(
+    way: str, owner: Membership, admin: Membership, team: Team
+) -> None:
+    program = Program(make_token(admin.user, "write"))
+    kept = Program(make_token(owner.user, "read"))
+    assert program.get("/me").status_code == 200
+
+    WAYS[way](owner, admin)
+    Membership.objects.create(team=team, user=admin.user, role=Role.VIEWER)
+
+    assert program.get("/me").status_code == 401
+    assert ApiToken.objects.get(user=admin.user).state == "revoked"
+    assert kept.get("/me").status_code == 200
+
+
+def test_tokens_of_a_deactivated_person_are_said_to_be_asleep(
+    owner: Membership, admin: Membership, alice_client: Client
+) -> None:
+    program = Program(make_token(admin.user, "write"))
+
+    deactivate(by=owner, member=admin)
+
+    assert program.get("/me").status_code == 401
+    page = alice_client.get("/alpha/tokens/").text
+    assert "suspended" in page
+    assert "mallory is deactivated" in page
+    listed = Program(make_token(owner.user, "admin")).get("/tokens").json()["items"]
+    assert [one["state"] for one in listed] == ["active", "suspended"]
+    reactivate(by=owner, member=admin)
+    assert program.get("/me").status_code == 200
+    assert "suspended" not in alice_client.get("/alpha/tokens/").text

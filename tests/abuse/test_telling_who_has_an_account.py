@@ -1,0 +1,120 @@
+"""Neither an answer, nor how long it takes, tells a stranger who has an account."""
+
+from __future__ import annotations
+
+import threading
+from smtplib import SMTPServerDisconnected
+from typing import Any
+
+import pytest
+from django.contrib.auth.hashers import MD5PasswordHasher
+from django.core.cache import cache
+from django.core.mail.backends.base import BaseEmailBackend
+from django.test import Client
+from pytest_django import Settings
+
+from dashboard.accounts import letters
+from dashboard.accounts.models import User
+
+pytestmark = pytest.mark.django_db
+HERE = "tests.abuse.test_telling_who_has_an_account"
+answered = threading.Event()
+asked = threading.Event()
+order: list[str] = []
+
+
+class Slow(BaseEmailBackend):
+    """A mail server that answers when the browser has been answered."""
+
+    def send_messages(self, messages: Any) -> int:
+        asked.set()
+        order.append("sent late" if answered.wait(5) else "kept the browser waiting")
+        return len(messages)
+
+
+class Away(BaseEmailBackend):
+    def send_messages(self, messages: Any) -> int:
+        asked.set()
+        raise SMTPServerDisconnected("Connection unexpectedly closed")
+
+
+class Counted(MD5PasswordHasher):
+    num_hashed = 0
+
+    def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
+        Counted.num_hashed += 1
+        return str(super().encode(password, salt))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_counted(settings: Settings) -> None:
+    cache.clear()
+    settings.MAIL_IS_SET_UP = True
+    answered.clear()
+    asked.clear()
+    order.clear()
+
+
+def ask_for_a_new_password(email: str) -> tuple[int, str, str]:
+    page = Client().post("/account/password/reset/", {"email": email})
+    return page.status_code, page.headers["Location"], page.text
+
+
+@pytest.mark.parametrize("server", ["Slow", "Away"])
+def test_a_new_password_is_answered_alike_whatever_the_mail_server_does(
+    alice: User, settings: Settings, server: str
+) -> None:
+    User.objects.filter(pk=alice.pk).update(email="alice@example.org")
+    settings.EMAIL_BACKEND = f"{HERE}.{server}"
+
+    known = ask_for_a_new_password("alice@example.org")
+    answered.set()
+    unknown = ask_for_a_new_password("nobody@example.org")
+
+    assert known == unknown
+    assert known[0] == 302
+    assert asked.wait(5), "nothing was sent"
+    letters._senders.submit(lambda: None).result(5)
+    assert order == (["sent late"] if server == "Slow" else [])
+
+
+def test_a_sign_up_outlives_a_mail_server_that_is_away(
+    alice: User, settings: Settings
+) -> None:
+    from dashboard.accounts.invitations import invite
+
+    settings.EMAIL_BACKEND = f"{HERE}.Away"
+    token = invite(by=alice.memberships.get(), role="viewer")[1]
+    words = {"password1": "correct horse battery", "password2": "correct horse battery"}
+    form = {"username": "dora", "email": "dora@example.org", **words}
+
+    answer = Client().post(f"/invitation/{token}/", form)
+
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/alpha/runs/")
+
+
+def test_every_name_costs_as_many_hashes_and_is_answered_alike(
+    alice: User, bob: User, charlie: User, settings: Settings
+) -> None:
+    """alice has a password, bob none, charlie is deactivated, nobody is nobody."""
+    settings.PASSWORD_HASHERS = [f"{HERE}.Counted"]
+    for user in (alice, charlie):
+        user.set_password("the right one")
+        user.save()
+    User.objects.filter(pk=charlie.pk).update(is_active=False)
+    found = {}
+
+    for name in ("alice", "bob", "charlie", "nobody"):
+        for password in ("wrong", "the right one" if name == "charlie" else "also"):
+            before = Counted.num_hashed
+            form = {"username": name, "password": password}
+            page = Client().post("/sign-in/", form, REMOTE_ADDR=f"10.0.0.{len(found)}")
+            said = "Please enter a correct username and password" in page.text
+            found[name, password] = (
+                page.status_code,
+                said,
+                Counted.num_hashed - before,
+            )
+
+    assert len(set(found.values())) == 1, found
+    assert next(iter(found.values()))[:2] == (422, True)

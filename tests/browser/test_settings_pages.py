@@ -1,0 +1,211 @@
+"""Every page about people, access and the team's settings: on a wide light and a narrow
+dark screen axe finds nothing, and no page scrolls sideways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from allauth.account.forms import EmailAwarePasswordResetTokenGenerator
+from allauth.account.models import EmailAddress
+from allauth.account.utils import user_pk_to_url_str
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import TOTP
+from django.utils import timezone
+from playwright.sync_api import BrowserContext, Page
+
+from dashboard.accounts.invitations import invite
+from dashboard.accounts.members import deactivate
+from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.alerts.models import Channel, Event
+from dashboard.alerts.run_events import describe_run
+from dashboard.api.models import ApiToken
+from dashboard.training.workers import register
+from dashboard.upkeep.models import Quota
+from tests.browser.accessibility import AT_REST, findings
+from tests.dashboard.alerts.factories import make_delivery
+from tests.dashboard.api.asking import make_token
+from tests.dashboard.samples.factories import make_run
+from tests.fixtures_app import (
+    WebProcesses,
+    _wait_until_nothing_is_asked,
+    set_password,
+)
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
+PASSWORD = "correct horse battery"
+VIEWS = ((1440, "light"), (390, "dark"))
+OF_THE_TEAM = (
+    *("settings", "settings/storage", "settings/storage?days=1", "tokens/", "api/"),
+    *("audit-log/", "workers/", "alerts/delivery/", "alerts/rules/", "runs/import/"),
+)
+OF_A_PERSON = (
+    *("/account/", "/account/email/", "/account/data/", "/teams/new", "/help/"),
+    *("/account/factors/", "/account/factors/totp/deactivate/"),
+    *("/account/factors/recovery-codes/", "/account/factors/recovery-codes/generate/"),
+    *("/account/factors/webauthn/", "/account/factors/webauthn/add/"),
+)
+OF_OPERATORS = (
+    *("/admin/", "/admin/upkeep/quota/", "/admin/accounts/user/"),
+    "/admin/upkeep/quota/add/",
+)
+OF_NOBODY = (
+    *("/sign-in/", "/help/", "/account/password/reset/"),
+    *("/account/password/reset/done/", "/account/password/reset/key/done/"),
+    *("/account/password/reset/key/1-gone/", "/account/inactive/"),
+    *("/account/confirm-email/gone/", "/account/providers/error"),
+)
+Opener = Callable[[User | None], BrowserContext]
+
+
+@pytest.fixture
+def live_app(
+    app_environment: dict[str, str], web_processes: WebProcesses
+) -> Iterator[str]:
+    """With a mail server and a provider, both out of reach, so that all is offered."""
+    given = {
+        "COHORT_EMAIL_URL": "smtp+plain://127.0.0.1:9",
+        "COHORT_OIDC_URL": "http://127.0.0.1:9",
+        "COHORT_OIDC_ID": "cohort",
+        "COHORT_OIDC_SECRET": "quiet",
+        "COHORT_OIDC_NAME": "Example Work",
+        "COHORT_GITHUB_ID": "cohort",
+        "COHORT_GITHUB_SECRET": "quiet",
+    }
+    yield web_processes.serve(app_environment | given)
+    _wait_until_nothing_is_asked()
+
+
+def look(page: Page, addresses: tuple[str, ...]) -> list[str]:
+    """What is wrong with any of these pages."""
+    trouble: list[str] = []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    for address in addresses:
+        page.set_viewport_size({"width": 1440, "height": 900})
+        answer = page.goto(address)
+        assert answer
+        assert answer.status < 500, address
+        trouble += [f"{address}: {each}" for each in look_at(page)]
+    return trouble
+
+
+def look_at(page: Page) -> list[str]:
+    found = []
+    for width, theme in VIEWS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.evaluate("t => document.documentElement.dataset.bsTheme = t", theme)
+        page.evaluate(AT_REST)
+        found += [f"{width} {theme}: {each}" for each in findings(page)]
+    return found
+
+
+@pytest.fixture
+def busy(team: Team, alice: User, bob: User) -> User:
+    """A team with something in every table, and an owner who has set up all."""
+    alice.email = "alice@laboratory.example.org"
+    alice.save()
+    set_password(alice, PASSWORD)
+    EmailAddress.objects.create(
+        user=alice, email=alice.email, verified=True, primary=True
+    )
+    EmailAddress.objects.create(user=alice, email="a@example.org")
+    fill_people(team, alice)
+    fill_channels(team)
+    register("worker-on-a-machine-with-a-long-name", num_slots=2)
+    Quota.objects.create(team=team, max_bytes=10**9, max_runs=4)
+    return alice
+
+
+def fill_people(team: Team, alice: User) -> None:
+    by = Membership.objects.get(user=alice)
+    for name in ("dora-with-a-rather-long-username", "erik"):
+        user = User.objects.create_user(name, display_name=name.title())
+        user.api_tokens.model.objects.filter(user=user).delete()
+        place = Membership.objects.create(team=team, user=user, role=Role.ADMIN)
+        make_token(user, "ingest", name="trainer of node-3")
+    deactivate(by=by, member=place)
+    make_token(alice, "read", "write", name="nightly sweep of the small models")
+    expired = timezone.now() - timedelta(days=1)
+    make_token(alice, "admin", expires_at=expired, name="old")
+    ApiToken.objects.filter(name="nightly").update(last_used_at=timezone.now())
+    invite(by=by, role="viewer")
+    invite(by=by, role="admin", email="someone.with.a.long.name@example.org")
+
+
+def fill_channels(team: Team) -> None:
+    run = make_run(team, trashed_at=timezone.now() - timedelta(days=3))
+    channel = Channel.objects.create(
+        team=team,
+        kind="webhook",
+        address="https://hooks.example.org/services/T0",
+        events=Event.values,
+    )
+    Channel.objects.create(team=team, kind="email", address="ops@example.org")
+    make_delivery(channel)
+    told = {"run": run, "event": "run.finished", "told": describe_run(run)}
+    channel.deliveries.create(
+        not_before=timezone.now(), num_attempts=3, said="It answered 503.", **told
+    )
+
+
+def test_of_the_team(busy: User, open_browser: Opener) -> None:
+    pages = tuple(f"/alpha/{path}" for path in OF_THE_TEAM)
+
+    assert look(open_browser(busy).new_page(), pages) == []
+
+
+def test_of_a_person(busy: User, open_browser: Opener) -> None:
+    page = sign_in(open_browser)
+    found = look(page, ("/account/reauthenticate/",))
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Confirm").click()
+    page.wait_for_url("**/runs/")
+    found += look(page, ("/account/factors/totp/activate/",))
+    TOTP.activate(busy, "JBSWY3DPEHPK3PXP")
+    RecoveryCodes.activate(busy)
+
+    assert found + look(page, OF_A_PERSON) == []
+    page.context.clear_cookies()
+    page = sign_in(open_browser, "**/factors/authenticate/")
+    assert look_at(page) == []
+
+
+def sign_in(open_browser: Opener, then: str = "**/runs/") -> Page:
+    page = open_browser(None).new_page()
+    page.goto("/sign-in/")
+    page.get_by_label("Username").fill("alice")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    page.wait_for_url(then)
+    return page
+
+
+def test_of_operators(busy: User, open_browser: Opener) -> None:
+    User.objects.filter(pk=busy.pk).update(is_staff=True)
+
+    assert look(open_browser(busy).new_page(), OF_OPERATORS) == []
+
+
+def test_of_nobody(busy: User, open_browser: Opener) -> None:
+    token = invite(by=Membership.objects.get(user=busy), role="member")[1]
+    uid = user_pk_to_url_str(busy)
+    key = EmailAwarePasswordResetTokenGenerator().make_token(busy)
+    of_a_link = (
+        *(f"/invitation/{token}/", "/invitation/gone/", "/sign-in/gone/"),
+        f"/account/password/reset/key/{uid}-{key}/",
+    )
+    page = open_browser(None).new_page()
+
+    assert look(page, OF_NOBODY + of_a_link) == []
+    page.goto("/sign-in/")
+    page.get_by_label("Username").fill("nobody")
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    page.get_by_text(re.compile("Please enter a correct")).wait_for()
+    assert look_at(page) == []

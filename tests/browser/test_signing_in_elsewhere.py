@@ -1,0 +1,97 @@
+"""An account at an OpenID provider, connected and used from start to end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from dashboard.accounts.models import AuditEntry, User
+from tests.browser.accessibility import findings_in_each_view
+from tests.browser.oidc_provider import CLIENT, SECRET, Provider, serve_provider
+from tests.fixtures_app import (
+    WebProcesses,
+    _wait_until_nothing_is_asked,
+    set_password,
+)
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with serve_provider() as provider:
+        yield provider
+
+
+@pytest.fixture
+def live_app(
+    app_environment: dict[str, str], web_processes: WebProcesses, provider: Provider
+) -> Iterator[str]:
+    """Its web process knows the provider."""
+    given = {"URL": provider.url, "ID": CLIENT, "SECRET": SECRET, "NAME": "Work"}
+    named = {f"COHORT_OIDC_{name}": value for name, value in given.items()}
+    yield web_processes.serve(app_environment | named)
+    _wait_until_nothing_is_asked()
+
+
+def go_there(page: Page, button: str, *, who: str) -> None:
+    page.get_by_role("button", name=button).click()
+    page.wait_for_url(re.compile(r"/authorize\?"))
+    page.get_by_label("Name").fill(who)
+    page.get_by_role("button", name="Sign in at Work").click()
+
+
+def test_it_is_connected_lets_in_and_is_disconnected(
+    alice: User,
+    provider: Provider,
+    open_browser: Callable[[User | None], BrowserContext],
+) -> None:
+    set_password(alice, PASSWORD)
+    page = open_browser(None).new_page()
+    trouble: list[str] = []
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.goto("/sign-in/")
+
+    go_there(page, "Sign in by Work", who="alice")
+    expect(page.get_by_text("lets nobody in here yet")).to_be_visible()
+
+    page.goto("/sign-in/")
+    page.get_by_label("Username").fill("alice")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    page.wait_for_url("**/alpha/runs/")
+    page.goto("/account/")
+    page.get_by_role("button", name="Connect Work").click()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Confirm").click()
+    page.wait_for_url(re.compile(r"/authorize\?"))
+    page.get_by_label("Name").fill("alice")
+    page.get_by_role("button", name="Sign in at Work").click()
+    expect(page.get_by_text("Work: alice")).to_be_visible()
+
+    page.context.clear_cookies()
+    page.goto("/alpha/settings")
+    go_there(page, "Sign in by Work", who="bob")
+    expect(page.get_by_text("lets nobody in here yet")).to_be_visible()
+    trouble += findings_in_each_view(page)
+    page.goto("/sign-in/")
+    go_there(page, "Sign in by Work", who="alice")
+    page.wait_for_url("**/alpha/runs/")
+    page.goto("/account/")
+    page.get_by_role("button", name="Disconnect Work, alice").click()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Confirm").click()
+    expect(page.get_by_text("None is connected")).to_be_visible()
+
+    verbs = AuditEntry.objects.order_by("pk").values_list("verb", flat=True)
+    assert list(verbs) == ["person.provider_added", "person.provider_removed"]
+    assert provider.refused == []
+    assert not trouble
