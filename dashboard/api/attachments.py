@@ -1,4 +1,4 @@
-"""Answers that are files, sent while they are made."""
+"""Answers that are files, sent while they are made, and files that come in parts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from typing import Any
 
 from django.utils.http import content_disposition_header
 
+from dashboard.datasets.limits import PART_BYTES
 from dashboard.datasets.views.download import Streamed
 
 # What an operation that answers with a file declares.
 FILE: Any = {200: bytes}
+# What an operation that takes a part of one does.
+PART = {
+    "requestBody": {
+        "description": f"Bytes of the file, 1 to {PART_BYTES:,}.",
+        "required": True,
+        "content": {
+            "application/octet-stream": {
+                "schema": {"type": "string", "format": "binary"}
+            }
+        },
+    }
+}
 
 
 def attach(

@@ -9,27 +9,16 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.accounts.models import Team
+from dashboard.api.attachments import PART
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.problems import Problem, refuse_field
 from dashboard.api.resources.run_imports import find_import
 from dashboard.api.schemas import Id, Input
-from dashboard.datasets.limits import PART_BYTES
 from dashboard.exchange.imports.files import OutOfStep, append_part, begin_file
 from dashboard.exchange.models import ImportFile
 
 router = Router(tags=["Run imports"], auth=READ)
 MOST = 2**60
-PART = {
-    "requestBody": {
-        "description": f"Bytes of the file, 1 to {PART_BYTES:,}.",
-        "required": True,
-        "content": {
-            "application/octet-stream": {
-                "schema": {"type": "string", "format": "binary"}
-            }
-        },
-    }
-}
 
 
 class RunFileOut(Schema):

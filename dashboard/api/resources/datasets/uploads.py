@@ -8,6 +8,7 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
+from dashboard.api.attachments import PART
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import Problem, refuse_field
@@ -24,22 +25,10 @@ from dashboard.datasets.imports.uploads import (
     forget_what_is_old,
     try_peek,
 )
-from dashboard.datasets.limits import PART_BYTES
 from dashboard.datasets.models import Upload
 from dashboard.datasets.queries import get_upload, live_or_done_job
 
 router = Router(tags=["Dataset uploads"], auth=READ)
-PART = {
-    "requestBody": {
-        "description": f"Bytes of the file, 1 to {PART_BYTES:,}.",
-        "required": True,
-        "content": {
-            "application/octet-stream": {
-                "schema": {"type": "string", "format": "binary"}
-            }
-        },
-    }
-}
 
 
 class ChoiceOut(Schema):
