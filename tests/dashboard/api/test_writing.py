@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.models import Dataset, DatasetVersion
@@ -73,6 +75,18 @@ def test_a_bad_row_refuses_all_and_leaves_no_file(program: Program) -> None:
     assert "1 row was refused" in refused.json()["detail"]
     assert refused.json()["errors"][0]["message"].startswith("Line 3")
     assert not Dataset.objects.exists()
+
+
+def test_a_fault_of_our_own_leaves_no_file(
+    program: Program, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    monkeypatch.setattr("dashboard.api.resources.datasets.imports.peek", None)
+    uploads = Path(settings.COHORT_DATA) / "uploads"
+    before = set(uploads.glob("*"))
+
+    assert upload(program).status_code == 500
+
+    assert set(uploads.glob("*")) == before
 
 
 def test_a_column_that_is_not_there_is_named(program: Program) -> None:

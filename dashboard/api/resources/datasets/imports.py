@@ -74,7 +74,7 @@ def start_import(
         job = begin_import(
             upload, seen, payload, access.user, place="form", place_of_file=PLACE
         )
-    except Problem:
+    except Exception:  # its row goes with the transaction, and nobody else knows of it
         remove_files(upload)
         raise
     return answer_import(job)
