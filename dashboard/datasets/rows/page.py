@@ -149,7 +149,7 @@ def read_page(version: DatasetVersion, form: RowFilterForm, place: Place) -> Row
         last=found.last,
         is_full=len(found.matches) + place.num_before >= ROWS_PER_PAGE,
         is_backward=place.end is not None,
-        count=None if is_further else _count(search, found),
+        count=None if is_further else _count(search, found, wanted=ROWS_PER_PAGE),
         order_is_made=order is not None,
         num_before=place.num_before,
         chosen=place.chosen,
@@ -184,7 +184,7 @@ def look_from(
     )
 
 
-def _count(search: Search, found: Found, *, wanted: int = ROWS_PER_PAGE) -> Count:
+def _count(search: Search, found: Found, *, wanted: int) -> Count:
     if search.conditions and found.first == 0 and len(found.matches) < wanted:
         # Every match so far is on the page: looking again would tell nothing.
         return Count(

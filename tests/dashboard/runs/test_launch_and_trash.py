@@ -123,7 +123,7 @@ def test_what_was_deleted_for_good_is_refused_as_well(
     ("address", "checked"),
     [
         ("runs/new", "dashboard.runs.views.launch.launch_run"),
-        ("runs/new/probe", "dashboard.probes.views.probe.start_probe"),
+        ("runs/new/probe", "dashboard.probes.asking.start_probe"),
     ],
 )
 def test_the_form_says_so(
