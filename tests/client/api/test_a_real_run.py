@@ -15,6 +15,7 @@ from tests.faults.tiny import RECIPE, save_model
 from tests.faults.workers import Worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+STATES = ("queued", "starting", "running", "finished")
 SETTINGS = {
     "optim.num_steps": 4,
     "rollout.prompts_per_step": 2,
@@ -52,7 +53,9 @@ def test_it_is_launched_watched_and_looked_at(
     assert watched.returncode == 0, watched.stdout + worker.log.read_text()
     events = [json.loads(line) for line in watched.stdout.splitlines()]
     states = [one["state"] for one in events if one["event"] == "state"]
-    assert states[-2:] == ["running", "finished"]
+    # It is asked now and then, and so short a run may pass a state by.
+    assert states == [each for each in STATES if each in states]
+    assert states[-1] == "finished"
     points = [one for one in events if one["event"] == "step"]
     trained = [one["step"] for one in points if "reward/mean" in one["values"]]
     assert trained == [1, 2, 3, 4]
