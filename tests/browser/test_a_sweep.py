@@ -43,6 +43,7 @@ def group(team: Team) -> RunGroup:
     return group
 
 
+@pytest.mark.slow
 def test_a_sweep_is_brushed_and_leads_to_its_runs(page: Page, group: RunGroup) -> None:
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))

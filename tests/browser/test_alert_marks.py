@@ -17,6 +17,7 @@ SHOW = "document.querySelector('[data-chart=\"{}\"]')"
 MARKS = SHOW + ".layout?.shapes?.map(({{ x0 }}) => x0).join()"
 
 
+@pytest.mark.slow
 def test_a_firing_is_marked_at_its_step_and_leads_to_the_alert(
     page: Page, team: Team
 ) -> None:

@@ -23,6 +23,7 @@ from tests.dashboard.training.checkpoints import save
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
+@pytest.mark.slow
 def test_a_run_is_forked_and_drawn_behind_its_parent(page: Page, team: Team) -> None:
     parent = make_run(
         team,

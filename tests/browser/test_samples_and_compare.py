@@ -150,6 +150,7 @@ ADDRESSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_pages_are_accessible_and_fit_the_screen(

@@ -24,6 +24,7 @@ def take_step(story: Story) -> None:
     story.take_steps(1)
 
 
+@pytest.mark.slow
 def test_the_page_says_so_and_goes_on_by_itself_where_it_was(
     page: Page, team: Team, web_processes: WebProcesses
 ) -> None:

@@ -90,7 +90,7 @@ class Served:
             max_weights_bytes=limit,
         )
         self.port = self.server.server_port
-        self._thread = threading.Thread(target=self.server.serve_forever)
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
         self._thread.start()
 
     @property

@@ -85,7 +85,9 @@ def serve_hook() -> Iterator[Hook]:
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         hook.url = f"http://127.0.0.1:{server.server_port}/hook/T0K3N?key=S3CRET"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, args=(0.01,), daemon=True
+        )
         thread.start()
         yield hook
         server.shutdown()
@@ -127,7 +129,9 @@ def serve_mail() -> Iterator[MailBox]:
 
     with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
         box.port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, args=(0.01,), daemon=True
+        )
         thread.start()
         yield box
         server.shutdown()

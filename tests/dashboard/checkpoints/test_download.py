@@ -28,6 +28,7 @@ def download(client: Client, checkpoint: Checkpoint) -> StreamingHttpResponse:
     return response
 
 
+@pytest.mark.slow
 def test_what_is_unpacked_is_a_model_that_transformers_loads(
     bob_client: Client, saving: Saving, tmp_path: Path
 ) -> None:

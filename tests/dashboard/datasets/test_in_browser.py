@@ -217,6 +217,7 @@ def test_a_recipe_is_composed_tried_and_saved(
 PAGES = ["datasets/", "datasets/upload", "datasets/generate", "rewards/", "rewards/new"]
 
 
+@pytest.mark.slow
 def test_every_page_is_accessible_in_both_themes_and_widths(
     team: Team, alice: User, page: Page
 ):

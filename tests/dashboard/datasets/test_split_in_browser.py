@@ -28,6 +28,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_dataset_is_split_checked_put_away_and_restored(team: Team, page: Page):
     version = create_dataset_version(
         team=team,

@@ -61,6 +61,7 @@ def import_as(page: Page, name: str) -> None:
     expect(page.get_by_text("Imported 300 rows as version 1.")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_link_and_a_hub_dataset_become_versions(
     team: Team,
     alice: User,

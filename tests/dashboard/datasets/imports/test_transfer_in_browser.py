@@ -151,6 +151,7 @@ def start_default_worker(
         worker.terminate()
 
 
+@pytest.mark.slow
 def test_an_import_is_watched_until_its_version_is_there(
     team: Team,
     alice: User,

@@ -98,6 +98,7 @@ def test_before_an_import_the_columns_are_tried(
     assert height_of(preview) == height  # what stands below does not jump
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["dataset", "launch", "mapping"])
 def test_the_preview_can_be_used_by_all(
     page: Page, version: DatasetVersion, sent: str, model: str, place: str
