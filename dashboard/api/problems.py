@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
@@ -72,6 +73,24 @@ class Problem(Exception):
 def refuse_field(field: str, message: str) -> Problem:
     """422 for one field, such as `body.name`."""
     return Problem(422, message, errors=[(field, message)])
+
+
+@contextmanager
+def or_conflict() -> Iterator[None]:
+    """A service's ValueError is 409: the request is right, but not as things stand."""
+    try:
+        yield
+    except ValueError as error:
+        raise Problem(409, str(error)) from error
+
+
+@contextmanager
+def or_refuse(field: str) -> Iterator[None]:
+    """A service's ValueError is 422: this field, such as `body.name`, is wrong."""
+    try:
+        yield
+    except ValueError as error:
+        raise refuse_field(field, str(error)) from error
 
 
 def answer(problem: Problem) -> HttpResponse:

@@ -13,7 +13,7 @@ from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.schemas import Done, Id, IdIn, Input, Person, Real, StepIn
 from dashboard.probes.chat.forms import ChatForm
 from dashboard.probes.chat.services import (
@@ -143,7 +143,7 @@ def ask_checkpoint(
     if row is None:
         raise refuse_field("body.row", "Name a row, or send a text to be answered.")
     sampling = ("num_samples", "max_new_tokens", "temperature", "seed")
-    try:
+    with or_conflict():
         made = ask(
             checkpoint=checkpoint,
             user=access.user,
@@ -152,8 +152,6 @@ def ask_checkpoint(
             reply=payload.reply.replace("\r\n", "\n"),
             **{name: form.cleaned_data[name] for name in sampling},
         )
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return Status(201, _chat(made))
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from dashboard.accounts.models import Team
 from dashboard.api.attachments import FILE, attach
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.resources.models import PublishedModelOut, model_out
 from dashboard.api.schemas import Done, Id, Input
 from dashboard.runs.checkpoints import retention
@@ -118,10 +118,8 @@ def delete_checkpoint(request: HttpRequest, run_id: Id, name: Name) -> Done:
 def checkpoint_model(request: HttpRequest, run_id: Id, name: Name) -> HttpResponseBase:
     """A folder with weights, tokenizer and config, as transformers loads it."""
     checkpoint = _find(access_of(request).team, run_id, name)
-    try:
+    with or_conflict():
         archive = archive_model(checkpoint)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return attach(
         archive,
         filename=archive.filename,
@@ -146,10 +144,8 @@ def publish_checkpoint(
     """New runs and probes of the team can start from it; it outlives its run."""
     access = access_of(request)
     checkpoint = _find(access.team, run_id, name)
-    try:
+    with or_conflict():
         model = publish(checkpoint=checkpoint, name=payload.name, user=access.user)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return Status(201, model_out(model))
 
 
@@ -192,8 +188,6 @@ def _find(team: Team, run_id: int, name: str) -> Checkpoint:
 
 def _change(request: HttpRequest, run_id: int, name: str, change: Any) -> Done:
     access = access_of(request)
-    try:
+    with or_conflict():
         change(checkpoint=_find(access.team, run_id, name), user=access.user)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return Done(done=True)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, Access, access_of
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_conflict, or_refuse
 from dashboard.api.resources.run_schemas import RunDetail
 from dashboard.api.schemas import LARGEST_ID, LARGEST_STEP, Input
 from dashboard.runs.config.fields import all_fields
@@ -132,15 +132,13 @@ def refuse_warnings(asked: Launch, payload: LaunchIn) -> None:
 
 def read_launch(team: Team, payload: LaunchIn) -> LaunchForm:
     choices = choices_of(team)
-    try:
+    with or_refuse("body.start"):
         start = find_start(
             payload.start,
             team=team,
             starters=choices.starters,
             scaled=payload.is_scaled,
         )
-    except ValueError as error:
-        raise refuse_field("body.start", str(error)) from error
     form = LaunchForm.from_start(start, choices, "")
     form.name = propose_name(team) if payload.name is None else payload.name.strip()
     if payload.dataset_version_id is not None:
@@ -226,7 +224,7 @@ def _field(control: str) -> str:
 
 
 def _launch(access: Access, form: LaunchForm, asked: Launch) -> Any:
-    try:
+    with or_conflict():
         run = launch_run(
             asked,
             team=access.team,
@@ -234,6 +232,4 @@ def _launch(access: Access, form: LaunchForm, asked: Launch) -> Any:
             cloned_from=form.start.run,
             fork_of=form.start.fork,
         )
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return RunDetail.of(get_run(access.team, run.pk))

@@ -13,7 +13,7 @@ from pydantic import Field
 from dashboard.api.attachments import FILE, attach
 from dashboard.api.auth import READ, access_of
 from dashboard.api.filters import query_of
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_refuse
 from dashboard.api.schemas import LARGEST_STEP, Id
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -138,10 +138,8 @@ def run_log_search(
 ) -> LogSearchOut:
     """Up to 100 lines that hold a text, from match number `first` on."""
     source = _source(get_run(access_of(request).team, run_id), which)
-    try:
+    with or_refuse("query.q"):
         pattern = make_pattern(q, is_pattern=is_pattern, ignore_case=not match_case)
-    except ValueError as error:
-        raise refuse_field("query.q", str(error)) from error
     try:
         found = search_source(source, pattern, first=first)
     except FileNotFoundError as error:

@@ -9,7 +9,7 @@ from ninja import Router, Schema
 from pydantic import Field
 
 from dashboard.api.auth import WRITE, access_of
-from dashboard.api.problems import refuse_field
+from dashboard.api.problems import or_refuse
 from dashboard.api.schemas import Id, Input, Step
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotations.queries import Marks, read_marks
@@ -80,7 +80,7 @@ def mark(
     found = get_group(get_run(access.team, run_id), step, prompt_index)
     place = "" if payload.position is None else str(payload.position)
     target = find_target(found, place)
-    try:
+    with or_refuse("body.value"):
         match payload.action:
             case "judge":
                 judge(access.user, target, is_up=_judgement(payload.value))
@@ -92,8 +92,6 @@ def mark(
                 add_comment(access.user, target, payload.value)
             case "uncomment":
                 delete_comment(access.user, target, payload.value)
-    except ValueError as error:
-        raise refuse_field("body.value", str(error)) from error
     marks = read_marks([found.pk], access.user)
     return marks_out(marks.get((found.pk, payload.position), Marks()))
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import Problem
+from dashboard.api.problems import or_conflict
 from dashboard.api.schemas import Done, Id, Person
 from dashboard.runs.launch.published import folder_of, needs_of
 from dashboard.runs.models import PublishedModel
@@ -85,10 +85,8 @@ def model(request: HttpRequest, model_id: Id) -> PublishedModelOut:
 def unpublish_model(request: HttpRequest, model_id: Id) -> Done:
     """With its files; 409 while a run that has not ended needs it."""
     access = access_of(request)
-    try:
+    with or_conflict():
         unpublish(model=_find(access.team, model_id), user=access.user)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return Done(done=True)
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import or_conflict, refuse_field
 from dashboard.api.resources.launches import LaunchIn, checked_launch, read_launch
 from dashboard.api.schemas import Done, Id, Person, Real, StepIn
 from dashboard.probes.asking import probe_launched
@@ -164,7 +164,7 @@ def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
             f"{launch.dataset_version} has rows 0 to {num_rows - 1:,}; got "
             f"{beyond[0]:,}.",
         )
-    try:
+    with or_conflict():
         begun = probe_launched(
             access.team,
             access.user,
@@ -174,8 +174,6 @@ def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
             num_samples=payload.num_samples,
             is_sample=payload.is_sample,
         )
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return Status(201, _probe(begun))
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_refuse, refuse_field
 from dashboard.api.schemas import Id, Input, Person
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.queries import get_recipe
@@ -110,7 +110,7 @@ def create_recipe(request: HttpRequest, payload: RecipeIn) -> Status[RecipeVersi
     name = " ".join(payload.name.split())
     if not name:
         raise refuse_field("body.name", "A recipe needs a name; got only spaces.")
-    try:
+    with or_refuse("body.name"):
         version = save_recipe_version(
             team=access.team,
             name=name,
@@ -118,8 +118,6 @@ def create_recipe(request: HttpRequest, payload: RecipeIn) -> Status[RecipeVersi
             user=access.user,
             description=payload.description,
         )
-    except ValueError as error:
-        raise refuse_field("body.name", str(error)) from error
     return Status(201, version_out(version))
 
 

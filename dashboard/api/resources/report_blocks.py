@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import refuse_field
+from dashboard.api.problems import or_refuse, refuse_field
 from dashboard.api.resources.reports import ReportDetail, meanwhile, report_out
 from dashboard.api.schemas import LARGEST_STEP, Id, Input, Person, StepIn
 from dashboard.reports.blocks.addresses import translate_addresses
@@ -85,10 +85,8 @@ def preview_report(request: HttpRequest, payload: ReportPreviewIn) -> ReportPrev
     """What its blocks would show; nothing of it is stored."""
     team = access_of(request).team
     text = translate_addresses(payload.text, team, own_hosts(request))
-    try:
+    with or_refuse("body.text"):
         _, text = check("Preview", text)
-    except ValueError as error:
-        raise refuse_field("body.text", str(error)) from error
     parts = show_text(team, None, text)
     return ReportPreviewOut(items=[_block(p) for p in parts if isinstance(p, Shown)])
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from dashboard.api.attachments import FILE
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_from
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_refuse, refuse_field
 from dashboard.api.replays import show_once
 from dashboard.api.schemas import Done, Id, Input, Person, StepIn
 from dashboard.reports import services
@@ -169,10 +169,8 @@ def meanwhile(newest: Report) -> Problem:
 def _check(title: str, text: str) -> None:
     """422 names the one that no report can have."""
     for field, pair in (("title", (title, "")), ("text", ("A title", text))):
-        try:
+        with or_refuse(f"body.{field}"):
             check(*pair)
-        except ValueError as error:
-            raise refuse_field(f"body.{field}", str(error)) from error
 
 
 @router.delete("/{report_id}", response=Done, auth=WRITE, summary="Delete a report")

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.api.attachments import FILE, attach
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import Problem
+from dashboard.api.problems import or_conflict
 from dashboard.api.resources.rescorings import RescoringOut, rescoring_out
 from dashboard.api.schemas import Done, Id
 from dashboard.datasets.rows.exports import joined
@@ -81,10 +81,8 @@ def delete_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
     """For good; 409 while it goes on."""
     access = access_of(request)
     found = get_rescoring(access.team, rescoring_id)
-    try:
+    with or_conflict():
         services.delete_rescoring(rescoring=found, user=access.user)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return Done(done=True)
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from dashboard.accounts.models import Team
 from dashboard.api.attachments import PART
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_refuse, refuse_field
 from dashboard.api.resources.run_imports import find_import
 from dashboard.api.schemas import Id, Input
 from dashboard.exchange.imports.files import OutOfStep, append_part, begin_file
@@ -63,10 +63,8 @@ def begin_run_file(
 ) -> RunFileOut:
     """Or go on with it; then PUT its parts, and have the import read."""
     found = find_import(access_of(request).team, import_id)
-    try:
+    with or_refuse("body.num_bytes"):
         file = begin_file(found, **payload.model_dump())
-    except ValueError as error:
-        raise refuse_field("body.num_bytes", str(error)) from error
     return _file(file)
 
 

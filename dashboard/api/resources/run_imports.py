@@ -14,7 +14,7 @@ from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import query_of, refuse_errors
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
 from dashboard.api.schemas import Done, Id, Input, Person, Real
 from dashboard.exchange.forms import WEIGHT, MakeForm
 from dashboard.exchange.imports import jobs
@@ -111,10 +111,8 @@ def run_import(request: HttpRequest, import_id: Id) -> RunImportDetail:
 def begin_run_import(request: HttpRequest) -> Status[RunImportDetail]:
     """Without files yet: send them, have them read, then have the run made."""
     access = access_of(request)
-    try:
+    with or_conflict():
         begun = begin_import(access.team, access.user)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return Status(201, _detail(access.team, begun.pk))
 
 
@@ -129,10 +127,8 @@ def send_run_file(
 ) -> Status[RunImportDetail]:
     """Up to 32 MiB at once, also a zip of several; larger ones are sent in parts."""
     team = access_of(request).team
-    try:
+    with or_refuse("file.file"):
         store_file(find_import(team, import_id), file)
-    except ValueError as error:
-        raise refuse_field("file.file", str(error)) from error
     return Status(201, _detail(team, import_id))
 
 

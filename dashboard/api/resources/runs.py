@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, Access, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by, page_from
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
 from dashboard.api.resources.run_schemas import RunDetail, RunOut, with_shown
 from dashboard.api.schemas import Done, Id, Input
 from dashboard.runs import trash
@@ -105,7 +105,7 @@ def act_on_runs(request: HttpRequest, payload: ActionIn) -> ActionOut:
     """As the run list does with ticked runs: what can be done is done, all at once."""
     access = access_of(request)
     own = _chosen(access, payload)
-    try:
+    with or_refuse("body.tag"):
         outcome = act(
             payload.action,
             own,
@@ -113,8 +113,6 @@ def act_on_runs(request: HttpRequest, payload: ActionIn) -> ActionOut:
             user=access.user,
             argument=payload.tag,
         )
-    except ValueError as error:
-        raise refuse_field("body.tag", str(error)) from error
     return ActionOut(
         done=[run.pk for run in outcome.done],
         refused=[Refused(run_id=run.pk, reason=r) for run, r in outcome.refused],
@@ -180,10 +178,8 @@ def describe(request: HttpRequest, run_id: Id, payload: DescribeIn) -> RunDetail
 def delete_run(request: HttpRequest, run_id: Id) -> Done:
     """One in the trash, with all that was recorded of it, for good."""
     access = access_of(request)
-    try:
+    with or_conflict():
         trash.delete_run(get_any_run(access.team, run_id), access.user)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return Done(done=True)
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import or_conflict, refuse_field
 from dashboard.api.resources.launches import (
     LaunchIn,
     Value,
@@ -128,7 +128,7 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepDetail]:
     form = read_launch(access.team, payload)
     refuse_warnings(checked_launch(form), payload)
     planned = _plan(form, payload)
-    try:
+    with or_conflict():
         group = launch_group(
             team=access.team,
             user=access.user,
@@ -137,8 +137,6 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepDetail]:
             cloned_from=form.start.run,
             fork_of=form.start.fork,
         )
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return Status(201, _detail(access.team, group.pk))
 
 

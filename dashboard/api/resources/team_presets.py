@@ -11,7 +11,7 @@ from ninja import Router, Schema, Status
 from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
-from dashboard.api.problems import refuse_field
+from dashboard.api.problems import or_refuse
 from dashboard.api.resources.launches import LaunchIn, checked_launch, read_launch
 from dashboard.api.schemas import Done, Id, Input, Person
 from dashboard.runs.launch.team_presets import (
@@ -83,7 +83,7 @@ class PresetIn(Input):
 def save_team_preset(request: HttpRequest, payload: PresetIn) -> Status[TeamPresetOut]:
     access = access_of(request)
     asked = checked_launch(read_launch(access.team, payload.launch))
-    try:
+    with or_refuse("body.name"):
         preset = save_preset(
             team=access.team,
             user=access.user,
@@ -93,8 +93,6 @@ def save_team_preset(request: HttpRequest, payload: PresetIn) -> Status[TeamPres
             keeps_recipe=payload.keeps_recipe,
             overwrites=payload.overwrites,
         )
-    except ValueError as error:
-        raise refuse_field("body.name", str(error)) from error
     return Status(201, TeamPresetOut.of(preset))
 
 
@@ -110,10 +108,8 @@ def rename_team_preset(
 ) -> TeamPresetOut:
     access = access_of(request)
     preset = get_team_preset(access.team, preset_id)
-    try:
+    with or_refuse("body.name"):
         rename_preset(preset=preset, user=access.user, name=payload.name)
-    except ValueError as error:
-        raise refuse_field("body.name", str(error)) from error
     return TeamPresetOut.of(preset)
 
 

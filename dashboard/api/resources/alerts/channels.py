@@ -25,7 +25,7 @@ from dashboard.alerts.queries import get_channel
 from dashboard.alerts.webhook import signing_secret
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors
-from dashboard.api.problems import Problem
+from dashboard.api.problems import Problem, or_conflict
 from dashboard.api.replays import show_once
 from dashboard.api.resources.alerts.deliveries import DeliveryOut
 from dashboard.api.schemas import Done, Id, Input
@@ -117,10 +117,8 @@ def add_alert_channel(
     access = access_of(request)
     form = ChannelForm(payload.model_dump(mode="json"))
     refuse_errors(form, place="body")
-    try:
+    with or_conflict():
         channel = add_channel(team=access.team, user=access.user, **form.cleaned_data)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return Status(201, _reveal(request, channel))
 
 
@@ -191,10 +189,8 @@ def test_alert_channel(request: HttpRequest, channel_id: Id) -> Status[DeliveryO
     """Once; look at the delivery for what came of it."""
     access = access_of(request)
     channel = get_channel(access.team, channel_id)
-    try:
+    with or_conflict():
         delivery = send_test(channel=channel, user=access.user)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     delivery.refresh_from_db()  # with the times that the database gave it
     return Status(201, DeliveryOut.of(delivery))
 

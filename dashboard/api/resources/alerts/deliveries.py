@@ -20,7 +20,7 @@ from dashboard.alerts.queries import (
 )
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_from
-from dashboard.api.problems import Problem
+from dashboard.api.problems import or_conflict
 from dashboard.api.schemas import LARGEST_ID, Done
 
 router = Router(tags=["Alerts"], auth=READ)
@@ -86,10 +86,8 @@ def send_delivery_again(request: HttpRequest, delivery_id: UUID) -> Done:
     """Under the same id, so that a receiver knows it; thirty an hour at most."""
     access = access_of(request)
     found = get_delivery(access.team, delivery_id)
-    try:
+    with or_conflict():
         is_waiting = send_again(delivery=found, user=access.user)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     if is_waiting:
         return Done(done=True)
     return Done(done=False, detail="It is still being tried.")

@@ -24,7 +24,7 @@ from dashboard.alerts.services import (
 )
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.resources.alerts.muting import Muted, MuteIn
 from dashboard.api.schemas import LARGEST_ID, Done, Id, Input
 from dashboard.runs.models import Run
@@ -108,10 +108,8 @@ def create_alert_rule(request: HttpRequest, payload: RuleIn) -> Status[RuleOut]:
     access = access_of(request)
     form = _form(access.team, payload.model_dump())
     refuse_errors(form, place="body", names=OF_FORM)
-    try:
+    with or_conflict():
         rule = create_rule(rule=form.instance, user=access.user)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return Status(201, RuleOut.of(rule))
 
 

@@ -8,7 +8,7 @@ from ninja import Router, Status
 from pydantic import Field
 
 from dashboard.api.auth import WRITE, access_of
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_refuse, refuse_field
 from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dataset
 from dashboard.api.schemas import Id, Input
 from dashboard.datasets.fetching.fetches import begin_fetch, choices_of, choose
@@ -49,14 +49,12 @@ def fetch_dataset(request: HttpRequest, payload: FetchIn) -> Status[ImportOut]:
     upload: choose from a hub dataset's `choices`, or import it."""
     access = access_of(request)
     dataset = find_dataset(access.team, payload.dataset_id)
-    try:
+    with or_refuse("body.link"):
         link = read(payload.link, revision=payload.revision, part=payload.part)
         forget_what_is_old()
         job = begin_fetch(
             team=access.team, user=access.user, link=link, dataset=dataset
         )
-    except ValueError as error:
-        raise refuse_field("body.link", str(error)) from error
     transaction.on_commit(ring_importers)
     return Status(202, ImportOut.of(get_import_job(access.team, job.pk)))
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.filters import refuse_errors
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_refuse, refuse_field
 from dashboard.api.resources.datasets.filters import RowFilters, read_view
 from dashboard.api.resources.datasets.imports import answer_import
 from dashboard.api.resources.datasets.schemas import (
@@ -164,7 +164,7 @@ def generate_dataset(
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in payload.options.items()
     }
-    try:
+    with or_refuse("body.options"):
         version = make_generated(
             team=access.team,
             user=access.user,
@@ -172,8 +172,6 @@ def generate_dataset(
             typed=typed,
             **form.cleaned_data,
         )
-    except ValueError as error:
-        raise refuse_field("body.options", str(error)) from error
     return Status(201, DatasetVersionOut.of(version))
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from dashboard.accounts.models import Team
 from dashboard.api.auth import WRITE, access_of
 from dashboard.api.filters import refuse_errors
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_conflict, or_refuse
 from dashboard.api.resources.datasets.schemas import DatasetOut, Name
 from dashboard.api.schemas import Done, Id, Input
 from dashboard.datasets import trash
@@ -52,10 +52,8 @@ def restore_dataset(
     found = _trashed(access.team, dataset_id)
     form = RestoreForm({"name": payload.name or found.name})
     refuse_errors(form, place="body")
-    try:
+    with or_refuse("body.name"):
         trash.restore_dataset(found, name=form.cleaned_data["name"], user=access.user)
-    except ValueError as error:
-        raise refuse_field("body.name", str(error)) from error
     return DatasetOut.of(get_any_dataset(access.team, dataset_id))
 
 
@@ -66,10 +64,8 @@ def delete_dataset(request: HttpRequest, dataset_id: Id) -> Done:
     """One of the trash that no run or probe used."""
     access = access_of(request)
     found = _trashed(access.team, dataset_id)
-    try:
+    with or_conflict():
         trash.delete_dataset(found, access.user)
-    except ValueError as error:
-        raise Problem(409, str(error)) from error
     return Done(done=True)
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from dashboard.api.attachments import PART
 from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
 from dashboard.api.resources.datasets.imports import answer_import
 from dashboard.api.resources.datasets.mapping import MappingIn, begin_import
 from dashboard.api.resources.datasets.schemas import ImportOut, Number, find_dataset
@@ -106,7 +106,7 @@ def begin_dataset_upload(request: HttpRequest, payload: UploadIn) -> UploadOut:
     access = access_of(request)
     dataset = find_dataset(access.team, payload.dataset_id)
     forget_what_is_old()
-    try:
+    with or_refuse("body.num_bytes"):
         upload = begin_transfer(
             team=access.team,
             user=access.user,
@@ -115,8 +115,6 @@ def begin_dataset_upload(request: HttpRequest, payload: UploadIn) -> UploadOut:
             num_bytes=payload.num_bytes,
             fingerprint=payload.fingerprint,
         )
-    except ValueError as error:
-        raise refuse_field("body.num_bytes", str(error)) from error
     return UploadOut.of(upload)
 
 
@@ -180,10 +178,8 @@ def finish_dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
     if upload.is_linked and not upload.is_whole:
         raise Problem(409, "A worker fetches this file. Wait for its import to end.")
     if not upload.is_whole:
-        try:
+        with or_conflict():
             finish_transfer(upload)
-        except ValueError as error:
-            raise Problem(409, str(error)) from error
     return UploadOut.of(upload)
 
 
