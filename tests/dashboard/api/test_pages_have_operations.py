@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.dashboard.api import pages_of_runs, pages_of_teams
-from tests.dashboard.api.test_every_operation_is_guarded import SCOPES
+from tests.dashboard.api.rows_of_operations import SCOPES
 from tests.dashboard.test_every_route_is_guarded import POST_ONLY, VIEWERS_POST, routes
 
 # By a page's route: the operations that do what it does, or why there is none.

@@ -16,7 +16,7 @@ from schemathesis import GenerationMode
 from dashboard.accounts.models import Team, User
 from dashboard.api.document import openapi_document
 from tests.dashboard.api.asking import Program, make_token
-from tests.dashboard.api.test_every_operation_is_guarded import known_things
+from tests.dashboard.api.known_things import known_things
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 EXAMPLES = 4  # of each mode

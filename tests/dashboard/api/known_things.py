@@ -1,0 +1,121 @@
+"""One of each thing that an address can name."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.utils import timezone
+
+from dashboard.accounts.invitations import invite
+from dashboard.accounts.models import Membership, Team, User
+from dashboard.alerts.channels import add_channel
+from dashboard.datasets.imports.jobs import start_job
+from dashboard.datasets.imports.mapping import Mapping
+from dashboard.datasets.imports.uploads import store_upload
+from dashboard.exchange.models import RunImport
+from dashboard.runs.models import Run, RunGroup, TeamPreset
+from dashboard.runs.table.saved_views import save_view
+from dashboard.training.outside.opening import Opening, open_run
+from tests.dashboard.alerts.factories import make_alert, make_delivery, make_rule
+from tests.dashboard.api.asking import make_token, token_of
+from tests.dashboard.probes.factories import make_probe, make_version
+from tests.dashboard.reports.stories import make_report
+from tests.dashboard.rescoring.factories import start
+from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.training.machines import make_worker
+
+OPENING = Opening(key=UUID(int=1), name="known", tool="TRL")
+
+
+def known_things(team: Team, user: User) -> dict[str, int | str]:
+    run = make_run(team)
+    make_group(run, step=1, prompt_index=0)
+    file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1+1="}\n')
+    upload = store_upload(team=team, user=user, file=file, dataset=None)
+    job, _ = start_job(
+        upload=upload, mapping=Mapping(prompt="prompt"), name="Rows", user=user
+    )
+    checkpoint = run.checkpoints.create(
+        name="step-000001-epoch-1",
+        step=1,
+        epoch=1,
+        sha256="ab" * 32,
+        num_bytes=1,
+        saved_at=timezone.now(),
+    )
+    model = team.published_models.create(
+        name="First", run=run, run_name=run.name, step=1, sha256="ab" * 32, num_bytes=1
+    )
+    chat = checkpoint.chats.create(
+        team=team,
+        question={"turns": [[], []], "row": {"prompt": "1"}},
+        answers=[{"completions": []}, {"completions": []}],
+    )
+    run_import = RunImport.objects.create(team=team)
+    assert run.dataset_version
+    assert run.recipe_version
+    return {
+        "token_id": token_of(make_token(user, name="known")).pk,
+        "run_id": run.pk,
+        "outside_id": open_run(OPENING, team=team, user=user)[0].pk,
+        "step": 1,
+        "prompt_index": 0,
+        "file": "metrics.csv",
+        "name": checkpoint.name,
+        "dataset_id": run.dataset_version.dataset_id,
+        "version_id": run.dataset_version_id,
+        "job_id": job.pk,
+        "upload_id": upload.pk,
+        "rows_format": "jsonl",
+        "task": "chain_sum",
+        "recipe_id": run.recipe_version.recipe_id,
+        "alert_id": make_alert(run, make_rule(team)).pk,
+        "rescoring_id": start(run).pk,
+        "worker_id": make_worker().pk,
+        "log_format": "csv",
+        "sweep_id": RunGroup.objects.create(team=team, name="Rates").pk,
+        "model_id": model.pk,
+        "probe_id": make_probe(team, make_version(team)).pk,
+        "chat_id": chat.pk,
+        "report_id": make_report(team, user, "::table runs=1").pk,
+        "import_id": run_import.pk,
+        "file_id": run_import.files.create(
+            filename="1.jsonl", stored_name="1", num_bytes=1
+        ).pk,
+        "key": "dr-grpo",
+        "chart": "map",
+        "signal": "length",
+        "export": "annotations",
+        "suffix": "toml",
+        "place": 0,
+        "number": 1,
+        "file_kind": "html",
+        "file_format": "jsonl",
+        **known_of_team(team, user, run),
+    }
+
+
+def known_of_team(team: Team, user: User, run: Run) -> dict[str, int | str]:
+    """What people set up."""
+    by = Membership.objects.get(team=team, user=user)
+    other = User.objects.create_user("known")
+    channel = add_channel(
+        team=team,
+        user=user,
+        kind="email",
+        address="known@example.org",
+        events=["alert.fired"],
+    )
+    view = save_view(team=team, user=user, name="known", query="", is_shared=False)
+    preset = TeamPreset.objects.create(team=team, name="known", config={})
+    return {
+        "rule_id": make_rule(team, name="Known").pk,
+        "channel_id": channel.pk,
+        "delivery_id": str(make_delivery(channel).pk),
+        "code": view.code,
+        "preset_id": preset.pk,
+        "member_id": Membership.objects.create(team=team, user=other).pk,
+        "invitation_id": invite(by=by, role="member")[0].pk,
+        "recipe_version_id": run.recipe_version_id or 0,
+    }
