@@ -38,7 +38,7 @@ def _empty(table: str) -> str:
 
 
 def _name_if_filled(table: str) -> str:
-    return f"SELECT '{table}' WHERE EXISTS (SELECT FROM {table})"  # noqa: S608
+    return f"SELECT '{table}' WHERE EXISTS (SELECT FROM {table})"  # noqa: S608 - a model's
 
 
 @cache

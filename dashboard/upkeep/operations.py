@@ -40,7 +40,7 @@ class StorageOut(Schema):
 
 @router.get("", response=StorageOut, summary="Look at storage and quotas")
 def storage(request: HttpRequest) -> StorageOut:
-    """Quotas are set by who runs the server; files are measured once an hour."""
+    """Quotas are set by who runs the server; files are measured every ten minutes."""
     team = access_of(request).team
     standing, kept = standing_of(team), kept_by(team)
     return StorageOut(

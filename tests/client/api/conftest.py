@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -46,8 +46,8 @@ def open_outside(team: Team, alice: User) -> Callable[..., Run]:
     from dashboard.training.outside.opening import open_run
     from tests.dashboard.training.outside.test_opening_a_run import OPENING
 
-    def open_one(**changes: object) -> Run:
-        opening = replace(OPENING, key=uuid4(), **changes)  # type: ignore[arg-type]
+    def open_one(**changes: Any) -> Run:
+        opening = replace(OPENING, key=uuid4(), **changes)
         return open_run(opening, team=team, user=alice)[0]
 
     return open_one

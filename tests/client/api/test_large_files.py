@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,8 @@ def test_it_is_gone_on_with_after_a_broken_connection(
     real = Server.send
     breaks = iter([False, False, False, True])
 
-    def send(self: Server, method: str, path: str, *rest: object, **options: object):  # type: ignore[no-untyped-def]
-        answer = real(self, method, path, *rest, **options)  # type: ignore[arg-type]
+    def send(self: Server, method: str, path: str, *rest: Any, **options: Any) -> Any:
+        answer = real(self, method, path, *rest, **options)
         if method == "PUT" and next(breaks, False):
             raise Unreachable("The answer is lost.")
         return answer
