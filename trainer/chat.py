@@ -91,6 +91,9 @@ def main(options: argparse.Namespace) -> int:
             for number, policy in enumerate(policies):
                 _answer(number, policy, question, asked)
         _write({"done": True})
+    if asked.problem:
+        sys.stderr.write(f"{asked.problem}\n")
+        return 2
     return 0
 
 
@@ -104,8 +107,17 @@ class Asked:
     def __init__(self) -> None:
         self._questions: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._stop = threading.Event()
+        self.problem = ""  # that ended the reading
 
     def read(self, lines: Iterable[str]) -> None:
+        try:
+            self._read(lines)
+        except (ValueError, AttributeError, RecursionError) as error:
+            self.problem = f"A line of stdin is no question: {error}."
+        self._stop.set()
+        self._questions.put(None)
+
+    def _read(self, lines: Iterable[str]) -> None:
         for line in lines:
             told = json.loads(line)
             if told.get("stop"):
@@ -113,8 +125,6 @@ class Asked:
             else:
                 self._stop.clear()  # it was for the question before
                 self._questions.put(told)
-        self._stop.set()
-        self._questions.put(None)
 
     def next(self) -> dict[str, Any] | None:
         return self._questions.get()

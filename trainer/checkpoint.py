@@ -7,8 +7,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,14 @@ from trainer.distributed import ALONE, World
 from trainer.optimization import Optimizer
 from trainer.policy import Policy, load_policy
 from trainer.reference import Reference
+from trainer.room import (
+    NoRoom,
+    bytes_needed,
+    check_room,
+    folder_bytes,
+    is_disk_full,
+    telling_of_a_full_disk,
+)
 from trainer.sampled_batch import SampledBatch, save_batch
 from trainer.tensorfile import TensorWriter, read_tensors
 
@@ -55,6 +65,7 @@ def save_checkpoint(
     start: Reference | None = None,
     ahead: SampledBatch | None = None,
     controllers: Mapping[str, Any],
+    before: Path | None = None,
     world: World = ALONE,
 ) -> SavedCheckpoint:
     """Write all that a run goes on from as folder/step-…-epoch-….
@@ -70,19 +81,43 @@ def save_checkpoint(
     Of several processes each brings its part of the optimizer and the first one writes
     it all, tensor by tensor, as a single process would: any number of them can go on
     from it.
+
+    Args:
+        before: the checkpoint before, which tells how much room one takes.
+
+    Raises:
+        NoRoom: the disk is full, or would be; nothing is left of what was written.
     """
     name = f"step-{step:06d}-epoch-{epoch}"
     unfinished = folder / f".{name}.unfinished"
+    # Where it is not known: nobody's model is kept in more than four bytes a weight.
+    guess = 4 * policy.num_parameters + _num_bytes(optimizer)
+    needs = bytes_needed(folder_bytes(before) if before else guess)
+    writing = partial(_writing, unfinished, needs)
+    world.from_main(
+        lambda: check_room(folder, needs, purpose=f"the checkpoint of step {step:,}")
+    )
+    lack: NoRoom | None = None
     if world.is_main:
-        _remove(unfinished)
-        (unfinished / MODEL).mkdir(parents=True)
-        _write_optimizer(unfinished / _OPTIMIZER, optimizer)
+        try:
+            with writing():
+                _remove(unfinished)
+                (unfinished / MODEL).mkdir(parents=True)
+                _write_optimizer(unfinished / _OPTIMIZER, optimizer)
+        except NoRoom as error:
+            lack = error  # for when all processes hear of it
     else:
         for _ in optimizer.tensors():
             pass  # which brings this process's part
     position = {"step": step, "epoch": epoch}
 
     def finish() -> SavedCheckpoint:
+        if lack is not None:
+            raise lack
+        with writing():
+            return write_rest()
+
+    def write_rest() -> SavedCheckpoint:
         policy.save(unfinished / MODEL)
         if policy.has_adapters:
             policy.save_adapters(unfinished / _ADAPTERS)
@@ -99,14 +134,36 @@ def save_checkpoint(
     return world.from_main(finish)
 
 
+@contextmanager
+def _writing(unfinished: Path, needs: int) -> Iterator[None]:
+    """Where the disk is full, what was written so far goes."""
+    folder = unfinished.parent
+    with telling_of_a_full_disk(folder, needs, purpose="the checkpoint being saved"):
+        try:
+            yield
+        except Exception as error:
+            if is_disk_full(error):
+                _remove(unfinished)
+            raise
+
+
+def _num_bytes(optimizer: Optimizer) -> int:
+    return sum(part.numel() * part.element_size() for _, part in optimizer.parts())
+
+
 def _write_optimizer(path: Path, optimizer: Optimizer) -> None:
     # No other random state exists: all draws follow from seed and step.
     rng = torch.get_rng_state()
     shapes = [(name, part.dtype, part.shape) for name, part in optimizer.parts()]
-    with TensorWriter(path, [*shapes, (_RNG, rng.dtype, rng.shape)]) as file:
-        for name, tensor in optimizer.tensors():
-            file.add(name, tensor)
-        file.add(_RNG, rng)
+    tensors = optimizer.tensors()
+    try:
+        with TensorWriter(path, [*shapes, (_RNG, rng.dtype, rng.shape)]) as file:
+            for name, tensor in tensors:
+                file.add(name, tensor)
+            file.add(_RNG, rng)
+    finally:
+        for _ in tensors:
+            pass  # other processes bring their parts, be they written or not
 
 
 def _seal(unfinished: Path, target: Path) -> SavedCheckpoint:
@@ -150,12 +207,15 @@ def verify_checkpoint(path: Path) -> None:
             )
 
 
-def newest_checkpoint(folder: Path) -> Path | None:
+def newest_checkpoint(
+    folder: Path, *, on_refused: Callable[[str], None] = lambda _reason: None
+) -> Path | None:
     """The furthest checkpoint of a folder that verifies."""
     for path in reversed(_checkpoints(folder)):
         try:
             verify_checkpoint(path)
-        except ValueError:
+        except ValueError as error:
+            on_refused(str(error))
             continue
         return path
     return None

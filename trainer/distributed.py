@@ -22,6 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from trainer.config import RunConfig
 from trainer.failures import Failure
+from trainer.room import NoRoom
 from trainer.watchdog import Member, Watchdog
 
 Value = TypeVar("Value")
@@ -90,19 +91,21 @@ class World:
         return any(self.gather(wants))
 
     def from_main(self, work: Callable[[], Value]) -> Value:
-        """What the first process alone does, or the ValueError that it meets."""
+        """What the first process alone does, or the ValueError or NoRoom it meets."""
         if self.size == 1:
             return work()
-        found: list[Value | ValueError | None] = [None]
+        found: list[Value | ValueError | NoRoom | None] = [None]
         if self.is_main:
             try:
                 found[0] = work()
+            except NoRoom as lack:
+                found[0] = lack
             except ValueError as error:
                 refusal = ValueError(str(error))  # which any process can unpickle
                 refusal.__cause__ = error
                 found[0] = refusal
         dist.broadcast_object_list(found, src=0, group=self._group)
-        if isinstance(found[0], ValueError):
+        if isinstance(found[0], ValueError | NoRoom):
             raise found[0]
         return found[0]  # type: ignore[return-value]  # as `work` gave it
 

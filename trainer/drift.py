@@ -19,7 +19,6 @@ from trainer.batch import batch_of
 from trainer.config import LossConfig, RunConfig, read_config
 from trainer.failures import explain
 from trainer.groups import Completion, Group
-from trainer.loop import say
 from trainer.minibatches import MemoryBudget, Minibatch
 from trainer.optimization import Optimizer
 from trainer.policy import Policy, load_policy
@@ -28,6 +27,7 @@ from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.rewards.scoring import Score
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.engines import make_engine
+from trainer.saying import say
 from trainer.sources import EngineSource
 from trainer.stages import data_order
 from trainer.tokens import percentile

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 # unknown: of an outside trainer that does not tell.
 EndReason = Literal["stop", "length", "unknown"]
@@ -200,18 +207,22 @@ class ScoreFault(BaseModel):
 
 
 class RunPaused(Event):
-    """Too many scores of step `step` + 1 failed, so it was not trained on.
+    """The run waits for somebody: scores fail, or the disk is full.
 
-    The checkpoint is of the state behind `step`; null: there was none yet. Whoever goes
-    on from it samples and scores the step anew.
+    Where too many scores of step `step` + 1 failed it was not trained on, and the
+    checkpoint is of the state behind `step`; null: there was none yet. Whoever goes on
+    from it samples and scores the step anew. Where the disk has no room the checkpoint
+    is the last one that had, and the steps behind it are trained anew.
     """
 
     type: Literal["run_paused"] = "run_paused"
     reason: str  # a sentence for the user
-    share: float  # of the step's scores
-    limit: float  # reward.max_error_share
-    faults: list[ScoreFault]  # the commonest first; the commonest 5 at most
+    share: float | None = None  # of the step's scores
+    limit: float | None = None  # reward.max_error_share
+    # The commonest first; the commonest 5 at most.
+    faults: list[ScoreFault] = Field(default_factory=list)
     checkpoint: str | None
+    needs_bytes: int | None = None  # free on the disk, to go on
 
 
 class RunFailed(Event):
@@ -240,7 +251,35 @@ AnyEvent = Annotated[
 _adapter: TypeAdapter[Any] = TypeAdapter(AnyEvent)
 
 
+class UnknownEvent(ValueError):
+    """A line of a type that this version does not know; it is not damaged."""
+
+    def __init__(self, type: str, *, time: float, step: int) -> None:
+        super().__init__(f"Events of type {type!r} are unknown to this version.")
+        self.type = type
+        self.time = time
+        self.step = step
+
+
 def parse_event(line: bytes | str) -> Event:
-    """Read one line of the log; ValueError when it is not an event we know."""
-    event: Event = _adapter.validate_json(line)
+    """Read one line of the log, as a trainer of this version or a neighbour writes it.
+
+    What an older one does not tell has its default. What a newer one tells beside, this
+    version has no use for, so it is passed over; to write it is refused still.
+
+    Raises:
+        UnknownEvent: a newer trainer tells of something that we know nothing of.
+        ValueError: it is not an event.
+    """
+    try:
+        event: Event = _adapter.validate_json(line, extra="ignore")
+    except ValidationError as error:
+        if error.errors()[0]["type"] != "union_tag_invalid":
+            raise
+        place = _Place.model_validate_json(line, extra="ignore")
+        raise UnknownEvent(place.type, time=place.time, step=place.step) from None
     return event
+
+
+class _Place(Event):
+    type: str = Field(max_length=100)

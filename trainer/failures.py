@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import traceback
 from dataclasses import dataclass
 
 import torch
 
 from trainer.rewards.workers import ScoringFailed
+from trainer.room import is_disk_full
 from trainer.tokenizers import first_line
 
 
@@ -41,7 +41,7 @@ def explain(error: BaseException) -> str:
             "The machine has no memory left. Lower optim.micro_batch_tokens or "
             "rollout.max_batch_rows, or choose a smaller model."
         )
-    if _is_disk_full(error):
+    if is_disk_full(error):
         place = getattr(error, "filename", None) or "the run"
         return (
             f"No space is left on the disk of {place}. Free some and resume from the "
@@ -57,9 +57,3 @@ def is_out_of_memory(error: BaseException) -> bool:
     # torch tells it of the machine's memory in a RuntimeError's text only
     says_so = "can't allocate memory" in str(error)
     return isinstance(error, torch.OutOfMemoryError) or says_so
-
-
-def _is_disk_full(error: BaseException) -> bool:
-    # safetensors tells it in the text of an error of its own
-    says_so = "No space left on device" in str(error)
-    return says_so or getattr(error, "errno", None) == errno.ENOSPC

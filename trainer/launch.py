@@ -6,6 +6,7 @@ What starts several needs no torch: it would only take memory beside theirs.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib
 import os
 import signal
@@ -21,7 +22,9 @@ from typing import Self
 from trainer.config import RunConfig, read_config
 from trainer.host import num_cores
 from trainer.parent import PIPE, watch_parent
+from trainer.saying import log_descriptors, open_json_log
 
+STDERR = 2  # whatever sys.stderr is by now
 EXIT_FINISHED, EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_STOPPED, EXIT_PAUSED = range(5)
 # What the others have, once one has ended, to say their last word.
 GRACE_SECONDS = 20.0
@@ -46,11 +49,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     resume.add_argument(
         "--resume-from", type=Path, metavar="CHECKPOINT", help="go on from this one"
     )
+    parser.add_argument(
+        "--passed-over",
+        action="append",
+        default=[],
+        metavar="REASON",
+        help="why a further checkpoint is not gone on from, for the log",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
     """Run to the end, a stop, a pause or a failure; the exit code says which."""
+    # Whoever watches asks so where a run that seems to hang is.
+    faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True)
     try:
+        open_json_log()
         config = read_config(args.config)
         if is_alone(config, os.environ):
             run = importlib.import_module("trainer.run")
@@ -75,6 +88,8 @@ def command_of(args: argparse.Namespace) -> list[str]:
         value = getattr(args, name)
         if value is not None:
             command += [f"--{name.replace('_', '-')}", str(value)]
+    for reason in args.passed_over:
+        command += ["--passed-over", reason]
     return [*command, "--resume"] if args.resume else command
 
 
@@ -93,13 +108,14 @@ class Family:
             subprocess.Popen(
                 command,
                 env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                pass_fds=(read_end,),
+                pass_fds=(read_end, *log_descriptors()),
             )
             for rank in range(count)
         ]
         os.close(read_end)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask_to_stop)
+        signal.signal(signal.SIGUSR1, self._ask_where_they_are)
 
     def __enter__(self) -> Self:
         return self
@@ -115,6 +131,10 @@ class Family:
         for member in self._members:
             member.terminate()
         signal.signal(number, signal.SIG_DFL)  # a second one ends us, and them with us
+
+    def _ask_where_they_are(self, number: int, frame: FrameType | None) -> None:
+        for member in self._members:
+            member.send_signal(number)
 
     def wait(self) -> int:
         """The exit code that all have in common; without one, the run has failed."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any, Self
 
 from trainer.events import Event, parse_event
+from trainer.pulse import beat
+from trainer.room import is_disk_full
 
 NAME = "events.jsonl"
 
@@ -22,11 +25,12 @@ class EventLog:
     """
 
     def __init__(self, path: Path, *, epoch: int) -> None:
-        self._file = path.open("xb")
+        self._file = path.open("xb", buffering=0)
         self._epoch = epoch
         self._line = 0
         self.step = 0  # of the last event
         self._waiting: list[bytes] = []
+        self._unwritten = b""  # that a full disk did not take
         self._lock = threading.Lock()
 
     def add(self, kind: type[Event], *, step: int, **fields: Any) -> None:
@@ -43,12 +47,17 @@ class EventLog:
             self._waiting.append(event.model_dump_json().encode() + b"\n")
 
     def flush(self) -> None:
+        """Where the disk takes a part only, the next call goes on behind it."""
+        beat()
         with self._lock:
-            if self._waiting:
-                self._file.write(b"".join(self._waiting))
-                self._waiting.clear()
-                self._file.flush()
-                os.fsync(self._file.fileno())
+            self._unwritten += b"".join(self._waiting)
+            self._waiting.clear()
+            if not self._unwritten:
+                return
+            while self._unwritten:
+                num_written = self._file.write(self._unwritten)
+                self._unwritten = self._unwritten[num_written:]
+            os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
         return self
@@ -56,6 +65,10 @@ class EventLog:
     def __exit__(self, *raised: object) -> None:
         try:
             self.flush()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            sys.stderr.write(f"The end of the log could not be written: {error}\n")
         finally:
             self._file.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from trainer.hearing import hear_changes
 from trainer.metrics import Stopwatch
 from trainer.rollback import go_back
 from trainer.sampled_batch import SampledBatch, load_batch
+from trainer.saying import note_step, say
 from trainer.step import train_step
 from trainer.training import Training
 
@@ -38,6 +38,7 @@ def train(
 
     Raises:
         ScoresMissing: a step cannot be trained on; what was before it is saved.
+        NoRoom: the disk has none for a checkpoint; the last one is as it was.
     """
     state = None if resume_from is None else saved_controllers(resume_from)
     if state is not None:
@@ -105,6 +106,7 @@ def run_step(training: Training, *, should_stop: Callable[[], bool]) -> bool:
     state, step = training.stage, training.done_steps + 1
     config = state.config
     watch, training.journal.step = Stopwatch(), step
+    note_step(step)
     try:
         outcome = train_step(training, step=step, watch=watch)
     except ScoresMissing:
@@ -186,6 +188,7 @@ def write_checkpoint(training: Training, *, step: int) -> None:
         start=stage.start,
         ahead=training.ahead.batch,
         controllers=training.state(),
+        before=training.newest_checkpoint,
         world=training.world,
     )
     training.log.add(
@@ -216,12 +219,6 @@ def keep(training: Training) -> None:
     newest, step = training.newest_checkpoint, training.done_steps
     if step > 0 and (newest is None or saved_step(newest) != step):
         write_checkpoint(training, step=step)
-
-
-def say(text: str) -> None:
-    """A line for whoever reads the trainer's output."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def _shown(value: float | None) -> str:

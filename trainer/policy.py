@@ -19,6 +19,7 @@ from trainer.fingerprint import model_fingerprint
 from trainer.flat import flat_hidden
 from trainer.logprobs import token_logprobs, token_logprobs_and_kl
 from trainer.pretrained import check_folder, load_model
+from trainer.pulse import beat
 from trainer.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Policy:
 
     def hidden(self, micro: MicroBatch) -> torch.Tensor:
         """Last hidden states [N, H] where a micro-batch's tokens are predicted."""
+        beat()
         if self._is_flat:
             return flat_hidden(
                 self.body,

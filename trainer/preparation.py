@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,9 +16,8 @@ from trainer.checkpoint import restore_policy, saved_step
 from trainer.config import RunConfig
 from trainer.config.agreement import complaints_of_many
 from trainer.distributed import ALONE, World
-from trainer.events import RunResumed, RunStarted
+from trainer.events import RunResumed, RunStarted, Warned
 from trainer.log import EventLog
-from trainer.loop import say
 from trainer.policy import Policy
 from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.reference import reference_server
@@ -28,6 +28,7 @@ from trainer.rollout.engines import make_engine
 from trainer.rollout.server_engine import rollout_servers
 from trainer.rollout.shared_engine import SharedEngine
 from trainer.sameness import check_same_content, check_same_setup
+from trainer.saying import say
 from trainer.scorer import HERE, Scorer
 from trainer.seeding import seed_torch
 from trainer.sharding import ShardedPolicy, ShardedPolicyEngine
@@ -45,6 +46,7 @@ class Place:
     checkpoints: Path
     resume_from: Path | None
     epoch: int
+    passed_over: Sequence[str] = ()  # why further checkpoints are not gone on from
 
 
 def prepare(
@@ -186,6 +188,12 @@ def _announce(training: Training, place: Place) -> None:
         f"{facts['num_parameters']:,} parameters on {facts['device']}, "
         f"{facts['num_train_rows']} prompts, from step {step}"
     )
+    if place.passed_over:
+        where = place.resume_from.name if place.resume_from else "the beginning"
+        reasons = "; ".join(reason.rstrip(".") for reason in place.passed_over)
+        message = f"Damaged and passed over: {reasons}. The run goes on from {where}."
+        log.add(Warned, step=step, code="checkpoint_damaged", message=message)
+        say(message)
     log.flush()
 
 

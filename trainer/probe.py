@@ -68,7 +68,12 @@ def main(args: argparse.Namespace) -> int:
     """Sample, score and measure; the exit code is one of `run`'s."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    with _Lines(args.out) as lines:
+    try:
+        opened = _Lines(args.out)
+    except OSError as error:
+        sys.stderr.write(f"--out {args.out} cannot be written: {error.strerror}.\n")
+        return EXIT_BAD_CONFIG
+    with opened as lines:
         try:
             return _probe(args, lines)
         except Stopped:

@@ -57,7 +57,13 @@ def main(options: argparse.Namespace) -> int:
         return 2
     _write({})
     for line in sys.stdin:
-        _write(answer(tokenizer, json.loads(line)))
+        try:
+            answered = answer(tokenizer, json.loads(line))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            what = f"{type(error).__name__}: {error}"
+            sys.stderr.write(f"{line[:80]!r} is no row to preview ({what}).\n")
+            return 2
+        _write(answered)
     return 0
 
 

@@ -14,6 +14,7 @@ from trainer.minibatches import Minibatch
 from trainer.updates import UpdateResult
 
 FAILED_BATCH = "failed-batch"
+ROLLED_BACK_RATE = 0.5  # of the learning rate, once a run went back
 
 
 class Setbacks:
@@ -34,6 +35,11 @@ class Setbacks:
     def roll_back(self) -> None:
         self.num_skipped = 0
         self.num_rollbacks += 1
+
+    @property
+    def rate_factor(self) -> float:
+        """What the learning rate is multiplied by."""
+        return ROLLED_BACK_RATE**self.num_rollbacks
 
     def state(self) -> dict[str, int]:
         return {"num_skipped": self.num_skipped, "num_rollbacks": self.num_rollbacks}

@@ -21,6 +21,8 @@ from trainer.training import Training
 def go_back(training: Training, outcome: StepOutcome) -> None:
     """Take weights and phase from the last checkpoint; steps and data go on.
 
+    The learning rate is half of what it would have been from there on.
+
     So the log holds each step once, and the prompts that may be at fault come again
     only when their turn does. What the weights given up have sampled ahead goes with
     them. Without a checkpoint the run's start is where it goes.
@@ -48,9 +50,9 @@ def go_back(training: Training, outcome: StepOutcome) -> None:
     training.journal.warn(
         "rolled_back",
         f"{limit} updates in a row had a loss or gradient that was not finite. The "
-        f"weights are those of {name} again; steps and prompts go on. If it happens "
-        "once more, the run fails. Lower the learning rate, or set "
-        "optim.max_grad_norm.",
+        f"weights are those of {name} again; steps and prompts go on, at "
+        f"{training.setbacks.rate_factor:g} of the learning rate. If it happens once "
+        "more, the run fails. Lower the learning rate, or set optim.max_grad_norm.",
         value=float(limit),
     )
     training.log.flush()

@@ -6,7 +6,6 @@ import argparse
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, redirect_stdout
 from functools import partial
@@ -27,11 +26,14 @@ from trainer.launch import (
     EXIT_STOPPED,
 )
 from trainer.log import EventLog, UnwrittenLog, archive_log, newest_epoch
-from trainer.loop import say, train
+from trainer.loop import train
 from trainer.parent import watch_parent
 from trainer.preparation import Place, prepare
+from trainer.pulse import begin_pulse
 from trainer.rewards.sandbox.probe import found_here
 from trainer.rewards.session import open_session
+from trainer.room import RESERVED_BYTES, NoRoom, is_disk_full, no_room
+from trainer.saying import say, say_fault
 from trainer.scorer import Scorer
 from trainer.training import Training
 
@@ -70,6 +72,8 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
         closing(Scorer(config.reward.num_workers)) as scorer,
     ):
         code = _run(config, place, log, stop, world, scorer)
+        if world.size == 1 and code != EXIT_FAILED and not _is_written(log):
+            code = EXIT_PAUSED  # resumed, it says its last word again
     if code != EXIT_FAILED:
         world.close()
     return code
@@ -105,10 +109,11 @@ def _place(args: argparse.Namespace) -> Place:
             f"{out} already holds the log of a run. Give another --out, or --resume."
         )
     resume_from: Path | None = args.resume_from
+    passed_over: list[str] = list(args.passed_over)
     if resume_from is not None:
         verify_checkpoint(resume_from)
     elif args.resume:
-        resume_from = newest_checkpoint(checkpoints)
+        resume_from = newest_checkpoint(checkpoints, on_refused=passed_over.append)
     try:
         out.mkdir(parents=True, exist_ok=True)
         checkpoints.mkdir(parents=True, exist_ok=True)
@@ -121,6 +126,7 @@ def _place(args: argparse.Namespace) -> Place:
         out=out,
         checkpoints=checkpoints,
         resume_from=resume_from,
+        passed_over=passed_over,
         epoch=epoch,
     )
 
@@ -136,6 +142,8 @@ def _run(
     try:
         training = prepare(config, place, log, world=world, scorer=scorer)
         with closing(training):
+            if world.is_main:
+                begin_pulse(place.out)
             try:
                 train(
                     training,
@@ -145,9 +153,15 @@ def _run(
             except ScoresMissing as missing:
                 # all processes have the same groups, so all are here
                 return _pause(log, training, missing)
+            except NoRoom as lack:
+                # found by the first process, which told all
+                return _wait_for_room(log, place, lack, world)
     except Exception as error:  # noqa: BLE001 - whatever it is, the log must say it
         failure = world.explain(error)
-        traceback.print_exc()
+        say_fault(error)
+        if is_disk_full(error) and world.size == 1:
+            full = no_room(place.out, RESERVED_BYTES, purpose="the run's log")
+            return _wait_for_room(log, place, full, world)
         _tell(log, failure)
         return EXIT_FAILED
     step = training.done_steps
@@ -182,6 +196,35 @@ def _pause(log: EventLog, training: Training, missing: ScoresMissing) -> int:
         "the step is sampled and scored again. Or raise reward.max_error_share.\n"
     )
     return EXIT_PAUSED
+
+
+def _is_written(log: EventLog) -> bool:
+    try:
+        log.flush()
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        return False
+    return True
+
+
+def _wait_for_room(log: EventLog, place: Place, lack: NoRoom, world: World) -> int:
+    if not world.is_main:
+        return EXIT_PAUSED
+    newest = newest_checkpoint(place.checkpoints)
+    name = None if newest is None else newest.name
+    where = f"The last checkpoint, {name}, is whole" if name else "None was saved yet"
+    log.add(
+        RunPaused,
+        step=log.step,
+        reason=f"{lack} {where}, and the run pauses.",
+        checkpoint=name,
+        needs_bytes=lack.needs_bytes,
+    )
+    sys.stderr.write(
+        f"{lack} {where}. Free some space, then run the same command with --resume.\n"
+    )
+    return EXIT_PAUSED  # which must do where the log takes nothing more
 
 
 def _checkpoint_name(training: Training) -> str | None:

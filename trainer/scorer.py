@@ -13,6 +13,7 @@ from trainer.config import RewardConfig
 from trainer.groups import Completion, Group, StepScore
 from trainer.host import num_cores
 from trainer.prompts import Prompt
+from trainer.pulse import beat
 from trainer.rewards.group_scorer import GroupScorer
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score
@@ -150,6 +151,7 @@ class Scoring:
 
     def _result(self, result: Callable[[], Scored]) -> list[Score]:
         scored = result()
+        beat()
         self.seconds += scored.seconds
         return scored.scores
 

@@ -96,6 +96,7 @@ def train_on(
     with watch.phase("logprobs"):
         add_known_logprobs(training, minibatches)
     rate = learning_rate(stage.place(batch.step), config.optim)
+    rate *= training.setbacks.rate_factor
     kl_coef = stage.kl_coef
     detailed = choose_groups(gathered.groups, config, step=batch.step)
     places = places_of(gathered.groups, detailed)

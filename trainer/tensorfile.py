@@ -15,6 +15,8 @@ from typing import Self
 import torch
 from safetensors import safe_open
 
+from trainer.pulse import beat
+
 _NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -57,6 +59,7 @@ class TensorWriter:
         self._missing = set(header)
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
+        beat()
         self._missing.remove(name)
         self._file.seek(self._values + self._begins[name])
         numbers = tensor.detach().contiguous().cpu().flatten()

@@ -30,13 +30,27 @@ def main(options: argparse.Namespace) -> int:
         return 2
     renderer = PromptRenderer(tokenizer, DataConfig(rows="stdin"))
     for place, line in enumerate(sys.stdin):
+        try:
+            num_tokens = renderer.count_tokens(_row(place, line))
+        except ValueError as error:
+            sys.stderr.write(f"Line {place + 1}: {error}\n")
+            return 2
+        sys.stdout.write(f"{num_tokens}\n")
+    return 0
+
+
+def _row(place: int, line: str) -> Row:
+    try:
         fields = json.loads(line)
         prompt = fields["prompt"]
-        row = Row(
+        return Row(
             index=place,
             prompt=prompt if isinstance(prompt, str) else tuple(prompt),
             answer=fields["answer"],
             columns=fields["columns"],
         )
-        sys.stdout.write(f"{renderer.count_tokens(row)}\n")
-    return 0
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(
+            f"{line[:80]!r} is no object with prompt, answer and columns "
+            f"({type(error).__name__}: {error})."
+        ) from None

@@ -15,6 +15,7 @@ from trainer.distributed import ALONE, World
 from trainer.losses import BatchTotals, objective
 from trainer.optimization import Optimizer
 from trainer.policy import Policy, TokenPredictor
+from trainer.pulse import beat
 from trainer.reference import Reference
 from trainer.token_values import TokenValues, rows_of, token_values, tokens_of_all
 from trainer.tokens import TokenStatistics
@@ -99,6 +100,7 @@ def add_gradients(
     optimizer.clear()
     try:
         for micro in micro_batches:
+            beat()
             rows = rows_of(micro, kept)
             forward = _objective(
                 policy,
@@ -208,4 +210,5 @@ def add_old_logprobs(
     """Fill in what the ratio compares with, before an update moves the policy."""
     with torch.no_grad():
         for micro in micro_batches:
+            beat()
             micro.old_logprobs, _ = policy.logprobs(micro, temperature=temperature)

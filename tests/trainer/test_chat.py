@@ -116,3 +116,13 @@ def test_a_stop_that_came_too_late_does_not_end_the_next_question() -> None:
     assert [asked.next(), asked.next()] == [{"seed": 1}, {"seed": 2}]
     with pytest.raises(Stopped):  # stdin has ended: nobody reads what is written
         asked.check()
+
+
+@pytest.mark.parametrize("line", ["x", "[]", "5", "[" * 100_000, '{"a":'])
+def test_a_line_that_is_no_question_ends_the_asking(line: str) -> None:
+    asked = Asked()
+
+    asked.read([line])
+
+    assert asked.next() is None
+    assert asked.problem.startswith("A line of stdin is no question: ")

@@ -183,8 +183,8 @@ def test_a_constant_divisor_is_the_longest_completion_by_default() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("run.toml", "[model\n", "is not valid toml"),
-        ("run.json", "{", "is not valid json"),
+        ("run.toml", "[model\n", "is not valid TOML"),
+        ("run.json", "{", "is not valid JSON"),
         ("run.toml", "[model]\npath = 'm'\n", "data: Field required"),
     ],
 )

@@ -98,11 +98,13 @@ def test_they_are_told_what_the_command_was_told() -> None:
         checkpoints=None,
         resume=False,
         resume_from=Path("step-1"),
+        passed_over=["damaged"],
     )
 
     assert command_of(args)[1:] == [
         *("-m", "trainer", "run", "a.toml"),
         *("--out", "out", "--epoch", "3", "--resume-from", "step-1"),
+        *("--passed-over", "damaged"),
     ]
 
 

@@ -118,6 +118,39 @@ def test_several_in_a_row_bring_back_the_last_checkpoints_weights(
     assert (folders[0] / state).read_bytes() == (folders[1] / state).read_bytes()
 
 
+def test_from_there_on_the_learning_rate_is_half_of_what_it_would_be(
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    break_updates: Callable[[set[int]], None],
+) -> None:
+    optim = {"schedule": "linear"}
+    _, calm = run(tmp_path / "calm", model_folder, rows_path, optim=optim)
+    break_updates({5, 6})
+
+    _, events = run(tmp_path / "broken", model_folder, rows_path, optim=optim)
+
+    rates = [
+        [step["metrics"]["lr"] for step in only(told, "step_finished")]
+        for told in (calm, events)
+    ]
+    halved = [rate if step <= 6 else rate / 2 for step, rate in enumerate(rates[0], 1)]
+    assert rates[1] == halved
+    (told,) = [w for w in only(events, "warned") if w["code"] == "rolled_back"]
+    assert "at 0.5 of the learning rate" in told["message"]
+    resumed = run_trainer(
+        "run",
+        tmp_path / "broken" / "run.json",
+        "--out",
+        tmp_path / "resumed",
+        "--resume-from",
+        tmp_path / "broken" / "out" / "checkpoints" / "step-000006-epoch-1",
+    )
+    assert resumed.returncode == 0
+    after = only(read_events(tmp_path / "resumed" / "events.jsonl"), "step_finished")
+    assert [step["metrics"]["lr"] for step in after] == halved[6:]
+
+
 def test_without_a_checkpoint_it_goes_back_to_the_start(
     model_folder: Path,
     rows_path: Path,

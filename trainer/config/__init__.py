@@ -16,7 +16,8 @@ from trainer.config.course import (
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
 from trainer.config.part import Part
 from trainer.config.phases import Phase
-from trainer.config.run import RunConfig, Stage, load_config, read_config
+from trainer.config.reading import has_long_key, load_config, read_config
+from trainer.config.run import RunConfig, Stage
 from trainer.config.schedule import learning_rate
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
 
@@ -41,6 +42,7 @@ __all__ = [
     "RunConfig",
     "Stage",
     "change_settings",
+    "has_long_key",
     "learning_rate",
     "load_config",
     "read_config",

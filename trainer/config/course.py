@@ -83,7 +83,8 @@ class OptimConfig(Part):
         le=1_000,
         title="Non-finite updates",
         description="After this many updates in a row whose loss or gradient is not "
-        "finite, the run goes back to its last checkpoint, and the second time fails.",
+        "finite, the run goes back to its last checkpoint and on with half the "
+        "learning rate; the second time it fails.",
         json_schema_extra=unit("updates"),
     )
     micro_batch_tokens: int = Field(

@@ -1,11 +1,8 @@
-"""One run, whole, and reading it from a file."""
+"""One run, whole."""
 
 from __future__ import annotations
 
-import json
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -224,28 +221,3 @@ class Stage:
         reference = self.config.reference
         often = reference.reset_every_steps or reference.mix_every_steps
         return bool(often) or self.goes_on
-
-
-def load_config(path: Path) -> RunConfig:
-    """Read a run's configuration from TOML or, by its suffix, JSON."""
-    text = path.read_text(encoding="utf-8")
-    tree = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    return RunConfig.model_validate(tree)
-
-
-def read_config(path: Path) -> RunConfig:
-    """`load_config` with every fault as one ValueError for the user, a line each."""
-    try:
-        return load_config(path)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{path} is not valid {path.suffix[1:]}: {error}") from None
-    except ValidationError as error:
-        raise ValueError(
-            "\n".join(
-                f"{path.name}, {'.'.join(str(at) for at in fault['loc']) or 'all'}: "
-                f"{fault['msg'].removeprefix('Value error, ')}"
-                for fault in error.errors()
-            )
-        ) from None

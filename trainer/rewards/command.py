@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from trainer.rewards.scoring import Score, score_all
 from trainer.rewards.session import open_session
 from trainer.rewards.spec import Recipe, check_rules, judges_groups
 
+# Of a recipe, and of a row: what is longer is another file, or has no end.
+MAX_BYTES = 32 * 2**20
 _OWN_KEYS = {"prompt", "completion", "answer", "columns"}
 
 
@@ -102,14 +105,30 @@ def _recipe(options: argparse.Namespace) -> Recipe:
                 "published grader to follow. Leave --as-published out."
             )
     else:
-        text = options.recipe.read_text(encoding="utf-8")
-        recipe = Recipe.model_validate_json(text)
+        recipe = Recipe.model_validate_json(_read(options.recipe))
     return as_published(recipe) if options.as_published else recipe
 
 
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise ValueError(
+            f"{path} has more than {MAX_BYTES:,} bytes, which no recipe has. Name "
+            "another file."
+        )
+    return text
+
+
 def _samples(path: Path) -> Iterator[tuple[int, Sample]]:
-    with path.open("rb") as lines:
+    with path.open("rb") as file:
+        lines = iter(partial(file.readline, MAX_BYTES + 1), b"")
         for number, line in enumerate(lines, start=1):
+            if len(line) > MAX_BYTES:
+                raise ValueError(
+                    f"{path}, line {number} is longer than {MAX_BYTES:,} bytes. Write "
+                    "one object per line."
+                )
             if line.strip():
                 yield number, _sample(path, number, line)
 

@@ -17,6 +17,7 @@ from transformers.cache_utils import DynamicCache
 from trainer.failures import is_out_of_memory
 from trainer.groups import Completion
 from trainer.policy import Policy
+from trainer.pulse import beat
 from trainer.rollout.cache import join_caches, make_cache
 from trainer.rollout.collecting import Collected
 from trainer.rollout.decoder import Decoding, make_decoder, uses_graphs
@@ -141,6 +142,7 @@ class TransformersEngine:
         ended = torch.zeros(len(owner), dtype=torch.bool, device=device)
         draws = _Draws(rows.seeds, device)
         for place in range(params.max_new_tokens):
+            beat()
             chosen, logprob = draw_tokens(
                 policy.logits(hidden),
                 draws.at(place)[live],

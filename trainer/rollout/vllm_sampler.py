@@ -18,6 +18,7 @@ import torch
 
 from trainer.adapter_weights import AdapterWeights
 from trainer.failures import is_out_of_memory
+from trainer.pulse import beat
 from trainer.rollout.engine import SamplingParams
 from trainer.rollout.sampled import Sampled, SeededPrompt
 from trainer.rollout.vllm_process import (
@@ -135,6 +136,7 @@ class VllmSampler:
         while engine.has_unfinished_requests():
             with self._workers:
                 outputs = engine.step()
+                beat()
             for output in outputs:
                 number = int(output.request_id) - first
                 found[number] = _sampled(output.outputs[0])

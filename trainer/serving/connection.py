@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from trainer.pulse import beating
 from trainer.serving.addresses import is_private
 from trainer.serving.door import BINARY
 from trainer.serving.silence import notice_silence
@@ -137,8 +138,9 @@ class Connection:
         """
         connection = self._connect(call.seconds)
         try:
-            response = self._request(connection, call)
-            reply = response.read(call.limit + 1)
+            with beating():
+                response = self._request(connection, call)
+                reply = response.read(call.limit + 1)
         except (OSError, http.client.HTTPException) as error:
             raise Away(_reason(error)) from None
         finally:

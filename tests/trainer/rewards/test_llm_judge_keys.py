@@ -66,6 +66,21 @@ def test_a_key_goes_to_its_own_address_alone(
     assert KEY not in str(caught.value)
 
 
+def test_a_key_may_stand_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "key"
+    monkeypatch.setenv("COHORT_JUDGE_KEY_LAB_FILE", str(path))
+    monkeypatch.setenv("COHORT_JUDGE_URL_LAB", "https://api.example.com/v1")
+    target = read_url("https://api.example.com/v1")
+
+    with pytest.raises(Refused, match=f"KEY_LAB_FILE: {path} cannot be read"):
+        find_key("LAB", target)
+    path.write_text(f"{KEY}\n")
+
+    assert find_key("LAB", target) == KEY
+
+
 @pytest.mark.parametrize(
     ("variables", "words"),
     [

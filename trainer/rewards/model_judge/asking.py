@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 
 from trainer.internet.address import Refused, check_target, read_url
+from trainer.pulse import beat
 from trainer.rewards.model_judge.client import Client, NoReply, Reply
 from trainer.rewards.model_judge.keys import find_key, judges_gate
 from trainer.rewards.model_judge.ledger import Ledger
@@ -149,6 +150,7 @@ class Judge:
                     f"{endpoint.budget_calls:,} calls and {endpoint.budget_tokens:,} "
                     "tokens in a run. Raise budget_calls or budget_tokens."
                 )
+            beat()
             reply = None
             try:
                 reply = self._client.ask(

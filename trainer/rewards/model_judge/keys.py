@@ -1,9 +1,10 @@
 """What the environment says about judges: keys, where they may go, and allowed hosts.
 
-COHORT_JUDGE_KEY_<NAME>: a key, which recipes use by its name. COHORT_JUDGE_URL_<NAME>:
-the base URL that this key is for; it is sent nowhere else, so that no recipe can carry
-it away. COHORT_JUDGE_HOSTS: hosts with their ports, separated by commas, that judges
-may be asked at though they are not public, such as localhost:8000.
+COHORT_JUDGE_KEY_<NAME>: a key, which recipes use by its name; or, with _FILE behind
+it, the path of a file that holds the key. COHORT_JUDGE_URL_<NAME>: the base URL that
+this key is for; it is sent nowhere else, so that no recipe can carry it away.
+COHORT_JUDGE_HOSTS: hosts with their ports, separated by commas, that judges may be
+asked at though they are not public, such as localhost:8000.
 
 It is the environment of the process that asks: the training worker's, which the trainer
 has from it, and the web server's where judges are to be tried on pages.
@@ -12,6 +13,7 @@ has from it, and the web server's where judges are to be tried on pages.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from trainer.internet.address import Gate, Refused, Target, read_hosts, read_url
 
@@ -38,7 +40,7 @@ def find_key(name: str, target: Target) -> str | None:
     """
     if not name:
         return None
-    key = os.environ.get(_KEY + name, "").strip()
+    key = os.environ.get(_KEY + name, "").strip() or _read_file(f"{_KEY}{name}_FILE")
     if not key:
         raise Refused(
             f"The judge's key {name} is not known here. Set {_KEY}{name} in the "
@@ -58,6 +60,16 @@ def find_key(name: str, target: Target) -> str | None:
             f"{target.path}. It is sent to what {_URL}{name} says alone."
         )
     return key
+
+
+def _read_file(variable: str) -> str:
+    path = os.environ.get(variable, "")
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{variable}: {path} cannot be read: {error}") from None
 
 
 def _is_below(target: Target, home: Target) -> bool:
