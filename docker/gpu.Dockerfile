@@ -8,16 +8,21 @@ WORKDIR /app
 COPY pyproject.toml README.md ./
 # What the base image brings stays as it is: its torch and vLLM were built together.
 RUN python3 -m pip list --format=freeze --exclude-editable > /tmp/base.txt \
- && python3 -m pip install --no-cache-dir --constraint /tmp/base.txt ".[web,engine]"
+ && python3 -m pip install --no-cache-dir --constraint /tmp/base.txt ".[web,engine,observe]"
+# The cache is there before a volume is, which then belongs to whom it does.
 RUN useradd --system --uid 10001 --create-home cohort \
- && install -d -o cohort -g cohort -m 0700 /data
+ && install -d -o cohort -g cohort -m 0700 /data /home/cohort/.cache
 COPY manage.py ./
 COPY dashboard ./dashboard
 COPY trainer ./trainer
 ENV COHORT_DATA=/data \
+    COHORT_LOG_FORMAT=json \
     DJANGO_SETTINGS_MODULE=dashboard.settings \
     PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONUNBUFFERED=1
+    PYTHONUNBUFFERED=1 \
+    TRITON_CACHE_DIR=/home/cohort/.cache/triton \
+    TORCHINDUCTOR_CACHE_DIR=/home/cohort/.cache/torchinductor \
+    VLLM_CACHE_ROOT=/home/cohort/.cache/vllm
 USER 10001
 VOLUME /data
 HEALTHCHECK --interval=60s --timeout=20s --start-period=60s \

@@ -33,6 +33,7 @@ RUN for folder in @tabler/core/dist/css diff/dist htmx.org/dist plotly.js-cartes
     done
 ENV PATH=/venv/bin:$PATH \
     COHORT_DATA=/data \
+    COHORT_LOG_FORMAT=json \
     DJANGO_SETTINGS_MODULE=dashboard.settings \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
