@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import F, Prefetch
+from django.db.models import F
 from django.db.models.functions import Abs
 
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.completion import Completion
+from dashboard.samples.models import Group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,13 +44,14 @@ def _find(run: Run, baseline: Run, prompt: int, step: int | None) -> Answered:
 
 def _nearest(run: Run, prompt: int, step: int) -> Group | None:
     groups = Group.objects.current().filter(run=run, prompt_index=prompt)
-    best_first = Completion.objects.order_by(
-        F("reward").desc(nulls_last=True), "position"
-    )
     nearest = groups.order_by(Abs(F("step") - step), "-step")
-    return nearest.prefetch_related(Prefetch("completions", best_first)).first()
+    return nearest.prefetch_related("packed_completions").first()
 
 
 def _best(group: Group) -> Completion | None:
-    completions = list(group.completions.all())
-    return completions[0] if completions else None
+    """The first of those with the highest reward."""
+    return max(
+        group.completions,
+        key=lambda each: (each.reward is not None, each.reward or 0.0),
+        default=None,
+    )

@@ -43,7 +43,7 @@ def make_estimate(run: Run, selection: Selection, settings: StepSettings) -> Est
         Group.objects.current()
         .filter(run=run, step=step)
         .order_by("prompt_index")
-        .prefetch_related("completions")[:NUM_GROUPS]
+        .prefetch_related("packed_completions")[:NUM_GROUPS]
     )
     rows = rows_of(run, groups)
     try:
@@ -52,7 +52,7 @@ def make_estimate(run: Run, selection: Selection, settings: StepSettings) -> Est
                 run,
                 group,
                 rows.get(group.prompt_index),
-                list(group.completions.all())[:NUM_COMPLETIONS],
+                group.completions[:NUM_COMPLETIONS],
                 config,
             )
             for group in groups

@@ -25,7 +25,8 @@ from dashboard.rescoring.records import (
 )
 from dashboard.runs.models import Run
 from dashboard.samples.cleaning import clean_text
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.completion import Completion
+from dashboard.samples.models import Group
 from trainer.config import RunConfig
 from trainer.rewards.conversation import conversation
 from trainer.rewards.group_scorer import GroupScorer
@@ -75,7 +76,7 @@ def rescore_step(
         ScoringFailed: a rule's process is lost at a completion again and again.
     """
     found = Group.objects.current().filter(run=rescoring.run_id, step=step)
-    pending = found.order_by("prompt_index").prefetch_related("completions")
+    pending = found.order_by("prompt_index").prefetch_related("packed_completions")
     groups: list[ScoredGroup] = []
     for part in _parts(pending.iterator(chunk_size=GROUPS_AT_ONCE)):
         groups += _score_part(rescoring, part, config, scorer)
@@ -94,7 +95,7 @@ def _score_part(
     rows = rows_of(rescoring.run, part)
     recipe, asked = config.reward.recipe, []
     for group in part:
-        completions = sorted(group.completions.all(), key=lambda each: each.position)
+        completions = group.completions
         row = rows.get(group.prompt_index)
         samples = samples_of(rescoring.run, group, row, completions, config)
         name = f"row {group.prompt_index} of step {group.step}"

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from django.db.models import Count, Exists, Model, OuterRef, QuerySet
+from django.db.models import Model, QuerySet, Sum
 
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion, Group, StepRollup
+from dashboard.samples.completion import NUM_COMPLETIONS
+from dashboard.samples.models import Group, GroupCompletions, StepRollup
 from dashboard.samples.signals.records import GROUP, unpack
 
 M = TypeVar("M", bound=Model)
@@ -34,7 +35,7 @@ def select_steps(
     """Two queries, and one for steps that are not rolled up."""
     groups = _within(Group.objects.current().filter(run=run), first_step, last_step)
     if run.completions_deleted_at is not None:
-        groups = groups.filter(Exists(Completion.objects.filter(group=OuterRef("pk"))))
+        groups = groups.filter(packed_completions__isnull=False)
     found = sorted(groups.order_by().values_list("step", flat=True).distinct())
     if run.completions_deleted_at is not None:
         sizes = {}  # rollups count those that are deleted too
@@ -75,8 +76,8 @@ def _rolled_up_sizes(
 
 
 def _counted_sizes(run: Run, steps: Iterable[int]) -> dict[int, int]:
-    completions = Completion.objects.filter(
+    stored = GroupCompletions.objects.filter(
         group__run=run, group__superseded_by__isnull=True, group__step__in=steps
     )
-    by_step = completions.order_by().values_list("group__step")
-    return dict(by_step.annotate(count=Count("pk")))
+    by_step = stored.order_by().values_list("group__step")
+    return dict(by_step.annotate(count=Sum(NUM_COMPLETIONS)))

@@ -14,11 +14,10 @@ from dashboard.rescoring.selection import Selection
 from dashboard.rescoring.settings import StepSettings, asking_rules, check_recipe
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
-from dashboard.waking import wake
+from dashboard.waking import DAY_SECONDS, wake
 from trainer.rewards.spec import Recipe
 
 TASK, QUEUE = "rescoring.work", "default"
-EXPIRES_SECONDS = 60
 MAX_OPEN = 4  # of a team, waiting or running
 MAX_COMPLETIONS = 200_000
 MAX_LOSSES = 3  # of workers, with no step done between them
@@ -163,4 +162,4 @@ def reap() -> int:
 
 def ring_workers() -> None:
     """Best effort: the beat has it rung again every 5 s."""
-    wake(TASK, queue=QUEUE, expires=EXPIRES_SECONDS)
+    wake(TASK, queue=QUEUE, expires=DAY_SECONDS)

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.completion import Completion
+from dashboard.samples.models import Group
 from dashboard.samples.strips import Balance, draw_balance
 from trainer.rewards.composition import parts_of
 from trainer.rewards.spec import Recipe

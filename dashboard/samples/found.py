@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models import QuerySet
@@ -13,16 +13,17 @@ MAX_FOUND = 10_000  # counted and paged through; beyond it, the reader narrows
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FoundPage:
-    ids: list[int]
     number: int
     num_pages: int
     first: int  # 1 …, of the found
+    num_shown: int
     num_found: int
     is_cut: bool  # more than num_found match
+    ids: list[int] = field(default_factory=list)
 
     @property
     def last(self) -> int:
-        return self.first + len(self.ids) - 1
+        return self.first + self.num_shown - 1
 
 
 def find_page(found: QuerySet[Any], number: int) -> FoundPage:
@@ -37,8 +38,10 @@ def find_page(found: QuerySet[Any], number: int) -> FoundPage:
     num_pages = max(1, -(-len(ids) // PAGE_SIZE))
     number = min(number, num_pages)
     start = (number - 1) * PAGE_SIZE
+    shown = ids[start : start + PAGE_SIZE]
     return FoundPage(
-        ids=ids[start : start + PAGE_SIZE],
+        ids=shown,
+        num_shown=len(shown),
         number=number,
         num_pages=num_pages,
         first=start + 1 if ids else 0,

@@ -8,7 +8,7 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Count, Exists, F, OrderBy, OuterRef, Prefetch, Q, QuerySet
 
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion, Group, GroupTokens
+from dashboard.samples.models import Group, GroupCompletions, GroupTokens
 from dashboard.samples.recipes import reward_bounds
 from dashboard.samples.strips import Strip, draw_strip, reward_scale
 
@@ -78,24 +78,32 @@ def list_groups(
     return cast("Page[Group]", Paginator(found, GROUPS_PER_PAGE).get_page(page))
 
 
-def _rewards() -> Prefetch[str, QuerySet[Completion], str]:
-    names = ("group_id", "position", "reward", "end_reason")
-    return Prefetch("completions", Completion.objects.only(*names).order_by("position"))
+def _rewards() -> Prefetch[str, QuerySet[GroupCompletions], str]:
+    wanted = GroupCompletions.objects.only("rewards", "end_reasons")
+    return Prefetch("packed_completions", wanted)
+
+
+def _packed(group: Group) -> GroupCompletions:
+    """Nothing where retention has deleted them."""
+    try:
+        return group.packed_completions
+    except GroupCompletions.DoesNotExist:
+        return GroupCompletions(group=group, rewards=[], end_reasons=[])
 
 
 def make_cards(run: Run, groups: Sequence[Group]) -> list[GroupCard]:
-    rewards = [c.reward for group in groups for c in group.completions.all()]
+    packed = [_packed(group) for group in groups]
+    rewards = [reward for each in packed for reward in each.rewards]
     step = groups[0].step if groups else 0
     scale = reward_scale(reward_bounds(run, step), rewards)
     cards = []
-    for group in groups:
-        completions = list(group.completions.all())
-        cut = [c.end_reason == "length" for c in completions]
+    for group, each in zip(groups, packed, strict=True):
+        cut = [reason == "length" for reason in each.end_reasons]
         cards.append(
             GroupCard(
                 group=group,
-                strip=draw_strip([c.reward for c in completions], cut, scale),
-                num_completions=len(completions),
+                strip=draw_strip(each.rewards, cut, scale),
+                num_completions=len(cut),
                 num_truncated=sum(cut),
             )
         )

@@ -13,6 +13,7 @@ from dashboard.samples.annotations.models import Comment as Comment
 from dashboard.samples.annotations.models import Mention as Mention
 from dashboard.samples.annotations.models import Tag as Tag
 from dashboard.samples.annotations.models import Thumb as Thumb
+from dashboard.samples.completion import Completion, unpack
 from dashboard.samples.search.models import CompletionBlock as CompletionBlock
 
 
@@ -61,34 +62,44 @@ class Group(models.Model):
     def __str__(self) -> str:
         return f"{self.run_id} step {self.step} prompt {self.prompt_index}"
 
+    @property
+    def completions(self) -> list[Completion]:
+        """By position; none where retention has deleted them.
 
-class Completion(models.Model):
-    group = models.ForeignKey(
-        Group, models.CASCADE, related_name="completions", db_index=False
+        One query, unless packed_completions has been fetched with the group.
+        """
+        try:
+            return list(unpack(self, self.packed_completions))
+        except GroupCompletions.DoesNotExist:
+            return []
+
+
+class GroupCompletions(models.Model):
+    """The completions of one group in columns, an entry a completion, by position.
+
+    PostgreSQL compresses the texts of a group as one value, and a run is deleted by its
+    groups (decisions/0022). It lives as long as its group, or till retention deletes
+    it.
+    """
+
+    group = models.OneToOneField(
+        Group, models.CASCADE, primary_key=True, related_name="packed_completions"
     )
-    position = models.PositiveSmallIntegerField()  # 0 … G-1
-    text = models.TextField()
+    texts = ArrayField(models.TextField())
+    num_bytes = models.PositiveIntegerField()  # of the texts, as UTF-8
     # Null, here and below: an imported run does not tell.
-    num_tokens = models.PositiveIntegerField(null=True)
-    end_reason = models.CharField(max_length=10)  # trainer.events.EndReason
-    reward = models.FloatField(null=True)
-    rule_scores = ArrayField(models.FloatField(null=True))  # as group.rule_names
-    advantage = models.FloatField(null=True)
-    mean_logprob = models.FloatField(null=True)
-
-    class Meta:
-        constraints: ClassVar[list[models.BaseConstraint]] = [
-            # What the list of completions filters and sorts by travels in the index,
-            # so that a million long texts are not read to find fifty of them.
-            models.UniqueConstraint(
-                fields=["group", "position"],
-                include=["id", "reward", "num_tokens", "end_reason", "advantage"],
-                name="completion_position_free",
-            ),
-        ]
+    num_tokens = ArrayField(models.PositiveIntegerField(null=True))
+    end_reasons = ArrayField(
+        models.CharField(max_length=10)
+    )  # trainer.events.EndReason
+    rewards = ArrayField(models.FloatField(null=True))
+    advantages = ArrayField(models.FloatField(null=True))
+    mean_logprobs = ArrayField(models.FloatField(null=True))
+    # Completion after completion, for each as group.rule_names.
+    rule_scores = ArrayField(models.FloatField(null=True))
 
     def __str__(self) -> str:
-        return f"{self.group} completion {self.position}"
+        return f"completions of {self.group}"
 
 
 class GroupTokens(models.Model):

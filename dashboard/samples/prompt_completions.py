@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dashboard.runs.models import Run
+from dashboard.samples.completion import Completion
 from dashboard.samples.found import FoundPage
-from dashboard.samples.models import Completion
+from dashboard.samples.models import Group
 from dashboard.samples.prompt_visits import Visits
 
 PAGE_SIZE = 20
@@ -31,19 +32,15 @@ def read_completions_of(
     to_group = int(np.searchsorted(ends, end)) + 1
     skipped = start - (int(ends[from_group - 1]) if from_group else 0)
     steps = newest["step"][from_group:to_group].tolist()
-    found = Completion.objects.filter(
-        group__run=run,
-        group__superseded_by=None,
-        group__prompt_index=prompt,
-        group__step__in=steps,
+    groups = Group.objects.current().filter(
+        run=run, prompt_index=prompt, step__in=steps
     )
-    ordered = found.select_related("group").order_by("-group__step", "position")
-    texts_of_prompts = ("group__prompt", "group__answer")
-    completions = list(
-        ordered.defer(*texts_of_prompts)[skipped : skipped + end - start]
-    )
+    ordered = groups.defer("prompt", "answer").order_by("-step")
+    whole = ordered.select_related("packed_completions")
+    found = [each for group in whole for each in group.completions]
+    completions = found[skipped : skipped + end - start]
     page = FoundPage(
-        ids=[completion.pk for completion in completions],
+        num_shown=len(completions),
         number=number,
         num_pages=num_pages,
         first=start + 1 if total else 0,

@@ -45,17 +45,19 @@ SELECT string_agg(int4send(step), ''::bytea ORDER BY step),
    AND (passes <> ''::bytea OR groups = ''::bytea)
 """
 COUNTED = """
-SELECT visit.prompt_index, visit.step, count(completion.id),
-       count(completion.reward) FILTER (WHERE bound.right_from IS NOT NULL),
-       count(*) FILTER (WHERE completion.reward >= bound.right_from),
+SELECT visit.prompt_index, visit.step, coalesce(cardinality(packed.rewards), 0),
+       of_rewards.num_scored, of_rewards.num_right,
        coalesce(visit.reward_mean, 'NaN'), coalesce(visit.reward_std, 'NaN')
   FROM samples_group visit
   JOIN unnest(%s::int[], %s::float8[]) AS bound(step, right_from)
     ON bound.step = visit.step
-  LEFT JOIN samples_completion completion ON completion.group_id = visit.id
+  LEFT JOIN samples_groupcompletions packed ON packed.group_id = visit.id
+ CROSS JOIN LATERAL (
+       SELECT count(reward) FILTER (WHERE bound.right_from IS NOT NULL) AS num_scored,
+              count(*) FILTER (WHERE reward >= bound.right_from) AS num_right
+         FROM unnest(packed.rewards) reward) of_rewards
  WHERE visit.run_id = %s AND visit.superseded_by IS NULL
    AND (%s::int IS NULL OR visit.prompt_index = %s)
- GROUP BY visit.id
 """
 
 

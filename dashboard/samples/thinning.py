@@ -15,8 +15,14 @@ GROUPS_AT_A_TIME = 2_000
 OF_GROUPS = (
     "DELETE FROM samples_grouptokens WHERE group_id = ANY(%s)",
     "DELETE FROM samples_rulenote WHERE group_id = ANY(%s)",
-    "DELETE FROM samples_completion WHERE group_id = ANY(%s)",
 )
+COMPLETIONS = """
+WITH gone AS (
+    DELETE FROM samples_groupcompletions WHERE group_id = ANY(%s)
+    RETURNING cardinality(end_reasons) AS num
+)
+SELECT coalesce(sum(num), 0) FROM gone
+"""
 
 
 def delete_completions_of(run: Run, *, keep: Collection[int]) -> int:
@@ -31,7 +37,9 @@ def delete_completions_of(run: Run, *, keep: Collection[int]) -> int:
     with connection.cursor() as cursor:
         num_deleted = 0
         for first in range(0, len(going), GROUPS_AT_A_TIME):
+            part = going[first : first + GROUPS_AT_A_TIME]
             for statement in OF_GROUPS:
-                cursor.execute(statement, [going[first : first + GROUPS_AT_A_TIME]])
-            num_deleted += cursor.rowcount
+                cursor.execute(statement, [part])
+            cursor.execute(COMPLETIONS, [part])
+            num_deleted += int(cursor.fetchone()[0])
     return num_deleted

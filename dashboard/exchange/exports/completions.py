@@ -13,7 +13,8 @@ from dashboard.exchange.exports.span import Span
 from dashboard.exchange.exports.tables import Record, Table
 from dashboard.runs.models import Run
 from dashboard.samples.annotations.queries import Marks, marked_group_ids, read_marks
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.completion import Completion
+from dashboard.samples.models import Group
 
 AT_ONCE = 50  # groups, whose completions are in memory together
 _TAG = pa.struct({"name": pa.string(), "by": pa.string()})
@@ -68,20 +69,16 @@ def _rows(run: Run, span: Span) -> Iterator[Record]:
     marked = set(marked_group_ids(run))
     groups, behind = groups_of(run, span).order_by("step", "prompt_index"), Q()
     while found := list(
-        groups.filter(behind).prefetch_related("completions")[:AT_ONCE]
+        groups.filter(behind).prefetch_related("packed_completions")[:AT_ONCE]
     ):
         said = marked & {group.pk for group in found}
         marks = read_marks(said, None) if said else {}
         for group in found:
-            for completion in sorted(group.completions.all(), key=_position):
+            for completion in group.completions:
                 own = marks.get((group.pk, completion.position))
                 yield _row(group, completion, own or Marks())
         step, prompt = found[-1].step, found[-1].prompt_index
         behind = Q(step__gt=step) | Q(step=step, prompt_index__gt=prompt)
-
-
-def _position(completion: Completion) -> int:
-    return completion.position
 
 
 def _row(group: Group, completion: Completion, marks: Marks) -> Record:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import lzma
 import os
 import shutil
 import uuid
@@ -36,6 +37,15 @@ MAX_FILES = 10_000  # of an import: one a step
 MAX_OPEN = 20  # imports of a team that were not made
 KEPT = timedelta(days=7)
 PIECE_BYTES = 2**20
+# A damaged archive, by the ways of packing; bzip2 says OSError.
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    UnicodeDecodeError,
+    NotImplementedError,
+)
 State = RunImport.State
 
 
@@ -162,13 +172,24 @@ def _unpack(run_import: RunImport, file: ImportFile) -> None:
         try:
             with zipfile.ZipFile(file.path) as archive:
                 _take_members(run_import, file, archive)
-        except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-            raise ValueError(
-                f"{file.filename} cannot be unpacked: {error}. Pack it again, or send "
-                "the files as they are."
-            ) from None
+        except DAMAGED as error:
+            raise _unfit(file, error) from None
+        except OSError as error:
+            if error.errno is None:
+                raise _unfit(file, error) from None
+            raise
         file.delete()
     file.path.unlink(missing_ok=True)
+
+
+def _unfit(file: ImportFile, error: Exception) -> ValueError:
+    why = str(error) or "it is cut short"
+    if isinstance(error, UnicodeDecodeError):
+        why = "a name in it is not UTF-8"
+    return ValueError(
+        f"{file.filename} cannot be unpacked: {why}. Pack it again, or send the files "
+        "as they are."
+    )
 
 
 def _take_members(

@@ -17,6 +17,7 @@ from dashboard.exchange.imports.scalars import SEPARATOR
 
 SHOWN_FILES = 200
 SHOWN_COLUMNS = 300
+MAX_SCORES = 300  # each has a field on the page that makes the run
 
 
 def digest_of(sample: Sample) -> bytes:
@@ -142,6 +143,11 @@ class Findings:
         for name, score in sample.scores.items():
             self.scores[name] = self.scores.get(name, 0) + (score is not None)
             self.score_tools.setdefault(name, found.tool)
+            if len(self.scores) > MAX_SCORES:
+                raise ValueError(
+                    f"{found.file.filename} has scores of more than {MAX_SCORES:,} "
+                    "rules. Leave out the columns that are no rule's."
+                )
             key = (found.tool, name, f"reward/{name}/mean")
             if key in self.columns:
                 self.columns[key] += score is not None

@@ -15,7 +15,7 @@ from dashboard.datasets.limits import AT_ONCE_BYTES
 from dashboard.exchange.imports.claims import claim_import
 from dashboard.exchange.imports.work import MAX_ATTEMPTS, work
 from dashboard.exchange.models import RunImport
-from dashboard.waking import wake
+from dashboard.waking import DAY_SECONDS, wake
 
 State, Phase = RunImport.State, RunImport.Phase
 GONE_AFTER = timedelta(seconds=20)  # without a beat
@@ -91,4 +91,4 @@ def _reap(imports: QuerySet[RunImport]) -> None:
 
 def ring() -> None:
     """Wake a default worker. Best effort: beat has it rung again every 5 s."""
-    wake("exchange.work", queue="default", expires=60)
+    wake("exchange.work", queue="default", expires=DAY_SECONDS)

@@ -13,6 +13,7 @@ from dashboard.datasets.parsing.formats import read_records
 from dashboard.datasets.parsing.records import Parsed, Record
 from dashboard.datasets.parsing.refusals import Refusal, quote
 from dashboard.datasets.parsing.source import Source
+from dashboard.datasets.parsing.values import broken_text
 from dashboard.exchange.formats.tfevents import is_event_file, read_scalars
 from dashboard.exchange.imports.items import MAX_STEP, Item, Point
 from dashboard.exchange.imports.samples import read_sample, tool_of
@@ -117,7 +118,9 @@ def _events(file: ImportFile) -> Iterator[tuple[Found, int]]:
             for number, scalars in enumerate(read_scalars(opened), start=1):
                 names = {tag: metric_name(tag) for tag in scalars.values}
                 item: Item | Refusal | None = None
-                if scalars.values and not 0 <= scalars.step <= MAX_STEP:
+                if broken := next(filter(broken_text, names), None):
+                    item = _bad_name(number, broken)
+                elif scalars.values and not 0 <= scalars.step <= MAX_STEP:
                     item = _bad_step(number, scalars.step)
                 elif scalars.values:
                     values = {
@@ -138,6 +141,15 @@ def _events(file: ImportFile) -> Iterator[tuple[Found, int]]:
 
 def _is_number(value: float) -> bool:
     return value - value == 0  # neither NaN nor infinite
+
+
+def _bad_name(number: int, name: str) -> Refusal:
+    return Refusal(
+        line=number,
+        value=quote(name),
+        problem=f"The name of a value holds {broken_text(name)}.",
+        remedy="Log it under another name.",
+    )
 
 
 def _bad_step(number: int, step: int) -> Refusal:

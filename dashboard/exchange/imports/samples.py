@@ -25,6 +25,7 @@ from dashboard.exchange.imports.items import MAX_STEP, Sample
 from trainer.client.names import rule_name
 
 Read = Callable[[Record], Sample]
+MAX_COUNT = 2**31 - 1
 _TRL_OWN = {"step", "prompt", "completion", "reward", "advantage", "image", "images"}
 _VERL_OWN = {"input", "output", "gts", "score", "step"}
 
@@ -86,18 +87,16 @@ def _verl(values: dict[str, Any]) -> Sample:
 
 
 def _cohort(values: dict[str, Any]) -> Sample:
-    num_tokens = values.get("num_tokens")
     answer = values.get("answer")
-    rules = dict(values.get("rules") or {})  # in Parquet a list of pairs
     return Sample(
         step=_step(values),
         prompt=_prompt(values.get("prompt"), "prompt"),
         completion=_text(values.get("completion"), "completion"),
         answer=None if answer is None else _written(answer, "answer"),
         reward=_number(values, "reward"),
-        scores={rule_name(str(name)): _finite(score) for name, score in rules.items()},
+        scores=_rules(values.get("rules")),
         advantage=_number(values, "advantage"),
-        num_tokens=num_tokens if isinstance(num_tokens, int) else None,
+        num_tokens=_count(values, "num_tokens"),
         end_reason="length" if values.get("end_reason") == "length" else "stop",
     )
 
@@ -123,11 +122,29 @@ def _step(values: dict[str, Any]) -> int:
     return step
 
 
+def _count(values: dict[str, Any], column: str) -> int | None:
+    count = values.get(column)
+    if count is None:
+        return None
+    is_whole = isinstance(count, int) and not isinstance(count, bool)
+    if not is_whole or not 0 <= count <= MAX_COUNT:
+        raise Bad(
+            column,
+            count,
+            "It is no number of tokens.",
+            f"Write a whole number from 0 to {MAX_COUNT:,}, or nothing.",
+        )
+    return int(count)
+
+
 def _prompt(value: Any, column: str) -> Prompt:
     if isinstance(value, str) or not _is_chat(value):
         return _text(value, column)
     return [
-        {"role": str(m["role"]), "content": _content(m.get("content"), column)}
+        {
+            "role": _text(m["role"], column),
+            "content": _content(m.get("content"), column),
+        }
         for m in value
     ]
 
@@ -139,13 +156,23 @@ def _text(value: Any, column: str) -> str:
             raise Bad(column, value, f"The text holds {broken}.", "Remove it.")
         return value
     if _is_chat(value):
-        said = [(str(m["role"]), _content(m.get("content"), column)) for m in value]
+        said = [
+            (_text(m["role"], column), _content(m.get("content"), column))
+            for m in value
+        ]
         if len(said) == 1:
             return said[0][1]
         return "\n\n".join(f"{role}: {content}" for role, content in said)
     raise Bad(
         column, value, "It is neither a text nor messages.", "Write it as a text."
     )
+
+
+def _messages(chat: list[Any], column: str) -> list[tuple[str, str]]:
+    """The role and the text of each."""
+    return [
+        (_text(m["role"], column), _content(m.get("content"), column)) for m in chat
+    ]
 
 
 def _is_chat(value: Any) -> bool:
@@ -185,6 +212,18 @@ def _number(values: dict[str, Any], column: str) -> float | None:
     if value is None or isinstance(value, int | float):
         return _finite(value)
     raise Bad(column, value, "It is no number.", "Write a number, or nothing.")
+
+
+def _rules(given: Any) -> dict[str, float | None]:
+    try:
+        rules = dict(given or {})  # in Parquet a list of pairs
+    except (TypeError, ValueError):
+        raise Bad(
+            "rules", given, "It tells no rule's score.", "Write {name: score, …}."
+        ) from None
+    for name in rules:
+        _text(name, "rules")
+    return {rule_name(name): _finite(score) for name, score in rules.items()}
 
 
 def _finite(value: Any) -> float | None:

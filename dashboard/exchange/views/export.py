@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -17,7 +18,8 @@ from dashboard.exchange.exports.tables import Table, jsonl_bytes
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotations.queries import has_marks
-from dashboard.samples.models import Completion
+from dashboard.samples.completion import NUM_COMPLETIONS
+from dashboard.samples.models import GroupCompletions
 
 MEASURED_ROWS = 200  # of which a file's size is told
 
@@ -71,9 +73,14 @@ def _num_points(run: Run, span: Span) -> int:
 
 
 def _offer_completions(run: Run, span: Span) -> Offer:
-    taken = Completion.objects.filter(group__in=groups_of(run, span)).count()
-    in_all = Completion.objects.filter(group__in=groups_of(run, Span())).count()
+    in_all = _num_completions(run, Span())
+    taken = in_all if span == Span() else _num_completions(run, span)
     return _offer(completions_table(run, span), num_rows=taken, num_all=in_all)
+
+
+def _num_completions(run: Run, span: Span) -> int:
+    stored = GroupCompletions.objects.filter(group__in=groups_of(run, span))
+    return stored.aggregate(num=Sum(NUM_COMPLETIONS))["num"] or 0
 
 
 def _offer(table: Table, *, num_rows: int, num_all: int) -> Offer:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from itertools import islice, zip_longest
 from typing import TypeVar
 
 from dashboard.insights.audit.changes import Window
 from dashboard.insights.audit.sampled import steps_with_groups
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.completion import Completion
+from dashboard.samples.models import Group
 
 NUM_EXAMPLES = 10
 MOST_STEPS = 200  # among which those of the examples are drawn
 
 Key = TypeVar("Key", bound=Hashable)
+T = TypeVar("T")
 
 
 def draw_examples(run: Run, window: Window) -> list[Completion]:
@@ -31,17 +33,18 @@ def draw_examples(run: Run, window: Window) -> list[Completion]:
     )
     steps = chance.sample(steps, min(NUM_EXAMPLES, len(steps)))
     of_steps = Group.objects.current().filter(run=run, step__in=steps)
-    groups = _deal(of_steps.order_by("id").values_list("step", "pk"), chance)
-    of_groups = Completion.objects.filter(group__in=groups)
-    keys = of_groups.order_by("group_id", "position").values_list("group_id", "pk")
-    drawn = Completion.objects.filter(pk__in=_deal(keys, chance))
-    ordered = drawn.order_by("group__step", "group__prompt_index", "position")
-    return list(ordered.select_related("group"))
+    ids = _deal(of_steps.order_by("id").values_list("step", "pk"), chance)
+    groups = Group.objects.filter(pk__in=ids).prefetch_related("packed_completions")
+    ordered = groups.order_by("pk")
+    drawn = _deal(
+        ((group.pk, c) for group in ordered for c in group.completions), chance
+    )
+    return sorted(drawn, key=lambda c: (c.group.step, c.group.prompt_index, c.position))
 
 
-def _deal(pairs: Iterable[tuple[Key, int]], chance: random.Random) -> Sequence[int]:
+def _deal(pairs: Iterable[tuple[Key, T]], chance: random.Random) -> list[T]:
     """Up to ten of the second ones: one of each first one in turn, in random order."""
-    by_key: dict[Key, list[int]] = {}
+    by_key: dict[Key, list[T]] = {}
     for key, value in pairs:
         by_key.setdefault(key, []).append(value)
     hands = list(by_key.values())

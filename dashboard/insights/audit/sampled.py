@@ -44,12 +44,13 @@ WITH sampled AS MATERIALIZED (
      WHERE run_id = %(run)s AND superseded_by IS NULL AND step = %(step)s
      ORDER BY hashint8(id), id LIMIT %(groups)s
 )
-SELECT g.prompt_index, g.rule_names, c.reward, c.num_tokens, c.rule_scores, c.text
-  FROM sampled g CROSS JOIN LATERAL (
-       SELECT position, reward, num_tokens, rule_scores, left(text, %(chars)s) AS text
-         FROM samples_completion
-        WHERE group_id = g.id ORDER BY position LIMIT %(most)s) c
- ORDER BY g.prompt_index, g.id, c.position
+SELECT g.prompt_index, g.rule_names, packed.rewards[:%(most)s],
+       packed.num_tokens[:%(most)s], packed.rule_scores,
+       ARRAY(SELECT left(text, %(chars)s)
+               FROM unnest(packed.texts[:%(most)s]) WITH ORDINALITY own(text, place)
+              ORDER BY place)
+  FROM sampled g JOIN samples_groupcompletions packed ON packed.group_id = g.id
+ ORDER BY g.prompt_index, g.id
 """
 
 
@@ -114,22 +115,18 @@ def read_groups(run: Run, step: int) -> list[SampledGroup]:
         "chars": MOST_CHARS,
         "most": MOST_COMPLETIONS,
     }
-    groups: dict[int, SampledGroup] = {}
     with connection.cursor() as cursor:
         cursor.execute(READ, given)
-        for prompt, rules, reward, num_tokens, scores, text in cursor:
-            group = groups.get(prompt)
-            if group is None:
-                group = groups[prompt] = SampledGroup(
-                    prompt=prompt,
-                    texts=[],
-                    rewards=[],
-                    lengths=[],
-                    scores={rule: [] for rule in rules},
-                )
-            group.texts.append(text)
-            group.rewards.append(reward)
-            group.lengths.append(num_tokens)
-            for rule, score in zip(rules, scores, strict=False):
-                group.scores[rule].append(score)
-    return list(groups.values())
+        return [
+            SampledGroup(
+                prompt=prompt,
+                texts=texts,
+                rewards=rewards,
+                lengths=lengths,
+                scores={
+                    rule: scores[place :: len(rules)][: len(texts)]
+                    for place, rule in enumerate(rules)
+                },
+            )
+            for prompt, rules, rewards, lengths, scores, texts in cursor
+        ]

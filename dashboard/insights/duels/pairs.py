@@ -10,7 +10,8 @@ import numpy as np
 
 from dashboard.insights.statistics import subtract
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.completion import Completion
+from dashboard.samples.models import Group
 
 RANK, SAMPLED = "rank", "sampled"
 Scores = list[tuple[str, float | None]]
@@ -71,8 +72,7 @@ def read_side(run: Run, prompt: int, step: int) -> Side | None:
     group = groups.first()
     if group is None:
         return None
-    completions = list(group.completions.order_by("position"))
-    return Side(run=run, group=group, completions=completions)
+    return Side(run=run, group=group, completions=group.completions)
 
 
 def align_pairs(ours: Side, theirs: Side, *, by: str) -> list[Pair]:

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Count, QuerySet
 
@@ -14,7 +15,7 @@ from dashboard.insights.duels.pairs import Side
 from dashboard.insights.models import Vote
 from dashboard.insights.statistics import wilson_interval
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion
+from dashboard.samples.completion import Completion
 
 LEFT, RIGHT, TIE = "left", "right", "tie"
 CHOICES = (LEFT, RIGHT, TIE)
@@ -31,9 +32,20 @@ class Ballot:
 
     @property
     def pair(self) -> tuple[Completion, Completion]:
-        """The one with the lower number first, as votes have them."""
-        first, second = sorted((self.left, self.right), key=lambda c: c.pk)
+        """By group and position, as votes have them."""
+        first, second = sorted((self.left, self.right), key=lambda c: c.place)
         return first, second
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """A vote's fields of it."""
+        first, second = self.pair
+        return {
+            "first_group_id": first.group_id,
+            "first_position": first.position,
+            "second_group_id": second.group_id,
+            "second_position": second.position,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +75,7 @@ def draw_ballot(ours: Side, theirs: Side, *, number: int, seed: int) -> Ballot |
         return None
     mine = _shuffled(ours.completions, seed)[number]
     its = _shuffled(theirs.completions, seed)[number]
-    if _draw(seed, mine.pk, its.pk) % 2:
+    if _draw(seed, *mine.place, *its.place) % 2:
         return Ballot(left=its, right=mine, left_run=theirs.run, right_run=ours.run)
     return Ballot(left=mine, right=its, left_run=ours.run, right_run=theirs.run)
 
@@ -72,40 +84,39 @@ def cast(team: Team, voter: User, ballot: Ballot, choice: str) -> None:
     """Or changes what the person chose before."""
     if choice not in CHOICES:
         raise ValueError(f"A vote is left, right or tie; got {choice[:20]!r}.")
-    first, second = ballot.pair
+    first, _ = ballot.pair
     chosen = {LEFT: ballot.left, RIGHT: ballot.right}.get(choice)
     stored = Vote.Choice.TIE
     if chosen is not None:
-        stored = Vote.Choice.FIRST if chosen == first else Vote.Choice.SECOND
+        is_first = chosen.place == first.place
+        stored = Vote.Choice.FIRST if is_first else Vote.Choice.SECOND
     Vote.objects.update_or_create(
         voter=voter,
-        first=first,
-        second=second,
+        **ballot.key,
         defaults={"choice": stored, "team": team},
     )
 
 
 def take_back(voter: User, ballot: Ballot) -> None:
-    first, second = ballot.pair
-    Vote.objects.filter(voter=voter, first=first, second=second).delete()
+    Vote.objects.filter(voter=voter, **ballot.key).delete()
 
 
 def find_choice(voter: User, ballot: Ballot) -> str | None:
     """What the person chose of it: left, right, tie, or nothing yet."""
-    first, second = ballot.pair
-    vote = Vote.objects.filter(voter=voter, first=first, second=second).first()
+    vote = Vote.objects.filter(voter=voter, **ballot.key).first()
     if vote is None:
         return None
     if vote.choice == Vote.Choice.TIE:
         return TIE
+    first, second = ballot.pair
     chosen = first if vote.choice == Vote.Choice.FIRST else second
-    return LEFT if chosen == ballot.left else RIGHT
+    return LEFT if chosen.place == ballot.left.place else RIGHT
 
 
 def tally(team: Team, runs: tuple[Run, Run]) -> Tally:
     """All votes between the two runs, whatever the prompt. One query."""
     counts = _between(team, runs).values_list(
-        "voter__username", "choice", "first__group__run_id"
+        "voter__username", "choice", "first_group__run_id"
     )
     wins: Counter[str] = Counter()
     voters: dict[str, Counter[str]] = {}
@@ -126,7 +137,7 @@ def tally(team: Team, runs: tuple[Run, Run]) -> Tally:
 def _between(team: Team, runs: tuple[Run, Run]) -> QuerySet[Vote]:
     ids = [run.pk for run in runs]
     return Vote.objects.filter(
-        team=team, first__group__run__in=ids, second__group__run__in=ids
+        team=team, first_group__run__in=ids, second_group__run__in=ids
     ).order_by()
 
 
@@ -137,7 +148,7 @@ def _whose(choice: str, *, first_is_ours: bool) -> str:
 
 
 def _shuffled(completions: Sequence[Completion], seed: int) -> list[Completion]:
-    return sorted(completions, key=lambda c: _draw(seed, c.pk))
+    return sorted(completions, key=lambda c: _draw(seed, *c.place))
 
 
 def _draw(*numbers: int) -> int:

@@ -14,13 +14,12 @@ from dashboard.insights.statistics import Array, mean_interval, win_rate
 from dashboard.runs.models import Run
 
 REWARDS = """
-    SELECT asked.prompt, array_agg(completion.reward)
+    SELECT asked.prompt, packed.rewards
       FROM unnest(%s::int[], %s::int[]) AS asked(prompt, step)
       JOIN samples_group visit
         ON visit.run_id = %s AND visit.superseded_by IS NULL
        AND visit.prompt_index = asked.prompt AND visit.step = asked.step
-      JOIN samples_completion completion ON completion.group_id = visit.id
-     GROUP BY 1
+      JOIN samples_groupcompletions packed ON packed.group_id = visit.id
 """
 
 

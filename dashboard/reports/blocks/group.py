@@ -27,7 +27,7 @@ def read_group(team: Team, options: dict[str, Any]) -> dict[str, Any]:
         said = f"{run.name} keeps no group of prompt {prompt} at step {step}."
         return {"gone": [said]}
     weights, recipe = rule_weights(run, step), step_recipe(run, step)
-    completions = list(group.completions.order_by("position"))
+    completions = group.completions
     standings = rank_completions(group, completions, weights, recipe)
     shown = sort_standings(standings, options["sort"])[: options["completions"]]
     return {

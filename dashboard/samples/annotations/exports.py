@@ -13,7 +13,8 @@ from dashboard.samples.annotations.queries import (
     marked_group_ids,
     read_marks,
 )
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.completion import Completion
+from dashboard.samples.models import Group
 
 AT_ONCE = 50  # groups, whose completions are in memory together
 
@@ -71,10 +72,9 @@ def _read(
     for start in range(0, len(ids), AT_ONCE):
         part = ids[start : start + AT_ONCE]
         marks = read_marks(part, None)
-        groups = Group.objects.prefetch_related("completions").in_bulk(part)
+        groups = Group.objects.prefetch_related("packed_completions").in_bulk(part)
         for group in (groups[pk] for pk in part if pk in groups):
-            own = sorted(group.completions.all(), key=lambda c: c.position)
-            yield group, {c.position: c for c in own}, marks
+            yield group, {c.position: c for c in group.completions}, marks
 
 
 def _place_of(run: Run, group: Group) -> dict[str, Any]:

@@ -4,12 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
-
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from dashboard.samples.annotations.models import Comment, Tag, Thumb
-from dashboard.samples.models import Completion
 
 MAX_SUGGESTED = 100
 Place = tuple[int, int | None]  # a group, and the completion in it
@@ -55,36 +52,6 @@ def suggest_tags(team: Team) -> list[str]:
     names = Tag.objects.filter(group__run__team=team).order_by("-pk")
     newest = names.values_list("name", flat=True)[: 20 * MAX_SUGGESTED]
     return sorted(list(dict.fromkeys(newest))[:MAX_SUGGESTED])
-
-
-def with_marks(
-    found: QuerySet[Completion], run: Run, *, tag: str, kind: str, by: User | None
-) -> QuerySet[Completion]:
-    """Those that have this tag, and that somebody, or `by`, has marked in this way.
-
-    What is said of a whole group is said of its completions only as a tag. Few groups
-    are marked: they are named, so that nothing is asked of the others.
-    """
-    if not (tag or kind):
-        return found
-    mine = {"user": by} if by else {}
-    here = Q(group=OuterRef("group"), position=OuterRef("position"))
-    of_group = Q(group=OuterRef("group"), position=None)
-    thumbs = Thumb.objects.filter(here, **mine)
-    tags = Tag.objects.filter(here | of_group, **mine)
-    is_judged, is_tagged = Exists(thumbs), Exists(tags)
-    is_commented = Exists(Comment.objects.filter(here, **mine))
-    wanted = {
-        "good": Q(Exists(thumbs.filter(is_up=True))),
-        "bad": Q(Exists(thumbs.filter(is_up=False))),
-        "tagged": Q(is_tagged),
-        "commented": Q(is_commented),
-        "any": Q(is_judged) | Q(is_tagged) | Q(is_commented),
-    }
-    found = found.filter(group__in=marked_group_ids(run))
-    if tag:
-        found = found.filter(Exists(tags.filter(name=tag)))
-    return found.filter(wanted[kind]) if kind else found
 
 
 def marked_group_ids(run: Run) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
-from psycopg import Cursor, sql
+from psycopg import Cursor
 
 Column = NDArray[Any]
 
@@ -45,96 +45,102 @@ class Columns:
         return len(self.rewards)
 
 
-# Groups first, then the completions of each by index: the planner takes a group to have
-# a hundred, and would sooner read the whole table, with the texts of all runs.
-READ = sql.SQL(
-    """
-    WITH sampled_group AS MATERIALIZED (
-        SELECT id, step, prompt_index, rule_names
-          FROM samples_group
-         WHERE run_id = %(run)s AND superseded_by IS NULL
-           AND step BETWEEN %(first)s AND %(last)s
-    )
-    SELECT string_agg(int4send(step), ''::bytea),
-           string_agg(int4send(prompt_index), ''::bytea),
-           string_agg(int8send(group_id), ''::bytea),
-           string_agg(float8send(coalesce(reward, 'NaN')), ''::bytea),
-           string_agg(float8send(coalesce(advantage, 'NaN')), ''::bytea),
-           string_agg(int4send(coalesce(num_tokens, -1)), ''::bytea),
-           string_agg(CASE end_reason WHEN 'length' THEN '\\x01'::bytea
-                      WHEN 'stop' THEN '\\x00'::bytea
-                      ELSE '\\x02'::bytea END, ''::bytea){scores}
-      FROM (SELECT g.step, g.prompt_index, g.rule_names, c.group_id, c.reward,
-                   c.advantage, c.num_tokens, c.end_reason, c.rule_scores
-              FROM sampled_group g
-             CROSS JOIN LATERAL (
-                   SELECT * FROM samples_completion
-                    WHERE group_id = g.id OFFSET 0) c
-             ORDER BY g.step, g.prompt_index, c.position) sampled
-    """
+# Groups first, then the completions of each by index: the planner would sooner read the
+# whole table, of all runs. `kind` numbers the lists of rules.
+READ = """
+WITH sampled_group AS MATERIALIZED (
+    SELECT id, step, prompt_index, rule_names
+      FROM samples_group
+     WHERE run_id = %(run)s AND superseded_by IS NULL
+       AND step BETWEEN %(first)s AND %(last)s
+), sampled AS MATERIALIZED (
+    SELECT g.*, packed.*, dense_rank() OVER (ORDER BY g.rule_names) - 1 AS kind
+      FROM sampled_group g CROSS JOIN LATERAL (
+           SELECT rewards, advantages, num_tokens, end_reasons, rule_scores
+             FROM samples_groupcompletions WHERE group_id = g.id OFFSET 0) packed
+     ORDER BY g.step, g.prompt_index
 )
-SCORE = sql.SQL(
-    ", string_agg(float8send(coalesce("
-    "rule_scores[array_position(rule_names, {name})], 'NaN')), ''::bytea)"
-)
+SELECT *
+  FROM (SELECT string_agg(int4send(step), ''::bytea),
+               string_agg(int4send(prompt_index), ''::bytea),
+               string_agg(int8send(id), ''::bytea),
+               string_agg(int4send(cardinality(end_reasons)), ''::bytea),
+               string_agg(int4send(kind::int), ''::bytea)
+          FROM sampled) of_groups,
+       (SELECT string_agg(float8send(coalesce(reward, 'NaN')), ''::bytea),
+               string_agg(float8send(coalesce(advantage, 'NaN')), ''::bytea),
+               string_agg(int4send(coalesce(length, -1)), ''::bytea),
+               string_agg(CASE end_reason WHEN 'length' THEN '\\x01'::bytea
+                          WHEN 'stop' THEN '\\x00'::bytea
+                          ELSE '\\x02'::bytea END, ''::bytea)
+          FROM sampled, unnest(sampled.rewards, sampled.advantages,
+                               sampled.num_tokens, sampled.end_reasons)
+               AS completion(reward, advantage, length, end_reason)
+       ) of_completions,
+       (SELECT string_agg(float8send(coalesce(score, 'NaN')), ''::bytea)
+          FROM sampled, unnest(sampled.rule_scores) score) of_scores,
+       (SELECT json_agg(rule_names ORDER BY kind)
+          FROM (SELECT DISTINCT kind, rule_names FROM sampled) known) of_kinds
+"""
 
 
-def read_columns(
-    run_id: int, *, first: int, last: int, rule_names: Sequence[str] | None = None
-) -> Columns:
-    """Of the current history; two queries, one where the rules are known."""
-    names = _rule_names(run_id, first, last) if rule_names is None else rule_names
-    scores = [SCORE.format(name=sql.Literal(name)) for name in names]
-    given = {"run": run_id, "first": first, "last": last}
+def read_columns(run_id: int, *, first: int, last: int) -> Columns:
+    """Of the current history; one query."""
     # A cursor of psycopg's own gives bytes where Django's gives hexadecimal text.
     connection.ensure_connection()
     with connection.wrap_database_errors, Cursor(connection.connection) as cursor:
-        cursor.execute(READ.format(scores=sql.Composed(scores)), given, binary=True)
+        given = {"run": run_id, "first": first, "last": last}
+        cursor.execute(READ, given, binary=True)
         row = cursor.fetchone()
     assert row is not None
-    return _make_columns([packed or b"" for packed in row], tuple(names))
+    *packed, kinds = row
+    return _make_columns([each or b"" for each in packed], kinds or [])
 
 
-def _rule_names(run_id: int, first: int, last: int) -> list[str]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT DISTINCT rule_names FROM samples_group WHERE run_id = %s"
-            " AND superseded_by IS NULL AND step BETWEEN %s AND %s",
-            [run_id, first, last],
-        )
-        known = sorted(names for (names,) in cursor)
-    return list(dict.fromkeys(name for names in known for name in names))
-
-
-def _make_columns(packed: Sequence[bytes], rule_names: tuple[str, ...]) -> Columns:
+def _make_columns(packed: Sequence[bytes], rules: Sequence[list[str]]) -> Columns:
+    """`rules` are the lists of names that the groups have, by kind."""
     steps = np.frombuffer(packed[0], ">i4").astype("<u4")
-    group_ids = np.frombuffer(packed[2], ">i8").astype(GROUP_ID)
-    begins = _begins(group_ids)
-    scores = [np.frombuffer(each, ">f8").astype(float) for each in packed[7:]]
+    sizes = np.frombuffer(packed[3], ">i4").astype(np.int64)
+    kinds = np.frombuffer(packed[4], ">i4")
+    names = list(dict.fromkeys(name for each in sorted(rules) for name in each))
     return Columns(
-        steps=_count_steps(steps),
-        prompts=np.frombuffer(packed[1], ">i4").astype(PROMPT)[begins],
-        group_ids=group_ids[begins],
-        group_sizes=np.diff(np.append(begins, len(group_ids))),
-        rewards=np.frombuffer(packed[3], ">f8").astype(float),
-        advantages=np.frombuffer(packed[4], ">f8").astype(float),
-        lengths=np.frombuffer(packed[5], ">i4").astype(LENGTH),
-        ends=np.frombuffer(packed[6], "u1"),
-        rule_names=rule_names,
-        scores=np.array(scores).reshape(len(rule_names), len(steps)),
+        steps=_count_steps(steps, sizes),
+        prompts=np.frombuffer(packed[1], ">i4").astype(PROMPT),
+        group_ids=np.frombuffer(packed[2], ">i8").astype(GROUP_ID),
+        group_sizes=sizes,
+        rewards=np.frombuffer(packed[5], ">f8").astype(float),
+        advantages=np.frombuffer(packed[6], ">f8").astype(float),
+        lengths=np.frombuffer(packed[7], ">i4").astype(LENGTH),
+        ends=np.frombuffer(packed[8], "u1"),
+        rule_names=tuple(names),
+        scores=_scores(np.frombuffer(packed[9], ">f8"), sizes, kinds, rules, names),
     )
 
 
-def _begins(keys: Column) -> Column:
-    """Where each stretch of equals begins."""
-    if not len(keys):
-        return np.empty(0, np.int64)
-    return np.append(0, np.flatnonzero(np.diff(keys)) + 1)
+def _scores(
+    flat: Column,
+    sizes: Column,
+    kinds: Column,
+    rules: Sequence[list[str]],
+    names: list[str],
+) -> Column:
+    """[rules, completions] of what is stored completion after completion."""
+    found = np.full((len(names), int(sizes.sum())), np.nan)
+    widths = np.array([len(each) for each in rules], np.int64)
+    kind_of_completion = np.repeat(kinds, sizes)
+    kind_of_score = np.repeat(kinds, sizes * widths[kinds])
+    for kind, own in enumerate(rules):
+        if own:
+            rows = np.array([names.index(name) for name in own])
+            scores = flat[kind_of_score == kind].reshape(-1, len(own))
+            found[np.ix_(rows, np.flatnonzero(kind_of_completion == kind))] = scores.T
+    return found
 
 
-def _count_steps(steps: Column) -> Column:
-    begins = _begins(steps)
+def _count_steps(steps: Column, sizes: Column) -> Column:
+    """Of the groups' steps, in order."""
+    begins = np.flatnonzero(np.diff(steps.astype(np.int64), prepend=-1))
     counted = np.empty(len(begins), STEP)
     counted["step"] = steps[begins]
-    counted["num_completions"] = np.diff(np.append(begins, len(steps)))
+    counted["num_completions"] = np.add.reduceat(sizes, begins) if len(begins) else 0
     return counted

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from dashboard.accounts.models import User
 from dashboard.runs.models import Run
+from dashboard.samples.completion import Completion
 from dashboard.samples.forms import CompletionFilterForm
-from dashboard.samples.models import Completion
+from dashboard.samples.models import Group
 from dashboard.samples.search.blocks import Blocks, read_blocks
 from dashboard.samples.search.marked import narrow_to_marked
 from dashboard.samples.search.places import Places
@@ -168,18 +169,12 @@ def read_completions(places: Places) -> list[Completion]:
     """
     if not len(places):
         return []
-    groups, positions = (column.tolist() for column in places.in_groups())
-    found = Completion.objects.filter(
-        group__in=set(groups),
-        position__in=set(positions),
-        group__superseded_by__isnull=True,
-    )
-    wanted = dict.fromkeys(zip(groups, positions, strict=True))
-    for pk, group, position in found.values_list("pk", "group_id", "position"):
-        if (group, position) in wanted:
-            wanted[group, position] = pk
-    texts_of_prompts = ("group__prompt", "group__answer")
-    rows = (
-        Completion.objects.select_related("group").defer(*texts_of_prompts)
-    ).in_bulk([pk for pk in wanted.values() if pk is not None])
-    return [rows[pk] for pk in wanted.values() if pk in rows]
+    ids, positions = (column.tolist() for column in places.in_groups())
+    groups = Group.objects.current().defer("prompt", "answer")
+    found = groups.prefetch_related("packed_completions").in_bulk(set(ids))
+    completions = {pk: group.completions for pk, group in found.items()}
+    return [
+        completions[pk][position]
+        for pk, position in zip(ids, positions, strict=True)
+        if position < len(completions.get(pk, []))
+    ]

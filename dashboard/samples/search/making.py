@@ -45,9 +45,8 @@ WITH g AS MATERIALIZED (
 )
 SELECT g.step, sum(c.num), sum(c.size)
   FROM g CROSS JOIN LATERAL (
-       SELECT count(*) AS num, sum(octet_length(text)) AS size
-         FROM samples_completion WHERE group_id = g.id OFFSET 0) c
- WHERE c.num > 0
+       SELECT cardinality(end_reasons) AS num, num_bytes AS size
+         FROM samples_groupcompletions WHERE group_id = g.id OFFSET 0) c
  GROUP BY g.step ORDER BY g.step
 """
 TEXTS = """
@@ -55,10 +54,10 @@ WITH g AS MATERIALIZED (
     SELECT id, step, prompt_index FROM samples_group
      WHERE run_id = %s AND superseded_by IS NULL AND step BETWEEN %s AND %s
 )
-SELECT c.text
+SELECT c.texts
   FROM g CROSS JOIN LATERAL (
-       SELECT position, text FROM samples_completion WHERE group_id = g.id OFFSET 0) c
- ORDER BY g.step, g.prompt_index, c.position
+       SELECT texts FROM samples_groupcompletions WHERE group_id = g.id OFFSET 0) c
+ ORDER BY g.step, g.prompt_index
 """
 
 
@@ -75,8 +74,9 @@ class Stretch:
 def runs_to_index() -> QuerySet[Run]:
     """Those with finished steps behind their last block, the newest first."""
     last = Coalesce(Max("completion_blocks__last_step"), -1)
-    behind = Run.objects.annotate(indexed=last).filter(last_step__gt=F("indexed"))
-    return behind.filter(last_step__gt=0).order_by("-pk")
+    runs: QuerySet[Run] = Run.objects.annotate(indexed=last)
+    behind = runs.filter(last_step__gt=F("indexed")).filter(last_step__gt=0)
+    return behind.order_by("-pk")
 
 
 def index_run(run: Run, *, until: float) -> int:
@@ -181,7 +181,7 @@ def _read_texts(run: Run, stretch: Stretch) -> list[str]:
     """In the order of the columns."""
     with connection.cursor() as cursor:
         cursor.execute(TEXTS, [run.pk, stretch.first, stretch.last])
-        return [text for (text,) in cursor]
+        return [text for (texts,) in cursor for text in texts]
 
 
 def _pack(

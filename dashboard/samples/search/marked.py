@@ -11,12 +11,13 @@ import numpy as np
 from dashboard.accounts.models import User
 from dashboard.runs.models import Run
 from dashboard.samples.annotations.models import Comment, Tag, Thumb
-from dashboard.samples.annotations.queries import with_marks
 from dashboard.samples.forms import CompletionFilterForm
-from dashboard.samples.models import Completion
 from dashboard.samples.search.blocks import Block, read_column
 from dashboard.samples.search.columns import Column
 from dashboard.samples.search.selecting import Selection
+
+ANY = ("good", "bad", "tagged", "commented")
+NO_PLACES = np.empty(0, np.int64)
 
 
 class Mark(NamedTuple):
@@ -42,36 +43,44 @@ def narrow_to_marked(
     form: CompletionFilterForm,
     reader: User | None,
 ) -> list[Selection]:
-    """As `with_marks` has it; no query where the form asks for no marks."""
+    """Those with this tag, and those that somebody, or the reader, marked in this way.
+
+    What is said of a whole group is said of its completions only as a tag. Up to five
+    queries, none where the form asks for no marks.
+    """
     tag, kind = (form.value(name) or "" for name in ("tag", "mark"))
     by_reader = form.value("by") == "me"
     if by_reader and not (tag or kind):
         kind = "any"
     if not (tag or kind):
         return list(found)
-    completions = Completion.objects.filter(
-        group__run=run, group__superseded_by__isnull=True
-    )
-    wanted = with_marks(
-        completions, run, tag=tag, kind=kind, by=reader if by_reader else None
-    )
-    rows = wanted.values_list("group__step", "group_id", "position")
-    marks = [Mark(("", ""), *row) for row in rows]
-    places = {
-        each.block.pk: each.places[("", "")]
-        for each in locate([each.block for each in found], marks)
-    }
+    all_marks = read_all_marks(run, by=reader if by_reader else None)
+    marks = marks_of_completions(all_marks)
+    blocks = [each.block for each in found]
+    places = {each.block.pk: each.places for each in locate(blocks, marks)}
     narrowed = [
-        each.narrow(_mask(each, places[each.block.pk]))
+        each.narrow(_is_marked(each, places[each.block.pk], tag=tag, kind=kind))
         for each in found
         if each.block.pk in places
     ]
     return [each for each in narrowed if each.count]
 
 
-def _mask(each: Selection, places: Column) -> Column:
+def _is_marked(
+    each: Selection, places: dict[tuple[str, str], Column], *, tag: str, kind: str
+) -> Column:
+    kinds = ANY if kind == "any" else (kind,)
+    is_so = np.ones(each.high - each.low, bool)
+    if tag:
+        is_so &= _mask(each, [places.get(("tag", tag), NO_PLACES)])
+    if kind:
+        is_so &= _mask(each, [places.get(("mark", k), NO_PLACES) for k in kinds])
+    return is_so
+
+
+def _mask(each: Selection, places: Sequence[Column]) -> Column:
     is_so = np.zeros(each.block.num_completions, bool)
-    is_so[places] = True
+    is_so[np.concatenate(places)] = True
     return is_so[each.low : each.high]
 
 

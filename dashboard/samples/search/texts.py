@@ -207,18 +207,21 @@ def selections_of(found: Places) -> list[Selection]:
     return sorted(selections, key=lambda each: int(each.block.steps["step"][0]))
 
 
-# By index, text by text: left to itself, the planner looks into all texts of a small
-# table first.
+# By index, group by group, so that the texts of each are unpacked once: left to itself,
+# the planner looks into all texts of a small table first.
 LOOK = """
-SELECT sampled.place
-  FROM unnest(%s::bigint[], %s::int[]) WITH ORDINALITY
-       AS sampled(group_id, position, place)
+SELECT sampled.places[array_position(sampled.positions, completion.number::int - 1)]
+       AS place
+  FROM (SELECT group_id, array_agg(position) AS positions, array_agg(place) AS places
+          FROM unnest(%s::bigint[], %s::int[]) WITH ORDINALITY
+               AS each(group_id, position, place)
+         GROUP BY group_id) sampled
  CROSS JOIN LATERAL (
-       SELECT text FROM samples_completion
-        WHERE group_id = sampled.group_id AND position = sampled.position
-       OFFSET 0) completion
- WHERE {condition}
- ORDER BY sampled.place
+       SELECT texts FROM samples_groupcompletions
+        WHERE group_id = sampled.group_id OFFSET 0) packed
+ CROSS JOIN LATERAL unnest(packed.texts) WITH ORDINALITY AS completion(text, number)
+ WHERE completion.number::int - 1 = ANY(sampled.positions) AND {condition}
+ ORDER BY place
 """
 
 

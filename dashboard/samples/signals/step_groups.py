@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Prefetch
-
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.models import Group
 from trainer.events import GroupScored
 
 
@@ -51,7 +49,7 @@ def from_event(event: GroupScored) -> StepGroup:
 
 
 def from_row(group: Group) -> StepGroup:
-    completions = list(group.completions.all())
+    completions = group.completions
     names = group.rule_names
     return StepGroup(
         prompt_index=group.prompt_index,
@@ -75,8 +73,4 @@ def read_groups(
     if before_seq is not None:
         found = found.filter(seq__lt=before_seq)
     groups = found.defer("prompt", "answer").order_by("seq")
-    completions = Completion.objects.order_by("position").only(
-        "group_id", "reward", "advantage", "num_tokens", "rule_scores", "text"
-    )
-    with_scores = groups.prefetch_related(Prefetch("completions", completions))
-    return [from_row(group) for group in with_scores]
+    return [from_row(each) for each in groups.prefetch_related("packed_completions")]

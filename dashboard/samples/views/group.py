@@ -16,8 +16,9 @@ from dashboard.samples.breakdown import (
     rank_completions,
     sort_standings,
 )
+from dashboard.samples.completion import Completion
 from dashboard.samples.forms import GroupViewForm
-from dashboard.samples.models import Completion, GroupTokens, RuleNote
+from dashboard.samples.models import GroupTokens, RuleNote
 from dashboard.samples.recipes import rule_weights, step_recipe
 from dashboard.samples.rendering import Rendered, render_texts
 from dashboard.samples.reward_log import notes_of
@@ -51,7 +52,7 @@ def group(
     run = get_run(membership.team, run_id)
     found = get_group(run, step, prompt)
     form = GroupViewForm.read(request.GET)
-    completions = list(found.completions.order_by("position"))
+    completions = found.completions
     recipe = step_recipe(run, step)
     weights = rule_weights(run, step)
     standings = rank_completions(found, completions, weights, recipe)

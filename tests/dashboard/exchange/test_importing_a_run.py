@@ -22,7 +22,7 @@ from dashboard.exchange.imports.claims import claim_next
 from dashboard.exchange.imports.work import work
 from dashboard.exchange.models import RunImport
 from dashboard.runs.models import Run, Step
-from dashboard.samples.models import Completion, StepRollup
+from dashboard.samples.models import GroupCompletions, StepRollup
 from tests.dashboard.exchange.tools import (
     PROMPTS,
     WANDB_HISTORY,
@@ -35,6 +35,7 @@ from tests.dashboard.exchange.tools import (
     trl_rows,
     verl_jsonl,
 )
+from tests.dashboard.samples.stored import completions_of
 
 pytestmark = pytest.mark.django_db
 
@@ -97,14 +98,14 @@ def test_trls_completions_become_groups_with_their_advantages(
     first, second = run.groups.filter(step=10).order_by("prompt_index")
     assert (first.prompt, second.prompt) == (PROMPTS[0], PROMPTS[1])
     assert first.rule_names == ["accuracy_reward", "format_reward"]
-    rows = list(first.completions.order_by("position"))
+    rows = first.completions
     assert [c.text for c in rows] == ["10: answer 0", "10: answer 1"]
     assert [c.reward for c in rows] == [1.5, 0.5]
     assert [c.advantage for c in rows] == [0.7, -0.7]
     assert [(c.num_tokens, c.end_reason) for c in rows] == [(None, "unknown")] * 2
     assert first.signal == "mixed"
     # Of 1.5 and 1.0: what has no score is left out of the sum.
-    assert [c.reward for c in second.completions.order_by("position")] == [1.0, 1.5]
+    assert [c.reward for c in second.completions] == [1.0, 1.5]
     assert values(run, "reward/mean") == {10: 1.125, 20: 1.125}
     assert values(run, "reward/format_reward/mean") == {10: 0.5, 20: 0.5}
     assert values(run, "sampling/num_completions") == {10: 4.0, 20: 4.0}
@@ -130,7 +131,7 @@ def test_verls_dumps_are_grouped_by_prompt_and_lack_advantages(
     run = make(alice_client, send(alice_client, files))
 
     first, second = run.groups.filter(step=2).order_by("prompt_index")
-    rows = list(first.completions.order_by("position"))
+    rows = first.completions
     assert [c.text for c in rows] == ["out 2.0", "out 2.2"]
     assert [c.reward for c in rows] == [1.0, 0.0]
     assert [c.advantage for c in rows] == [None, None]
@@ -152,9 +153,7 @@ def test_advantages_are_computed_if_that_is_chosen(alice_client: Client) -> None
     run = make(alice_client, run_import, computes_advantages="on")
 
     group = run.groups.get(prompt_index=0)
-    found = list(
-        group.completions.order_by("position").values_list("advantage", flat=True)
-    )
+    found = [each.advantage for each in group.completions]
     std = 0.5**0.5  # of 1 and 0, ddof 1
     assert found == pytest.approx([0.5 / (std + 1e-4), -0.5 / (std + 1e-4)])
     assert run.origin["advantages"] == "computed"
@@ -176,10 +175,10 @@ def test_older_tables_and_chats_are_understood(alice_client: Client) -> None:
     run = make(alice_client, send(alice_client, files))
 
     old = run.groups.get(step=7, prompt=PROMPTS[0])
-    assert {c.advantage for c in old.completions.all()} == {None}
+    assert {c.advantage for c in old.completions} == {None}
     group = run.groups.get(step=3)
     assert group.prompt == "system: Add.\n\nuser: 1 + 1"
-    assert [c.text for c in group.completions.order_by("position")] == ["2", "3"]
+    assert [c.text for c in group.completions] == ["2", "3"]
     assert run.dataset_version
     assert chat in [row.prompt_value for row in run.dataset_version.rows.all()]
 
@@ -281,7 +280,7 @@ def test_bad_rows_are_named_and_left_out_only_if_asked(alice_client: Client) -> 
     ]
     assert refused.status_code == 422
     assert "3 rows or files were refused" in refused.content.decode()
-    assert Completion.objects.filter(group__run=run).count() == 2
+    assert len(completions_of(run)) == 2
     assert run.origin["num_left_out"] == 3
 
 
@@ -332,7 +331,7 @@ def test_all_of_it_or_nothing(
     page = page_of(alice_client, run_import)
     assert "The disk burns." in page.content.decode()
     assert not Run.objects.exists()
-    assert not Completion.objects.exists()
+    assert not GroupCompletions.objects.exists()
     assert not Team.objects.get().datasets.exists()
     assert page.context["form"] is not None  # it can be tried again
 
@@ -358,7 +357,7 @@ def test_a_stop_in_the_middle_undoes_it(
     run_import.refresh_from_db()
     assert run_import.state == "cancelled"
     assert not Run.objects.exists()
-    assert not Completion.objects.exists()
+    assert not GroupCompletions.objects.exists()
 
 
 def test_a_lost_worker_is_found_and_another_goes_on(
@@ -553,10 +552,10 @@ def test_an_export_can_be_imported_again(alice_client: Client, imported: Run) ->
     again = make(alice_client, send(alice_client, {"completions.parquet": data}))
 
     def told(run: Run) -> list[Any]:
-        found = Completion.objects.filter(group__run=run).order_by(
-            "group__step", "text"
+        return sorted(
+            (each.group.step, each.text, each.reward, each.num_tokens)
+            for each in completions_of(run)
         )
-        return list(found.values_list("group__step", "text", "reward", "num_tokens"))
 
     assert told(again) == told(imported)
     assert values(again, "reward/mean") == values(imported, "reward/mean")

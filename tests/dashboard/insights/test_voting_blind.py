@@ -66,7 +66,8 @@ def test_a_vote_is_kept_and_says_whose_they_were(
     answer = alice_client.post(address(runs), {"choice": "left"}, follow=True)
 
     vote = Vote.objects.get()
-    chosen = vote.first if vote.choice == "first" else vote.second
+    first, second = ballot.pair
+    chosen = first if vote.choice == "first" else second
     assert (vote.voter, chosen) == (alice, ballot.left)
     html = body(answer.content.decode())
     left = html.split('id="left-title"')[1].split("</h2>")[0]
@@ -94,7 +95,7 @@ def test_the_order_is_the_links_and_not_always_the_same(runs: tuple[Run, Run]) -
     assert ballots == again
     lefts = [ballot.left_run.name for ballot in ballots if ballot]
     assert 8 < lefts.count("calm-otter") < 32
-    assert len({ballot.left.pk for ballot in ballots if ballot}) > 4
+    assert len({ballot.left.place for ballot in ballots if ballot}) > 4
 
 
 def test_every_completion_is_in_one_pair_of_a_link(runs: tuple[Run, Run]) -> None:
@@ -102,7 +103,7 @@ def test_every_completion_is_in_one_pair_of_a_link(runs: tuple[Run, Run]) -> Non
 
     ballots = [draw_ballot(*sides, number=number, seed=5) for number in range(4)]
 
-    shown = [c.pk for ballot in ballots if ballot for c in ballot.pair]
+    shown = [c.place for ballot in ballots if ballot for c in ballot.pair]
     assert len(set(shown)) == 8
     assert draw_ballot(*sides, number=4, seed=5) is None
 
@@ -164,8 +165,7 @@ def test_the_database_holds_one_vote_a_person_and_pair(
 ) -> None:
     ballot = draw_ballot(*sides_of(runs), number=0, seed=1)
     assert ballot
-    first, second = ballot.pair
-    at = {"team": team, "voter": alice, "first": first, "second": second}
+    at = {"team": team, "voter": alice, **ballot.key}
     Vote.objects.create(**at, choice="tie")
 
     with pytest.raises(IntegrityError, match="one_vote_a_person_and_pair"):

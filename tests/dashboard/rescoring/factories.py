@@ -15,9 +15,10 @@ from dashboard.rescoring.work import claim_next, work_on
 from dashboard.rewards.advantages import group_advantages
 from dashboard.rewards.workbench import as_sample
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.models import Group
 from tests.dashboard.probes.factories import make_version
 from tests.dashboard.samples.factories import make_config, make_run
+from tests.dashboard.samples.stored import store_completions
 from trainer.config import AdvantageConfig
 from trainer.rewards.scoring import score_all
 from trainer.rewards.signals import signal_of_rewards
@@ -78,21 +79,18 @@ def _add_group(run: Run, step: int, prompt: int, texts: Sequence[str]) -> Group:
         signal=signal_of_rewards(known, recipe_bounds(recipe, step=step)),
         rule_names=[rule.name for rule in recipe.rules],
     )
-    Completion.objects.bulk_create(
-        Completion(
-            group=group,
-            position=place,
-            text=text,
-            num_tokens=len(text),
-            end_reason="stop",
-            reward=score.total,
-            rule_scores=list(score.rules.values()),
-            advantage=advantage,
-        )
-        for place, (text, score, advantage) in enumerate(
-            zip(said, scores, advantages, strict=True)
-        )
-    )
+    told = [
+        {
+            "text": text,
+            "num_tokens": len(text),
+            "end_reason": "stop",
+            "reward": score.total,
+            "rule_scores": list(score.rules.values()),
+            "advantage": advantage,
+        }
+        for text, score, advantage in zip(said, scores, advantages, strict=True)
+    ]
+    store_completions(group, told)
     return group
 
 

@@ -10,7 +10,7 @@ from dashboard.rescoring.columns import read_columns
 from dashboard.rescoring.queries import list_failures
 from dashboard.rescoring.records import SIGNALS, count_reordered, ranks
 from dashboard.rescoring.summary import correlation, mean_ranks
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.models import Group, GroupCompletions
 from tests.dashboard.rescoring.factories import (
     RIGHT,
     SHORT,
@@ -49,7 +49,7 @@ def test_new_rewards_stand_beside_the_old_ones(team: Team) -> None:
 def test_nothing_stored_of_the_run_is_changed(team: Team) -> None:
     run = make_scored_run(team)
     before = (
-        list(Completion.objects.order_by("pk").values()),
+        list(GroupCompletions.objects.order_by("pk").values()),
         list(Group.objects.order_by("pk").values()),
     )
     config = dict(run.config)
@@ -57,7 +57,7 @@ def test_nothing_stored_of_the_run_is_changed(team: Team) -> None:
     see_through(start(run, [SHORT]))
 
     assert before == (
-        list(Completion.objects.order_by("pk").values()),
+        list(GroupCompletions.objects.order_by("pk").values()),
         list(Group.objects.order_by("pk").values()),
     )
     run.refresh_from_db()

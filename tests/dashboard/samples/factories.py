@@ -11,7 +11,8 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.runs.models import Run, Step
-from dashboard.samples.models import Completion, Group, RuleNote
+from dashboard.samples.models import Group, RuleNote
+from tests.dashboard.samples.stored import store_completions
 from trainer.config import RunConfig
 
 RULES = [
@@ -105,24 +106,23 @@ def make_group(
             **fields,
         },
     )
-    Completion.objects.bulk_create(
-        Completion(
-            group=group,
-            position=i,
-            text=text,
-            num_tokens=10 + i,
-            end_reason=end,
-            reward=reward,
-            rule_scores=_scores(reward),
-            advantage=0.0
+    told = [
+        {
+            "text": text,
+            "num_tokens": 10 + i,
+            "end_reason": end,
+            "reward": reward,
+            "rule_scores": _scores(reward, len(group.rule_names)),
+            "advantage": 0.0
             if reward is None or not std
             else (reward - (mean or 0)) / std,
-            mean_logprob=-0.5,
-        )
+            "mean_logprob": -0.5,
+        }
         for i, (reward, text, end) in enumerate(
             zip(rewards, texts, end_reasons, strict=True)
         )
-    )
+    ]
+    store_completions(group, told)
     return group
 
 
@@ -149,10 +149,13 @@ def _signal(scored: list[float]) -> str:
     return {1.2: "all_right", 0.0: "all_wrong"}.get(scored[0], "tied")
 
 
-def _scores(reward: float | None) -> list[float | None]:
-    if reward is None:
-        return [None, None]
-    return [1.0 if reward >= 1 else 0.0, (reward - (1.0 if reward >= 1 else 0.0)) / 0.2]
+def _scores(reward: float | None, num_rules: int) -> list[float | None]:
+    """Of the rules above; others have none."""
+    told: list[float | None] = []
+    if reward is not None:
+        answer = 1.0 if reward >= 1 else 0.0
+        told = [answer, (reward - answer) / 0.2]
+    return [*told, *[None] * num_rules][:num_rules]
 
 
 def make_steps(run: Run, curves: dict[str, list[float | None]]) -> None:

@@ -21,6 +21,7 @@ from dashboard.samples.annotations.models import (
 from dashboard.samples.annotations.services import MAX_COMMENTS, MAX_TAGS
 from dashboard.samples.models import Group
 from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.samples.stored import change_completions
 
 
 @pytest.fixture
@@ -232,8 +233,11 @@ def test_a_number_that_json_has_not_is_null_in_a_file(
 ) -> None:
     mark(alice_client, group, 0, judge="good")
     mark(alice_client, group, 1, judge="bad")
-    group.completions.update(
-        reward=value, advantage=value, rule_scores=[value] * len(group.rule_names)
+    change_completions(
+        group,
+        reward=value,
+        advantage=value,
+        rule_scores=[value] * len(group.rule_names),
     )
 
     said, _ = export(alice_client, group.run, "annotations")

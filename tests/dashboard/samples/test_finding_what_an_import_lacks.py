@@ -10,9 +10,9 @@ from django.urls import reverse
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_group, make_run
+from tests.dashboard.samples.stored import change_completions
 
 pytestmark = pytest.mark.django_db
 PLACE = re.compile(r">Step 1, prompt 4, completion (\d)<")
@@ -23,8 +23,8 @@ def run(team: Team, request: pytest.FixtureRequest) -> Run:
     """Of three completions the second is told of by its text and reward alone."""
     run = make_run(team, last_step=1)
     make_group(run, step=1, prompt_index=4, rewards=(1.2, 0.2, 0.0))
-    Completion.objects.filter(position=1).update(
-        num_tokens=None, advantage=None, end_reason="unknown"
+    change_completions(
+        position=1, num_tokens=None, advantage=None, end_reason="unknown"
     )
     if request.param == "in a block":
         make_blocks(run)

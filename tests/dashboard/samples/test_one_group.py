@@ -14,6 +14,7 @@ from dashboard.samples.breakdown import rank_completions
 from dashboard.samples.models import Group
 from dashboard.samples.recipes import rule_weights, step_recipe
 from tests.dashboard.samples.factories import make_group, make_note, make_run
+from tests.dashboard.samples.stored import change_completions
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_a_reward_that_the_rules_do_not_add_up_to_shows_the_rest(
     alice_client: Client, run: Run
 ) -> None:
     group = make_group(run, rewards=(1.2, 0.0))
-    group.completions.filter(position=0).update(reward=1.1)
+    change_completions(group, position=0, reward=1.1)
 
     html = get(alice_client, group)
 
@@ -217,13 +218,13 @@ def test_a_group_costs_the_same_queries_whatever_its_size(
 
 def test_a_penalty_for_length_is_a_part_of_the_reward(run: Run) -> None:
     found = make_group(run, rewards=(1.0, 0.0), rule_names=["answer", "overlong"])
-    long, _ = found.completions.order_by("position")
-    long.reward, long.rule_scores = 0.75, [1.0, -0.25]
-    long.save()
+    change_completions(found, position=0, reward=0.75, rule_scores=[1.0, -0.25])
 
     parts = {
         part.name: part.part
-        for part in rank_completions(found, [long], rule_weights(run, 1))[0].parts
+        for part in rank_completions(
+            found, found.completions[:1], rule_weights(run, 1)
+        )[0].parts
     }
 
     assert parts["overlong"] == -0.25
@@ -258,13 +259,11 @@ def test_parts_are_those_that_count(alice_client: Client, run: Run) -> None:
     run.save()
     names = ["format", "answer"]
     group = make_group(run, step=2, rewards=(2.0, 0.25), rule_names=names)
-    first, second = completions = list(group.completions.order_by("position"))
-    first.rule_scores, second.rule_scores = [1.0, 1.0], [0.5, 1.0]
-    for completion in completions:
-        completion.save()
+    change_completions(group, position=0, rule_scores=[1.0, 1.0])
+    change_completions(group, position=1, rule_scores=[0.5, 1.0])
 
     standings = rank_completions(
-        group, completions, rule_weights(run, 2), step_recipe(run, 2)
+        group, group.completions, rule_weights(run, 2), step_recipe(run, 2)
     )
 
     parts = [[(p.counted, p.weight, p.part) for p in s.parts] for s in standings]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion
 from dashboard.samples.search.near_duplicates import find_near_duplicates
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import RULES, make_config, make_group, make_run
+from tests.dashboard.samples.stored import change_completions
 
 PLACE = re.compile(r"Step (\d+), prompt (\d+), completion (\d+)</a>")
 WORDS = [f"word{n}" for n in range(44)]  # 40 shingles
@@ -33,7 +33,7 @@ def test_a_right_answer_below_the_mean_of_its_group_is_surprising(
     run = make_run(team)
     group = make_group(run, step=1, rewards=(1.0, 1.2, 1.2, 0.0, 0.4))
     # The second is right with the highest reward, the fourth low and wrong.
-    Completion.objects.filter(group=group, position=4).update(rule_scores=[1.0, None])
+    change_completions(group, position=4, rule_scores=[1.0, None])
     make_group(run, step=2, rewards=(1.0, 1.0))  # equal: below no mean
 
     found = find(alice_client, run, "?surprise=right_low")
@@ -85,7 +85,7 @@ def test_high_and_short_is_by_the_tenths_of_its_step(
     # Lengths rise from 10 by 1: the first two of 20 are the shortest tenth.
     group = make_group(run, step=1, rewards=(1.2, 0.0, *[0.2] * 16, 1.2, 1.2))
     make_group(run, step=2, rewards=(0.2,) * 20)  # equal rewards: none is high
-    Completion.objects.filter(group=group, position=1).update(reward=1.0)
+    change_completions(group, position=1, reward=1.0)
 
     assert find(alice_client, run, "?surprise=high_short") == [(1, 0, 1)]
 
@@ -95,7 +95,7 @@ def test_a_step_of_equal_lengths_has_no_short_ones(
 ) -> None:
     run = make_run(team)
     group = make_group(run, step=1, rewards=(1.2, *[0.0] * 11))
-    Completion.objects.filter(group=group).update(num_tokens=5)
+    change_completions(group, num_tokens=5)
 
     assert find(alice_client, run, "?surprise=high_short") == []
 

@@ -21,6 +21,7 @@ from dashboard.runs.models import Evaluation, Run
 from dashboard.samples.models import Group
 from dashboard.samples.thinning import delete_completions_of
 from tests.dashboard.samples.factories import START, make_group, make_run, make_steps
+from tests.dashboard.samples.stored import change_completions
 
 pytestmark = pytest.mark.django_db
 CHANGED = 21  # the first step of another behaviour
@@ -223,13 +224,12 @@ def test_rules_are_compared_in_pairs(team: Team) -> None:
     ]
     run = make_run(team, rules=rules)
     for step in range(1, 31):
-        group = make_group(run, step, 0, rewards=(1.0, 2.0, 3.0, 4.0))
-        group.rule_names = ["answer", "format", "style"]
-        group.save()
-        for place, one in enumerate(group.completions.order_by("position")):
-            style = -place if step > 15 else place
-            one.rule_scores = [place, place, style]
-            one.save()
+        names = ["answer", "format", "style"]
+        rewards = (1.0, 2.0, 3.0, 4.0)
+        group = make_group(run, step, 0, rewards=rewards, rule_names=names)
+        for place in range(4):
+            scores = [place, place, -place if step > 15 else place]
+            change_completions(group, position=place, rule_scores=scores)
 
     finding = found(run).find("rules")
 
@@ -252,12 +252,10 @@ def test_a_penalty_disagrees_where_it_orders_as_a_rule_does(team: Team) -> None:
         {"name": "style", "kind": "exact_answer", "weight": -0.5, "params": {}},
     ]
     run = make_run(team, rules=rules)
-    group = make_group(run, 1, 0, rewards=(1.0, 2.0, 3.0, 4.0))
-    group.rule_names = ["answer", "style"]
-    group.save()
-    for place, one in enumerate(group.completions.order_by("position")):
-        one.rule_scores = [place, place]
-        one.save()
+    names = ["answer", "style"]
+    group = make_group(run, 1, 0, rewards=(1.0, 2.0, 3.0, 4.0), rule_names=names)
+    for place in range(4):
+        change_completions(group, position=place, rule_scores=[place, place])
 
     (disagree,) = study(run).disagreements().values()
 
@@ -294,8 +292,8 @@ def test_an_import_without_lengths_is_audited(alice_client: Client, team: Team) 
     )
     for step in range(1, 14):
         group = make_group(run, step, 0, rewards=(0.0, 1.0), rule_names=names)
-        group.completions.update(num_tokens=None, rule_scores=[1.0, 0.0])
-        group.completions.filter(position=0).update(rule_scores=[0.0, 1.0])
+        change_completions(group, num_tokens=None, rule_scores=[1.0, 0.0])
+        change_completions(group, position=0, rule_scores=[0.0, 1.0])
     make_group(run, 14, 0, rewards=())
 
     html = page(alice_client, run)
@@ -399,7 +397,7 @@ def test_a_page_again_reads_no_texts(alice_client: Client, run: Run) -> None:
     ) as queries:
         page(alice_client, run)
 
-    assert not [q for q in queries if "samples_completion" in q["sql"]]
+    assert not [q for q in queries if "samples_groupcompletions" in q["sql"]]
 
 
 def test_where_completions_are_deleted_the_rest_is_told(
