@@ -17,8 +17,12 @@ from dashboard.live.bell import bell_of
 from dashboard.live.messages import (
     ACCESS_ENDED,
     BAD_MESSAGE,
+    OTHER_PROTOCOL,
+    PROTOCOL,
     Position,
+    other_protocol,
     parse_position,
+    parse_protocol,
     parse_request,
 )
 from dashboard.live.publish import ACCESS
@@ -58,6 +62,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         try:
             query = QueryDict(self.scope["query_string"])
             self._position = parse_position(query)
+            protocol = parse_protocol(query)
         except (ValueError, TooManyFieldsSent):
             await self.close(BAD_MESSAGE)
             return
@@ -71,6 +76,10 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             await self._access.leave(self._hear_access)
             await self.close(refusal)
             return
+        if protocol != PROTOCOL:
+            await self._access.leave(self._hear_access)
+            await self._turn_away()
+            return
         self._rung: int | None = None
         self._bell = bell_of(self.group())
         self._was_asked = False
@@ -82,6 +91,12 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
             raise
         self._task = asyncio.create_task(self._stream())
         self._task.add_done_callback(self._report)
+
+    async def _turn_away(self) -> None:
+        """Say why to a page of another version, which a refused handshake could not."""
+        await self.accept()
+        await self.send(json.dumps(other_protocol()))
+        await self.close(OTHER_PROTOCOL)
 
     async def _join(self) -> None:
         # Before the first read: a ring between the two is then heard, not lost.

@@ -22,6 +22,7 @@ from websockets.extensions.permessage_deflate import (
     ServerPerMessageDeflateFactory,
 )
 from websockets.frames import CTRL_OPCODES, Frame, Opcode
+from websockets.server import ServerProtocol
 from websockets.typing import ExtensionParameter
 
 # Frames of a few runs at a few places, and the snapshots that newcomers are sent.
@@ -62,11 +63,23 @@ class SharedDeflateFactory(ServerPerMessageDeflateFactory):
         )
 
 
+class Connection(ServerProtocol):
+    def recv_frame(self, frame: Frame) -> None:
+        """A Close may come within a message (RFC 6455, 5.4), which is then let go.
+
+        websockets would call that an error, and answer the Close with 1002.
+        """
+        if frame.opcode is Opcode.CLOSE:
+            self.current_size = None
+        super().recv_frame(frame)
+
+
 class SharedDeflateProtocol(WebSocketsSansIOProtocol):
     """For `uvicorn --ws dashboard.live.deflate:SharedDeflateProtocol`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn.__class__ = Connection
         # Pages send a few bytes, so little memory is held for reading them.
         self.conn.available_extensions = [
             SharedDeflateFactory(

@@ -14,6 +14,12 @@ NOT_SIGNED_IN = 4401
 NOT_FOUND = 4404  # another team's things are not found either
 ACCESS_ENDED = 4403  # signed out, or no longer in the team
 BAD_MESSAGE = 4400
+OTHER_PROTOCOL = 4426  # told in a frame before, with the number of the server
+
+# What pages and servers agree on, in static/js/live/stream.js too. It rises with a
+# change that a page of before would misread: what such a page passes over, a field or a
+# kind of frame more, changes nothing.
+PROTOCOL = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,16 @@ def parse_position(query: QueryDict) -> Position:
     )
 
 
+def parse_protocol(query: QueryDict) -> int:
+    """`protocol` of an address; who names none speaks the first."""
+    return _count("protocol", query.get("protocol") or "1")
+
+
+def other_protocol() -> dict[str, Any]:
+    """The answer to a page of another one. This frame is of every protocol."""
+    return {"type": "protocol", "protocol": PROTOCOL}
+
+
 def parse_request(text: str) -> Position:
     """{"type": "after", "seq": 12, "epoch": 1}: the page asks for what it missed."""
     message = json.loads(text)
@@ -65,5 +81,7 @@ def parse_request(text: str) -> Position:
 def _count(name: str, value: object) -> int:
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise ValueError(f"{name} must be a whole number of 0 or more; got {text!r}.")
+        raise ValueError(
+            f"{name} must be a whole number of 0 or more; got {text[:40]!r}."
+        )
     return int(text)

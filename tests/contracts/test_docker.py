@@ -1,24 +1,19 @@
-"""What the container files refer to is there."""
+"""What the container files refer to is there, and every container is confined."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
-DOCKER = ROOT / "docker"
+from tests.contracts.production import DOCKER, ROOT, SERVICES, compose
+
 IMAGES = ("web", "gpu")
-
-
-def compose(*names: str) -> dict[str, Any]:
-    services: dict[str, Any] = {}
-    for name in names:
-        services |= yaml.safe_load((DOCKER / name).read_text())["services"]
-    return services
+LONG_LIVED = [name for name in compose() if name != "migrate"]
 
 
 @pytest.mark.parametrize("image", IMAGES)
@@ -55,29 +50,84 @@ def test_the_web_image_has_no_torch() -> None:
 
 
 def test_every_service_waits_for_what_it_needs() -> None:
-    services = compose("compose.yaml", "compose.gpu.yaml")
+    services = compose()
 
     for name, service in services.items():
         for needed in service.get("depends_on", {}):
             assert needed in services, f"{name} waits for {needed}"
-    for name in ("web", "default-worker", "beat", "training-worker"):
+    for name in (*SERVICES, "backup"):
         assert set(services[name]["depends_on"]) == {"migrate", "valkey"}
 
 
-def test_no_secret_has_a_default() -> None:
-    for name in ("compose.yaml", "compose.gpu.yaml"):
-        text = (DOCKER / name).read_text()
-        used = re.findall(r"\$\{(?:POSTGRES_PASSWORD|COHORT_SECRET_KEY)([^}]*)\}", text)
-        assert used
-        assert all(default.startswith(":?") for default in used)
+@pytest.mark.parametrize("name", compose())
+def test_a_container_can_change_nothing_but_its_data(name: str) -> None:
+    service = compose()[name]
+
+    assert service["read_only"] is True
+    assert service["init"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "privileged" not in service
+    if "build" not in service:
+        assert service["user"] not in ("root", "0")
+    assert not any("docker.sock" in volume for volume in service.get("volumes", []))
 
 
-def test_workers_listen_to_the_queues_that_are_used() -> None:
-    services = compose("compose.yaml")
-    training = (DOCKER / "gpu.Dockerfile").read_text()
+@pytest.mark.parametrize("name", LONG_LIVED)
+def test_a_container_says_whether_it_is_well_and_is_started_again(name: str) -> None:
+    service = compose()[name]
 
-    assert "default" in services["default-worker"]["command"]
-    assert '"--queues", "training"' in training
+    assert service["restart"] == "unless-stopped"
+    # Those without a check of their own have their image's.
+    assert "healthcheck" in service or "build" in service
+    assert not service.get("healthcheck", {}).get("disable")
+    assert service["logging"]["options"]["max-size"]  # no log fills the disk
+
+
+def test_the_servers_secrets_are_files() -> None:
+    files = [yaml.safe_load((DOCKER / name).read_text()) for name in ("compose.yaml",)]
+    secrets = files[0]["secrets"]
+
+    for name, service in compose().items():
+        if name == "valkey":
+            continue
+        environment = service["environment"]
+        named = [value for key, value in environment.items() if key.endswith("_FILE")]
+        assert named
+        for path in named:
+            secret = Path(path).name
+            assert path == f"/run/secrets/{secret}"
+            assert secret in service["secrets"]
+            assert secret in secrets
+        for key in ("POSTGRES_PASSWORD", "DATABASE_PASSWORD", "COHORT_SECRET_KEY"):
+            assert key not in environment
+    assert {entry["file"] for entry in secrets.values()} == {
+        f"secrets/{name}" for name in secrets
+    }
+
+
+def test_what_is_prepared_is_what_is_needed_and_stays(tmp_path: Path) -> None:
+    for name in ("prepare.sh", ".env.example"):
+        (tmp_path / name).write_bytes((DOCKER / name).read_bytes())
+    secrets = yaml.safe_load((DOCKER / "compose.yaml").read_text())["secrets"]
+
+    def prepare() -> dict[str, str]:
+        subprocess.run(
+            ["/bin/sh", tmp_path / "prepare.sh"], check=True, capture_output=True
+        )
+        return {name: (tmp_path / f"secrets/{name}").read_text() for name in secrets}
+
+    first = prepare()
+    (tmp_path / ".env").write_text("COHORT_URL=https://cohort.example.org\n")
+    second = prepare()
+
+    assert first == second
+    assert all(re.fullmatch(r"[0-9a-f]{64}", secret) for secret in first.values())
+    assert len(set(first.values())) == len(first)
+    assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / ".env").read_text().startswith("COHORT_URL=https")
+    owner = 10001 if os.geteuid() == 0 else os.geteuid()
+    assert (tmp_path / "backups").stat().st_uid == owner
 
 
 def test_every_setting_of_the_example_is_used() -> None:

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { RunStream } from "../../static/js/live/stream.js";
+import { PROTOCOL, RunStream } from "../../static/js/live/stream.js";
 
 // Sockets, timers and answers that the test moves by hand.
 function makeWorld({ answers = [] } = {}) {
@@ -57,6 +57,11 @@ function makeWorld({ answers = [] } = {}) {
 }
 
 const frame = (type, after, seq, epoch = 1) => ({ type, after, seq, epoch });
+const protocol = (number) => ({ type: "protocol", protocol: number });
+const refusal = (number) => ({
+  ...protocol(number),
+  http: { ok: false, status: 409 },
+});
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 const lastLink = (world) => world.links.at(-1).name;
 
@@ -68,7 +73,7 @@ test("it asks for everything first and is live once it has it", () => {
   assert.equal(lastLink(world), "catching-up");
   socket.hear(frame("snapshot", 0, 5));
 
-  assert.equal(socket.url, "ws://host/ws/runs/7/?after=0");
+  assert.equal(socket.url, `ws://host/ws/runs/7/?after=0&protocol=${PROTOCOL}`);
   assert.equal(world.stream.seq, 5);
   assert.equal(lastLink(world), "live");
 });
@@ -141,7 +146,7 @@ test("it reconnects with back-off from where it was", () => {
   }
 
   assert.deepEqual(waits, [500, 1000, 2000, 4000, 8000, 15000, 15000]);
-  assert.match(world.sockets.at(-1).url, /\?after=5&epoch=1$/);
+  assert.match(world.sockets.at(-1).url, /\?after=5&epoch=1&protocol=\d+$/);
 });
 
 test("a socket that says something begins the back-off anew", () => {
@@ -163,7 +168,9 @@ test("without a socket the same frames come over HTTP", async () => {
   world.sockets[0].lose();
   await settle();
 
-  assert.deepEqual(world.fetched, ["/a/runs/7/stream.json?after=0"]);
+  assert.deepEqual(world.fetched, [
+    `/a/runs/7/stream.json?after=0&protocol=${PROTOCOL}`,
+  ]);
   assert.equal(world.frames.length, 1);
   assert.equal(lastLink(world), "polling");
 });
@@ -196,4 +203,106 @@ test("a page whose access ended stops watching", () => {
 
   assert.equal(lastLink(world), "refused");
   assert.equal(world.fetched.length, 0);
+});
+
+test("frames of a kind that a later version brought are passed over", () => {
+  const world = makeWorld();
+  const [socket] = world.sockets;
+  socket.open();
+  socket.hear(frame("snapshot", 0, 5));
+
+  socket.hear({ type: "weather", seq: 9, epoch: 3, rain: [1, 2] });
+  socket.hear({ ...frame("batch", 5, 6), of_a_later_version: 1 });
+
+  assert.deepEqual(
+    world.frames.map((f) => f.seq),
+    [5, 6],
+  );
+  assert.equal(socket.sent.length, 0);
+});
+
+test("a page older than the server says so once and asks nobody any more", async () => {
+  const world = makeWorld();
+  const [socket] = world.sockets;
+  socket.open();
+  socket.hear(frame("snapshot", 0, 5));
+
+  socket.hear(protocol(PROTOCOL + 1));
+  socket.lose(4426);
+  world.stream.retryNow();
+  for (const timer of world.timers) timer.call();
+  await settle();
+
+  assert.equal(world.links.filter((l) => l.name === "outdated").length, 1);
+  assert.equal(lastLink(world), "outdated");
+  assert.equal(world.sockets.length, 1);
+  assert.deepEqual(world.fetched, []);
+  assert.deepEqual([world.frames.length, world.stream.seq], [1, 5]);
+});
+
+test("an older page without a socket is told over HTTP", async () => {
+  const world = makeWorld({ answers: [refusal(PROTOCOL + 1)] });
+
+  world.sockets[0].lose();
+  await settle();
+  for (const timer of world.timers) timer.call();
+  await settle();
+
+  assert.equal(lastLink(world), "outdated");
+  assert.deepEqual([world.fetched.length, world.frames.length], [1, 0]);
+});
+
+test("a page newer than the server waits ever longer for one of its version", async () => {
+  const world = makeWorld();
+  const waits = [];
+
+  for (let i = 0; i < 7; i += 1) {
+    const socket = world.sockets.at(-1);
+    socket.open();
+    socket.hear(protocol(PROTOCOL - 1));
+    socket.lose(4426);
+    const { wait, call } = world.timers.at(-1);
+    waits.push(wait);
+    await settle();
+    call();
+  }
+
+  assert.deepEqual(waits, [500, 1000, 2000, 4000, 8000, 15000, 15000]);
+  assert.deepEqual(
+    new Set(world.links.map((l) => l.name)),
+    new Set(["connecting", "catching-up", "ahead"]),
+  );
+  assert.equal(lastLink(world), "ahead");
+  world.sockets.at(-1).open();
+  world.sockets.at(-1).hear(frame("snapshot", 0, 5));
+  assert.equal(lastLink(world), "live");
+  assert.equal(world.frames.length, 1);
+});
+
+test("while some servers are newer and some not, their frames over HTTP will do", async () => {
+  const world = makeWorld({
+    answers: [refusal(PROTOCOL - 1), frame("snapshot", 0, 3), frame("batch", 3, 4)],
+  });
+  world.sockets[0].open();
+  world.sockets[0].hear(protocol(PROTOCOL - 1));
+  world.sockets[0].lose(4426);
+  await settle();
+  assert.equal(lastLink(world), "ahead");
+
+  world.timers.findLast((t) => t.wait === 4_000).call();
+  await settle();
+  const before = world.links.length;
+  world.timers.findLast((t) => t.wait === 500).call();
+  world.sockets[1].open();
+  world.sockets[1].hear(protocol(PROTOCOL - 1));
+  world.sockets[1].lose(4426);
+  await settle();
+
+  assert.deepEqual(
+    world.frames.map((f) => f.seq),
+    [3, 4],
+  );
+  const since = world.links.slice(before).map((l) => l.name);
+  assert.ok(!since.includes("ahead"), since);
+  assert.equal(lastLink(world), "polling");
 });

@@ -1,6 +1,9 @@
 // The client of a run's stream: dashboard/live/README.md describes the protocol.
 // Everything it touches comes in, so that tests run it without a browser.
 
+// As in dashboard/live/messages.py, which says when it rises.
+export const PROTOCOL = 1;
+
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 15_000;
 const POLL_EVERY = 4_000;
@@ -14,6 +17,7 @@ export class RunStream {
   #isPolling = false;
   #stopped = false;
   #isReached = false; // the last poll was answered
+  #isAhead = false; // what answered last was a server of an older version
 
   constructor({ socketUrl, httpUrl, after = 0, epoch = null, env, ...handlers }) {
     this.socketUrl = socketUrl;
@@ -49,28 +53,36 @@ export class RunStream {
     this.#ask();
   }
 
+  // Of what this page lacks.
+  get httpAddress() {
+    return this.httpUrl + this.#query();
+  }
+
   #query() {
     const epoch = this.epoch === null ? "" : `&epoch=${this.epoch}`;
-    return `?after=${this.seq}${epoch}`;
+    return `?after=${this.seq}${epoch}&protocol=${PROTOCOL}`;
   }
 
   #connect() {
     this.env.clearTimeout(this.#timers.retry);
     // Polling goes on meanwhile, and says so; a flickering state helps nobody.
-    if (!this.#isReached) this.#link("connecting");
+    if (!this.#isReached && !this.#isAhead) this.#link("connecting");
     const socket = new this.env.WebSocket(this.socketUrl + this.#query());
     this.#socket = socket;
     socket.onopen = () => {
       this.env.clearTimeout(this.#timers.poll);
-      this.#link("catching-up");
+      if (!this.#isAhead) this.#link("catching-up");
       this.#listen();
     };
     socket.onmessage = ({ data }) => {
-      // Only now: some proxies open a socket just to close it.
-      this.#failures = 0;
-      this.#isReached = false;
       this.#listen();
-      this.#take(JSON.parse(data));
+      const frame = JSON.parse(data);
+      // Only now: some proxies open a socket just to close it.
+      if (frame.type !== "protocol") {
+        this.#failures = 0;
+        this.#isReached = false;
+      }
+      this.#take(frame);
     };
     socket.onclose = ({ code }) => {
       if (this.#socket === socket) this.#lose(code);
@@ -103,14 +115,29 @@ export class RunStream {
     const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this.#failures);
     const jittered = wait * (0.5 + this.env.random() / 2);
     this.#failures += 1;
-    if (!this.#isReached) this.#link("offline", { retryIn: jittered });
+    if (!this.#isReached && !this.#isAhead)
+      this.#link("offline", { retryIn: jittered });
     this.#timers.retry = this.env.setTimeout(() => this.#connect(), jittered);
     if (!this.#isPolling) this.#poll();
   }
 
   #refuse() {
+    this.#end("refused");
+  }
+
+  #end(name) {
     this.stop();
-    this.#link("refused");
+    this.#link(name);
+  }
+
+  // Only a reload brings an older page up to date, and when is up to its reader. A newer
+  // one waits for a process of its version, as others are being replaced.
+  #meet(protocol) {
+    if (protocol > PROTOCOL) this.#end("outdated");
+    else {
+      this.#isAhead = true;
+      if (!this.#isReached) this.#link("ahead");
+    }
   }
 
   // While there is no socket the same frames come over HTTP.
@@ -127,12 +154,16 @@ export class RunStream {
   }
 
   async #fetch() {
-    const answer = await this.env.fetch(this.httpUrl + this.#query(), {
+    const answer = await this.env.fetch(this.httpAddress, {
       headers: { Accept: "application/json" },
     });
     // Signed out: the address leads to the sign-in page.
     if (answer.redirected || [401, 403, 404].includes(answer.status)) {
       this.#refuse();
+      return false;
+    }
+    if (answer.status === 409) {
+      this.#meet((await answer.json()).protocol);
       return false;
     }
     if (!answer.ok) return false;
@@ -141,12 +172,18 @@ export class RunStream {
   }
 
   #take(frame) {
+    if (frame.type === "protocol") {
+      this.#meet(frame.protocol);
+      return;
+    }
+    this.#isAhead = false;
     if (frame.type === "ping") {
       if (frame.seq > this.seq) this.#ask();
       else this.#link("live");
       return;
     }
     if (frame.type === "batch" && !this.#follows(frame)) return;
+    if (!["snapshot", "batch"].includes(frame.type)) return; // a later version's
     this.seq = frame.seq;
     this.epoch = frame.epoch;
     if (this.#socket?.readyState === 1) this.#link("live");

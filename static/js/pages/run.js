@@ -4,6 +4,7 @@ import { setText } from "../live/announce.js";
 import { duration } from "../live/numbers.js";
 import { RunStore } from "../live/store.js";
 import { RunStream } from "../live/stream.js";
+import { showNotice } from "../live/versions.js";
 
 const root = document.querySelector("[data-run]");
 const find = (name) => document.querySelector(`[data-run-${name}]`);
@@ -78,10 +79,14 @@ const LINKS = {
   live: () => (hasEnded ? "complete" : "live"),
   polling: () => "live, every 4 s",
   refused: () => "no longer yours to watch: reload the page",
+  outdated: () => "not live: reload the page",
+  ahead: () => "waiting for the server's update",
 };
 
 function showLink({ name, retryIn }) {
   clearInterval(countdown);
+  showNotice(find("version"), name);
+  if (name === "outdated" || name === "refused") isQueued = false; // nobody tells it more
   const element = find("link");
   element.dataset.link = name === "live" && hasEnded ? "complete" : name;
   if (name !== "offline") {
@@ -131,9 +136,7 @@ const stream = new RunStream({
 // A place in the queue changes without anything happening to this run.
 setInterval(async () => {
   if (!isQueued || document.hidden) return;
-  const { seq, epoch } = stream;
-  const url = `${root.dataset.stream}?after=${seq}&epoch=${epoch ?? 0}`;
-  const answer = await fetch(url).catch(() => null);
+  const answer = await fetch(stream.httpAddress).catch(() => null);
   if (answer?.ok && isQueued) showRun((await answer.json()).run);
 }, QUEUE_LOOK_EVERY);
 

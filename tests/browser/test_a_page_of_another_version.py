@@ -1,0 +1,97 @@
+"""A page that was opened before an upgrade, or came from a process that was ahead."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, Request, Route, expect
+
+from dashboard.accounts.models import Team
+from dashboard.live.messages import PROTOCOL
+from tests.browser.accessibility import findings
+from tests.dashboard.runs.stories import Story, queue_run
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+SCRIPT = re.compile(r"/js/live/stream\.js$")
+
+
+@pytest.fixture
+def story(team: Team) -> Story:
+    story = Story(queue_run(team))
+    story.start()
+    story.take_steps(3)
+    return story
+
+
+def give_script_of(page: Page, protocol: int) -> None:
+    """The page's script is that of another version; all else is the real thing."""
+
+    def answer(route: Route) -> None:
+        real = route.fetch()
+        told = real.text()
+        other = told.replace(f"PROTOCOL = {PROTOCOL};", f"PROTOCOL = {protocol};")
+        assert other != told
+        # Its address would be another one, too: that of its version.
+        headers = {**real.headers, "cache-control": "no-store"}
+        route.fulfill(response=real, headers=headers, body=other)
+
+    page.route(SCRIPT, answer)
+
+
+def test_an_older_page_asks_once_to_be_reloaded_and_keeps_what_is_typed(
+    page: Page, story: Story
+) -> None:
+    sockets: list[str] = []
+    asked: list[str] = []
+    page.on("websocket", lambda socket: sockets.append(socket.url))
+    page.on("request", lambda request: asked.append(request.url))
+    give_script_of(page, PROTOCOL - 1)
+
+    page.goto(f"/alpha/runs/{story.run.id}/groups/")
+
+    notice = page.get_by_role("alert").filter(has_text="Cohort was updated while")
+    expect(notice).to_have_count(1)
+    expect(notice).to_contain_text("Save or copy what you have typed here")
+    expect(page.locator("[data-run-link]")).to_have_text("not live: reload the page")
+    assert findings(page) == []
+    page.get_by_text("More to do with this run").click()
+    page.get_by_role("button", name="Name, notes, tags").click()
+    page.get_by_role("textbox", name="Notes").fill("half a thought")
+    story.take_steps(2)
+    page.wait_for_timeout(1_500)
+    expect(page.get_by_role("textbox", name="Notes")).to_have_value("half a thought")
+    expect(page.locator("[data-run-step]")).to_have_text("3")
+    assert len(sockets) == 1
+    assert not [url for url in asked if "stream.json" in url]
+    # What was typed is taken by the newer server.
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_role("alert").filter(has_text="updated while")).to_have_count(1)
+    story.run.refresh_from_db()
+    assert story.run.notes == "half a thought"
+
+    page.unroute(SCRIPT)
+    page.get_by_role("button", name="Reload the page").click()
+    expect(page.locator("[data-run-link]")).to_have_text("live")
+    expect(page.locator("[data-run-step]")).to_have_text("5")
+    expect(page.locator("[data-run-version]")).to_be_empty()
+
+
+def test_a_newer_page_waits_and_says_why(page: Page, story: Story) -> None:
+    polls: list[Request] = []
+    page.on(
+        "request",
+        lambda request: polls.append(request) if "stream.json" in request.url else None,
+    )
+    give_script_of(page, PROTOCOL + 1)
+
+    page.goto(f"/alpha/runs/{story.run.id}/")
+
+    link = page.locator("[data-run-link]")
+    expect(link).to_have_text("waiting for the server's update")
+    notice = page.get_by_role("alert").filter(has_text="asks again by itself")
+    expect(notice).to_have_count(1)
+    page.wait_for_timeout(1_500)
+    expect(link).to_have_text("waiting for the server's update")
+    expect(page.locator("[data-run-step]")).to_have_text("3")
+    assert 1 <= len(polls) <= 4

@@ -1,0 +1,66 @@
+"""What the documents tell an operator to type is understood."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands, load_command_class
+
+from tests.contracts.production import ROOT, UNITS, compose
+
+DOCUMENTS = (
+    "README.md", "CONTRIBUTING.md", "docker/README.md", "dashboard/upkeep/RUNBOOK.md"
+)  # fmt: skip
+# A command ends with its line, its code span, its comment, or where another begins.
+END = r"(?=\s#|`|\n|\)|&&|;|\|| \$\()"
+MANAGE = re.compile(rf'manage\.py ([a-z_]+(?:"[^"\n]*"|[^`"\n])*?){END}')
+UP = re.compile(rf"docker compose( [^`\n]*?) up\b([^`\n]*?){END}")
+RESTART = re.compile(rf"systemctl (?:restart|enable --now) ([^`\n]*?){END}")
+
+
+def found(pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
+    texts = [(ROOT / name).read_text() for name in DOCUMENTS]
+    return sorted({match.groups() for t in texts for match in pattern.finditer(t)})
+
+
+@pytest.mark.parametrize("told", [one[0] for one in found(MANAGE)])
+def test_a_command_of_manage_py_has_these_arguments(told: str) -> None:
+    name, *arguments = shlex.split(told)
+    arguments = [argument.replace("…", "1") for argument in arguments]
+    parser = load_command_class(get_commands()[name], name).create_parser(
+        "manage.py", name
+    )
+
+    try:
+        parser.parse_args(arguments)
+    except Exception as error:
+        raise AssertionError(f"{told}: {error}") from error
+
+
+@pytest.mark.parametrize(("files", "rest"), found(UP))
+def test_compose_knows_the_files_and_services_that_are_named(
+    files: str, rest: str
+) -> None:
+    words = shlex.split(files)
+    named = [word for flag, word in pairwise(words) if flag == "-f"]
+    services = {word for word in rest.split() if word.isalpha() or "-" in word[1:]}
+    services -= {word for word in services if word.startswith("-")}
+
+    assert all((ROOT / name).is_file() for name in named)
+    assert services <= set(compose())
+
+
+@pytest.mark.parametrize("units", [one[0] for one in found(RESTART)])
+def test_systemd_knows_the_units_that_are_named(units: str) -> None:
+    for unit in shlex.split(units):
+        stem = re.sub(r"@.*", "@", unit)
+        names = {f"{stem}{end}" for end in ("", ".service", ".target")}
+        assert any(Path(UNITS / name).exists() for name in names), unit
+
+
+def test_there_are_such_commands() -> None:
+    assert min(len(found(MANAGE)), len(found(UP)), len(found(RESTART))) >= 2

@@ -1,0 +1,108 @@
+"""A page whose script is older or newer than the server is told so, and no numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from dashboard.accounts.models import Team, User
+from dashboard.environment import ROOT
+from dashboard.live.bell import _bells
+from dashboard.live.messages import OTHER_PROTOCOL, PROTOCOL
+from dashboard.live.publish import ACCESS
+from dashboard.runs.models import Run
+from tests.dashboard.live.watching import refusal, watch
+from tests.dashboard.runs.stories import queue_run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+OTHERS = [PROTOCOL - 1, PROTOCOL + 1, 10**17]
+TOLD = {"type": "protocol", "protocol": PROTOCOL}
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return queue_run(team)
+
+
+def test_script_and_server_of_one_version_speak_the_same() -> None:
+    script = (ROOT / "static/js/live/stream.js").read_text()
+
+    assert re.findall(r"^export const PROTOCOL = (\d+);$", script, re.M) == [
+        str(PROTOCOL)
+    ]
+
+
+@pytest.mark.parametrize("query", ["", f"?after=0&protocol={PROTOCOL}", "?protocol="])
+async def test_one_of_the_same_is_served(alice: User, run: Run, query: str) -> None:
+    async with watch(run.id, alice, query) as viewer:
+        assert (await viewer.next_frame())["type"] == "snapshot"
+
+
+@pytest.mark.parametrize("protocol", OTHERS)
+async def test_another_is_told_which_the_server_speaks_and_let_go(
+    alice: User, run: Run, protocol: int
+) -> None:
+    async with watch(run.id, alice, f"?after=0&protocol={protocol}") as viewer:
+        told = await viewer.next()
+        code = await viewer.until_closed()
+
+    assert (told, code) == (TOLD, OTHER_PROTOCOL)
+    bell = _bells.get(ACCESS)
+    assert bell is None or not bell._listeners
+
+
+async def test_a_stranger_is_not_even_told_that(charlie: User, run: Run) -> None:
+    assert await refusal(run.id, charlie, f"?protocol={PROTOCOL + 1}") == 4404
+
+
+async def test_a_protocol_that_is_no_number_is_refused(alice: User, run: Run) -> None:
+    assert await refusal(run.id, alice, "?protocol=new") == 4400
+
+
+@pytest.mark.parametrize("protocol", OTHERS)
+def test_a_page_without_a_socket_is_told_the_same(
+    alice_client: Client, run: Run, protocol: int
+) -> None:
+    address = f"/alpha/runs/{run.id}/stream.json"
+
+    answer = alice_client.get(address, {"protocol": protocol})
+
+    assert (answer.status_code, answer.json()) == (409, TOLD)
+    assert alice_client.get(address, {"protocol": PROTOCOL}).status_code == 200
+    assert alice_client.get(address, {"protocol": "new"}).status_code == 400
+
+
+def test_the_real_socket_tells_it_before_it_closes(
+    live_app: str, alice_client: Client, run: Run
+) -> None:
+    name = settings.SESSION_COOKIE_NAME
+    cookie = f"{name}={alice_client.cookies[name].value}"
+    address = live_app.replace("http:", "ws:") + f"/ws/runs/{run.id}/"
+
+    async def hear(protocol: int) -> tuple[list[str], int | None]:
+        query = f"?after=0&protocol={protocol}"
+        heard: list[str] = []
+        async with connect(
+            address + query,
+            origin=live_app,  # type: ignore[arg-type]
+            additional_headers={"Cookie": cookie},
+        ) as socket:
+            try:
+                while "snapshot" not in "".join(heard):
+                    heard.append(str(await asyncio.wait_for(socket.recv(), 10)))
+            except ConnectionClosed as closed:
+                return heard, closed.rcvd.code if closed.rcvd else None
+        return heard, None
+
+    told, code = asyncio.run(hear(PROTOCOL + 1))
+    served, none = asyncio.run(hear(PROTOCOL))
+
+    assert ([json.loads(text) for text in told], code) == ([TOLD], 4426)
+    assert (len(served), none) == (1, None)
