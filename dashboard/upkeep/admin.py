@@ -15,12 +15,14 @@ from django.contrib import admin
 from django.db import models
 from django.forms import ModelForm
 from django.http import Http404, HttpRequest
+from django.urls import path
 
 from dashboard.accounts.models import AuditEntry, Membership, Team, User
 from dashboard.accounts.services import record
 from dashboard.runs.models import Run
 from dashboard.training.models import Worker
 from dashboard.upkeep.models import Quota, Retention, Use
+from dashboard.upkeep.views import overview
 
 View = TypeVar("View", bound=Callable[..., Any])
 LEFT_OUT = {"login", "logout", "password_change", "password_change_done"}
@@ -51,7 +53,15 @@ class OperatorSite(admin.AdminSite):
         for one in found:
             # Else whoever is not signed in would be sent to the page left out here.
             vars(getattr(one, "callback", None) or one).pop("login_url", None)
-        return [one for one in found if getattr(one, "name", "") not in LEFT_OUT]
+        kept = [one for one in found if getattr(one, "name", "") not in LEFT_OUT]
+        return [*self._own_urls(), *kept]
+
+    def _own_urls(self) -> list[Any]:
+        """Pages of ours, before Django's last one, which takes any address."""
+        return [
+            path("server/", self.admin_view(overview.server), name="server"),
+            path("runbook/", self.admin_view(overview.runbook), name="runbook"),
+        ]
 
 
 site = OperatorSite()

@@ -119,8 +119,8 @@ def _marked_groups(runs: list[Run]) -> Iterator[int]:
         marks = kind.objects.filter(group__run__in=runs)
         yield from marks.values_list("group", flat=True).distinct()
     for side in ("first", "second"):
-        votes = Vote.objects.filter(**{f"{side}__group__run__in": runs})
-        yield from votes.values_list(f"{side}__group", flat=True).distinct()
+        votes = Vote.objects.filter(**{f"{side}_group__run__in": runs})
+        yield from votes.values_list(f"{side}_group", flat=True).distinct()
 
 
 def _empty_event_logs(run_id: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-# Servers, what they print, what is made anew.
+# Servers, what they print, what is made anew; files as their names begin.
 NOT_KEPT = ("postgres", "postgres.new", "sockets", "logs", "cache", "tokens")
-NOT_KEPT_FILES = ("up.lock", "beat-schedule", "bench", ".")  # as they begin
+NOT_KEPT_FILES = ("up.lock", "beat-schedule", "bench", "last-backup", ".")
 KEY_FILE = "secret-key"
 CHECKPOINTS = ("checkpoints", "kept")  # in runs/<id>
 

@@ -6,6 +6,8 @@ rows that tell of it, which is what follows a crash, too.
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -30,6 +32,8 @@ from dashboard.upkeep.backups.tables import (
     write_rows,
 )
 
+LAST_BACKUP = "last-backup.json"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Made:
@@ -49,12 +53,24 @@ def make_backup(path: Path, *, data: Path, with_checkpoints: bool) -> Made:
         writer.add_text("backup.json", manifest.model_dump_json(indent=1))
         files = kept_files(data, with_checkpoints=with_checkpoints)
         num_files = sum(writer.add_file(f"data/{name}", file) for name, file in files)
+    _note(path, data)
     return Made(
         num_tables=len(manifest.tables),
         num_rows=manifest.num_rows,
         num_files=num_files,
         num_bytes=path.stat().st_size,
     )
+
+
+def _note(path: Path, data: Path) -> None:
+    """For the operators' page; the backup is as good without."""
+    made = {
+        "made_at": timezone.now().isoformat(),
+        "path": str(path),
+        "num_bytes": path.stat().st_size,
+    }
+    with suppress(OSError):
+        (data / LAST_BACKUP).write_text(json.dumps(made), encoding="utf-8")
 
 
 def check_place(path: Path, data: Path) -> None:

@@ -139,7 +139,7 @@ def test_an_empty_server_becomes_the_same_server(
     assert before.pop("backup.json") != after.pop("backup.json")  # another time
     assert before == after
     assert rows_of(first) == rows_of(second)
-    assert rows_of(first)["samples_completion"] == 2
+    assert rows_of(first)["samples_groupcompletions"] == 1
     assert sum(name.startswith("data/") for name in before) == 5
     assert "database is not empty" in refused
     folder = tmp_path / "another"

@@ -18,7 +18,7 @@ from dashboard.rescoring.selection import select_steps
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
 from dashboard.samples.annotations.models import Tag
-from dashboard.samples.models import Completion, CompletionBlock, Group, RuleNote
+from dashboard.samples.models import CompletionBlock, Group, RuleNote
 from dashboard.samples.prompt_visits import Span, read_visits
 from dashboard.samples.signals.composition import read_compositions
 from dashboard.samples.signals.step_groups import read_groups
@@ -31,6 +31,7 @@ from tests.dashboard.rescoring.factories import make_scored_run, see_through, st
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_note
 from tests.dashboard.samples.rollups import make_rollup
+from tests.dashboard.samples.stored import completions_of
 
 pytestmark = pytest.mark.django_db
 STEPS = (1, 2, 3)  # of two groups of four completions each
@@ -74,7 +75,7 @@ def month(team: Team) -> Retention:
 
 
 def num_of(run: Run) -> int:
-    return Completion.objects.filter(group__run=run).count()
+    return len(completions_of(run))
 
 
 def test_texts_go_and_groups_and_curves_stay(
@@ -105,15 +106,20 @@ def test_what_somebody_marked_stays_and_is_found(
 ) -> None:
     tagged, voted, *_ = Group.objects.filter(run=run).order_by("step", "prompt_index")
     Tag.objects.create(group=tagged, position=2, name="odd", user=alice)
-    first, second = voted.completions.order_by("pk")[:2]
     Vote.objects.create(
-        team=team, voter=alice, first=first, second=second, choice="tie"
+        team=team,
+        voter=alice,
+        choice="tie",
+        first_group=voted,
+        first_position=0,
+        second_group=voted,
+        second_position=1,
     )
     assert preview_completions(team, 30).num_kept_groups == 2
 
     retain()
 
-    kept = Completion.objects.filter(group__run=run).values_list("group", flat=True)
+    kept = [each.group_id for each in completions_of(run)]
     assert set(kept) == {tagged.pk, voted.pk}
     assert Vote.objects.count() == 1
     run.refresh_from_db()
@@ -154,7 +160,7 @@ def test_a_team_that_says_nothing_keeps_them_for_good(run: Run, team: Team) -> N
 def test_the_preview_is_what_goes(run: Run, team: Team) -> None:
     shown = preview_completions(team, 30)
 
-    texts = Completion.objects.filter(group__run=run).values_list("text", flat=True)
+    texts = [each.text for each in completions_of(run)]
     assert [each.pk for each in shown.runs] == [run.pk]
     assert shown.num_completions == 24
     assert shown.num_bytes == sum(map(len, texts))
@@ -193,7 +199,7 @@ def test_a_block_that_is_being_made_meanwhile_is_not_kept(
 
 
 def test_their_texts_count_as_storage(run: Run, team: Team, month: Retention) -> None:
-    texts = Completion.objects.filter(group__run=run).values_list("text", flat=True)
+    texts = [each.text for each in completions_of(run)]
     assert measure(team).parts["completions"] == sum(map(len, texts))
 
     retain()

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from dashboard.accounts.arguments import name
 from dashboard.accounts.models import User
 from dashboard.upkeep.people import count_of, erase
 
@@ -13,7 +14,7 @@ class Command(BaseCommand):
     help = "Delete a person's account and data; teams keep what was made for them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("username")
+        parser.add_argument("username", type=name)
         parser.add_argument("--yes", action="store_true", help="do it, not only tell")
 
     def handle(self, *_args: Any, **options: Any) -> None:

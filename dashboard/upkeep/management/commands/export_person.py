@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from dashboard.accounts.arguments import name
 from dashboard.accounts.models import User
 from dashboard.upkeep.people import Encoder, export_of
 
@@ -16,7 +17,7 @@ class Command(BaseCommand):
     help = "Write all that the server knows of a person to a file, as JSON."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("username")
+        parser.add_argument("username", type=name)
         parser.add_argument("file", type=Path, help="a new file")
 
     def handle(self, *_args: Any, **options: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from dashboard.accounts.arguments import name
 from dashboard.accounts.models import User
 
 
@@ -12,7 +13,7 @@ class Command(BaseCommand):
     help = "Let a person into the operators' pages (/admin/), or no longer."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("username")
+        parser.add_argument("username", type=name)
         parser.add_argument("--no", action="store_true", help="no longer")
 
     def handle(self, *_args: Any, **options: Any) -> None:

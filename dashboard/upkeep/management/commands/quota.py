@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from dashboard.accounts.arguments import name
 from dashboard.accounts.models import Team
 from dashboard.accounts.services import record
 from dashboard.accounts.templatetags.numbers import num_bytes
@@ -13,6 +14,7 @@ from dashboard.upkeep.models import Quota
 from dashboard.upkeep.quotas import standing_of
 
 UNITS = {"": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+MOST_BYTES = 10**18
 UNITS |= {"MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
@@ -20,7 +22,7 @@ class Command(BaseCommand):
     help = "Show what a team uses and may use, or change what it may."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("team", help="as in its addresses")
+        parser.add_argument("team", type=name, help="as in its addresses")
         parser.add_argument("--storage", help="such as 500GB or 2TiB, or none")
         parser.add_argument("--runs", help="that have not ended, or none")
 
@@ -46,20 +48,22 @@ class Command(BaseCommand):
 def read_bytes(text: str) -> int | None:
     if text.lower() == "none":
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-zA-Z]*)", text.strip())
-    if found is None or found[2].upper() not in UNITS:
+    # Of more digits is no number of bytes that the database holds.
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?|\d{1,18}) ?([a-zA-Z]*)", text.strip())
+    unit = UNITS.get(found[2].upper()) if found else None
+    if found is None or unit is None or float(found[1]) * unit >= MOST_BYTES:
         raise CommandError(
             f"--storage takes a number with MB, GB, TB, MiB, GiB or TiB, or none; got "
-            f"{text!r}."
+            f"{text[:60]!r}."
         )
-    return int(float(found[1]) * UNITS[found[2].upper()])
+    return int(float(found[1]) * unit)
 
 
 def read_count(text: str) -> int | None:
     if text.lower() == "none":
         return None
-    if not text.isdecimal() or int(text) > 10**6:
-        raise CommandError(f"--runs takes a whole number, or none; got {text!r}.")
+    if not re.fullmatch(r"\d{1,7}", text) or int(text) > 10**6:
+        raise CommandError(f"--runs takes a whole number, or none; got {text[:60]!r}.")
     return int(text)
 
 

@@ -23,9 +23,9 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         path: Path = options["file"].absolute()
-        if not path.is_file():
-            raise CommandError(f"There is no file {path}.")
         try:
+            if not path.is_file():
+                raise CommandError(f"There is no file {path}.")
             with database(held=True):
                 manifest = restore_backup(path, data=settings.COHORT_DATA)
         except (BackupFault, LocalFault) as fault:

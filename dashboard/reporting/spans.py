@@ -1,0 +1,86 @@
+"""Spans of requests, tasks and runs' lives to an OpenTelemetry collector.
+
+They bear what lines of the log bear, and no address, statement or text. Without
+OTEL_EXPORTER_OTLP_ENDPOINT nothing of it is loaded and `span` does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from dashboard.logs.facts import current_facts
+
+_tracers: list[Any] = []
+_of_tasks: dict[str, ExitStack] = {}
+HEADER = "traceparent"
+
+
+def send_spans(*, process: str) -> None:
+    """ImportError where OpenTelemetry is not installed. It reads OTEL_… itself."""
+    from opentelemetry import trace  # noqa: PLC0415 - only where it is set up
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - as above
+        OTLPSpanExporter,
+    )
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - as above
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - as above
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
+
+    resource = Resource.create({"service.name": "cohort", "cohort.process": process})
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    _tracers[:] = [trace.get_tracer("cohort")]
+
+
+@contextmanager
+def span(name: str) -> Iterator[Any]:
+    """None where nothing is sent. Of an error only its type is told."""
+    if not _tracers:
+        yield None
+        return
+    with _tracers[0].start_as_current_span(
+        name, record_exception=False, set_status_on_exception=False
+    ) as one:
+        try:
+            yield one
+        except BaseException as error:
+            one.set_attribute("error.type", type(error).__name__)
+            raise
+        finally:
+            for fact, value in current_facts().items():
+                one.set_attribute(f"cohort.{fact}", value)
+
+
+def name_span(one: Any, name: str, *, status: int) -> None:
+    """Of a request, whose route is found late."""
+    if one is not None:
+        one.update_name(name)
+        one.set_attribute("http.route", name)
+        one.set_attribute("http.response.status_code", status)
+
+
+def carry_span(headers: MutableMapping[str, Any] | None = None, **_: Any) -> None:
+    """Into a task that is sent: what it does is part of what we do."""
+    if _tracers and headers is not None:
+        from opentelemetry import propagate  # noqa: PLC0415 - as above
+
+        propagate.inject(headers)
+
+
+def begin_task_span(task_id: str, task: Any, **_: Any) -> None:
+    if not _tracers:
+        return
+    from opentelemetry import context, propagate  # noqa: PLC0415 - as above
+
+    carried = {HEADER: value} if (value := task.request.get(HEADER)) else {}
+    stack = _of_tasks[task_id] = ExitStack()
+    token = context.attach(propagate.extract(carried))
+    stack.callback(context.detach, token)
+    stack.enter_context(span(task.name))
+
+
+def end_task_span(task_id: str, **_: Any) -> None:
+    if stack := _of_tasks.pop(task_id, None):
+        stack.close()

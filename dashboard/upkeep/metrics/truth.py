@@ -1,0 +1,151 @@
+"""Metrics that the database knows: read when they are asked for, kept nowhere.
+
+Few statements, each of two seconds at most, and as many labels as there are workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.db import connection, transaction
+from django.db.models import Count, Model
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from dashboard.datasets.models import ImportJob, QueuedTask
+from dashboard.exchange.models import RunImport
+from dashboard.probes.models import Probe
+from dashboard.rescoring.models import Rescoring
+from dashboard.runs.models import RunState
+from dashboard.training.lease import LEASE
+from dashboard.training.models import Worker
+from dashboard.training.workers import GONE_AFTER
+
+MOST_WORKERS = 500
+LIVE = ("queued", "running", "stopping")
+STATEMENT_SECONDS = 2
+JOBS: dict[str, type[Model]] = {
+    "dataset_import": ImportJob,
+    "rescoring": Rescoring,
+    "run_import": RunImport,
+    "probe": Probe,
+}
+# Of runs that are neither in the trash nor told of by a trainer elsewhere.
+RUNS = """
+    SELECT state, count(*),
+           extract(epoch FROM now() - min(queued_at)),
+           extract(epoch FROM now() - min(lease_until) + make_interval(secs => %s))
+    FROM (
+        SELECT state, lease_until,
+               CASE WHEN state = 'queued' THEN greatest(created_at, (
+                   SELECT max(ended_at) FROM runs_epoch WHERE run_id = runs_run.id
+               )) END AS queued_at
+        FROM runs_run WHERE trashed_at IS NULL AND origin = '{}'
+    ) AS found GROUP BY state
+"""
+CONNECTIONS = """
+    SELECT coalesce(state, 'unknown'), count(*) FROM pg_stat_activity
+    WHERE datname = current_database() GROUP BY 1
+"""
+HELD = ("starting", "running", "pausing", "stopping")
+
+
+@transaction.atomic
+def read_truth() -> list[Metric]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'")
+    return [*_runs(), *_jobs(), *_workers(), *_database()]
+
+
+def _runs() -> Iterator[Metric]:
+    with connection.cursor() as cursor:
+        cursor.execute(RUNS, [LEASE.total_seconds()])
+        rows = {state: rest for state, *rest in cursor.fetchall()}
+    runs = GaugeMetricFamily("cohort_runs", "Runs by state.", labels=["state"])
+    for state in RunState.values:
+        runs.add_metric([state], rows.get(state, [0])[0])
+    yield runs
+    yield GaugeMetricFamily(
+        "cohort_queue_oldest_age_seconds",
+        "Since the run that waits longest was queued; 0: none waits.",
+        value=float(rows["queued"][1] or 0) if "queued" in rows else 0,
+    )
+    leases = [float(rows[state][2] or 0) for state in HELD if state in rows]
+    yield GaugeMetricFamily(
+        "cohort_lease_oldest_age_seconds",
+        "Since the renewal of the lease that was renewed longest ago; 0: none is held.",
+        value=max(0.0, *leases) if leases else 0,
+    )
+
+
+def _jobs() -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "cohort_jobs",
+        "Imports, rescorings, probes and tasks of datasets, waiting or running.",
+        labels=["kind", "state"],
+    )
+    for kind, model in JOBS.items():
+        live = model._default_manager.filter(state__in=LIVE)
+        counted = dict(live.values_list("state").annotate(Count("pk")))
+        family.add_metric([kind, "waiting"], counted.get("queued", 0))
+        running = counted.get("running", 0) + counted.get("stopping", 0)
+        family.add_metric([kind, "running"], running)
+    tasks = QueuedTask.objects.aggregate(all=Count("pk"), taken=Count("taken_at"))
+    family.add_metric(["dataset_task", "waiting"], tasks["all"] - tasks["taken"])
+    family.add_metric(["dataset_task", "running"], tasks["taken"])
+    yield family
+
+
+def _workers() -> Iterator[Metric]:
+    age = _family("worker_heard_age", "Since it was heard from.", "seconds", [])
+    slots = _family("worker_slots", "Runs that it takes at once.", "", [])
+    memory = _family("worker_memory_used", "Of its machine.", "bytes", [])
+    free = _family("worker_disk_free", "Where its data folder is.", "bytes", [])
+    use = _family("gpu_utilization", "Of a worker's GPU, 0 to 1.", "ratio", ["gpu"])
+    held = _family("gpu_memory_used", "Of a worker's GPU.", "bytes", ["gpu"])
+    size = _family("gpu_memory_size", "Of a worker's GPU.", "bytes", ["gpu"])
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now()")
+        now = cursor.fetchone()[0]
+    there = Worker.objects.filter(stopped_at=None).order_by("name")
+    for worker in there[:MOST_WORKERS]:
+        silent = now - worker.last_seen
+        age.add_metric([worker.name], max(0.0, silent.total_seconds()))
+        if silent > GONE_AFTER:
+            continue  # what it said last holds no more
+        slots.add_metric([worker.name], worker.num_slots)
+        _add(memory, [worker.name], worker.use.get("memory"))
+        _add(free, [worker.name], worker.use.get("disk_free"))
+        for number, gpu in enumerate(worker.use.get("gpus", [])):
+            labels = [worker.name, str(number)]
+            percent = gpu.get("percent")
+            _add(use, labels, None if percent is None else percent / 100)
+            _add(held, labels, gpu.get("memory_bytes"))
+        for number, gpu in enumerate(worker.hardware.get("gpus", [])):
+            _add(size, [worker.name, str(number)], gpu.get("memory_bytes"))
+    yield from (age, slots, memory, free, use, held, size)
+
+
+def _database() -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "cohort_database_connections",
+        "To this database, of all processes, by state.",
+        labels=["state"],
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(CONNECTIONS)
+        for state, number in cursor.fetchall():
+            family.add_metric([state], number)
+        cursor.execute("SELECT pg_database_size(current_database())")
+        size = cursor.fetchone()[0]
+    yield family
+    yield GaugeMetricFamily("cohort_database_size_bytes", "On its disk.", value=size)
+
+
+def _family(name: str, text: str, unit: str, more: list[str]) -> GaugeMetricFamily:
+    whole = "_".join(filter(None, ("cohort", name, unit)))
+    return GaugeMetricFamily(whole, text, labels=["worker", *more])
+
+
+def _add(family: GaugeMetricFamily, labels: list[str], value: float | None) -> None:
+    if value is not None:
+        family.add_metric(labels, value)

@@ -1,0 +1,76 @@
+"""Is everything well? The operators' page about the server, and its runbook."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from asgiref.sync import async_to_sync
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import slugify
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from markdown_it import MarkdownIt
+
+from dashboard.upkeep.overview.rows import rows_of_report
+from dashboard.upkeep.overview.runs import (
+    held_runs,
+    rows_of_ingest,
+    rows_of_queue,
+    rows_of_workers,
+)
+from dashboard.upkeep.overview.server import (
+    recent_errors,
+    rows_of_backups,
+    rows_of_database,
+    rows_of_sockets,
+)
+from dashboard.upkeep.readiness.report import read_report
+
+RUNBOOK = Path(__file__).parents[1] / "RUNBOOK.md"
+
+
+@never_cache
+@require_safe
+def server(request: HttpRequest) -> HttpResponse:
+    report = async_to_sync(read_report)()
+    held = held_runs()
+    sections = [
+        rows_of_report(report),
+        rows_of_workers(held),
+        rows_of_queue(),
+        rows_of_ingest(held),
+        rows_of_sockets(),
+        rows_of_database(),
+        rows_of_backups(),
+    ]
+    context = {
+        "sections": sections,
+        "errors": recent_errors(),
+        "num_bad": sum(section.num_bad for section in sections),
+    }
+    return render(request, "upkeep/server.html", context)
+
+
+@require_safe
+def runbook(request: HttpRequest) -> HttpResponse:
+    return render(request, "upkeep/runbook.html", {"text": runbook_as_html()})
+
+
+@cache
+def runbook_as_html() -> SafeString:
+    """Headings bear the addresses that rows and alert rules name."""
+    made = MarkdownIt("commonmark").enable("table")
+    tokens = made.parse(RUNBOOK.read_text(encoding="utf-8"))
+    for token, text in pairwise(tokens):
+        if token.type == "heading_open":
+            token.attrSet("id", slugify(text.content))
+        elif token.type == "table_open":
+            token.attrSet("class", "table")
+        elif token.type == "code_block":
+            token.attrSet("tabindex", "0")  # long lines scroll
+    html: str = made.renderer.render(tokens, made.options, {})
+    return mark_safe(html)  # nosec B308, B703 # noqa: S308 - a file of ours

@@ -1,0 +1,97 @@
+"""An operator sees at a glance what is not well, and reads what to do."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db.models.functions import Now
+from playwright.sync_api import BrowserContext, Page, expect
+
+from dashboard.accounts.models import Team, User
+from dashboard.meters import shared
+from dashboard.runs.models import Run, RunState
+from dashboard.training.models import Worker
+from dashboard.training.workers import register
+from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
+
+
+def make_story(team: Team) -> None:
+    register("training@gpu-1", num_slots=1)
+    register("training@gpu-2", num_slots=1)
+    Worker.objects.filter(name="training@gpu-2").update(
+        last_seen=Now() - timedelta(minutes=5)
+    )
+    run = make_run(team, "calm-otter-with-a-long-name-of-its-own")
+    Run.objects.filter(pk=run.pk).update(
+        state=RunState.RUNNING,
+        worker="training@gpu-1",
+        lease_until=Now() + timedelta(hours=1),
+    )
+    make_run(team, "waits", state=RunState.QUEUED)
+    shared.observe_lag(run.pk, 0.12)
+    shared.count("cohort_doorbells_dropped_total", 3, reason="full")
+    try:
+        raise RuntimeError("the judge is away")
+    except RuntimeError:
+        logging.getLogger("dashboard.x").exception("Scores could not be asked for.")
+    with shared.connect() as client:
+        shared.flush(client)
+
+
+def take_pictures(page: Page, name: str) -> None:
+    """COHORT_PICTURES names a folder for whoever wants to look at the page."""
+    folder = os.environ.get("COHORT_PICTURES")
+    if not folder:
+        return
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        for theme in ("light", "dark"):
+            page.evaluate("t => document.documentElement.dataset.bsTheme = t", theme)
+            path = Path(folder) / f"{name}-{width}-{theme}.png"
+            page.screenshot(path=path, full_page=True)
+    page.set_viewport_size({"width": 1440, "height": 900})
+
+
+def test_the_page_names_what_is_not_well_and_refreshes_in_place(
+    team: Team, open_browser: Callable[[User | None], BrowserContext]
+) -> None:
+    make_story(team)
+    page = open_browser(User.objects.create_user("olga", is_staff=True)).new_page()
+    refused: list[str] = []
+    page.on("console", lambda message: refused.append(message.text))
+    page.goto("/admin/")
+    page.get_by_role("link", name="Server").click()
+
+    gone = page.get_by_role("row", name="training@gpu-2")
+    expect(gone).to_contain_text("broken")
+    expect(gone).to_contain_text("start it again")
+    expect(page.get_by_text("RuntimeError: the judge is away")).to_be_visible()
+    take_pictures(page, "server")
+    assert findings_in_each_view(page) == []
+
+    page.get_by_text("RuntimeError: the judge is away").scroll_into_view_if_needed()
+    assert page.evaluate("scrollY") > 0
+    looked = page.locator(".server-sum")
+    before, said = gone.bounding_box(), looked.inner_text()
+    expect(looked).not_to_have_text(said, timeout=20_000)
+    assert gone.bounding_box() == before  # asked every 10 s, and nothing has moved
+    Worker.objects.filter(name="training@gpu-2").update(last_seen=Now())
+    expect(gone).to_contain_text("well", timeout=20_000)
+
+    page.get_by_role("link", name="Runbook").click()
+    expect(page.get_by_role("heading", name="Where to begin")).to_be_visible()
+    take_pictures(page, "runbook")
+    assert findings_in_each_view(page) == []
+    assert refused == []

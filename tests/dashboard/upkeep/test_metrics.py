@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import Team
+from dashboard.logs.requests import RequestMiddleware
+from dashboard.meters import shared
+from dashboard.meters.catalog import COUNTERS, HISTOGRAMS
+from dashboard.meters.shared import count, flush, hear, observe_lag
+from dashboard.runs.models import Run, RunState
+from dashboard.training.models import Worker
+from dashboard.training.workers import register
+from dashboard.upkeep.readiness.report import forget_report
+from tests.dashboard.samples.factories import make_run
+
+pytestmark = pytest.mark.django_db
+ROOT = Path(__file__).parents[3]
+RULES = ROOT / "docker" / "prometheus-alerts.yaml"
+Samples = dict[str, float]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_known(settings: Settings) -> Iterator[None]:
+    Path(settings.COHORT_DATA).mkdir(parents=True, exist_ok=True)
+    forget_report()
+    with shared.connect() as client:
+        client.delete(shared.TOTALS, shared.ERRORS)
+    yield
+    forget_report()
+
+
+def scrape() -> list[Metric]:
+    response = Client().get("/metrics", headers={"host": "localhost"})
+    assert response.status_code == 200
+    assert response["Content-Type"].startswith("text/plain; version=")
+    return list(text_string_to_metric_families(response.text))
+
+
+def samples(metrics: list[Metric]) -> Samples:
+    """By name and labels: 'cohort_runs{state="queued"}'."""
+    return {
+        sample.name
+        + (
+            "{" + ",".join(f'{k}="{v}"' for k, v in sorted(sample.labels.items())) + "}"
+            if sample.labels
+            else ""
+        ): sample.value
+        for metric in metrics
+        for sample in metric.samples
+    }
+
+
+def told() -> Samples:
+    with shared.connect() as client:
+        flush(client)
+    return samples(scrape())
+
+
+def test_names_and_units_are_prometheus_own() -> None:
+    families = scrape()
+
+    names = [family.name for family in families]
+    assert len(names) == len(set(names))
+    for family in families:
+        assert family.documentation, family.name
+        assert re.fullmatch(r"(cohort|process|python)_[a-z_]+", family.name)
+        if family.type == "counter":
+            assert {s.name for s in family.samples} <= {
+                f"{family.name}_total",
+                f"{family.name}_created",
+            }
+    assert {"cohort_runs", "process_resident_memory_bytes", "process_open_fds"} <= set(
+        names
+    )
+
+
+def test_requests_are_counted_by_the_routes_name_not_by_the_address(
+    alice_client: Client, team: Team
+) -> None:
+    key = 'cohort_http_requests_total{method="GET",route="run",status="2xx"}'
+    run = make_run(team)
+    before = told().get(key, 0)
+
+    alice_client.get(f"/{team.slug}/runs/{run.pk}/")
+    alice_client.get("/no-such-page-ever/x/y/z")
+    now = told()
+
+    assert now[key] == before + 1
+    assert now['cohort_http_request_duration_seconds_count{route="run"}'] >= 1
+    assert not any("no-such-page" in name for name in now)
+    assert now['cohort_http_requests_total{method="GET",route="none",status="4xx"}'] > 0
+
+
+def test_a_method_that_nobody_knows_is_no_label_of_its_own() -> None:
+    Client().generic("BREW-7f3a", "/healthz", headers={"host": "localhost"})
+
+    assert not any("BREW" in name for name in told())
+    assert RequestMiddleware.async_capable
+
+
+def test_runs_are_told_by_state_with_the_age_of_whoever_waits_longest(
+    team: Team,
+) -> None:
+    queued, held, trashed = (make_run(team, state=RunState.QUEUED) for _ in range(3))
+    Run.objects.filter(pk=queued.pk).update(created_at=Now() - timedelta(hours=1))
+    Run.objects.filter(pk=held.pk).update(
+        state=RunState.RUNNING, lease_until=Now() + timedelta(seconds=40)
+    )
+    Run.objects.filter(pk=trashed.pk).update(state=RunState.FINISHED)
+
+    now = told()
+
+    assert now['cohort_runs{state="queued"}'] == 1
+    assert now['cohort_runs{state="running"}'] == 1
+    assert now['cohort_runs{state="lost"}'] == 0
+    assert now["cohort_queue_oldest_age_seconds"] == pytest.approx(3_600, abs=60)
+    assert now["cohort_lease_oldest_age_seconds"] == pytest.approx(20, abs=10)
+
+
+def test_workers_tell_their_gpus() -> None:
+    register("one", num_slots=2)
+    gone = {"gpus": [{"percent": 50.0, "memory_bytes": 4}]}
+    use = {"memory": 7.0, "disk_free": None, "gpus": [*gone["gpus"], {"percent": None}]}
+    Worker.objects.update(use=use)
+    register("gone", num_slots=1)
+    Worker.objects.filter(name="gone").update(
+        use=gone, last_seen=Now() - timedelta(seconds=200)
+    )
+
+    now = told()
+
+    assert now['cohort_worker_slots{worker="one"}'] == 2
+    assert now['cohort_gpu_utilization_ratio{gpu="0",worker="one"}'] == 0.5
+    assert now['cohort_gpu_memory_used_bytes{gpu="0",worker="one"}'] == 4
+    assert 'cohort_gpu_utilization_ratio{gpu="1",worker="one"}' not in now
+    assert now['cohort_worker_heard_age_seconds{worker="gone"}'] >= 100
+    assert 'cohort_gpu_utilization_ratio{gpu="0",worker="gone"}' not in now
+
+
+def test_what_processes_add_up_is_told_by_each() -> None:
+    count("cohort_lease_renewals_total", outcome="renewed")
+    count("cohort_lease_renewals_total", 2, outcome="failed")
+    count("cohort_ingested_events_total", 5)
+    observe_lag(7, 0.3)
+    observe_lag(7, -1)
+    hear("beat")
+
+    now = told()
+
+    assert now['cohort_lease_renewals_total{outcome="renewed"}'] == 1
+    assert now['cohort_lease_renewals_total{outcome="failed"}'] == 2
+    assert now["cohort_ingested_events_total"] == 5
+    assert now['cohort_ingest_lag_seconds_bucket{le="0.25"}'] == 1
+    assert now['cohort_ingest_lag_seconds_bucket{le="0.5"}'] == 2
+    assert now['cohort_ingest_lag_seconds_bucket{le="+Inf"}'] == 2
+    assert now["cohort_ingest_lag_seconds_count"] == 2
+    assert now["cohort_ingest_lag_seconds_sum"] == pytest.approx(0.3)
+    assert now['cohort_heard_age_seconds{who="beat"}'] < 60
+
+
+def test_what_could_not_be_told_is_told_later(settings: Settings) -> None:
+    count("cohort_ingested_events_total", 3)
+    right, settings.REDIS_URL = settings.REDIS_URL, "unix:///nowhere/redis.sock"
+    with shared.connect() as client:
+        flush(client)
+    settings.REDIS_URL = right
+
+    assert told()["cohort_ingested_events_total"] == 3
+
+
+def test_without_redis_the_rest_is_told(settings: Settings) -> None:
+    settings.REDIS_URL = "unix:///nowhere/redis.sock"
+
+    now = samples(scrape())
+
+    assert now['cohort_part_up{part="redis"}'] == 0
+    assert now['cohort_part_up{part="database"}'] == 1
+    assert 'cohort_runs{state="queued"}' in now
+    assert "cohort_ingested_events_total" not in now
+
+
+def test_strangers_are_told_how_to_ask(settings: Settings) -> None:
+    response = Client().get("/metrics")
+    assert response.status_code == 403
+    assert "COHORT_METRICS_TOKEN" in response.text
+
+    settings.METRICS_TOKEN = "a-token-of-a-test-0123456789"
+    own = {"host": "localhost"}
+    assert Client().get("/metrics", headers=own).status_code == 403
+    right = {**own, "authorization": "Bearer a-token-of-a-test-0123456789"}
+    assert Client().get("/metrics", headers=right).status_code == 200
+
+
+def test_alert_rules_name_metrics_that_there_are() -> None:
+    told_names = {family.name for family in scrape()}
+    counted = {name.removesuffix("_total") for name in [*COUNTERS, *HISTOGRAMS]}
+    ending = re.compile(r"_(total|bucket|count|sum)$")
+
+    named = set(re.findall(r"\b(?:cohort|process)_[a-z_]+\b", RULES.read_text()))
+
+    assert named
+    assert {ending.sub("", name) for name in named} <= told_names | counted

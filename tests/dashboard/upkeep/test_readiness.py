@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from dashboard.meters.shared import HEARD, HEARD_LIFE_MS, connect
+from dashboard.upkeep.readiness import database, files, servers
+from dashboard.upkeep.readiness.database import compare
+from dashboard.upkeep.readiness.parts import Part, Report
+from dashboard.upkeep.readiness.report import forget_report
+from dashboard.upkeep.readiness.waiting import Shared, in_thread
+
+pytestmark = pytest.mark.django_db
+TOKEN = "a-token-of-a-test-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_known(settings: Settings) -> Iterator[None]:
+    Path(settings.COHORT_DATA).mkdir(parents=True, exist_ok=True)
+    forget_report()
+    with connect() as client:
+        for key in client.scan_iter(f"{HEARD}*"):
+            client.delete(key)
+    yield
+    forget_report()
+
+
+def ask(host: str = "localhost", **headers: str) -> tuple[int, dict[str, Any]]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    response = Client().get("/readyz", headers={"host": host, **named})
+    return response.status_code, response.json()
+
+
+def parts_of(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {part["name"]: part for part in told["parts"]}
+
+
+def hear(who: str, *, seconds_ago: float = 0) -> None:
+    with connect() as client:
+        client.set(HEARD + who, 1, px=HEARD_LIFE_MS - int(1_000 * seconds_ago))
+
+
+def test_all_is_well_where_everybody_was_heard() -> None:
+    for who in ("beat", "default worker", "dispatch", "reap"):
+        hear(who)
+
+    status, told = ask()
+
+    assert (status, told["status"]) == (200, "ready")
+    assert list(parts_of(told)) == [
+        "database",
+        "migrations",
+        "static files",
+        "redis",
+        "beat",
+        "default worker",
+        "dispatcher",
+        "reaper",
+        "data folder",
+    ]
+    assert {part["state"] for part in told["parts"]} == {"ok"}
+    assert {part["remedy"] for part in told["parts"]} == {""}
+
+
+def test_pages_are_served_without_beat_and_it_is_said_what_to_do() -> None:
+    hear("default worker", seconds_ago=31)
+    hear("reap", seconds_ago=60)
+
+    status, told = ask()
+
+    parts = parts_of(told)
+    assert (status, told["status"]) == (200, "degraded")
+    assert parts["beat"]["value"] == "not heard from within a day; late after 30 s"
+    assert parts["beat"]["remedy"].startswith("Start beat: celery")
+    assert parts["default worker"]["state"] == "degraded"
+    assert 31 <= parts["default worker"]["age_seconds"] < 60
+    assert parts["reaper"]["state"] == "ok"
+    assert not parts["beat"]["required"]
+
+
+def test_pages_are_served_without_redis(settings: Settings) -> None:
+    settings.REDIS_URL = "unix:///nowhere/redis.sock"
+
+    status, told = ask()
+
+    parts = parts_of(told)
+    assert (status, told["status"]) == (200, "degraded")
+    assert parts["redis"]["state"] == parts["beat"]["state"] == "failed"
+    assert "Start Redis" in parts["redis"]["remedy"]
+
+
+def test_pages_are_not_served_before_migrations_are_applied() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT app, name FROM django_migrations WHERE app = 'upkeep' ORDER BY name"
+        )
+        applied = cursor.fetchall()
+
+    part = compare([*applied, ("upkeep", "0099_new"), ("runs", "0099_x")], applied)
+
+    assert part.state == "failed"
+    assert part.value == "2 not applied: runs 0099_x, upkeep 0099_new"
+    assert part.remedy == "Run: python manage.py migrate"
+    assert not Report(parts=[part]).is_ready
+
+
+def test_a_database_that_is_newer_is_said_to_be() -> None:
+    part = compare([("runs", "0001")], [("runs", "0001"), ("runs", "0002"), ("x", "1")])
+
+    assert part.state == "degraded"
+    assert part.value == "1 that this version does not know: runs 0002"
+
+
+def test_only_the_first_names_are_listed() -> None:
+    part = compare([("runs", f"{n:04}") for n in range(9)], [])
+
+    assert part.value.startswith("9 not applied: runs 0000, ")
+    assert part.value.endswith("runs 0004 and 4 more")
+
+
+def test_it_is_not_ready_where_files_of_pages_are_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(files, "LOADED", ("css/app.css", "vendor/lost.js"))
+
+    status, told = ask()
+
+    assert (status, told["status"]) == (503, "not ready")
+    assert parts_of(told)["static files"]["value"] == "not found: vendor/lost.js"
+
+
+def test_a_full_disk_is_said_before_it_is_full(settings: Settings) -> None:
+    settings.LEAST_FREE_BYTES = 2**60
+
+    status, told = ask()
+
+    part = parts_of(told)["data folder"]
+    assert status == 200
+    assert part["state"] == "degraded"
+    assert "free of" in part["value"]
+    assert part["remedy"]
+
+
+def test_a_folder_that_cannot_be_written_is_said(
+    settings: Settings, tmp_path: Path
+) -> None:
+    settings.COHORT_DATA = tmp_path / "gone"
+
+    _, told = ask()
+
+    part = parts_of(told)["data folder"]
+    assert part["state"] == "failed"
+    assert part["value"].endswith("cannot be written: No such file or directory")
+
+
+@pytest.fixture
+def silent_server() -> Iterator[int]:
+    """Takes connections and never says a word, as a server that hangs."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(64)
+        yield server.getsockname()[1]
+
+
+def test_it_answers_though_both_servers_hang(
+    silent_server: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hanging() -> dict[str, Any]:
+        return {"host": "127.0.0.1", "port": silent_server, "dbname": "x"}
+
+    monkeypatch.setattr(database, "connection_values", hanging)
+    settings.REDIS_URL = f"redis://127.0.0.1:{silent_server}/0"
+
+    status, told = ask()
+
+    parts = parts_of(told)
+    assert (status, told["status"]) == (503, "not ready")
+    assert parts["database"]["value"] == "no answer within 2 s"
+    assert parts["migrations"]["state"] == "failed"
+    assert parts["redis"]["state"] == "failed"
+    assert parts["static files"]["state"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "testserver"},
+        {"x_forwarded_for": "192.0.2.7"},
+        {"forwarded": "for=192.0.2.7"},
+    ],
+)
+def test_strangers_hear_one_word(headers: dict[str, str]) -> None:
+    _, told = ask(**headers)
+
+    assert list(told) == ["status"]
+
+
+def test_with_a_token_it_is_asked_of_everybody(settings: Settings) -> None:
+    settings.METRICS_TOKEN = TOKEN
+    settings.ALLOWED_HOSTS = ["localhost", "cohort.example.org"]
+
+    assert list(ask()[1]) == ["status"]
+    assert list(ask(authorization="Bearer wrong")[1]) == ["status"]
+    assert list(ask(authorization=f"Basic {TOKEN}")[1]) == ["status"]
+    _, told = ask("cohort.example.org", authorization=f"Bearer {TOKEN}")
+    assert "parts" in told
+
+
+def test_nothing_that_lets_in_is_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> dict[str, Any]:
+        return {"conninfo": "postgresql://cohort:hidden@127.0.0.1:1/x"}
+
+    monkeypatch.setattr(database, "connection_values", refused)
+    settings.REDIS_URL = "redis://:hidden@127.0.0.1:1/0"
+
+    status, told = ask()
+
+    assert status == 503
+    assert "hidden" not in str(told)
+
+
+async def test_strangers_who_ask_at_once_cost_one_look() -> None:
+    looks = 0
+
+    async def look() -> int:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(0)
+        return looks
+
+    shared = Shared(look, seconds=60)
+
+    assert await asyncio.gather(*(shared.read() for _ in range(20))) == [1] * 20
+    assert await shared.read() == 1
+
+
+async def test_a_disk_that_hangs_takes_one_thread() -> None:
+    may_end, began = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        began.set()
+        may_end.wait()
+
+    try:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await in_thread("a test", hang)
+        with pytest.raises(TimeoutError, match="has not ended yet"):
+            await in_thread("a test", hang)
+    finally:
+        may_end.set()
+    assert began.is_set()
+
+
+def test_a_part_that_is_only_degraded_refuses_nobody() -> None:
+    part = Part(name="a", state="failed", value="", is_required=False)
+
+    assert Report(parts=[part]).is_ready
+    assert Report(parts=[part]).status == "degraded"
+
+
+def test_who_was_never_heard_is_late() -> None:
+    [part] = servers.judge_heard({"beat": None})
+
+    assert part.state == "degraded"

@@ -1,0 +1,128 @@
+"""Backups one after the other into a folder, of which the newest are kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from dashboard.upkeep.backups.faults import BackupFault
+from dashboard.upkeep.backups.schedule import find_wait, list_backups, name_backup
+from tests.faults.workers import wait_for
+from tests.fixtures_app import test_database_url
+
+ROOT = Path(__file__).parents[3]
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, settings: Any) -> Path:
+    settings.COHORT_DATA = tmp_path / "data"
+    settings.DATABASE_IS_EMBEDDED = False
+    path = tmp_path / "backups"
+    path.mkdir()
+    return path
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_newest_are_kept_and_other_files_left_alone(folder: Path) -> None:
+    old = [name_backup(folder, NOON + timedelta(days=day)) for day in range(3)]
+    others = [folder / "cohort-monday.tar", folder / "notes.txt"]
+    part = folder / "cohort-20250101T000000Z.tar.partial"
+    for path in (*old, *others, part):
+        path.write_text("")
+    os.utime(part, (0, 0))
+
+    call_command("backup", "--into", str(folder), "--keep", "2")
+
+    newest = list_backups(folder)
+    assert newest[0] == old[2]
+    assert len(newest) == 2
+    assert tarfile.is_tarfile(newest[1])
+    assert all(path.exists() for path in others)
+    assert not part.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_backup_that_failed_deletes_none(folder: Path, settings: Any) -> None:
+    old = [name_backup(folder, NOON + timedelta(days=day)) for day in range(3)]
+    for path in old:
+        path.write_text("")
+    settings.COHORT_DATA = folder.parent  # the folder would be part of itself
+
+    with pytest.raises(CommandError, match="is in the data folder"):
+        call_command("backup", "--into", str(folder), "--keep", "1")
+
+    assert list_backups(folder) == old
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["a.tar", "--keep", "3"], "--keep and --every need --into FOLDER"),
+        (["--into", "/nowhere/at-all"], "There is no folder /nowhere/at-all"),
+        (["--into", "/tmp", "--keep", "0"], "from 1 to 10,000; got 0"),
+        (["--into", "/tmp", "--every", "soon"], "from 1 to 10,000; got soon"),
+        ([], "one of the arguments file --into is required"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    arguments: list[str], said: str, folder: Path
+) -> None:
+    with pytest.raises(CommandError, match=said):
+        call_command("backup", *arguments)
+
+
+def test_the_next_is_due_so_long_after_the_last(folder: Path) -> None:
+    def wait(now: datetime) -> timedelta:
+        return find_wait(folder, every=timedelta(hours=24), now=now)
+
+    assert wait(NOON) == timedelta()
+    name_backup(folder, NOON).touch()
+
+    assert wait(NOON + timedelta(hours=1)) == timedelta(hours=23)
+    assert wait(NOON + timedelta(hours=30)) == timedelta()
+    assert wait(NOON - timedelta(days=300)) == timedelta(hours=24)  # a clock set back
+    with pytest.raises(BackupFault, match="no folder"):
+        list_backups(folder / "none")
+
+
+@pytest.fixture
+def schedule(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    env = {**os.environ, "COHORT_DATA": str(folder.parent / "data")}
+    env["DATABASE_URL"] = test_database_url()
+    command = [sys.executable, "manage.py", "backup", "--into", str(folder)]
+    child = subprocess.Popen(
+        [*command, "--every", "24", "--keep", "3"],
+        cwd=ROOT,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield child
+    child.kill()
+    child.wait()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_goes_on_until_it_is_told_to_stop(
+    folder: Path, schedule: subprocess.Popen[str]
+) -> None:
+    wait_for(lambda: list_backups(folder), what="the first backup")
+    assert schedule.poll() is None
+
+    schedule.send_signal(signal.SIGTERM)
+    said = schedule.communicate(timeout=30)[1]
+
+    assert (schedule.returncode, said) == (0, "Stopped. No file is half written.\n")
+    assert len(list_backups(folder)) == 1
