@@ -12,40 +12,37 @@ from django.conf import settings
 from dashboard.accounts.origin import act_as
 from dashboard.database import limit_sessions
 from dashboard.local import shutdown
+from dashboard.logs.tasks import carry_requests
+from dashboard.meters.tasks import count_tasks
+from dashboard.reporting.begin import begin_reporting
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 limit_sessions(settings.DATABASES, statement_seconds=120, pooled=False)
 
 app = Celery("cohort")
+carry_requests()
+count_tasks()
+begin_reporting()
 app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.beat_scheduler = "dashboard.beat:Scheduler"
 app.conf.beat_schedule = {
-    "dispatch": {
-        "task": "training.dispatch",
-        "schedule": 5.0,
-        "options": {"expires": 5},
-    },
-    "reap": {"task": "training.reap", "schedule": 15.0, "options": {"expires": 15}},
-    "tend": {"task": "datasets.tend", "schedule": 5.0, "options": {"expires": 5}},
-    "probes": {"task": "probes.look", "schedule": 5.0, "options": {"expires": 5}},
-    "exchange": {"task": "exchange.tend", "schedule": 5.0, "options": {"expires": 5}},
-    "deliver": {"task": "alerts.deliver", "schedule": 5.0, "options": {"expires": 5}},
-    "index": {"task": "samples.index", "schedule": 10.0, "options": {"expires": 10}},
+    "dispatch": {"task": "training.dispatch", "schedule": 5.0},
+    "reap": {"task": "training.reap", "schedule": 15.0},
+    "go_on": {"task": "training.go_on", "schedule": 30.0},
+    "tend": {"task": "datasets.tend", "schedule": 5.0},
+    "probes": {"task": "probes.look", "schedule": 5.0},
+    "exchange": {"task": "exchange.tend", "schedule": 5.0},
+    "deliver": {"task": "alerts.deliver", "schedule": 5.0},
+    "index": {"task": "samples.index", "schedule": 10.0},
     "clean_alerts": {"task": "alerts.clean", "schedule": 3_600.0},
     "clean": {"task": "datasets.clean", "schedule": 3_600.0},
     "clean_runs": {"task": "runs.clean", "schedule": 3_600.0},
+    "delete_rows": {"task": "runs.delete_rows", "schedule": 10.0},
     "clean_exchange": {"task": "exchange.clean", "schedule": 3_600.0},
     "clean_probes": {"task": "probes.clean", "schedule": 3_600.0},
-    "rescorings": {
-        "task": "rescoring.look",
-        "schedule": 5.0,
-        "options": {"expires": 5},
-    },
+    "rescorings": {"task": "rescoring.look", "schedule": 5.0},
     "clean_rescorings": {"task": "rescoring.clean", "schedule": 3_600.0},
-    "measure": {
-        "task": "upkeep.measure",
-        "schedule": 600.0,
-        "options": {"expires": 600},
-    },
+    "measure": {"task": "upkeep.measure", "schedule": 600.0},
     "retain": {"task": "upkeep.retain", "schedule": 3_600.0},
 }
 app.autodiscover_tasks(
@@ -72,11 +69,13 @@ def announce_shutdown(**_: Any) -> None:
 
 
 @task_prerun.connect  # type: ignore[untyped-decorator]  # as above
-def act_as_task(task: Any, **_: Any) -> None:
+def begin_task(task: Any, **_: Any) -> None:
     """What a task does by itself bears its name in the audit log."""
     act_as(task.name)
+    shutdown.begin_task()
 
 
 @task_postrun.connect  # type: ignore[untyped-decorator]  # as above
-def act_as_nobody(**_: Any) -> None:
+def end_task(**_: Any) -> None:
     act_as(None)
+    shutdown.end_task()

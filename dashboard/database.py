@@ -6,10 +6,11 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 
-def parse_database_url(url: str) -> dict[str, Any]:
+def parse_database_url(url: str, password: str = "") -> dict[str, Any]:
     """postgresql://user:password@host:5432/name?sslmode=require as Django wants it.
 
-    `?host=/folder` names a unix socket, as in libpq's own addresses.
+    `?host=/folder` names a unix socket, as in libpq's own addresses. `password`: for an
+    address that has none.
     """
     parts = urlsplit(url)
     name = unquote(parts.path.lstrip("/"))
@@ -23,7 +24,7 @@ def parse_database_url(url: str) -> dict[str, Any]:
         "ENGINE": "django.db.backends.postgresql",
         "NAME": name,
         "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
+        "PASSWORD": unquote(parts.password or "") or password,
         "HOST": options.pop("host", parts.hostname or ""),
         "PORT": str(parts.port or ""),
         "CONN_MAX_AGE": 0,  # under ASGI a kept connection is leaked, not reused

@@ -8,7 +8,13 @@ from celery import Celery
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
+from dashboard.logs.tasks import carry_requests
+
 logger = logging.getLogger(__name__)
+
+# Whether a message has ended is judged by the clock of the worker that takes it. Hours
+# that it is wrong shall not matter, nor shall a message outlive days without workers.
+DAY_SECONDS = 86_400
 
 
 def wake(task: str, *, queue: str, expires: int, count: int = 1) -> None:
@@ -16,6 +22,7 @@ def wake(task: str, *, queue: str, expires: int, count: int = 1) -> None:
 
     `expires`: seconds after which nobody is woken by it.
     """
+    carry_requests()
     try:
         # The web process has no Celery app of its own; it only puts a message down.
         with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:

@@ -31,6 +31,11 @@ class EpochDirectory:
         return self.path / "changes.json"
 
     @property
+    def pulse(self) -> Path:
+        """Touched while its trainer moves: trainer/pulse.py."""
+        return self.path / "pulse"
+
+    @property
     def trainer_log(self) -> Path:
         return self.path / "trainer.log"
 

@@ -49,7 +49,7 @@ class Progress:
 
 
 def describe_progress(run: Run) -> Progress:
-    """Four queries when the run is queued, none otherwise."""
+    """Four queries when the run is queued, and one when it lost a life; else none."""
     return Progress(
         state=run.state,
         last_step=run.last_step,
@@ -113,7 +113,17 @@ def _queued(run: Run) -> str:
 def _taken_up_again(run: Run) -> str:
     if not run.attempt:
         return ""
-    return f"Its worker was lost ({run.attempt} so far); the run was queued again."
+    return (
+        f"Its trainer was lost ({run.attempt} so far){_last_outcome(run)}. The run was "
+        "queued again."
+    )
+
+
+def _last_outcome(run: Run) -> str:
+    """How its last life ended, behind a colon."""
+    ended = run.epochs.filter(ended_at__isnull=False).exclude(outcome="")
+    outcome = ended.order_by("-number").values_list("outcome", flat=True).first()
+    return f": {outcome}" if outcome else ""
 
 
 def _starting(run: Run) -> str:
@@ -124,8 +134,8 @@ def _running(run: Run) -> str:
     if not run.attempt:
         return ""
     return (
-        f"Resumed from its last checkpoint on {run.worker}; "
-        f"{run.attempt} {'worker was' if run.attempt == 1 else 'workers were'} lost."
+        f"Resumed from its last checkpoint on {run.worker}. Before, its trainer was "
+        f"lost ({run.attempt} so far){_last_outcome(run)}."
     )
 
 

@@ -26,10 +26,12 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     {
         # Each may be stopped at once: a supervisor finds itself fenced and goes.
         _S.QUEUED: frozenset({_S.STARTING, _S.STOPPED, _S.FAILED}),
+        # On a full disk it pauses itself before its first word.
         _S.STARTING: frozenset(
             {
                 _S.RUNNING,
                 _S.PAUSING,
+                _S.PAUSED,
                 _S.STOPPING,
                 _S.STOPPED,
                 _S.QUEUED,
@@ -37,7 +39,7 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
                 _S.FAILED,
             }
         ),
-        # A run whose scores fail pauses itself, without being asked to.
+        # A run whose scores fail, or whose disk is full, pauses without being asked to.
         _S.RUNNING: frozenset(
             {
                 _S.PAUSING,

@@ -39,6 +39,7 @@ def newest_verified(
     is_ours: Callable[[SavedCheckpoint], bool],
     on_refused: Callable[[str], None],
     on_progress: Callable[[], None],
+    on_damaged: Callable[[str], None] = lambda _reason: None,
 ) -> SavedCheckpoint | None:
     """The furthest checkpoint of our history whose every byte is as it was written."""
     for path in checkpoint_folders(folder):
@@ -46,6 +47,7 @@ def newest_verified(
             checkpoint = verify(path, on_progress=on_progress)
         except Damaged as error:
             on_refused(str(error))
+            on_damaged(str(error))
             continue
         if is_ours(checkpoint):
             return checkpoint

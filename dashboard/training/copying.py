@@ -30,14 +30,14 @@ GROUP_COLUMNS = (
 )
 COMPLETION_COLUMNS = (
     "group_id",
-    "position",
-    "text",
+    "texts",
+    "num_bytes",
     "num_tokens",
-    "end_reason",
-    "reward",
+    "end_reasons",
+    "rewards",
+    "advantages",
+    "mean_logprobs",
     "rule_scores",
-    "advantage",
-    "mean_logprob",
 )
 ROLLUP_COLUMNS = (
     "run_id",
@@ -71,8 +71,8 @@ def copy_rows(
                 copy.write_row(row)
 
 
-def float_array(values: Iterable[float | None]) -> str:
-    """A float8[] as text: {0.5,NULL,1e-06}."""
+def number_array(values: Iterable[float | None]) -> str:
+    """A float8[] or int[] as text: {0.5,NULL,1e-06}."""
     return "{" + ",".join("NULL" if v is None else repr(v) for v in values) + "}"
 
 

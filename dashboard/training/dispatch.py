@@ -5,11 +5,9 @@ from __future__ import annotations
 from celery import Celery
 
 from dashboard.training.lease import startable
+from dashboard.waking import DAY_SECONDS
 
 QUEUE = "training"
-# Long, as a message is bound to no run and an early one only finds nothing to do;
-# finite, so that none outlives a day without workers.
-EXPIRES_SECONDS = 3_600
 
 
 def dispatch(app: Celery) -> int:
@@ -19,7 +17,7 @@ def dispatch(app: Celery) -> int:
         return 0
     num_rings = max(0, num_startable - count_waiting(app))
     for _ in range(num_rings):
-        app.send_task("training.work", queue=QUEUE, expires=EXPIRES_SECONDS)
+        app.send_task("training.work", queue=QUEUE, expires=DAY_SECONDS)
     return num_rings
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django.conf import settings
 from django.db import transaction
 
 from dashboard.runs.changing import STEPS
@@ -14,6 +16,7 @@ from dashboard.runs.state import END_TIME, transition
 from dashboard.samples.cleaning import clean_text
 from dashboard.training.lease import HOLDING, Claim, Fenced, close_epoch
 from dashboard.training.lives import fail, lose_life
+from dashboard.training.tail import with_tail
 from trainer.events import RunFailed, RunFinished, RunPaused
 
 if TYPE_CHECKING:
@@ -22,7 +25,13 @@ if TYPE_CHECKING:
     from trainer.events import Event
 
 FINISHED, FAILED, BAD_CONFIG, STOPPED, PAUSED = range(5)
-SHOWN_LINES = 20
+ROOM_REMEDY = (
+    "Free some space there: the run then goes on by itself, from its last checkpoint."
+)
+MEMORY_ADVICE = (
+    "Lower optim.micro_batch_tokens or rollout.max_batch_rows, choose a smaller model, "
+    "or a worker with more memory."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +41,17 @@ class Ending:
     step: int  # the last one its log speaks of
     log_lines: Sequence[str]  # the end of what it printed
     was_released: bool  # the worker shut down and asked it to stop
+    was_out_of_memory: bool = False  # the kernel's own count says so
+    has_hung: bool = False  # and was killed for it
 
     @property
     def outcome(self) -> str:
         """How the log page and the audit log put it."""
-        if self.status < 0:
+        if self.was_out_of_memory:
+            how = "out of memory, so the kernel ended it with SIGKILL,"
+        elif self.has_hung:
+            how = "hung without a sign of life and was killed"
+        elif self.status < 0:
             how = f"killed by {_signal_name(-self.status)}"
         else:
             how = _STATUS_NAMES.get(self.status, f"exit status {self.status}")
@@ -53,7 +68,7 @@ _STATUS_NAMES = {
     FAILED: "failed",
     BAD_CONFIG: "refused its configuration",
     STOPPED: "stopped",
-    PAUSED: "paused, as too many scores failed",
+    PAUSED: "paused by itself",
     75: "left alone by its supervisor",
 }
 
@@ -67,17 +82,14 @@ def _signal_name(number: int) -> str:
 @transaction.atomic
 def conclude(claim: Claim, ending: Ending) -> None:
     """Move the run on after its trainer's end; Fenced when it is not ours any more."""
-    held = Run.objects.select_for_update().filter(
-        claim.guard, id=claim.run_id, state__in=HOLDING
-    )
-    run = held.first()
-    if run is None:
-        raise Fenced(f"Run {claim.run_id} is not held by epoch {claim.epoch} any more.")
+    run = _hold(claim)
     close_epoch(run.id, claim.epoch, ending.outcome)
     if isinstance(ending.last_word, RunFinished) and ending.status == FINISHED:
         _finish(run, ending)
     elif isinstance(ending.last_word, RunPaused) and run.state != RunState.STOPPING:
         _pause(run, reason=_pause_reason(ending.last_word))
+    elif ending.status == PAUSED and run.state != RunState.STOPPING:
+        _pause(run, reason=_silent_pause_reason(ending))
     elif ending.status in (FINISHED, FAILED, BAD_CONFIG):
         fail(run.id, _fail_reason(ending))
     elif run.state == RunState.STOPPING:
@@ -89,14 +101,36 @@ def conclude(claim: Claim, ending: Ending) -> None:
     elif run.state != RunState.PAUSING and _is_poison(claim, ending):
         fail(run.id, _poison_reason(ending))
     else:
-        lose_life(run, outcome=ending.outcome)
+        advice = MEMORY_ADVICE if ending.was_out_of_memory else ""
+        lose_life(run, outcome=ending.outcome, advice=advice)
+
+
+@transaction.atomic
+def give_up(claim: Claim, reason: str) -> None:
+    """Fail the run for what its supervisor met; Fenced when it is not ours any more."""
+    run = _hold(claim)
+    close_epoch(run.id, claim.epoch, f"given up at step {run.last_step}")
+    fail(run.id, reason)
+
+
+def _hold(claim: Claim) -> Run:
+    """Until the transaction's end nobody else takes it."""
+    held = Run.objects.select_for_update().filter(
+        claim.guard, id=claim.run_id, state__in=HOLDING
+    )
+    run = held.first()
+    if run is None:
+        raise Fenced(f"Run {claim.run_id} is not held by epoch {claim.epoch} any more.")
+    return run
 
 
 def _finish(run: Run, ending: Ending) -> None:
     """It is not the end where the run was extended behind its trainer's last look."""
     unheard = run.changes.filter(heard_step=None, after__has_key=STEPS)
-    if run.state == RunState.STOPPING or not unheard.exists():
+    if not unheard.exists():
         _end(run, RunState.FINISHED)
+    elif run.state == RunState.STOPPING:
+        _end(run, RunState.STOPPED)  # short of the steps that it was given
     elif run.state == RunState.PAUSING:
         _pause(run, reason=run.pause_reason)
     else:
@@ -124,6 +158,8 @@ def _pause(run: Run, *, reason: str) -> None:
 
 def _pause_reason(paused: RunPaused) -> str:
     """What failed, and what to do, in lines."""
+    if paused.needs_bytes is not None:
+        return clean_text(f"{paused.reason}\n{ROOM_REMEDY}")
     faults = [
         f'{fault.count:,} times, rule "{fault.rule}": {fault.error}'
         for fault in paused.faults
@@ -134,6 +170,39 @@ def _pause_reason(paused: RunPaused) -> str:
         "resume."
     )
     return clean_text("\n".join([paused.reason, *faults, remedy]))
+
+
+def _silent_pause_reason(ending: Ending) -> str:
+    """Of a trainer whose last word did not fit on the disk either."""
+    return _with_log(
+        f"The trainer paused the run and could not write why. {_say_room()}", ending
+    )
+
+
+def pause_for_room(claim: Claim) -> None:
+    """Of a run whose files could not be written, so that no trainer was started."""
+    reason = f"The run's files could not be written. {_say_room()}"
+    outcome = "its disk was full, so no trainer was started"
+    with transaction.atomic():
+        is_paused = transition(
+            claim.run_id,
+            sources=[RunState.STARTING, RunState.PAUSING],
+            target=RunState.PAUSED,
+            when=claim.guard,
+            detail={"reason": reason},
+            pause_reason=reason,
+        )
+        if is_paused:
+            close_epoch(claim.run_id, claim.epoch, outcome)
+
+
+def _say_room() -> str:
+    free = shutil.disk_usage(settings.COHORT_DATA).free
+    return (
+        f"The disk that holds {settings.COHORT_DATA} has {free / 2**20:,.0f} MiB free. "
+        "Free some space there, then resume the run: it goes on from its last "
+        "checkpoint."
+    )
 
 
 def _release(run: Run, ending: Ending, *, why: str) -> None:
@@ -175,5 +244,4 @@ def _fail_reason(ending: Ending) -> str:
 
 
 def _with_log(sentence: str, ending: Ending) -> str:
-    shown = "\n".join(ending.log_lines[-SHOWN_LINES:])
-    return clean_text(f"{sentence} Its last lines:\n{shown}" if shown else sentence)
+    return with_tail(sentence, ending.log_lines)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from dashboard.runs.queue.hosts import Host
 from dashboard.training.models import Worker
@@ -16,7 +16,7 @@ from dashboard.training.workers import GONE_AFTER, read_hardware
 
 def list_hosts() -> list[Host]:
     """Those that are alive and not drained; one query."""
-    since = timezone.now() - GONE_AFTER
+    since = Now() - GONE_AFTER
     alive = Worker.objects.filter(
         stopped_at__isnull=True, last_seen__gte=since, drained_at__isnull=True
     )

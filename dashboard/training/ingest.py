@@ -18,6 +18,7 @@ from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.state import transition
 from dashboard.training.changes import note_changes
 from dashboard.training.lease import HOLDING, Claim, Fenced
+from dashboard.training.metering import count_stored
 from dashboard.training.progress import Progress
 from dashboard.training.rollups import copy_rollups
 from dashboard.training.storing import (
@@ -63,6 +64,8 @@ def ingest(claim: Claim, events: Sequence[Event], *, observes: bool = True) -> i
     if new:
         with transaction.atomic():
             _store(claim, new, observes=observes)
+    if observes:
+        count_stored(claim.run_id, new)
     if any(isinstance(event, CheckpointSaved | Evaluated) for event in new):
         keep_best(claim.run_id)
     return len(new)

@@ -7,9 +7,11 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models.functions import Now
 
+from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import END_TIME, transition
 from dashboard.training.lease import HOLDING, Claim, close_epoch
+from dashboard.training.tail import SHOWN_LINES, read_tail, with_tail
 
 MAX_ATTEMPTS = 3
 ENDING = [RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING]
@@ -21,8 +23,10 @@ def back_off(attempt: int) -> timedelta:
 
 
 @transaction.atomic
-def lose_life(run: Run, *, outcome: str) -> bool:
+def lose_life(run: Run, *, outcome: str, advice: str = "") -> bool:
     """Requeue a held run after a rest; at the fourth loss in a row it has failed.
+
+    `advice` is what to do then.
 
     One whose stop was asked for is stopped instead, and one that was to pause is
     paused, at the checkpoint that it has. An outside run stays lost. False when
@@ -46,11 +50,12 @@ def lose_life(run: Run, *, outcome: str) -> bool:
     if run.state == RunState.PAUSING:
         return transition(run.id, sources=[RunState.LOST], target=RunState.PAUSED)
     if run.attempt >= MAX_ATTEMPTS:
-        return fail(
-            run.id,
+        reason = (
             f"The run was lost {run.attempt + 1} times in a row without reaching a new "
-            f"checkpoint, so it was not started again. The last time: {outcome}.",
+            "checkpoint, so it was not started again. The last time: "
+            f"{outcome}. {advice}".rstrip()
         )
+        return fail(run.id, with_tail(reason, _last_lines(run)))
     return transition(
         run.id,
         sources=[RunState.LOST],
@@ -58,6 +63,15 @@ def lose_life(run: Run, *, outcome: str) -> bool:
         attempt=run.attempt + 1,
         not_before=Now() + back_off(run.attempt),
     )
+
+
+def _last_lines(run: Run) -> list[str]:
+    """Of what its trainer printed, as far as this host sees it."""
+    log = run_directory(run.id).epoch(run.epoch).trainer_log
+    try:
+        return read_tail(log, max_lines=SHOWN_LINES).lines
+    except OSError:
+        return []
 
 
 def _stop(run_id: int) -> bool:

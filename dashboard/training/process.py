@@ -10,12 +10,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from dashboard.environment import ROOT
+from django.conf import settings
+
+from dashboard.environment import ROOT, SECRETS, hub_token_path
+from dashboard.logs.facts import trainer_variables as log_facts
 from dashboard.runs.directory import RunDirectory
 from dashboard.training.worker_class import trainer_variables
 
 # The trainer has no business with our servers, nor a model's code with our keys.
-WITHHELD = ("DATABASE_URL", "REDIS_URL", "COHORT_SECRET_KEY", "COHORT_EMAIL_URL")
+# What the trainer has no use for, by value or by file.
+# OpenTelemetry reads its headers itself, which may hold a key.
+TELEMETRY = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
+WITHHELD = frozenset(
+    f"{name}{end}" for name in (*SECRETS, *TELEMETRY) for end in ("", "_FILE")
+)
 LOG_CAP_BYTES = 32 * 1024 * 1024
 LOG_KEPT_BYTES = 8 * 1024 * 1024
 # When memory runs out the kernel shall take the trainer, not its supervisor.
@@ -53,6 +61,7 @@ class TrainerProcess:
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         read_end, self._write_end = os.pipe()
+        log_ends = _log_ends()
         try:
             with log.open("ab") as output:
                 self._child = subprocess.Popen(
@@ -61,15 +70,16 @@ class TrainerProcess:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     cwd=ROOT,
-                    env=_environment(os.environ, parent_pipe=read_end),
-                    pass_fds=(read_end,),
+                    env=_environment(os.environ, read_end, log_ends),
+                    pass_fds=(read_end, *log_ends),
                     start_new_session=True,
                 )
         except BaseException:
             os.close(self._write_end)
             raise
         finally:
-            os.close(read_end)
+            for end in (read_end, *log_ends):
+                os.close(end)
         _prefer_for_oom(self.pid)
 
     @property
@@ -94,6 +104,12 @@ class TrainerProcess:
     def ask_to_stop(self) -> None:
         if not self.has_exited():
             os.kill(self.pid, signal.SIGTERM)
+
+    def ask_where_it_is(self) -> None:
+        """Its threads' stacks into its log; one that was stopped goes on first."""
+        if not self.has_exited():
+            os.kill(self.pid, signal.SIGUSR1)
+            os.killpg(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """The trainer and everything it started."""
@@ -124,12 +140,22 @@ class TrainerProcess:
         return cut - len(said)
 
 
-def _environment(base: Mapping[str, str], *, parent_pipe: int) -> dict[str, str]:
+def _log_ends() -> list[int]:
+    """Our own error output once more: the trainer's log as JSON goes there too."""
+    return [os.dup(2)] if settings.LOG_FORMAT == "json" else []
+
+
+def _environment(
+    base: Mapping[str, str], parent_pipe: int, log_ends: Sequence[int]
+) -> dict[str, str]:
     kept = {name: value for name, value in base.items() if name not in WITHHELD}
     own = trainer_variables()
     return {
         **kept,
         **own,
+        **hub_token_path(base),
+        **log_facts(),
+        **({"COHORT_LOG_FD": str(log_ends[0])} if log_ends else {}),
         "COHORT_PARENT_PIPE": str(parent_pipe),
         "PYTHONUNBUFFERED": "1",
     }

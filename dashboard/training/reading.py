@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import time
 
+from pydantic import ValidationError
+
 from dashboard.training.follow import Lines
-from trainer.events import Event, Warned, parse_event
+from trainer.events import Event, UnknownEvent, Warned, parse_event
 
 MAX_SHOWN = 200
 
 
 def read_events(lines: Lines, *, epoch: int) -> list[Event]:
     """One event for every line: one that cannot be read becomes a warning.
+
+    So does one of a type that only a newer trainer knows.
 
     So the numbers stay without a gap, and the page says what is missing.
     """
@@ -26,6 +30,8 @@ def _read(text: bytes, *, line: int, epoch: int) -> Event:
     try:
         event = parse_event(text)
         _check_place(event, line=line, epoch=epoch)
+    except UnknownEvent as unknown:
+        return _unknown(unknown, line=line, epoch=epoch)
     except ValueError as error:
         return _unreadable(text, line=line, epoch=epoch, error=error)
     return event
@@ -37,8 +43,24 @@ def _check_place(event: Event, *, line: int, epoch: int) -> None:
             f"It says line {event.line} of epoch {event.epoch}, but is line {line} "
             f"of epoch {epoch}."
         )
-    if not math.isfinite(event.time) or not 0 <= event.time < 1e11:
+    if not _is_time(event.time):
         raise ValueError(f"Its time, {event.time}, is no time.")
+
+
+def _is_time(seconds: float) -> bool:
+    return math.isfinite(seconds) and 0 <= seconds < 1e11
+
+
+def _unknown(unknown: UnknownEvent, *, line: int, epoch: int) -> Warned:
+    return Warned(
+        line=line,
+        epoch=epoch,
+        time=unknown.time if _is_time(unknown.time) else time.time(),
+        step=unknown.step,
+        code="unknown_event",
+        message=f"Line {line} of the event log was left out: {unknown} A newer trainer "
+        "wrote it. Update Cohort to have what comes next.",
+    )
 
 
 def _unreadable(text: bytes, *, line: int, epoch: int, error: ValueError) -> Warned:
@@ -50,5 +72,17 @@ def _unreadable(text: bytes, *, line: int, epoch: int, error: ValueError) -> War
         step=0,
         code="unreadable_line",
         message=f"Line {line} of the event log could not be read and was left out: "
-        f"{str(error)[:MAX_SHOWN]} It begins: {shown!r}.",
+        f"{_why(error)} It begins: {shown!r}.",
     )
+
+
+def _why(error: ValueError) -> str:
+    """Of what pydantic found the first: the field, what is wrong, the value."""
+    if not isinstance(error, ValidationError):
+        return str(error)[:MAX_SHOWN]
+    first, *others = error.errors(include_url=False)
+    _, *place = map(str, first["loc"] or ("", "the line"))
+    told = f"{'.'.join(place) or 'type'}: {first['msg']}"
+    if first["type"] != "missing":
+        told += f"; got {ascii(first['input'])[:60]}"
+    return f"{told}{f' ({len(others)} more)' if others else ''}."

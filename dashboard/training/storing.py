@@ -22,7 +22,7 @@ from dashboard.training.copying import (
     STEP_COLUMNS,
     TOKEN_COLUMNS,
     copy_rows,
-    float_array,
+    number_array,
     take_ids,
     text_array,
 )
@@ -74,7 +74,7 @@ def copy_steps(run_id: int, placed: Iterable[Placed], progress: Progress) -> Non
     ended = [(p, p.event) for p in placed if isinstance(p.event, StepFinished)]
     values = [progress.values(event.metrics) for _, event in ended]
     rows = [
-        (run_id, event.step, event.epoch, p.seq, p.time, float_array(measured))
+        (run_id, event.step, event.epoch, p.seq, p.time, number_array(measured))
         for (p, event), measured in zip(ended, values, strict=True)
     ]
     if rows:
@@ -98,12 +98,12 @@ def copy_groups(run_id: int, placed: Iterable[Placed]) -> None:
         ],
     )
     copy_rows(
-        "samples_completion",
+        "samples_groupcompletions",
         COMPLETION_COLUMNS,
         (
-            row
+            _completions_row(group_id, event)
             for group_id, (_, event) in zip(ids, groups, strict=True)
-            for row in _completion_rows(group_id, event)
+            if event.completions
         ),
     )
     notes = [
@@ -180,20 +180,20 @@ def _group_row(
     )
 
 
-def _completion_rows(group_id: int, event: GroupScored) -> Iterable[tuple[object, ...]]:
-    names = _rule_names(event)
-    for position, completion in enumerate(event.completions):
-        yield (
-            group_id,
-            position,
-            clean_text(completion.text),
-            completion.num_tokens,
-            completion.end_reason,
-            completion.reward,
-            float_array(completion.rules.get(name) for name in names),
-            completion.advantage,
-            completion.mean_logprob,
-        )
+def _completions_row(group_id: int, event: GroupScored) -> tuple[object, ...]:
+    names, each = _rule_names(event), event.completions
+    texts = [clean_text(c.text) for c in each]
+    return (
+        group_id,
+        text_array(texts),
+        sum(len(text.encode()) for text in texts),
+        number_array(c.num_tokens for c in each),
+        text_array(c.end_reason for c in each),
+        number_array(c.reward for c in each),
+        number_array(c.advantage for c in each),
+        number_array(c.mean_logprob for c in each),
+        number_array(c.rules.get(name) for c in each for name in names),
+    )
 
 
 def _note_rows(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +13,23 @@ from typing import TYPE_CHECKING
 
 from django.db import DatabaseError, InterfaceError, OperationalError
 
+from dashboard.logs.facts import bind, bound
+from dashboard.reporting.spans import span
 from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run, RunState
+from dashboard.training.asking import asked_by
 from dashboard.training.changes import freeze_changes
-from dashboard.training.ending import Ending, conclude
+from dashboard.training.ending import Ending, conclude, give_up, pause_for_room
 from dashboard.training.follow import LogFollower
 from dashboard.training.freeze import freeze
+from dashboard.training.hang import HANG_SECONDS, PATIENCE_SECONDS, HangWatch
 from dashboard.training.ingest import ingest
 from dashboard.training.journal import Journal
 from dashboard.training.lease import RENEW_SECONDS, Claim, Fenced, read_state, renew
-from dashboard.training.lives import fail, lose_life
+from dashboard.training.lives import lose_life
 from dashboard.training.logs.times import LogClock
+from dashboard.training.memory_kills import MemoryKills
+from dashboard.training.metering import count_renewal
 from dashboard.training.origin import take_origin
 from dashboard.training.outage import Patience
 from dashboard.training.process import TrainerProcess, trainer_command
@@ -55,6 +63,8 @@ class Timing:
     renew_seconds: float = RENEW_SECONDS
     grace_seconds: float = 120.0  # to finish a step and save
     release_patience_seconds: float = 30.0  # for a database that is gone at shutdown
+    hang_seconds: float = HANG_SECONDS  # without a sign of life
+    hang_patience_seconds: float = PATIENCE_SECONDS
 
 
 class CannotStart(Exception):
@@ -77,6 +87,17 @@ def supervise(
     timing: Timing = Timing(),
 ) -> None:
     """Hold the run until its trainer's end, whatever that is."""
+    about = {"run": claim.run_id, "epoch": claim.epoch, **asked_by(claim.run_id)}
+    with bound(**about), span("life of a run"):
+        _supervise(claim, is_shutting_down, command, timing)
+
+
+def _supervise(
+    claim: Claim,
+    is_shutting_down: Callable[[], bool],
+    command: CommandFactory,
+    timing: Timing,
+) -> None:
     directory = run_directory(claim.run_id)
     journal = Journal(
         directory.epoch(claim.epoch).supervisor_log,
@@ -84,8 +105,10 @@ def supervise(
     )
     patience = Patience(journal)
     try:
-        resume_from = _prepare(claim, directory, journal, patience)
-        argv = command(directory, epoch=claim.epoch, resume_from=resume_from)
+        start = _prepare(claim, directory, journal, patience)
+        argv = command(directory, epoch=claim.epoch, resume_from=start.resume_from)
+        for reason in start.passed_over:
+            argv += ["--passed-over", reason]
         life = Life(claim, directory, journal, patience, is_shutting_down, timing)
         life.live(argv)
     except CannotStart as error:
@@ -96,17 +119,27 @@ def supervise(
         journal.write("The worker shuts down without the database; the lease runs out.")
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    resume_from: Path | None = None
+    passed_over: Sequence[str] = ()  # why further checkpoints are damaged
+
+
 def _prepare(
     claim: Claim, directory: RunDirectory, journal: Journal, patience: Patience
-) -> Path | None:
+) -> Start:
     """Write the run's files and find where to resume; every step can be repeated."""
-    found: list[Path | None] = []
+    found: list[Start] = []
     patience.insist(lambda: found.append(_start_of(claim, directory, journal)))
     return found[-1]
 
 
-def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Path | None:
-    run = Run.objects.select_related("dataset_version__dataset").get(id=claim.run_id)
+def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Start:
+    damaged: list[str] = []
+    runs = Run.objects.select_related("dataset_version__dataset")
+    run = runs.filter(claim.guard, id=claim.run_id).first()
+    if run is None:  # what is done with it below goes by its epoch
+        raise Fenced(f"Run {claim.run_id} is not held by epoch {claim.epoch} any more.")
     journal.write(f"Claimed by {run.worker}.")
     try:
         freeze(run)
@@ -114,18 +147,27 @@ def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Path |
             take_origin(run, directory)
         elif claim.epoch == 1:
             freeze_changes(run, directory.epoch(claim.epoch).changes)
-            return None
+            return Start()
         beat = _Beat(lambda: renew(claim))
-        checkpoint = take_over(claim, directory, journal=journal, keep_alive=beat)
+        checkpoint = take_over(
+            claim,
+            directory,
+            journal=journal,
+            keep_alive=beat,
+            on_damaged=damaged.append,
+        )
         freeze_changes(run, directory.epoch(claim.epoch).changes)
     except OSError as error:
         outcome = f"the run's files could not be prepared: {error}"
+        if error.errno == errno.ENOSPC:
+            pause_for_room(claim)
+            raise CannotStart(outcome) from error
         lose_life(run, outcome=outcome)
         raise CannotStart(outcome) from error
     except (CannotResume, ValueError) as error:
-        _fail(claim, str(error))
+        give_up(claim, str(error))
         raise CannotStart(str(error)) from error
-    return checkpoint.path if checkpoint else None
+    return Start(checkpoint.path if checkpoint else None, damaged)
 
 
 def _renew(claim: Claim) -> None:
@@ -180,6 +222,14 @@ class Life:
         with TrainerProcess(argv, log=log) as trainer:
             self._trainer = trainer
             self._clock = LogClock(log, times=times)
+            self._memory_kills = MemoryKills(trainer.pid)
+            self._hang = HangWatch(
+                trainer,
+                self._files.pulse,
+                self._journal,
+                hang_seconds=self._timing.hang_seconds,
+                patience_seconds=self._timing.hang_patience_seconds,
+            )
             self._journal.write(f"Started the trainer as process {trainer.pid}.")
             try:
                 with SystemSampler(
@@ -231,6 +281,7 @@ class Life:
 
     def _note(self, events: list[Event]) -> None:
         self._step = max(self._step, *(event.step for event in events))
+        bind(step=self._step)
         words = [event for event in events if isinstance(event, LAST_WORDS)]
         self._last_word = words[-1] if words else self._last_word
 
@@ -252,6 +303,9 @@ class Life:
         if num_bytes := self._trainer.cap_log():
             with suppress(OSError):
                 self._clock.move(num_bytes)
+        if not self._trainer.has_exited():
+            self._memory_kills.look()
+            self._hang.look()
         self._patience.attempt(self._read_wish)
 
     def _read_wish(self) -> None:
@@ -265,7 +319,12 @@ class Life:
             self._journal.write(f"Changed settings could not be handed on: {error}")
 
     def _renew_lease(self) -> None:
-        self._patience.attempt(lambda: _renew(self._claim))
+        try:
+            is_renewed = self._patience.attempt(lambda: _renew(self._claim))
+        except Fenced:
+            count_renewal("fenced")
+            raise
+        count_renewal("renewed" if is_renewed else "failed")
 
     def _ask_to_stop(self, why: str) -> None:
         if self._asked_at is None:
@@ -286,6 +345,11 @@ class Life:
             step=self._step,
             log_lines=read_tail(self._files.trainer_log, max_lines=50).lines,
             was_released=self._was_released,
+            has_hung=self._hang.has_killed,
+            was_out_of_memory=status == -signal.SIGKILL
+            and not self._was_killed
+            and not self._hang.has_killed
+            and self._memory_kills.has_risen(),
         )
         self._journal.write(f"The trainer ended: {ending.outcome}.")
         self._insist(lambda: conclude(self._claim, ending))
@@ -303,9 +367,4 @@ class Life:
             f"{error}"
         )
         self._journal.write(reason)
-        self._insist(lambda: _fail(self._claim, reason))
-
-
-def _fail(claim: Claim, reason: str) -> None:
-    renew(claim)  # Fenced when it is not ours to fail
-    fail(claim.run_id, reason)
+        self._insist(lambda: give_up(self._claim, reason))

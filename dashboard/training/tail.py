@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dashboard.samples.cleaning import clean_text
+
 BLOCK_BYTES = 64 * 1024
 MAX_TAIL_BYTES = 1024 * 1024
+SHOWN_LINES = 20  # behind a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,12 @@ def read_tail(path: Path, *, max_lines: int) -> Tail:
         lines = lines[1:]  # begins in the middle of a line
     shown = [line.rsplit("\r", 1)[-1] for line in lines[-max_lines:]]
     return Tail(lines=shown if data else [], num_lines=num_lines, num_bytes=num_bytes)
+
+
+def with_tail(sentence: str, lines: Sequence[str]) -> str:
+    """The sentence, and the last of a log's lines behind it."""
+    shown = "\n".join(lines[-SHOWN_LINES:])
+    return clean_text(f"{sentence} Its last lines:\n{shown}" if shown else sentence)
 
 
 def _count_lines(path: Path) -> int:

@@ -53,10 +53,12 @@ def take_over(
     *,
     journal: Journal,
     keep_alive: Callable[[], None],
+    on_damaged: Callable[[str], None] = lambda _reason: None,
 ) -> SavedCheckpoint | None:
     """Find where to resume and make the stored history end exactly there.
 
-    None: no checkpoint was ever saved, so the run begins again from step 0.
+    `on_damaged` is told of each further checkpoint whose files are not as they were
+    saved. None: no checkpoint was ever saved, so the run begins again from step 0.
     """
     refused: list[str] = []
     ends = _ends_of_lives(claim, directory)
@@ -64,6 +66,7 @@ def take_over(
         directory.checkpoints,
         is_ours=lambda saved: saved.step <= ends.get(saved.epoch, 0),
         on_refused=refused.append,
+        on_damaged=on_damaged,
         on_progress=keep_alive,
     )
     for message in refused:
@@ -73,7 +76,7 @@ def take_over(
     step = checkpoint.step if checkpoint else 0
     drained = drain_old_log(claim, directory, up_to_step=step, keep_alive=keep_alive)
     cut_history(claim, after=step, checkpoint=checkpoint)
-    _set_aside(directory, after=step)
+    _set_aside(claim, directory, after=step)
     where = f"checkpoint {checkpoint.path.name}" if checkpoint else "the beginning"
     journal.write(f"Resuming from {where}; {drained} lines of the old log were new.")
     return checkpoint
@@ -97,11 +100,15 @@ def _ends_of_lives(claim: Claim, directory: RunDirectory) -> dict[int, float]:
     return ends | {0: math.inf}  # what a fork begins from, saved before its lives
 
 
-def _set_aside(directory: RunDirectory, *, after: int) -> None:
-    """Out of the way of the new life, which keeps the furthest and deletes others."""
+def _set_aside(claim: Claim, directory: RunDirectory, *, after: int) -> None:
+    """Out of the way of the new life, which keeps the furthest and deletes others.
+
+    Those of lives before it only: it may have slept since its claim, and another life
+    have begun, whose checkpoints are the run's by now.
+    """
     for path in checkpoint_folders(directory.checkpoints):
         match = NAME.fullmatch(path.name)
-        if match and int(match[1]) > after:
+        if match and int(match[1]) > after and int(match[2]) < claim.epoch:
             path.rename(path.with_name(f"superseded-{path.name}-{time.time_ns()}"))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from celery import Task, shared_task
 from celery.signals import celeryd_after_setup, worker_ready, worker_shutdown
+from django.conf import settings
 from django.db import DatabaseError, connection
 
 from dashboard.local import shutdown
@@ -14,7 +15,8 @@ from dashboard.training.dispatch import dispatch as ring_for_queued_runs
 from dashboard.training.hosts import this_host
 from dashboard.training.lease import claim_next
 from dashboard.training.reaper import reap as reap_expired_leases
-from dashboard.training.supervise import supervise
+from dashboard.training.room import resume_where_there_is_room
+from dashboard.training.supervise import Timing, supervise
 from dashboard.training.visibility import note_unseen, sees_files
 from dashboard.training.workers import WorkerBeat, reclaim
 
@@ -39,7 +41,8 @@ def work(self: Task[..., None]) -> None:
     claim = claim_next(this_host(worker), sees=sees)
     note_unseen(worker, unseen)
     if claim is not None:
-        supervise(claim, is_shutting_down=shutdown.is_announced)
+        timing = Timing(hang_seconds=settings.COHORT_HANG_SECONDS)
+        supervise(claim, is_shutting_down=shutdown.is_announced, timing=timing)
 
 
 @shared_task(name="training.dispatch", bind=True, ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
@@ -50,6 +53,11 @@ def dispatch(self: Task[..., None]) -> None:
 @shared_task(name="training.reap", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
 def reap() -> None:
     reap_expired_leases()
+
+
+@shared_task(name="training.go_on", ignore_result=True)  # type: ignore[untyped-decorator]  # Celery has no types
+def go_on() -> None:
+    resume_where_there_is_room()
 
 
 @celeryd_after_setup.connect  # type: ignore[untyped-decorator]  # Celery has no types

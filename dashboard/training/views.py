@@ -3,9 +3,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.contrib import messages
+from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import get_managed_team, get_membership_for
@@ -24,7 +24,7 @@ SHOWN_FOR = timedelta(days=7)
 def workers(request: HttpRequest, team: str) -> HttpResponse:
     membership = get_membership_for(request, team)
     team_ = membership.team
-    recent = Worker.objects.filter(last_seen__gt=timezone.now() - SHOWN_FOR)
+    recent = Worker.objects.filter(last_seen__gt=Now() - SHOWN_FOR)
     cards = describe_workers(recent, team=team_)
     context = {
         "team": team_,

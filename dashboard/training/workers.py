@@ -15,7 +15,6 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from dashboard.rewards.sandboxes import Sandbox, sandbox_here
 from dashboard.runs.devices import Device
@@ -34,7 +33,7 @@ GONE_AFTER = timedelta(seconds=45)
 
 def list_devices() -> list[Device]:
     """What the workers that are there have to train on; one query."""
-    since = timezone.now() - GONE_AFTER
+    since = Now() - GONE_AFTER
     workers = Worker.objects.filter(stopped_at__isnull=True, last_seen__gte=since)
     return [device for worker in workers for device in _devices_of(worker)]
 

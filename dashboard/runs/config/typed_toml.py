@@ -5,20 +5,17 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
-from trainer.rewards.patterns import compile_pattern
+from trainer.config import has_long_key
 
 MAX_DEPTH = 20
 # Longer whole numbers are not a setting's, and Python refuses to write them out.
 MAX_NUMBER = 10**18
-# tomllib takes time by the square of a key's parts: minutes over a text of 256 KiB.
-MAX_PARTS = 16
-_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*\.[ \t]*"""
-_LONG_KEY = compile_pattern(rf"(?:{_PART}){{{MAX_PARTS}}}")
+MAX_PARTS = 16  # of a key
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """ValueError says where the text is wrong."""
-    if _LONG_KEY.search(text):
+    if has_long_key(text, max_parts=MAX_PARTS):
         raise ValueError(
             f"This is not TOML for a run: a key in it has more than {MAX_PARTS} parts "
             "with dots between them. Correct it."

@@ -74,6 +74,12 @@ class RunQuerySet(models.QuerySet["Run"]):
         return self.filter(trashed_at=None)
 
 
+class ShownRuns(models.Manager["Run"]):
+    def get_queryset(self) -> models.QuerySet[Run]:
+        """Without those whose rows are being deleted."""
+        return super().get_queryset().filter(deleted_at=None)
+
+
 class Run(models.Model):
     """One GRPO run: the truth about it. The broker only carries doorbells."""
 
@@ -150,6 +156,8 @@ class Run(models.Model):
     archived_by = _by()
     trashed_at = models.DateTimeField(null=True, blank=True)
     trashed_by = _by()
+    # From here on it is nowhere to be seen, and its rows are being deleted.
+    deleted_at = models.DateTimeField(null=True, blank=True)
 
     # By the team's retention, but for those of groups that somebody marked.
     completions_deleted_at = models.DateTimeField(null=True, blank=True)
@@ -158,7 +166,8 @@ class Run(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 
-    objects = RunQuerySet.as_manager()
+    objects = ShownRuns.from_queryset(RunQuerySet)()
+    everywhere = RunQuerySet.as_manager()
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [

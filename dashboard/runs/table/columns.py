@@ -137,7 +137,8 @@ def find_column(key: str) -> Column | None:
 
 def read_columns(text: str) -> tuple[Column, ...]:
     """`cols=` of an address; what names no column is left out, so is a second time."""
-    keys = next(csv.reader(io.StringIO(text.replace("\n", " ")[:8_000])), [])
+    line = " ".join(text[:8_000].splitlines())
+    keys = next(csv.reader([line]), [])
     found = {
         column.key: column
         for key in keys[:MAX_COLUMNS]

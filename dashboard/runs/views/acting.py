@@ -178,7 +178,7 @@ def _delete(request: HttpRequest, team: str, run: Run) -> HttpResponse:
 def _back(request: HttpRequest, team: str, run: Run) -> HttpResponse:
     """To the page that it was asked on, where that is one of ours."""
     asked = request.POST.get("next", "")
-    if asked and url_has_allowed_host_and_scheme(asked, allowed_hosts=None):
+    if asked[:1] == "/" and url_has_allowed_host_and_scheme(asked, allowed_hosts=None):
         return redirect(asked)
     return redirect("run", team, run.pk)
 

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.accounts.access import get_team
 from dashboard.accounts.models import Team
-from dashboard.live.messages import parse_position
+from dashboard.live.over_http import answer_page
 from dashboard.runs.charts.intervals import ENDS, Interval
 from dashboard.runs.charts.of_a_run import sections_of, settings_of
 from dashboard.runs.checkpoints.listing import list_checkpoints
@@ -149,8 +149,4 @@ def config_file(
 def stream(request: HttpRequest, team: str, run_id: int) -> JsonResponse:
     """What the page lacks, as the socket would send it."""
     run_ = get_run(get_team(request, team), run_id)
-    try:
-        position = parse_position(request.GET)
-    except ValueError as error:
-        return JsonResponse({"error": str(error)}, status=400)
-    return JsonResponse(read_frame(run_, position))
+    return answer_page(request, lambda position: read_frame(run_, position))

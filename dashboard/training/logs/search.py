@@ -68,7 +68,8 @@ def make_pattern(query: str, *, is_pattern: bool, ignore_case: bool) -> Any:
     options.log_errors = False
     options.case_sensitive = not ignore_case
     options.never_nl = True
-    compiled = re2.compile(f"(?m:{pattern})", options)
+    # No group around it: a \Q without its \E would quote the bracket.
+    compiled = re2.compile(f"(?m){pattern}", options)
     if compiled.programsize > MAX_INSTRUCTIONS:
         raise ValueError(
             f"This pattern becomes {compiled.programsize:,} instructions; a log is "

@@ -96,6 +96,8 @@ def _check_text(name: str, text: str, *, most: int, may_be_empty: bool = True) -
         raise ValueError(
             f"{name} must have {least} to {most:,} characters; it has {len(text):,}."
         )
+    if "\n" in text and name != "notes":
+        raise ValueError(f"{name} must be one line; got {text!r}.")
 
 
 def _check_rules(opening: Opening) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from pathlib import Path
 from typing import Self
 
 from django.conf import settings
 from django.db import DatabaseError, connection
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from dashboard.runs.models import Epoch
 from dashboard.training.lease import Claim
@@ -37,7 +38,9 @@ class SystemSampler:
         self._read_step = read_step
         self._every = every
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="system", daemon=True)
+        self._thread = threading.Thread(
+            target=copy_context().run, args=(self._work,), name="system", daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -70,7 +73,7 @@ class SystemSampler:
                 run_id=run_id,
                 epoch=epoch,
                 step=max(from_step, self._read_step()),  # a resume has none at first
-                time=timezone.now(),
+                time=Now(),
                 values=values,
             )
             if sample.pk % 100 == 0 or self._every < 1:

@@ -135,7 +135,7 @@ def test_a_run_queued_again_says_that_its_worker_was_lost(
 ) -> None:
     run = queue_run(team, attempt=1)
 
-    assert "worker was lost" in ask(alice_client, run)["run"]["notice"]
+    assert "trainer was lost" in ask(alice_client, run)["run"]["notice"]
 
 
 def test_time_left_is_told_while_steps_are_to_come(

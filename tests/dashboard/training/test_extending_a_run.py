@@ -189,6 +189,18 @@ def test_an_extension_that_comes_too_late_for_its_trainer_is_the_next_ones(
     assert (ended.state, ended.attempt) == (RunState.QUEUED, 0)
 
 
+def test_a_run_that_is_stopped_short_of_its_extension_has_not_finished(
+    run: Run, alice: User
+) -> None:
+    def extend_and_stop() -> None:
+        extend_run(run=run, user=alice, num_steps=20)
+        request_stop(run=run, user=alice)
+
+    ended = live(run, "finish", after_steps(3, run, extend_and_stop))
+
+    assert (ended.state, ended.last_step) == (RunState.STOPPED, 3)
+
+
 def test_a_run_that_heard_of_its_extension_finishes(run: Run, alice: User) -> None:
     extend_run(run=run, user=alice, num_steps=20)
     run.changes.update(heard_step=2)

@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from dashboard.runs.models import Checkpoint, Run, RunEvent, RunState, Step
-from dashboard.samples.models import Completion, Group, RuleNote
+from dashboard.samples.models import Group, RuleNote
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import Claim, Fenced, claim_run
 from tests.dashboard.training.logs import START, LogBuilder, group, metrics_of
@@ -45,11 +45,11 @@ def test_a_step_becomes_rows(claim: Claim) -> None:
     assert Checkpoint.objects.get(run=run).name == "step-000001-epoch-1"
     groups = Group.objects.filter(run=run).order_by("prompt_index")
     assert [g.rule_names for g in groups] == [["answer", "format"]] * 2
-    completion = Completion.objects.get(group=groups[1], position=1)
+    completion = groups[1].completions[1]
     assert (completion.text, completion.reward, completion.rule_scores) == (
         "no",
         1.0,
-        [1.0, None],
+        (1.0, None),
     )
 
 
@@ -97,7 +97,7 @@ def test_storing_the_same_lines_again_changes_nothing(claim: Claim) -> None:
     assert (num_new, again) == (2, 0)
     assert RunEvent.objects.filter(run=claim.run_id).count() == 7
     assert Step.objects.filter(run=claim.run_id).count() == 2
-    assert Completion.objects.filter(group__run=claim.run_id).count() == 8
+    assert sum(len(group.completions) for group in Group.objects.all()) == 8
 
 
 def test_numbers_of_the_stream_have_no_gap_within_a_life(claim: Claim) -> None:
@@ -183,7 +183,7 @@ def test_any_text_of_a_model_is_kept(claim: Claim, text: str, stored: str) -> No
 
     ingest(claim, log.events)
 
-    assert Completion.objects.get(position=0).text == stored
+    assert Group.objects.get().completions[0].text == stored
     assert RunEvent.objects.get(type="warned").body["message"] == stored
 
 

@@ -163,3 +163,11 @@ def test_what_cannot_be_searched_is_refused_with_a_reason(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         make_pattern(query, is_pattern=regex, ignore_case=True)
+
+
+def test_what_is_quoted_to_its_end_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("one\na [b] c\n[d]|one more\n")
+
+    assert numbers(found_in(path, r"] \Qc", regex=True)) == [2]
+    assert numbers(found_in(path, r"^one|^\Q[d]", regex=True)) == [1, 3]

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,6 +13,7 @@ from dashboard.runs.control import request_stop
 from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run, RunState
 from dashboard.training import process
+from dashboard.training import supervise as supervise_module
 from dashboard.training.lease import claim_run
 from dashboard.training.supervise import Timing, supervise
 
@@ -207,3 +209,34 @@ def test_a_run_whose_checkpoints_are_gone_is_not_started_over(run: Run) -> None:
 
     assert ended.state == RunState.FAILED
     assert "none of them can be resumed from" in ended.fail_reason
+    assert not run.epochs.filter(ended_at=None).exists()
+    assert run.epochs.get(number=2).outcome.startswith("given up at step")
+
+
+def test_one_that_slept_since_its_claim_leaves_the_next_life_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = claim_run(run.id, "worker-1")
+    Run.objects.filter(id=run.id).update(state=RunState.QUEUED, lease_until=None)
+    assert first
+    assert claim_run(run.id, "worker-2")
+    broken = OSError("no folder here")
+    monkeypatch.setattr(supervise_module, "freeze", Mock(side_effect=broken))
+
+    supervise(first, is_shutting_down=never, command=script("finish"), timing=FAST)
+
+    run.refresh_from_db()
+    assert (run.state, run.epoch, run.worker) == ("starting", 2, "worker-2")
+    log = run_directory(run.id).epoch(1).supervisor_log.read_text()
+    assert "not held by epoch 1 any more" in log
+
+
+def test_a_run_that_was_deleted_since_its_claim_is_let_go(run: Run) -> None:
+    claim = claim_run(run.id, "worker-1")
+    assert claim
+    Run.objects.filter(id=run.id).delete()
+
+    supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
+
+    log = run_directory(run.id).epoch(1).supervisor_log.read_text()
+    assert "not held by epoch 1 any more" in log

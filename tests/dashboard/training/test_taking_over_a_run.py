@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
+from dashboard.training import takeover
 from dashboard.training.ingest import ingest
 from dashboard.training.journal import Journal
 from dashboard.training.lease import Claim, claim_run
@@ -192,3 +195,27 @@ def test_what_a_cut_off_life_saved_later_is_no_part_of_the_history(
     assert history(run) == [(1, 1), (2, 2)]
     names = [path.name for path in directory.checkpoints.iterdir()]
     assert "step-000005-epoch-1" not in names
+
+
+def test_a_life_that_slept_takes_no_checkpoint_from_the_next(
+    run: Run, first: Claim, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogBuilder().started().stepped(1).saved(1)
+    log.write(directory.epoch(1).events)
+    ingest(first, log.events)
+    save(directory, 1)
+    save(directory, 3)  # of this life as well: it died before it told of it
+    cut = takeover.cut_history
+
+    def cut_and_sleep(claim: Claim, **options: Any) -> None:
+        cut(claim, **options)
+        save(directory, 4, epoch=lose(run).epoch)
+
+    second = lose(run)
+    (directory.checkpoints / "step-000003-epoch-1" / "manifest.json").write_text("{")
+    monkeypatch.setattr(takeover, "cut_history", cut_and_sleep)
+
+    resume(second, directory)
+
+    names = {path.name for path in directory.checkpoints.glob("step-*")}
+    assert names == {"step-000001-epoch-1", "step-000004-epoch-3"}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.environment import SECRETS
 from dashboard.training import process
 from dashboard.training.process import TrainerProcess
 
@@ -87,11 +88,9 @@ def test_leaving_the_block_kills_it(tmp_path: Path) -> None:
 def test_it_learns_no_address_and_no_key_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (
-        *("DATABASE_URL", "REDIS_URL"),
-        *("COHORT_SECRET_KEY", "COHORT_EMAIL_URL"),  # the latter holds a password
-    ):
+    for name in SECRETS:
         monkeypatch.setenv(name, "secret")
+        monkeypatch.setenv(f"{name}_FILE", "secret")
     code = "import os; print('secret' in os.environ.values())"
 
     with TrainerProcess(python(code), log=tmp_path / "log") as it:

@@ -40,7 +40,7 @@ def test_a_worker_for_cpus_shows_its_trainer_no_gpu(settings: Settings) -> None:
     settings.COHORT_WORKER_CLASS = "cpu"
 
     assert keep_visible(GPUS) == []
-    given = process._environment({"CUDA_VISIBLE_DEVICES": "0"}, parent_pipe=3)
+    given = process._environment({"CUDA_VISIBLE_DEVICES": "0"}, 3, ())
     assert given["CUDA_VISIBLE_DEVICES"] == ""
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
@@ -14,9 +16,9 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.models import Dataset
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunStar
-from dashboard.runs.tasks import clean
-from dashboard.runs.trash import delete_run
-from dashboard.samples.models import Completion
+from dashboard.runs.tasks import clean, delete_rows
+from dashboard.runs.trash import delete_hidden_rows, delete_run
+from dashboard.samples.models import Comment, Group, GroupCompletions, Mention
 from tests.dashboard.samples.factories import make_group, make_run, make_steps
 
 pytestmark = pytest.mark.django_db
@@ -104,15 +106,78 @@ def test_it_is_deleted_with_all_that_hangs_on_it(
     path = run_directory(trashed.pk).path
     data = {"action": "delete"}
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dashboard.runs.trash.ROWS_AT_A_TIME", 1)
-        page = alice_client.post(f"/alpha/runs/{trashed.pk}/act", data, follow=True)
+    page = alice_client.post(f"/alpha/runs/{trashed.pk}/act", data, follow=True)
 
     assert "calm-otter is deleted for good." in page.text
     assert not Run.objects.filter(pk=trashed.pk).exists()
-    assert not Completion.objects.exists()
+    assert not GroupCompletions.objects.exists()
     assert AuditEntry.objects.get(verb="run.deleted").detail == {"name": "calm-otter"}
     assert path.exists()  # until the transaction ends, which this test's does not
+
+
+@pytest.fixture
+def deleted(trashed: Run, alice: User, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run with more of some rows than go at once."""
+    for prompt in range(1, 5):
+        group = make_group(trashed, step=1, prompt_index=prompt)
+        comment = Comment.objects.create(group=group, user=alice, text="@alice")
+        Mention.objects.create(comment=comment, user=alice)
+    monkeypatch.setattr("dashboard.runs.trash.FEW_ROWS", 3)
+    monkeypatch.setattr("dashboard.runs.trash.PARENTS_AT_A_TIME", 2)
+    delete_run(trashed, alice)
+    return trashed
+
+
+def test_a_large_run_is_nowhere_to_be_seen_while_its_rows_are_deleted(
+    alice_client: Client, deleted: Run
+) -> None:
+    at = f"/alpha/runs/{deleted.pk}/"
+
+    assert GroupCompletions.objects.count() == 5
+    assert not RunStar.objects.exists()
+    assert not deleted.steps.exists()  # few, so they went at once
+    assert alice_client.get(at).status_code == 404
+    assert alice_client.post(f"{at}act", {"action": "restore"}).status_code == 404
+    assert "calm-otter" not in alice_client.get("/alpha/runs/?q=trashed").text
+
+
+def test_nothing_points_to_a_large_run_from_its_deletion_on(
+    team: Team, run: Run, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.trashed_at, run.origin = timezone.now(), {"key": "k", "kind": "outside"}
+    run.save()
+    version = run.dataset_version
+    clone = make_run(team, "clone", dataset_version=version, cloned_from=run)
+    monkeypatch.setattr("dashboard.runs.trash.FEW_ROWS", 0)
+
+    delete_run(run, alice)
+
+    clone.refresh_from_db()
+    assert clone.cloned_from is None
+    make_run(team, "again", dataset_version=version, origin={"key": "k"})
+
+
+def test_the_rows_of_a_large_run_go_a_part_a_time(deleted: Run) -> None:
+    numbers = []
+    while Run.everywhere.filter(pk=deleted.pk).exists():
+        numbers.append(GroupCompletions.objects.count())
+        delete_hidden_rows(until=0)
+
+    assert numbers == [5, 3, 1, 0]
+    assert not Group.objects.exists()
+    assert not Mention.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rows_that_another_worker_deletes_are_left_to_it(deleted: Run) -> None:
+    with psycopg.connect(**connection.get_connection_params()) as other:
+        other.execute("SELECT FROM runs_run WHERE id = %s FOR UPDATE", [deleted.pk])
+        delete_rows()
+        assert GroupCompletions.objects.count() == 5
+
+    delete_rows()
+
+    assert not Run.everywhere.filter(pk=deleted.pk).exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -14,12 +14,13 @@ from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Alert, Rule
 from dashboard.runs.models import Run, RunEvent, RunState, Step
 from dashboard.runs.progress import describe_progress
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.models import Group
 from dashboard.training import reaper
 from dashboard.training.outside.arrival import read_place, take_lines
 from dashboard.training.outside.limits import MAX_LINES
 from dashboard.training.outside.opening import Opening, open_life, open_run
 from dashboard.training.outside.refusals import Fenced, Gap, Over
+from tests.dashboard.samples.stored import completions_of
 from tests.dashboard.training.logs import LogBuilder, group
 from tests.dashboard.training.outside.sending import lines_of, send
 from trainer.events import CheckpointSaved, GroupScored, StepFinished
@@ -47,7 +48,7 @@ def test_they_are_stored_as_a_trainers_of_ours(outside: Run) -> None:
     assert outside.last_step == 2
     assert outside.num_steps == 2  # nobody said how many there would be
     assert Group.objects.filter(run=outside).count() == 4
-    assert Completion.objects.filter(group__run=outside).count() == 8
+    assert len(completions_of(outside)) == 8
     assert outside.summary["last"]["reward/mean"] == 0.2
     # A rule that the opening did not name.
     rules = outside.config["reward"]["recipe"]["rules"]
@@ -90,7 +91,7 @@ def test_a_life_that_is_over_is_fenced_off(outside: Run, alice: User) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda t: t | {"type": "mystery"}, "could not be read"),
+        (lambda t: t | {"type": "mystery"}, "unknown to this version"),
         (lambda t: t | {"line": 9}, "It says line 9"),
         (lambda t: t | {"step": 2**40}, "is above 2,147,483,647"),
         (lambda t: t | {"metrics": {"": 1.0}}, "1 to 120 characters"),

@@ -1,0 +1,77 @@
+"""What beat sends: no clock of a worker decides whether it is heeded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from django.conf import settings
+
+from dashboard.beat import Scheduler
+from dashboard.celery import app as cohort
+
+QUEUE = settings.CELERY_TASK_DEFAULT_QUEUE
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:
+        app.conf.task_default_queue = QUEUE
+        yield app
+        with app.connection_for_write() as broker:
+            broker.default_channel.client.delete(QUEUE)
+
+
+@pytest.fixture
+def scheduler(app: Celery, tmp_path: Path) -> Iterator[Scheduler]:
+    with app.connection_for_write() as broker:  # others may have left something
+        broker.default_channel.client.delete(QUEUE)
+    entry = {"task": "training.reap", "schedule": 0.0}
+    app.conf.beat_schedule = {"a": entry, "b": {**entry, "task": "training.dispatch"}}
+    scheduler = Scheduler(app, schedule_filename=str(tmp_path / "schedule"))
+    yield scheduler
+    scheduler.close()
+
+
+def take_all(app: Celery) -> list[dict[str, Any]]:
+    """The headers of what waits."""
+    with app.connection_for_write() as broker:
+        client = broker.default_channel.client
+        messages = client.lrange(QUEUE, 0, -1)
+        client.delete(QUEUE)
+    return [json.loads(message)["headers"] for message in messages]
+
+
+def tick(scheduler: Scheduler, times: int) -> None:
+    for _ in range(times):
+        scheduler.tick()
+
+
+def test_of_each_task_one_message_waits(app: Celery, scheduler: Scheduler) -> None:
+    tick(scheduler, times=8)
+    first = sorted(headers["task"] for headers in take_all(app))
+
+    tick(scheduler, times=8)
+    again = sorted(headers["task"] for headers in take_all(app))
+
+    assert first == again == ["training.dispatch", "training.reap"]
+
+
+def test_no_clock_ends_a_message(app: Celery, scheduler: Scheduler) -> None:
+    tick(scheduler, times=4)
+
+    assert {headers["expires"] for headers in take_all(app)} == {None}
+    assert cohort.conf.beat_scheduler == "dashboard.beat:Scheduler"
+    entries = cohort.conf.beat_schedule.values()
+    assert not any("expires" in entry.get("options", {}) for entry in entries)
+
+
+def test_without_a_broker_it_goes_on() -> None:
+    with Celery(
+        broker="redis+socket:///nowhere/redis.sock", set_as_current=False
+    ) as app:
+        assert Scheduler(app, lazy=True)._list_waiting() == set()

@@ -1,0 +1,230 @@
+"""How things happen to runs: whose turn it is, and what is looked at behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, cast
+
+from django.db import OperationalError, connection
+
+from dashboard.runs.models import ENDED, Run, RunState
+from dashboard.training import dispatch, reaper
+from dashboard.training.models import Worker
+from dashboard.training.workers import reclaim, register
+from tests.dashboard.training.factories import Launcher
+from tests.dashboard.training.machine import ledger
+from tests.dashboard.training.machine.actors import Actor, Cast
+from tests.dashboard.training.machine.clock import Clock
+from tests.dashboard.training.machine.faults import Fault
+from tests.dashboard.training.machine.invariants import Watch, check_run, check_writer
+from tests.dashboard.training.machine.supervisors import Broker, Supervisor
+from tests.dashboard.training.machine.trainers import ScriptedTrainer
+
+NAMES = ("worker-1", "worker-2", "worker-3")
+ROUND_SECONDS = 15
+
+
+class Play:
+    """Workers, and everybody else who comes and goes."""
+
+    def __init__(
+        self, launch: Launcher, cast: Cast, clock: Clock, broker: Broker
+    ) -> None:
+        ScriptedTrainer.all.clear()
+        end_what_is_left()
+        broker.num_messages = 0
+        self.launch = launch
+        self.cast = cast
+        self.clock = clock
+        self.broker = broker
+        self.watch = Watch()
+        self.touched: set[int] = set()
+        self.trace: list[tuple[object, ...]] = []
+        self.is_broken = False  # what comes after a finding only hides it
+        self.supervisors = [Supervisor(name) for name in NAMES]
+        for one in self.supervisors:
+            register(one.name, num_slots=1)
+        Worker.objects.update(drained_at=None)
+        self.first_run = launch(optim={"num_steps": 24}).pk
+        self.deliver(self.supervisors[0])
+        for _ in range(3):
+            self.pass_a_while(saves=False)
+
+    def runs(self) -> Any:
+        return Run.objects.filter(pk__gte=self.first_run).order_by("pk")
+
+    def unfinished(self) -> list[Run]:
+        return list(self.runs().exclude(state__in=(*ENDED, RunState.PAUSED)))
+
+    def trainers(self) -> list[ScriptedTrainer]:
+        return [one for one in ScriptedTrainer.all if not one.has_exited()]
+
+    def trainers_of(self, work: Actor) -> list[ScriptedTrainer]:
+        lives = [(claim.run_id, claim.epoch) for claim in work.claims]
+        return [one for one in self.trainers() if (one.run_id, one.epoch) in lives]
+
+    def works(self) -> list[Actor]:
+        """Of the supervisors that can act, stalled ones too."""
+        return [one.work for one in self.supervisors if one.work and one.work.is_ready]
+
+    def strays(self) -> list[Actor]:
+        """Who is stalled, and no supervisor's work."""
+        works = [one.work for one in self.supervisors]
+        return [one for one in self.cast.present if one.is_ready and one not in works]
+
+    # Turns.
+
+    def perform(
+        self, name: str, body: Callable[[], object], fault: Fault = None
+    ) -> Actor:
+        actor = self.cast.enter(name, body)
+        actor.faults.arm(fault)
+        return self.turn(actor)
+
+    def reap(self, fault: Fault = None) -> Actor:
+        return self.perform("reap", lambda: reaper.reap(grace=timedelta(0)), fault)
+
+    def dispatch(self, fault: Fault = None) -> None:
+        app = cast("Any", self.broker)
+        self.perform("dispatch", lambda: dispatch.dispatch(app), fault)
+
+    def deliver(self, one: Supervisor, fault: Fault = None) -> Actor:
+        self.broker.num_messages = max(0, self.broker.num_messages - 1)
+        work = one.take_message(self.cast)
+        work.faults.arm(fault)
+        return self.turn(work)
+
+    def start(self, one: Supervisor, fault: Fault = None) -> None:
+        def begin() -> None:
+            reclaim(one.name)
+            register(one.name, num_slots=1)
+
+        one.is_up = True
+        self.perform("start", begin, fault)
+
+    def kill(self, one: Supervisor) -> None:
+        trainers = self.trainers_of(one.work) if one.work else []
+        one.kill()
+        for trainer in trainers:  # it ends with its supervisor
+            trainer.kill()
+        self._look_on()
+
+    def turn(self, actor: Actor) -> Actor:
+        with self._judging():
+            actor.turn()
+        self.trace.append((actor.name, actor.is_ready, actor.is_stalled))
+        self._look_on()
+        return actor
+
+    def _look_on(self) -> None:
+        """Until nobody can go on by himself."""
+        with self._judging():
+            self._look()
+        while passed := [one for one in self.cast.present if one.has_passed]:
+            self.turn(passed[0])
+
+    def _look(self) -> None:
+        """What was written meanwhile, and by whom; who has ended, and how."""
+        by_number = {one.number: one for one in self.cast.present}
+        entries = self.watch.look()
+        self.touched |= {entry.run_id for entry in entries}
+        # In which order a statement changes rows is up to where they lie.
+        self.trace += [
+            (entry.kind, entry.run_id - self.first_run, *sorted(entry.body.items()))
+            for entry in sorted(entries, key=lambda entry: entry.run_id)
+        ]
+        for entry in entries:
+            if entry.actor:
+                check_writer(by_number[entry.actor], entry)
+        for actor in by_number.values():
+            if actor.is_done:
+                self._see_off(actor)
+
+    def _see_off(self, actor: Actor) -> None:
+        self.cast.present.remove(actor)
+        for one in self.supervisors:
+            if one.work is actor:
+                one.work = None
+                if actor.was_killed or actor.is_shutting_down:
+                    one.end()
+        if not is_excused(actor):
+            raise AssertionError(f"{actor.name} ended badly") from actor.error
+
+    # Time.
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.seconds += seconds
+        ledger.pass_time(seconds)
+        self.cast.pass_time(seconds)
+        self._look_on()
+
+    def pass_a_while(self, *, saves: bool, num_steps: int = 1) -> None:
+        """In which everybody who is there does what is theirs."""
+        self.reap()
+        self.dispatch()
+        for one in self.supervisors:
+            if one.is_free and self.broker.num_messages:
+                self.deliver(one)
+        for trainer in self.trainers():
+            trainer.train_on([saves] * num_steps)
+        for work in self.works():
+            if work.is_ready and not (work.is_stalled or work.is_asleep):
+                self.turn(work)
+        self.check_touched()
+        self.pass_time(ROUND_SECONDS)
+
+    def check_touched(self) -> None:
+        touched, self.touched = self.touched, set()
+        with self._judging():
+            for run in Run.objects.filter(pk__in=touched):
+                check_run(run)
+
+    @contextmanager
+    def _judging(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self.is_broken = True
+            raise
+
+    # The end.
+
+    def cease_faults(self) -> None:
+        """Whoever is stalled goes on, so that whoever waits for them does."""
+        for actor in self.cast.present:
+            actor.faults.cease()
+            actor.is_asleep = False
+        while stalled := [one for one in self.cast.present if one.is_stalled]:
+            self.turn(stalled[0])
+        blocked = [one.name for one in self.cast.present if one.is_blocked]
+        assert not blocked, f"{blocked} wait for locks that nobody holds"
+        Worker.objects.update(drained_at=None)
+        self.runs().update(on_hold=False)
+
+    def kill_all(self) -> None:
+        for actor in list(self.cast.present):
+            actor.kill()
+        left = [one.name for one in self.cast.present if not one.is_done]
+        self.cast.present.clear()
+        assert not left, f"{left} outlived their ends"
+
+
+def is_excused(actor: Actor) -> bool:
+    """It was refused, killed or cut off, or waited for too long."""
+    error = actor.error
+    if error is None or actor.was_killed or isinstance(error, ValueError):
+        return True
+    was_lost = actor.faults.was_cut or actor.was_timed_out
+    return isinstance(error, OperationalError) and was_lost
+
+
+def end_what_is_left() -> None:
+    """Of an example that failed: it would stand in line before the next one's."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE runs_run SET state = 'stopped', lease_until = NULL, "
+            "finished_at = pg_catalog.now() + interval '1 year' "
+            "WHERE state NOT IN ('finished', 'stopped', 'failed')"
+        )

@@ -1,0 +1,113 @@
+"""Training workers: each takes messages, one run at a time, by the real task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery.app.task import Context
+
+from dashboard.runs import doorbell
+from dashboard.training import outage, supervise, tasks, workers
+from dashboard.training.lease import Claim
+from dashboard.waking import DAY_SECONDS
+from tests.dashboard.training.machine.actors import Actor, Cast, current
+from tests.dashboard.training.machine.clock import Clock
+from tests.dashboard.training.machine.trainers import ScriptedTrainer
+
+NO_PROCESS = 2**22 + 1  # larger than any pid
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """A worker's process; `work` is its one slot's task, None while it is idle."""
+
+    name: str
+    work: Actor | None = None
+    is_up: bool = True
+
+    @property
+    def is_free(self) -> bool:
+        return self.is_up and self.work is None
+
+    def take_message(self, cast: Cast) -> Actor:
+        def work() -> None:
+            request = Context(hostname=self.name, args=(), kwargs={})
+            tasks.work.request_stack.push(request)
+            try:
+                tasks.work.run()
+            finally:
+                tasks.work.request_stack.pop()
+
+        self.work = cast.enter(self.name, work)
+        return self.work
+
+    def kill(self) -> None:
+        """kill -9 of the whole worker."""
+        if self.work is not None:
+            self.work.kill()
+        self.end()
+
+    def end(self) -> None:
+        self.work, self.is_up = None, False
+
+
+class Broker:
+    """Redis, as far as messages go: it may lose them and bring them twice."""
+
+    def __init__(self) -> None:
+        self.num_messages = 0
+
+    def wake(self, task: str, *, queue: str, expires: int, count: int = 1) -> None:
+        assert (task, queue, expires) == ("training.work", "training", DAY_SECONDS)
+        self.num_messages += count
+
+    # As much of a Celery app and its connection as the dispatcher asks of them.
+
+    def send_task(self, task: str, *, queue: str, expires: int) -> None:
+        self.wake(task, queue=queue, expires=expires)
+
+    @contextmanager
+    def connection_for_write(self) -> Iterator[Any]:
+        yield self
+
+    @property
+    def default_channel(self) -> Any:
+        return self
+
+    @property
+    def client(self) -> Any:
+        return self
+
+    def llen(self, _queue: str) -> int:
+        return self.num_messages
+
+
+def replace_surroundings(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, broker: Broker
+) -> None:
+    """The trainer's process, time, the broker, and who listens; nothing else."""
+    monkeypatch.setattr(supervise, "TrainerProcess", ScriptedTrainer)
+    monkeypatch.setattr(supervise, "SystemSampler", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(supervise, "time", clock)
+    monkeypatch.setattr(outage, "time", clock)
+    monkeypatch.setattr(doorbell, "wake", broker.wake)
+    monkeypatch.setattr("dashboard.live.publish.ring_group", lambda *_: None)
+    hardware = {"takes": "any", "gpus": []}
+    monkeypatch.setattr(workers, "read_hardware", lambda: hardware)
+    # Of a worker that starts again, so the process of its name is always a dead one.
+    monkeypatch.setattr(workers, "os", SimpleNamespace(getpid=lambda: NO_PROCESS))
+    monkeypatch.setattr(
+        tasks.shutdown, "is_announced", lambda: current().is_shutting_down
+    )
+    real = tasks.supervise
+
+    def supervise_and_tell(claim: Claim, **options: Any) -> None:
+        current().claims.append(claim)
+        real(claim, **options)
+
+    monkeypatch.setattr(tasks, "supervise", supervise_and_tell)

@@ -1,0 +1,92 @@
+"""Who ended a process, by the kernel's counts of a control group of either kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dashboard.training import memory_kills
+from dashboard.training.memory_kills import MemoryKills, group_files
+
+PID = 7
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """/proc and /sys/fs/cgroup of a machine that has counted nothing yet."""
+    proc = tmp_path / "proc"
+    (proc / str(PID)).mkdir(parents=True)
+    (proc / "self").mkdir()
+    (proc / "vmstat").write_text("nr_free_pages 12\noom_kill 0\n")
+    monkeypatch.setattr(memory_kills, "PROC", proc)
+    monkeypatch.setattr(memory_kills, "MACHINE", proc / "vmstat")
+    return tmp_path
+
+
+def use_v2(machine: Path) -> Path:
+    """As in a container, whose group is what is mounted."""
+    root = machine / "cgroup"
+    group = root / "main"
+    group.mkdir(parents=True)
+    mount = f"30 23 0:27 /pod {root} rw,nosuid - cgroup2 cgroup rw,nsdelegate\n"
+    (machine / "proc" / "self" / "mountinfo").write_text(mount)
+    (machine / "proc" / str(PID) / "cgroup").write_text("0::/pod/main\n")
+    file = group / "memory.events.local"
+    file.write_text("low 0\nhigh 0\nmax 3\noom 0\noom_kill 2\noom_group_kill 0\n")
+    return file
+
+
+def use_v1(machine: Path) -> Path:
+    root = machine / "memory"
+    (root / "jobs").mkdir(parents=True)
+    mounts = (
+        f"31 23 0:28 / {machine / 'cpu'} rw - cgroup cgroup rw,cpu\n"
+        f"32 23 0:29 / {root} rw - cgroup cgroup rw,memory\n"
+    )
+    (machine / "proc" / "self" / "mountinfo").write_text(mounts)
+    groups = "5:cpu:/jobs\n4:memory:/jobs\n0::/\n"
+    (machine / "proc" / str(PID) / "cgroup").write_text(groups)
+    file = root / "jobs" / "memory.oom_control"
+    file.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    return file
+
+
+@pytest.mark.parametrize("use", [use_v1, use_v2])
+def test_a_group_that_counts_one_more_tells_of_it(machine, use):
+    file = use(machine)
+    assert group_files(PID) == [file]
+    kills = MemoryKills(PID)
+
+    assert not kills.has_risen()
+    file.write_text(file.read_text().replace("oom_kill 2", "oom_kill 3"))
+
+    kills.look()
+    assert kills.has_risen()
+
+
+def test_without_a_group_the_machine_tells(machine):
+    kills = MemoryKills(PID)
+    assert not kills.has_risen()
+
+    (machine / "proc" / "vmstat").write_text("nr_free_pages 12\noom_kill 1\n")
+
+    assert kills.has_risen()
+
+
+def test_what_was_long_ago_is_another_process_s(machine, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(memory_kills.time, "monotonic", lambda: now)
+    kills = MemoryKills(PID)
+    (machine / "proc" / "vmstat").write_text("oom_kill 1\n")
+
+    now = 140.0
+    kills.look()
+
+    assert not kills.has_risen()
+
+
+def test_where_nothing_is_counted_nothing_is_said(machine):
+    (machine / "proc" / "vmstat").unlink()
+
+    assert not MemoryKills(PID).has_risen()
