@@ -17,6 +17,23 @@ from tests.faults.workers import Worker
 if TYPE_CHECKING:
     from dashboard.accounts.models import Team, User
     from dashboard.runs.models import Run
+    from tests.dashboard.training.factories import Launcher
+
+
+REPETITIONS = 10
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A fault that is survived nine times in ten is not survived."""
+    if metafunc.config.getoption("--soak"):
+        metafunc.fixturenames.append("repetition")
+        metafunc.parametrize("repetition", range(1, REPETITIONS + 1))
+
+
+@pytest.fixture
+def outage_seconds(request: pytest.FixtureRequest) -> float:
+    """How long a server stays away."""
+    return 60 if request.config.getoption("--soak") else 15
 
 
 @pytest.fixture(scope="session")
@@ -57,22 +74,31 @@ def launch_tiny(
 
     launcher = Launcher(team, alice)
 
-    def launch(*, num_steps: int = NUM_STEPS) -> Run:
+    def launch(*, num_steps: int = NUM_STEPS, **parts: Any) -> Run:
         tree: dict[str, Any] = config_tree(tiny_model, num_steps=num_steps)
-        return launcher(**tree)
+        return launcher(**tree | parts)
 
     return launch
 
 
 @pytest.fixture
+def launch(transactional_db: None, team: Team, alice: User) -> Launcher:
+    """Launches runs of which nothing is ever trained."""
+    from tests.dashboard.training.factories import Launcher
+
+    return Launcher(team, alice)
+
+
+@pytest.fixture
 def start_worker(
     app_environment: dict[str, str], tmp_path: Path
-) -> Iterator[Callable[[str], Worker]]:
+) -> Iterator[Callable[..., Worker]]:
+    """Workers whose environment differs by `variables`, ended with their test."""
     workers: list[Worker] = []
 
-    def start(name: str) -> Worker:
-        log = tmp_path / f"{name}.log"
-        workers.append(Worker(name, env=app_environment, log=log))
+    def start(name: str, *, root: Path = ROOT, **variables: str) -> Worker:
+        log, env = tmp_path / f"{name}.log", {**app_environment, **variables}
+        workers.append(Worker(name, env=env, log=log, root=root))
         return workers[-1]
 
     yield start

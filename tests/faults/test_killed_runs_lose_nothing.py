@@ -5,67 +5,28 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from django.db.models.functions import Now
 
 from dashboard.accounts.models import User
 from dashboard.runs.control import request_stop
 from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunState
 from dashboard.training.models import Worker as TrainingWorker
-from dashboard.training.reaper import reap
-from tests.faults.tiny import NUM_STEPS, untimed
-from tests.faults.workers import Worker, is_alive, trainer_pid, wait_for
+from tests.faults.histories import (
+    Series,
+    assert_whole,
+    end_rest,
+    is_in,
+    lose_lease,
+    reaches,
+    started_trainer,
+)
+from tests.faults.workers import Worker, is_alive, wait_for
 
 pytestmark = pytest.mark.faults
-Series = dict[int, dict[str, float | None]]
-
-
-def stored_series(run: Run) -> Series:
-    run.refresh_from_db()
-    rows = run.steps.filter(superseded_by=None).order_by("step")
-    return {
-        row.step: untimed(dict(zip(run.metric_names, row.values, strict=False)))
-        for row in rows
-    }
-
-
-def assert_whole(run: Run, expected: Series) -> None:
-    stored = stored_series(run)
-    steps = list(
-        run.steps.filter(superseded_by=None)
-        .order_by("step")
-        .values_list("step", flat=True)
-    )
-    assert steps == list(range(1, NUM_STEPS + 1))  # no gap, no duplicate
-    assert stored == expected
-
-
-def reaches(run: Run, step: int) -> Callable[[], bool]:
-    def look() -> bool:
-        run.refresh_from_db()
-        assert run.state != RunState.FAILED, run.fail_reason
-        return run.last_step >= step
-
-    return look
-
-
-def is_in(run: Run, state: RunState) -> Callable[[], bool]:
-    def look() -> bool:
-        run.refresh_from_db()
-        assert run.state == state or run.state != RunState.FAILED, run.fail_reason
-        return run.state == state
-
-    return look
-
-
-def end_rest(run: Run) -> None:
-    """What the dispatcher does 10 s later."""
-    Run.objects.filter(id=run.id).update(not_before=None)
-    ring_workers()
+NUM_STEPS = 60  # with a checkpoint every 20
 
 
 def test_a_killed_trainer_is_resumed_from_its_checkpoint(
@@ -75,10 +36,9 @@ def test_a_killed_trainer_is_resumed_from_its_checkpoint(
     undisturbed: Series,
 ) -> None:
     start_worker("one")
-    run = launch_tiny()
-    wait_for(reaches(run, 50), what="step 50")
-    pid = trainer_pid(data_folder, run.id, epoch=1)
-    assert pid
+    run = launch_tiny(num_steps=NUM_STEPS)
+    wait_for(reaches(run, 30), what="step 30")
+    pid = started_trainer(data_folder, run)
 
     os.kill(pid, signal.SIGKILL)
     wait_for(is_in(run, RunState.QUEUED), what="the run to be queued again")
@@ -86,32 +46,49 @@ def test_a_killed_trainer_is_resumed_from_its_checkpoint(
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert run.epoch == 2
-    assert run.epochs.get(number=2).from_step >= 40
-    assert_whole(run, undisturbed)
+    assert run.epochs.get(number=2).from_step >= 20
+    assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
+def kill_worker_alone(worker: Worker, _trainer: int) -> None:
+    worker.kill()
+
+
+def kill_all_of_it_at_once(worker: Worker, trainer: int) -> None:
+    os.killpg(trainer, signal.SIGKILL)
+    worker.kill_all()
+
+
+def kill_while_its_trainer_hangs(worker: Worker, trainer: int) -> None:
+    os.kill(trainer, signal.SIGSTOP)
+    worker.kill_all()
+
+
+@pytest.mark.parametrize(
+    "strike", [kill_worker_alone, kill_all_of_it_at_once, kill_while_its_trainer_hangs]
+)
 def test_a_killed_workers_run_is_resumed_by_another(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
     data_folder: Path,
     undisturbed: Series,
+    strike: Callable[[Worker, int], None],
 ) -> None:
     worker = start_worker("one")
-    run = launch_tiny()
-    wait_for(reaches(run, 50), what="step 50")
-    pid = trainer_pid(data_folder, run.id, epoch=1)
-    assert pid
+    run = launch_tiny(num_steps=NUM_STEPS)
+    wait_for(reaches(run, 30), what="step 30")
+    pid = started_trainer(data_folder, run)
 
-    worker.kill()
+    strike(worker, pid)
     wait_for(lambda: not is_alive(pid), what="the orphaned trainer to go", seconds=10)
-    Run.objects.filter(id=run.id).update(lease_until=Now() - timedelta(seconds=1))
-    assert reap(grace=timedelta(0)) == [run.id]  # as beat has it done a minute later
+    lose_lease(run)
     start_worker("two")
     end_rest(run)
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert run.worker.startswith("two@")
-    assert_whole(run, undisturbed)
+    assert run.epochs.get(number=2).from_step >= 20
+    assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
 def test_a_worker_started_again_goes_on_with_the_run_it_left(
@@ -120,8 +97,8 @@ def test_a_worker_started_again_goes_on_with_the_run_it_left(
     undisturbed: Series,
 ) -> None:
     worker = start_worker("one")
-    run = launch_tiny()
-    wait_for(reaches(run, 50), what="step 50")
+    run = launch_tiny(num_steps=NUM_STEPS)
+    wait_for(reaches(run, 30), what="step 30")
 
     worker.kill()
     start_worker("one")
@@ -131,20 +108,32 @@ def test_a_worker_started_again_goes_on_with_the_run_it_left(
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert run.epoch == 2
-    assert_whole(run, undisturbed)
+    assert_whole(run, undisturbed, num_steps=NUM_STEPS)
     assert TrainingWorker.objects.get().name == run.worker
 
 
+def tell_worker(worker: Worker) -> None:
+    worker.child.terminate()
+
+
+def tell_each_of_its_processes(worker: Worker) -> None:
+    """As systemd does when it stops a service."""
+    os.killpg(worker.child.pid, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("tell", [tell_worker, tell_each_of_its_processes])
 def test_a_worker_told_to_shut_down_hands_its_run_to_another(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
     undisturbed: Series,
+    tell: Callable[[Worker], None],
 ) -> None:
     worker = start_worker("one")
-    run = launch_tiny()
-    wait_for(reaches(run, 50), what="step 50")
+    run = launch_tiny(num_steps=NUM_STEPS)
+    wait_for(reaches(run, 30), what="step 30")
 
-    worker.terminate(patience_seconds=20)
+    tell(worker)
+    worker.child.wait(60)
     run.refresh_from_db()
     handed_back = (run.state, run.attempt, run.not_before)
     saved = run.checkpoints.latest("step").step
@@ -154,7 +143,28 @@ def test_a_worker_told_to_shut_down_hands_its_run_to_another(
 
     assert handed_back == (RunState.QUEUED, 0, None)
     assert run.epochs.get(number=2).from_step == saved
-    assert_whole(run, undisturbed)
+    assert_whole(run, undisturbed, num_steps=NUM_STEPS)
+
+
+def test_a_pool_process_told_to_end_hands_its_run_back(
+    launch_tiny: Callable[..., Run],
+    start_worker: Callable[[str], Worker],
+    undisturbed: Series,
+) -> None:
+    worker = start_worker("one")
+    run = launch_tiny(num_steps=NUM_STEPS)
+    wait_for(reaches(run, 30), what="step 30")
+
+    os.kill(worker.pool_process(), signal.SIGTERM)
+    wait_for(is_in(run, RunState.QUEUED), what="the run to be queued", seconds=30)
+    handed_back = (run.state, run.attempt, run.not_before)
+    saved = run.checkpoints.latest("step").step
+    ring_workers()
+    wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
+
+    assert handed_back == (RunState.QUEUED, 0, None)
+    assert run.epochs.get(number=2).from_step == saved
+    assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
 def test_a_stop_ends_a_run_with_a_checkpoint_within_seconds(

@@ -13,7 +13,7 @@ from dashboard.runs.launching import launch_run
 from dashboard.runs.models import Run, RunState
 from dashboard.training.lease import claim_run
 from dashboard.training.supervise import supervise
-from tests.faults.test_killed_runs_lose_nothing import Series, stored_series
+from tests.faults.histories import Series, stored_series
 from trainer.config import RunConfig
 
 pytestmark = pytest.mark.faults

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +36,8 @@ class Worker:
         env: Mapping[str, str],
         log: Path,
         queue: str = "training",
+        more: Sequence[str] = (),
+        root: Path = ROOT,
     ) -> None:
         self.log = log
         command = [sys.executable, "-m", "celery", "--app", "dashboard.celery:app"]
@@ -43,13 +45,19 @@ class Worker:
         command += ["--concurrency", "1", "--loglevel", "INFO"]
         with log.open("ab") as output:
             self.child = subprocess.Popen(
-                [*command, "--without-gossip", "--without-mingle"],
-                cwd=ROOT,
+                [*command, "--without-gossip", "--without-mingle", *more],
+                cwd=root,
                 env=dict(env),
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
+
+    def pool_process(self) -> int:
+        """The one that works; the worker itself waits for messages."""
+        pid = self.child.pid
+        [child] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return int(child)
 
     def kill(self) -> None:
         """kill -9, of the worker alone."""

@@ -1,0 +1,37 @@
+"""`python -m trainer`, but for its model, which never returns in step 30."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+HANGS_AT = 30
+
+
+def sleep_for_ever() -> None:
+    while True:
+        time.sleep(3_600)
+
+
+def main() -> int:
+    import trainer.step
+    from trainer.__main__ import main as trainer_main
+    from trainer.rollout import transformers_engine
+
+    sample_batch = trainer.step.sample_batch
+
+    def sample(training: Any, step: int, **named: Any) -> Any:
+        if step == HANGS_AT:
+            transformers_engine.draw_tokens = lambda *_, **__: sleep_for_ever()
+        return sample_batch(training, step, **named)
+
+    trainer.step.sample_batch = sample
+    return trainer_main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

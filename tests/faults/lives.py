@@ -1,0 +1,74 @@
+"""Lives of a run, each from claim to end, with a real trainer under a supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.faults.workers import trainer_pid
+
+# Models are imported when a test runs: this file is read before Django is set up.
+if TYPE_CHECKING:
+    from dashboard.runs.models import Run
+    from dashboard.training.supervise import Timing
+
+
+def live(
+    run: Run,
+    *,
+    act: Callable[[], object] = lambda: None,
+    timing: Timing | None = None,
+    command: Callable[..., list[str]] | None = None,
+) -> Run:
+    """Have it claimed and supervised here; `act` is called again and again."""
+    from dashboard.runs.models import Run as Runs
+    from dashboard.training.lease import claim_run
+    from dashboard.training.process import trainer_command
+    from dashboard.training.supervise import Timing as Timings
+    from dashboard.training.supervise import supervise
+
+    Runs.objects.filter(id=run.id).update(not_before=None)  # its rest is over
+    claim = claim_run(run.id, "here")
+    assert claim is not None, Runs.objects.get(id=run.id).state
+
+    def is_shutting_down() -> bool:
+        act()
+        return False
+
+    supervise(
+        claim,
+        is_shutting_down=is_shutting_down,
+        command=command or trainer_command,
+        timing=timing or Timings(),
+    )
+    return Runs.objects.get(id=run.id)
+
+
+class Once:
+    """Acts once on a life's trainer, given its process id, when a run is so far."""
+
+    def __init__(
+        self, run: Run, data: Path, *, step: int, act: Callable[[int], object]
+    ) -> None:
+        self.run, self.data, self.step, self.act = run, data, step, act
+        self.pid: int | None = None
+
+    def __call__(self) -> None:
+        if self.pid is not None:
+            return
+        self.run.refresh_from_db()
+        if self.run.last_step >= self.step:
+            self.pid = trainer_pid(self.data, self.run.id, epoch=self.run.epoch)
+            assert self.pid is not None
+            self.act(self.pid)
+
+
+def supervisor_log(data: Path, run: Run, *, epoch: int) -> str:
+    folder = data / "runs" / str(run.id) / "epochs" / str(epoch)
+    return (folder / "supervisor.log").read_text()
+
+
+def trainer_log(data: Path, run: Run, *, epoch: int) -> str:
+    folder = data / "runs" / str(run.id) / "epochs" / str(epoch)
+    return (folder / "trainer.log").read_text()

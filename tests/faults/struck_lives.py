@@ -1,0 +1,139 @@
+"""Lives of runs, each in a process of its own, forked from one that is ready.
+
+`python -m tests.faults.struck_lives HOST` reads the id of a run a line, claims it and
+supervises it over HOST, a folder with PostgreSQL's socket, and answers with how its
+process ended: 0, another status, or less than 0 for a signal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import django
+
+if TYPE_CHECKING:
+    from dashboard.runs.directory import RunDirectory
+    from tests.dashboard.training.logs import LogBuilder
+
+NUM_STEPS, SAVED_STEP = 4, 2
+# A trainer that has ready what it says: it saves in between, as the real one does.
+SAY = 'cat "$1" >> "$5"; test -e "$3" || cp -r "$2" "$3"; cat "$4" >> "$5"'
+
+
+def command(
+    directory: RunDirectory, *, epoch: int, resume_from: Path | None
+) -> list[str]:
+    from tests.dashboard.training.checkpoints import save
+    from tests.dashboard.training.logs import LogBuilder
+
+    files = directory.epoch(epoch)
+    files.path.mkdir(parents=True, exist_ok=True)
+    directory.checkpoints.mkdir(exist_ok=True)
+    log = LogBuilder(epoch=epoch)
+    if resume_from is None:
+        _begin(log)
+        prepared = save(type(directory)(files.path / "ready"), SAVED_STEP, epoch=epoch)
+    else:
+        _resume(log, resume_from)
+        prepared = resume_from  # which is there already
+    said = len(log.events)
+    if resume_from is None:
+        log.saved(SAVED_STEP)
+    for step in range(SAVED_STEP + 1, NUM_STEPS + 1):
+        log.stepped(step)
+    log.finished(NUM_STEPS)
+    before, after = files.path / "before.jsonl", files.path / "after.jsonl"
+    before.write_bytes(b"".join(log.lines[:said]))
+    after.write_bytes(b"".join(log.lines[said:]))
+    target = directory.checkpoints / prepared.name
+    words = [before, prepared, target, after, files.events]
+    return ["sh", "-c", SAY, "sh", *map(str, words)]
+
+
+def _begin(log: LogBuilder) -> None:
+    log.started(num_steps=NUM_STEPS)
+    for step in range(1, SAVED_STEP + 1):
+        log.stepped(step)
+
+
+def _resume(log: LogBuilder, checkpoint: Path) -> None:
+    from trainer.events import RunResumed
+
+    log.add(
+        RunResumed,
+        step=SAVED_STEP,
+        checkpoint=checkpoint.name,
+        num_steps=NUM_STEPS,
+        num_parameters=1_000,
+        num_train_rows=8,
+        num_eval_rows=0,
+        device="cpu",
+        versions={},
+    )
+
+
+def live(run_id: int) -> None:
+    from dashboard.local import shutdown
+    from dashboard.training.lease import claim_run
+    from dashboard.training.supervise import Timing, supervise
+
+    claim = claim_run(run_id, "struck")
+    assert claim is not None, f"run {run_id} is not to be had"
+    supervise(
+        claim,
+        is_shutting_down=shutdown.is_announced,
+        command=command,
+        timing=Timing(poll_seconds=0.005, look_seconds=0.01),
+    )
+
+
+def hurry() -> None:
+    """Wait shortly, and leave out the sampler: what it asks comes at no set place."""
+    from channels.layers import get_channel_layer
+    from django.urls import get_resolver
+
+    from dashboard.training import outage, supervise
+
+    assert get_resolver().url_patterns  # else each child would load them, for a second
+    assert get_channel_layer()
+    outage.FIRST_WAIT_SECONDS = 0.01
+    supervise.SystemSampler = lambda *_, **__: nullcontext()  # type: ignore[assignment,misc]  # it gives nothing
+
+
+def main(host: str) -> None:
+    django.setup()
+    from billiard.common import reset_signals
+    from django.db import connection
+
+    from dashboard.local import shutdown
+
+    hurry()
+    connection.settings_dict["HOST"] = host
+    connection.settings_dict["PORT"] = ""
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            reset_signals()  # as in a process of a Celery worker's pool
+            status = 1
+            shutdown.begin_task()
+            try:
+                live(int(line))
+                shutdown.end_task()
+                status = 0
+            except BaseException:  # noqa: BLE001 - SystemExit too, which SIGTERM raises
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        _, told = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(told)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,86 @@
+"""A run whose trainer dies each time ends with a reason; other runs go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard.runs.directory import run_directory
+from dashboard.runs.models import Run, RunState
+from tests.faults.histories import Series, assert_whole, end_rest, is_in
+from tests.faults.workers import Worker, wait_for
+
+pytestmark = pytest.mark.faults
+NUM_STEPS = 20
+# Read by every Python that the worker starts, before anything else: a trainer whose
+# run's folder holds the file `poison` ends itself as the file says.
+SITECUSTOMIZE = """
+import os, pathlib, sys
+words = sys.orig_argv
+if "trainer" in words and "--out" in words:
+    out = pathlib.Path(words[words.index("--out") + 1])
+    poison = out.parent.parent / "poison"
+    if poison.exists():
+        sys.stderr.write("Loading the last of its models.\\n")
+        sys.stderr.flush()
+        os.kill(os.getpid(), int(poison.read_text()))
+"""
+
+
+@pytest.fixture
+def poisoning(tmp_path: Path) -> str:
+    """A PYTHONPATH."""
+    folder = tmp_path / "poison"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(SITECUSTOMIZE)
+    return str(folder)
+
+
+def lives(run: Run) -> Iterator[Run]:
+    """The run after each of its lives; the rest that follows is cut short."""
+    while run.state != RunState.FAILED:
+        epoch = run.epoch
+        wait_for(lambda: has_ended(run, epoch), what=f"an end of life {epoch + 1}")  # noqa: B023 - waited for in this turn
+        yield run
+        end_rest(run)
+
+
+def has_ended(run: Run, epoch: int) -> bool:
+    run.refresh_from_db()
+    return run.epoch > epoch and run.state in (RunState.QUEUED, RunState.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("signal_number", "num_lives", "reason"),
+    [
+        (9, 4, "The run was lost 4 times in a row without reaching a new checkpoint"),
+        (11, 2, "The trainer crashed twice in the same way (killed by SIGSEGV"),
+    ],
+    ids=["SIGKILL", "SIGSEGV"],
+)
+def test_a_poison_run_ends_with_a_reason_and_others_go_on(
+    launch_tiny: Callable[..., Run],
+    start_worker: Callable[..., Worker],
+    poisoning: str,
+    undisturbed: Series,
+    signal_number: int,
+    num_lives: int,
+    reason: str,
+) -> None:
+    poisoned = launch_tiny(num_steps=NUM_STEPS)
+    other = launch_tiny(num_steps=NUM_STEPS)
+    folder = run_directory(poisoned.id).path
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "poison").write_text(str(signal_number))
+    start_worker("one", PYTHONPATH=poisoning)
+
+    attempts = [run.attempt for run in lives(poisoned)]
+    wait_for(is_in(other, RunState.FINISHED), what="the other run")
+
+    assert poisoned.epoch == len(attempts) == num_lives
+    assert poisoned.fail_reason.startswith(reason)
+    assert "Its last lines:\nLoading the last of its models." in poisoned.fail_reason
+    assert (other.epoch, other.attempt) == (1, 0)
+    assert_whole(other, undisturbed, num_steps=NUM_STEPS)

@@ -1,0 +1,138 @@
+"""kill -9 of everything that `manage.py up` started, at once; then `up` again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from dashboard.local.addresses import embedded_addresses
+from tests.faults.histories import Series
+from tests.faults.tiny import ROOT, untimed
+from tests.faults.workers import wait_for
+from tests.load.stack import Stack, command_of, descendants, parents_of_all
+
+pytestmark = pytest.mark.faults
+NUM_STEPS = 60
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Short: a unix socket's path holds 107 characters."""
+    folder = Path(tempfile.mkdtemp(prefix="cohort-cut-", dir="/tmp"))
+    (folder / "data").mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def stacks(folder: Path) -> Iterator[list[Stack]]:
+    """Those that were started, one behind the other, on one folder."""
+    stacks: list[Stack] = []
+    yield stacks
+    for stack in stacks:
+        stack.stop()
+
+
+def ask(folder: Path, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    at = embedded_addresses(folder / "data").postgres_folder
+    with psycopg.connect(f"postgresql://cohort@/cohort?host={at}") as connection:
+        return connection.execute(sql, values).fetchall()
+
+
+def launch(stack: Stack, model: Path) -> int:
+    command = [sys.executable, "tests/faults/launch_run.py", str(model), str(NUM_STEPS)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=stack.env, check=True, capture_output=True, text=True
+    )
+    return int(done.stdout)
+
+
+def cut_power(stack: Stack) -> list[str]:
+    """Nobody is told anything; what ran until now, by its command line."""
+    pids = stop_all(stack.pid)
+    commands = [command_of(pid) for pid in pids]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    # Behind a power cut there are no zombies either: PostgreSQL takes the number of one
+    # in its lock file for a server that runs.
+    others = [pid for pid in pids if pid != stack.pid]
+    wait_for(lambda: not any(map(is_there, others)), what="the end of all", seconds=30)
+    return commands
+
+
+def stop_all(parent: int) -> list[int]:
+    """So that none can notice that another is gone; some come and go meanwhile."""
+    stopped: list[int] = []
+    while new := set(descendants(parent, parents_of_all())) - set(stopped):
+        for pid in new:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        stopped += new
+    return [pid for pid in stopped if is_there(pid)]
+
+
+def is_there(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_a_power_cut_costs_what_was_behind_the_last_checkpoint(
+    folder: Path, stacks: list[Stack], tiny_model: Path, undisturbed: Series
+) -> None:
+    stacks.append(Stack(folder))
+    stacks[0].wait_until_it_is_up()
+    run_id = launch(stacks[0], tiny_model)
+    wait_for(lambda: _run(folder, run_id)[1] >= 30, what="step 30")
+
+    killed = cut_power(stacks[0])
+    stacks.append(Stack(folder))
+    stacks[1].wait_until_it_is_up()
+    wait_for(lambda: _run(folder, run_id)[0] == "finished", what="its end")
+
+    parts = ["manage.py up", "uvicorn", "celery", "beat", "postgres", "redis-server"]
+    parts.append("-m trainer run")
+    assert [part for part in parts if not any(part in one for one in killed)] == []
+    assert _run(folder, run_id) == ("finished", NUM_STEPS, 2)
+    assert _resumed_from(folder, run_id) >= 20
+    expected = {step: undisturbed[step] for step in range(1, NUM_STEPS + 1)}
+    assert _stored(folder, run_id) == expected
+
+
+def _run(folder: Path, run_id: int) -> tuple[str, int, int]:
+    (row,) = ask(
+        folder,
+        "SELECT state, last_step, epoch, fail_reason FROM runs_run WHERE id = %s",
+        run_id,
+    )
+    assert row[0] != "failed", row[3]
+    return row[0], row[1], row[2]
+
+
+def _resumed_from(folder: Path, run_id: int) -> int:
+    ((step,),) = ask(
+        folder,
+        "SELECT from_step FROM runs_epoch WHERE run_id = %s AND number = 2",
+        run_id,
+    )
+    return int(step)
+
+
+def _stored(folder: Path, run_id: int) -> Series:
+    ((names,),) = ask(folder, "SELECT metric_names FROM runs_run WHERE id = %s", run_id)
+    steps = "SELECT step, values FROM runs_step WHERE run_id = %s"
+    rows = ask(folder, f"{steps} AND superseded_by IS NULL ORDER BY step", run_id)
+    stored = {
+        step: untimed(dict(zip(names, values, strict=False))) for step, values in rows
+    }
+    assert len(rows) == len(stored)
+    return stored

@@ -1,0 +1,77 @@
+"""The web process ends, asked or by kill -9, under those who watch a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard.accounts.models import Team, User
+from tests.fixtures_app import WebProcesses
+from tests.load.stack import Crowd, Show
+from tests.load.stage import read_truth, set_scene
+from tests.load.steady_trainer import Pace
+
+pytestmark = pytest.mark.faults
+BACK_SECONDS = 20
+
+
+@pytest.fixture
+def num_viewers(request: pytest.FixtureRequest) -> int:
+    return 200 if request.config.getoption("--soak") else 40
+
+
+@pytest.fixture
+def show(
+    app_environment: dict[str, str], team: Team, alice: User, tmp_path: Path
+) -> Iterator[Show]:
+    """A run that goes on through it all."""
+    pace = Pace(num_steps=900, events_per_second=50)
+    scene = set_scene(team, alice, optim={"num_steps": pace.num_steps})
+    show = Show(scene, pace, env=app_environment, log=tmp_path / "supervisor.log")
+    show.wait_until_it_speaks()
+    yield show
+    show.close()
+
+
+@pytest.fixture
+def crowd(
+    show: Show, live_app: str, app_environment: dict[str, str], tmp_path: Path
+) -> Iterator[Crowd]:
+    crowd = Crowd(
+        live_app, show.scene, env=app_environment, log=tmp_path / "viewers.log"
+    )
+    yield crowd
+    crowd.close()
+
+
+@pytest.mark.parametrize(
+    "end", [WebProcesses.kill, WebProcesses.end], ids=["SIGKILL", "SIGTERM"]
+)
+def test_all_viewers_come_back_and_lack_nothing(
+    show: Show,
+    crowd: Crowd,
+    web_processes: WebProcesses,
+    num_viewers: int,
+    end: Callable[[WebProcesses], None],
+    tmp_path: Path,
+) -> None:
+    crowd.ask("come", group="viewers", count=num_viewers, over=1)
+    show.go()
+    crowd.ask("see", group="viewers", count=50)
+
+    crowd.ask("note", group="viewers")
+    crowd.begin("come_back", group="viewers")
+    end(web_processes)
+    web_processes.start_again()
+    back = crowd.answer()
+    show.wait_for_the_end()
+
+    truth = tmp_path / "truth.json"
+    truth.write_text(json.dumps(read_truth(show.scene.run_id)))
+    held = crowd.ask("finish", group="viewers", truth=str(truth))
+    assert back["seconds"] < BACK_SECONDS
+    assert (held["viewers"], held["faults"]) == (num_viewers, [])
+    assert held["connections"] >= 2 * num_viewers

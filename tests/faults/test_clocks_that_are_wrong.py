@@ -1,0 +1,171 @@
+"""A worker's clock is an hour off: what counts is the database's."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db.models import F
+from django.db.models.functions import Now
+
+from dashboard.runs.models import Epoch, Run, RunState
+from dashboard.training.lease import LEASE, claim_run
+from dashboard.training.models import Worker as TrainingWorker
+from tests.dashboard.training.factories import Launcher
+from tests.faults.histories import Series, assert_whole, is_in, reaches
+from tests.faults.tiny import ROOT
+from tests.faults.workers import Worker, wait_for
+
+pytestmark = pytest.mark.faults
+NUM_STEPS = 20
+HOUR = 3_600
+# Put before the C library's own: what every process takes for the time of day.
+CLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+
+static long shift(void) { return atol(getenv("CLOCK_SHIFT")); }
+
+int clock_gettime(clockid_t clock, struct timespec *told) {
+    int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+    int status = real(clock, told);
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
+        told->tv_sec += shift();
+    return status;
+}
+
+int gettimeofday(struct timeval *restrict told, void *restrict zone) {
+    int (*real)(struct timeval *, void *) = dlsym(RTLD_NEXT, "gettimeofday");
+    int status = real(told, zone);
+    told->tv_sec += shift();
+    return status;
+}
+
+time_t time(time_t *told) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (told) *told = now.tv_sec;
+    return now.tv_sec;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("A clock is shifted by a library, which needs Linux and cc.")
+    folder = tmp_path_factory.mktemp("clock")
+    (folder / "clock.c").write_text(CLOCK)
+    library = folder / "clock.so"
+    command = [compiler, "-shared", "-fPIC", "-o", str(library), "clock.c", "-ldl"]
+    subprocess.run(command, cwd=folder, check=True)
+    return library
+
+
+@pytest.fixture(params=[HOUR, -HOUR], ids=["ahead", "behind"])
+def shifted(library: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+    """Of a process whose clock is wrong."""
+    variables = {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(request.param)}
+    told = subprocess.run(
+        [sys.executable, "-c", "import time; print(time.time())"],
+        env=variables,
+        check=True,
+        capture_output=True,
+    )
+    assert abs(float(told.stdout) - time.time() - request.param) < 60
+    return variables
+
+
+def run_in_database(statement: str, env: dict[str, str]) -> str:
+    """What a process with this environment prints."""
+    code = f"import django; django.setup()\n{statement}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.strip()
+
+
+def test_a_worker_with_a_wrong_clock_trains_and_tells_right_times(
+    launch_tiny: Callable[..., Run],
+    start_worker: Callable[..., Worker],
+    undisturbed: Series,
+    shifted: dict[str, str],
+) -> None:
+    start_worker("one", **shifted)
+    run = launch_tiny(num_steps=NUM_STEPS)
+    wait_for(reaches(run, 5), what="step 5")
+    soon = Now() + LEASE + timedelta(seconds=1)
+    just_now = Now() - timedelta(seconds=60)
+    held = Run.objects.filter(id=run.id, lease_until__range=(Now(), soon))
+    is_held_rightly = held.exists()
+    seen = TrainingWorker.objects.filter(last_seen__range=(just_now, Now()))
+    is_seen_rightly = seen.exists()
+    wait_for(run.system_samples.exists, what="what its machine uses")
+    samples = run.system_samples.filter(time__range=(just_now, Now()))
+    is_measured_rightly = samples.exists()
+    wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
+
+    assert is_measured_rightly
+    assert (is_held_rightly, is_seen_rightly) == (True, True)
+    assert_whole(run, undisturbed, num_steps=NUM_STEPS)
+    assert run.epoch == 1
+    assert Run.objects.filter(
+        started_at__gt=F("created_at") - timedelta(seconds=1),
+        finished_at__gt=F("started_at"),
+        finished_at__lte=Now(),
+    ).exists()
+    assert Epoch.objects.filter(
+        claimed_at__range=(F("run__created_at"), F("ended_at")), ended_at__lte=Now()
+    ).exists()
+
+
+def test_a_reaper_with_a_wrong_clock_goes_by_the_databases(
+    launch: Launcher, app_environment: dict[str, str], shifted: dict[str, str]
+) -> None:
+    held, expired = launch(), launch()
+    for run in (held, expired):
+        assert claim_run(run.id, "elsewhere")
+    Run.objects.filter(id=held.id).update(lease_until=Now() + timedelta(minutes=1))
+    Run.objects.filter(id=expired.id).update(lease_until=Now() - timedelta(seconds=1))
+
+    reaped = run_in_database(
+        "from datetime import timedelta\n"
+        "from dashboard.training.reaper import reap\n"
+        "print(reap(grace=timedelta(0)))",
+        {**app_environment, **shifted},
+    )
+
+    assert reaped == f"[{expired.id}]"
+
+
+def test_a_worker_with_a_wrong_clock_claims_nothing_that_rests(
+    launch: Launcher, app_environment: dict[str, str], shifted: dict[str, str]
+) -> None:
+    resting, rested = launch(), launch()
+    half = timedelta(minutes=30)
+    Run.objects.filter(id=resting.id).update(not_before=Now() + half)
+    Run.objects.filter(id=rested.id).update(not_before=Now() - half)
+
+    ids = [resting.id, rested.id]
+    claimed = run_in_database(
+        "from dashboard.training.lease import claim_run\n"
+        f"print(*(claim_run(one, 'w') is not None for one in {ids}))",
+        {**app_environment, **shifted},
+    )
+
+    assert claimed == "False True"

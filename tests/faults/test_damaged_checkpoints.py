@@ -1,0 +1,97 @@
+"""A bit that flips and a file that is cut: found out, told, and gone back behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard.runs.directory import run_directory
+from dashboard.runs.models import Run, RunState
+from tests.faults.forks import Forks, forks, write_run
+from tests.faults.histories import stored_series
+from tests.faults.lives import Once, live, supervisor_log, trainer_log
+from tests.faults.tiny import config_tree, read_log
+
+pytestmark = pytest.mark.faults
+WEIGHTS, OPTIMIZER = "model/model.safetensors", "optimizer.safetensors"
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def test_a_run_goes_back_behind_damaged_checkpoints_and_says_so(
+    launch_tiny: Callable[..., Run], data_folder: Path
+) -> None:
+    run = launch_tiny(num_steps=30, checkpoint={"every_steps": 8, "keep_last": 5})
+    strike = Once(
+        run, data_folder, step=25, act=lambda pid: os.kill(pid, signal.SIGKILL)
+    )
+    live(run, act=strike)
+    checkpoints = run_directory(run.id).checkpoints
+    flip_a_bit(checkpoints / "step-000024-epoch-1" / WEIGHTS)
+    cut(checkpoints / "step-000016-epoch-1" / OPTIMIZER)
+
+    ended = live(run)
+
+    assert ended.state == RunState.FINISHED
+    assert ended.epochs.get(number=2).from_step == 8
+    assert list(stored_series(ended)) == list(range(1, 31))
+    told = supervisor_log(data_folder, run, epoch=2)
+    assert f"step-000024-epoch-1: {WEIGHTS} has SHA-256" in told
+    assert f"step-000016-epoch-1: {OPTIMIZER} has SHA-256" in told
+    assert "Damaged and passed over" in trainer_log(data_folder, run, epoch=2)
+    # What the run's page shows as its warnings.
+    warned = run.events.get(type="warned", body__code="checkpoint_damaged")
+    assert "step-000024-epoch-1" in warned.body["message"]
+    assert "step-000016-epoch-1" in warned.body["message"]
+    assert "goes on from step-000008-epoch-1" in warned.body["message"]
+
+
+@pytest.fixture(scope="module")
+def trainers() -> Iterator[Forks]:
+    with forks() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def finished(
+    trainers: Forks, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    tree = config_tree(tiny_model, num_steps=4)
+    tree |= {"checkpoint": {"every_steps": 2}, "evaluation": {"every_steps": 0}}
+    folder = write_run(tmp_path_factory.mktemp("finished"), tree)
+    assert trainers.run(folder) == 0, (folder / "trainer.log").read_text()
+    return folder
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut, os.unlink])
+@pytest.mark.parametrize("file", [WEIGHTS, "manifest.json"])
+def test_a_trainer_alone_finds_it_out_as_well(
+    damage: Callable[[Path], None],
+    file: str,
+    trainers: Forks,
+    finished: Path,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    damage(folder / "out" / "checkpoints" / "step-000004-epoch-1" / file)
+
+    assert trainers.run(folder, "--resume") == 0, (folder / "trainer.log").read_text()
+
+    events = read_log(folder / "out" / "events.jsonl")
+    assert (events[0]["type"], events[0]["step"]) == ("run_resumed", 2)
+    assert events[1]["code"] == "checkpoint_damaged"
+    assert "step-000004-epoch-1" in events[1]["message"]

@@ -1,0 +1,136 @@
+"""A disk that is full at a checkpoint and under the log: the run waits for room."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dashboard.accounts.models import User
+from dashboard.runs.control import resume_run
+from dashboard.runs.directory import run_directory
+from dashboard.runs.models import Run, RunState
+from dashboard.training.checkpoints import newest_verified
+from dashboard.training.room import resume_where_there_is_room
+from tests.faults.forks import forks, write_run
+from tests.faults.histories import stored_series
+from tests.faults.lives import Once, live
+from tests.faults.small_disk import MEBIBYTE, fill, make_room, small_disk
+from tests.faults.tiny import config_tree, read_log
+
+pytestmark = pytest.mark.faults
+NUM_STEPS = 40
+
+
+def newest_step(checkpoints: Path) -> int:
+    refused: list[str] = []
+    found = newest_verified(
+        checkpoints,
+        is_ours=lambda _: True,
+        on_refused=refused.append,
+        on_progress=lambda: None,
+    )
+    assert found is not None, refused
+    return found.step
+
+
+def test_without_room_for_a_checkpoint_a_run_pauses_and_goes_on_by_itself(
+    launch_tiny: Callable[..., Run], data_folder: Path
+) -> None:
+    run = launch_tiny(num_steps=NUM_STEPS)
+    files = run_directory(run.id)
+    with small_disk(files.path, mebibytes=200) as disk:
+        strike = Once(
+            run,
+            data_folder,
+            step=22,
+            act=lambda _: fill(disk, leave=30 * MEBIBYTE),
+        )
+
+        paused = live(run, act=strike)
+
+        assert paused.state == RunState.PAUSED, paused.fail_reason
+        assert re.search(
+            r"has \d\d MiB free; the checkpoint of step 40 needs \d+ MiB. The last "
+            r"checkpoint, step-000020-epoch-1, is whole",
+            paused.pause_reason,
+        )
+        assert "goes on by itself" in paused.pause_reason
+        assert newest_step(files.checkpoints) == 20
+        assert resume_where_there_is_room() == []
+
+        make_room(disk)
+        assert resume_where_there_is_room() == [run.id]
+        ended = live(run)
+
+    assert ended.state == RunState.FINISHED
+    assert ended.epochs.get(number=2).from_step == 20
+    assert list(stored_series(ended)) == list(range(1, NUM_STEPS + 1))
+
+
+def test_without_room_for_its_log_a_run_pauses_and_loses_no_step(
+    launch_tiny: Callable[..., Run], data_folder: Path, alice: User
+) -> None:
+    run = launch_tiny(num_steps=NUM_STEPS)
+    files = run_directory(run.id)
+    with small_disk(files.path, mebibytes=200) as disk:
+        strike = Once(run, data_folder, step=22, act=lambda _: fill(disk, leave=0))
+
+        paused = live(run, act=strike)
+
+        assert paused.state == RunState.PAUSED, paused.fail_reason
+        assert re.search(r"has \d MiB free", paused.pause_reason)
+        assert newest_step(files.checkpoints) == 20
+
+        make_room(disk)
+        assert resume_run(run=paused, user=alice)
+        ended = live(run)
+
+    assert ended.state == RunState.FINISHED
+    assert list(stored_series(ended)) == list(range(1, NUM_STEPS + 1))
+
+
+def test_a_disk_that_fills_up_within_a_save_leaves_no_half_checkpoint(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    tree = config_tree(tiny_model, num_steps=5) | {"checkpoint": {"every_steps": 2}}
+    with forks() as trainers, small_disk(tmp_path / "run", mebibytes=200) as disk:
+        write_run(disk, tree)
+        mishap = ["the_disk_fills_up_in_a_save", 4, str(disk)]
+
+        status = trainers.run(disk, mishap=mishap)
+
+        out = disk / "out"
+        assert status == 4, (disk / "trainer.log").read_text()
+        assert [path.name for path in (out / "checkpoints").iterdir()] == [
+            "step-000002-epoch-1"
+        ]
+        assert newest_step(out / "checkpoints") == 2
+        paused = read_log(out / "events.jsonl")[-1]
+        assert (paused["type"], paused["step"]) == ("run_paused", 4)
+        assert "the checkpoint being saved needs" in paused["reason"]
+        assert paused["checkpoint"] == "step-000002-epoch-1"
+
+        make_room(disk)
+        assert trainers.run(disk, "--resume") == 0, (disk / "trainer.log").read_text()
+        assert newest_step(out / "checkpoints") == 5
+
+
+def test_a_run_that_cannot_be_begun_on_a_full_disk_pauses(
+    launch_tiny: Callable[..., Run], alice: User
+) -> None:
+    run = launch_tiny(num_steps=2)
+    files = run_directory(run.id)
+    with small_disk(files.path, mebibytes=100) as disk:
+        fill(disk, leave=0)
+
+        paused = live(run)
+
+        assert paused.state == RunState.PAUSED, paused.fail_reason
+        assert "The run's files could not be written" in paused.pause_reason
+
+        make_room(disk)
+        assert resume_run(run=paused, user=alice)
+        assert live(run).state == RunState.FINISHED

@@ -1,0 +1,83 @@
+"""A trainer that hangs: its stack is in the log, it is killed, the run is resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dashboard.runs.directory import RunDirectory
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.progress import describe_progress
+from dashboard.training.process import trainer_command
+from dashboard.training.supervise import Timing
+from tests.faults.histories import stored_series
+from tests.faults.lives import Once, live, supervisor_log, trainer_log
+
+pytestmark = pytest.mark.faults
+NUM_STEPS = 40
+LIMIT_SECONDS = 8.0
+
+
+def never_returning(
+    directory: RunDirectory, *, epoch: int, resume_from: Path | None
+) -> list[str]:
+    """A real trainer whose model sleeps from its 30th step on."""
+    python, _, _, *rest = trainer_command(
+        directory, epoch=epoch, resume_from=resume_from
+    )
+    return [python, str(Path(__file__).with_name("hanging_trainer.py")), *rest]
+
+
+def test_a_model_that_never_returns_is_killed_with_its_stack_in_the_log(
+    launch_tiny: Callable[..., Run], data_folder: Path
+) -> None:
+    run = launch_tiny(num_steps=NUM_STEPS)
+    timing = Timing(hang_seconds=LIMIT_SECONDS, hang_patience_seconds=2)
+    moved_at = [time.monotonic()]
+
+    def note() -> None:
+        run.refresh_from_db()
+        if run.last_step < 29:
+            moved_at[0] = time.monotonic()
+
+    lost = live(run, act=note, timing=timing, command=never_returning)
+
+    assert time.monotonic() - moved_at[0] < LIMIT_SECONDS + 30
+    assert (lost.state, lost.attempt) == (RunState.QUEUED, 1)
+    assert "hung without a sign of life" in describe_progress(lost).notice
+    stack = trainer_log(data_folder, run, epoch=1)
+    assert "in sleep_for_ever" in stack
+    assert "in _sample_rows" in stack
+    assert "The trainer hangs and was killed." in supervisor_log(
+        data_folder, run, epoch=1
+    )
+
+    ended = live(run)
+
+    assert ended.state == RunState.FINISHED
+    assert ended.epochs.get(number=2).from_step == 20
+    assert list(stored_series(ended)) == list(range(1, NUM_STEPS + 1))
+
+
+def test_one_that_somebody_stopped_goes_on_when_it_is_asked(
+    launch_tiny: Callable[..., Run], data_folder: Path
+) -> None:
+    run = launch_tiny(num_steps=NUM_STEPS)
+    strike = Once(
+        run, data_folder, step=22, act=lambda pid: os.kill(pid, signal.SIGSTOP)
+    )
+
+    ended = live(
+        run,
+        act=strike,
+        timing=Timing(hang_seconds=LIMIT_SECONDS, hang_patience_seconds=15),
+    )
+
+    assert (ended.state, ended.epoch) == (RunState.FINISHED, 1)
+    assert "goes on, so it is left alone" in supervisor_log(data_folder, run, epoch=1)
+    assert "most recent call first" in trainer_log(data_folder, run, epoch=1)

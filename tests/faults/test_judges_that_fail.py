@@ -1,0 +1,113 @@
+"""A judge that answers 429, 500, garbage, or not at all, over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.forks import Forks, forks, write_run
+from tests.faults.tiny import config_tree, read_log
+from tests.trainer.rewards.judge_server import (
+    Judging,
+    cut_off,
+    hang_up,
+    judge_server,
+    slow,
+    status,
+)
+
+pytestmark = pytest.mark.faults
+NUM_COMPLETIONS = 3 * 4 * 4
+PASSING = [
+    status(429, Retry_After="0.05"),
+    status(500),
+    slow(1),
+    status(200, b"<html>busy</html>"),
+    hang_up,
+    cut_off,
+    status(503),
+    status(200, b'{"choices": []}'),
+]
+
+
+@pytest.fixture
+def judging() -> Iterator[Judging]:
+    with judge_server() as server:
+        yield server
+
+
+@pytest.fixture
+def trainers(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forks]:
+    monkeypatch.setenv("COHORT_JUDGE_HOSTS", judging.url.split("/")[2])
+    with forks() as started:
+        yield started
+
+
+def write(folder: Path, model: Path, judging: Judging, **params: Any) -> Path:
+    asked = {"base_url": judging.url, "model": "m", "timeout_seconds": 0.5} | params
+    rule = {"name": "judge", "kind": "llm_judge", "weight": 1.0, "params": asked}
+    tree = config_tree(model, num_steps=3)
+    tree |= {
+        "reward": {"recipe": {"rules": [rule]}, "max_error_share": 1.0},
+        "evaluation": {"every_steps": 0},
+    }
+    return write_run(folder, tree)
+
+
+def completions(folder: Path) -> list[dict[str, Any]]:
+    events = read_log(folder / "out" / "events.jsonl")
+    groups = [event for event in events if event["type"] == "group_scored"]
+    found = [
+        each | {"prompt": group["prompt"]}
+        for group in groups
+        for each in group["completions"]
+    ]
+    assert len(found) == NUM_COMPLETIONS
+    return found
+
+
+def test_what_passes_is_asked_again_and_every_completion_has_its_score(
+    trainers: Forks, judging: Judging, tiny_model: Path, tmp_path: Path
+) -> None:
+    judging.faults = list(PASSING)
+    folder = write(tmp_path, tiny_model, judging)
+
+    assert trainers.run(folder) == 0, (folder / "trainer.log").read_text()
+
+    scored = completions(folder)
+    assert [each["reward"] for each in scored] == pytest.approx(
+        [6 / 9] * NUM_COMPLETIONS
+    )
+    assert judging.faults == []
+    # What is written twice of one prompt is one question.
+    num_questions = len({(each["prompt"], each["text"]) for each in scored})
+    assert len(judging.asked) == num_questions + len(PASSING)
+
+
+def test_what_stays_is_given_up_after_its_tries_and_has_no_score(
+    trainers: Forks, judging: Judging, tiny_model: Path, tmp_path: Path
+) -> None:
+    judging.faults = [status(500)] * 1_000
+    folder = write(tmp_path, tiny_model, judging, max_tries=2)
+
+    assert trainers.run(folder) == 0, (folder / "trainer.log").read_text()
+
+    told = completions(folder)
+    assert {each["reward"] for each in told} == {None}
+    assert all("gave status 500" in each["errors"]["judge"] for each in told)
+
+
+def test_a_spent_budget_asks_no_more(
+    trainers: Forks, judging: Judging, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = write(tmp_path, tiny_model, judging, budget_calls=10)
+
+    assert trainers.run(folder) == 0, (folder / "trainer.log").read_text()
+
+    assert len(judging.asked) == 10
+    unscored = [each for each in completions(folder) if each["reward"] is None]
+    assert unscored
+    assert all("budget" in each["errors"]["judge"].lower() for each in unscored)

@@ -1,0 +1,101 @@
+"""SIGKILL at each point of a checkpoint's save: a valid one is there, and exact."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard.training.checkpoints import newest_verified
+from tests.faults.forks import Forks, forks, write_run
+from tests.faults.tiny import config_tree, read_log, series
+
+pytestmark = pytest.mark.faults
+NUM_STEPS = 5
+KILLED_AT = 4
+POINTS = re.findall(
+    r'^    "(.+?)": ', Path(__file__).with_name("trainer_mishaps.py").read_text(), re.M
+)
+# The new checkpoint has its name, and is what the run goes on from.
+WHOLE = POINTS[POINTS.index("after rename") :]
+
+
+@pytest.fixture(scope="module")
+def trainers() -> Iterator[Forks]:
+    with forks() as started:
+        yield started
+
+
+def tree_of(model: Path) -> dict[str, Any]:
+    """Saved after steps 2 and 4 and at the end; only the last one is kept."""
+    tree = config_tree(model, num_steps=NUM_STEPS)
+    return tree | {
+        "checkpoint": {"every_steps": 2, "keep_last": 1},
+        "evaluation": {"every_steps": 0},
+        "loss": {"kl_coef": 0.05},
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    trainers: Forks, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    folder = write_run(tmp_path_factory.mktemp("whole"), tree_of(tiny_model))
+    assert trainers.run(folder) == 0, (folder / "trainer.log").read_text()
+    return folder / "out"
+
+
+def contents(out: Path, *, epoch: int) -> dict[str, str]:
+    """SHA-256 of what the run's last checkpoint holds, but for its life's number."""
+    folder = out / "checkpoints" / f"step-{NUM_STEPS:06d}-epoch-{epoch}"
+    names = ("model/model.safetensors", "optimizer.safetensors", "controllers.json")
+    return {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in names}
+
+
+def test_twelve_points_and_more_are_known() -> None:
+    assert len(POINTS) == 16
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_killed_in_a_save_goes_on_to_the_same_bits(
+    point: str, trainers: Forks, tiny_model: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    folder = write_run(tmp_path / "run", tree_of(tiny_model))
+    mishap = ["it_dies_in_a_save", KILLED_AT, point]
+
+    status = trainers.run(folder, mishap=mishap)
+
+    assert status == -signal.SIGKILL, (folder / "trainer.log").read_text()
+    refused: list[str] = []
+    found = newest_verified(
+        folder / "out" / "checkpoints",
+        is_ours=lambda _: True,
+        on_refused=refused.append,
+        on_progress=lambda: None,
+    )
+    assert found is not None
+    assert found.step == (4 if point in WHOLE else 2)
+
+    assert trainers.run(folder, "--resume") == 0, (folder / "trainer.log").read_text()
+
+    out = folder / "out"
+    resumed = read_log(out / "events.jsonl")
+    assert (resumed[0]["type"], resumed[0]["step"]) == ("run_resumed", found.step)
+    assert contents(out, epoch=2) == contents(undisturbed, epoch=1)
+    told = series(read_log(undisturbed / "events.jsonl"))
+    first = series(read_log(out / "events-1.jsonl"))
+    assert {s: _bare(m) for s, m in (first | series(resumed)).items()} == {
+        s: _bare(m) for s, m in told.items()
+    }
+    left = {path.name for path in (out / "checkpoints").iterdir()}
+    assert left == {f"step-{NUM_STEPS:06d}-epoch-2"}
+
+
+def _bare(metrics: dict[str, float | None]) -> dict[str, float | None]:
+    """Totals begin anew where a log of its own begins."""
+    return {n: v for n, v in metrics.items() if not n.startswith("total/")}

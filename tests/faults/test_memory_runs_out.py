@@ -1,0 +1,79 @@
+"""The kernel's OOM killer takes a trainer: the run says so and is resumed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.progress import describe_progress
+from tests.faults.histories import stored_series
+from tests.faults.limited_memory import group_without_memory
+from tests.faults.lives import Once, live, supervisor_log
+
+pytestmark = pytest.mark.faults
+
+TAKE_ALL = """
+import os, sys
+with open(sys.argv[1], "w") as door:
+    door.write(str(os.getpid()))
+held = []
+while True:
+    held.append(bytearray(1 << 20))
+"""
+
+
+def test_a_trainer_that_the_kernel_ends_is_resumed_and_its_page_says_why(
+    launch_tiny: Callable[..., Run], data_folder: Path
+) -> None:
+    run = launch_tiny(num_steps=40)
+    with group_without_memory() as door:
+        strike = Once(
+            run, data_folder, step=22, act=lambda pid: door.write_text(str(pid))
+        )
+
+        lost = live(run, act=strike)
+
+    assert strike.pid
+    assert (lost.state, lost.attempt) == (RunState.QUEUED, 1)
+    assert "out of memory" in describe_progress(lost).notice
+    assert "out of memory" in supervisor_log(data_folder, run, epoch=1)
+
+    ended = live(run)
+
+    assert ended.state == RunState.FINISHED
+    assert ended.epochs.get(number=2).from_step >= 20
+    assert list(stored_series(ended)) == list(range(1, 41))
+
+
+def test_one_that_never_fits_is_given_up_after_three_resumes(
+    launch_tiny: Callable[..., Run],
+) -> None:
+    run = launch_tiny()
+    with group_without_memory() as door:
+
+        def command(*_: object, **__: object) -> list[str]:
+            return [sys.executable, "-c", TAKE_ALL, str(door)]
+
+        states = [live(run, command=command).state for _ in range(4)]
+
+    run.refresh_from_db()
+    assert states == [RunState.QUEUED] * 3 + [RunState.FAILED]
+    assert "lost 4 times in a row" in run.fail_reason
+    assert "out of memory" in run.fail_reason
+    assert "a worker with more memory" in run.fail_reason
+
+
+def test_one_that_a_person_ends_is_not_said_to_have_lacked_memory(
+    launch_tiny: Callable[..., Run],
+) -> None:
+    run = launch_tiny()
+    kill_itself = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+    lost = live(run, command=lambda *_, **__: [sys.executable, "-c", kill_itself])
+
+    assert lost.state == RunState.QUEUED
+    assert "killed by SIGKILL" in describe_progress(lost).notice

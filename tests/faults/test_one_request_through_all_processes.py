@@ -1,0 +1,86 @@
+"""A request's number in the log lines of the web, the worker and the trainer."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard.accounts.models import User
+from dashboard.api.models import Scope
+from dashboard.runs.models import Run, RunState
+from tests.dashboard.api.asking import make_token
+from tests.faults.workers import Worker, wait_for
+from tests.fixtures_app import WebProcesses
+
+pytestmark = pytest.mark.faults
+REQUEST_ID = "one-request-of-a-test-1"
+
+
+def lines_of(log: Path) -> list[dict[str, Any]]:
+    """All but the picture that a worker shows as it starts."""
+    return [json.loads(t) for t in log.read_text().split("\n") if t.startswith("{")]
+
+
+def resume(address: str, run: Run, token: str) -> str:
+    asked = urllib.request.Request(  # noqa: S310 - loopback
+        f"{address}/api/v1/runs/{run.pk}/resume",
+        method="POST",
+        headers={"Authorization": f"Bearer {token}", "X-Request-ID": REQUEST_ID},
+    )
+    with urllib.request.urlopen(asked) as answer:  # noqa: S310 - loopback
+        return str(answer.headers["X-Request-ID"])
+
+
+def test_one_number_from_the_request_to_the_trainer(
+    app_environment: dict[str, str],
+    web_processes: WebProcesses,
+    launch_tiny: Callable[..., Run],
+    alice: User,
+    data_folder: Path,
+    tmp_path: Path,
+) -> None:
+    env = {**app_environment, "COHORT_LOG_FORMAT": "json"}
+    run = launch_tiny(num_steps=2)
+    Run.objects.filter(pk=run.pk).update(state=RunState.PAUSED)
+    token = make_token(alice, Scope.WRITE)
+    address = web_processes.serve(env)
+    worker = Worker("one", env=env, log=tmp_path / "worker.log")
+    try:
+        told = resume(address, run, token)
+        wait_for(
+            lambda: Run.objects.filter(pk=run.pk, state=RunState.FINISHED).first(),
+            what="the run finishes",
+        )
+    finally:
+        worker.terminate()
+        web_processes.stop()
+
+    assert told == REQUEST_ID
+    web = lines_of(web_processes.log)
+    [acted] = [line for line in web if line.get("request_id") == REQUEST_ID]
+    assert acted["process"] == "web"
+    assert (acted["method"], acted["run"], acted["user"]) == ("POST", run.pk, alice.pk)
+    rest = lines_of(worker.log)
+    supervised = [line for line in rest if line["logger"].endswith("journal")]
+    said = [line for line in rest if line["process"] == "trainer"]
+    assert {line["request_id"] for line in supervised + said} == {REQUEST_ID}
+    assert {line["run"] for line in supervised + said} == {run.pk}
+    assert {line["team"] for line in supervised + said} == {run.team.slug}
+    assert {line["process"] for line in supervised} == {"one worker"}
+    assert {line["task"] for line in supervised} == {"training.work"}
+    of_steps = [line for line in said if line["message"].startswith("step ")]
+    assert [line["step"] for line in of_steps] == [1, 2]
+    assert said[-1]["message"] == "finished"
+    epoch = data_folder / "runs" / str(run.pk) / "epochs" / "1"
+    text = (epoch / "trainer.log").read_text()
+    assert "step 2/2" in text  # people read text
+    assert REQUEST_ID not in text
+    # The message that woke the worker had the number too, whatever run it was for.
+    woken = [line for line in rest if line.get("task") == "training.work"]
+    assert REQUEST_ID in {line.get("request_id") for line in woken}
+    assert token not in web_processes.log.read_text() + worker.log.read_text()

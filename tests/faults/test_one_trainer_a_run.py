@@ -1,0 +1,123 @@
+"""Messages delivered many times, and a zombie: a run has one trainer and one writer."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+from django.conf import settings
+from django.db import connection
+
+from dashboard.celery import app
+from dashboard.runs.directory import run_directory
+from dashboard.runs.doorbell import ring_workers
+from dashboard.runs.models import Run, RunState
+from dashboard.training.dispatch import dispatch
+from tests.faults.histories import (
+    Series,
+    assert_whole,
+    end_rest,
+    is_in,
+    lose_lease,
+    reaches,
+    started_trainer,
+)
+from tests.faults.workers import Worker, is_alive, wait_for
+
+pytestmark = pytest.mark.faults
+NUM_STEPS = 60
+QUEUE = "training"
+
+
+@pytest.fixture
+def broker() -> redis.Redis:
+    return redis.Redis(unix_socket_path=settings.REDIS_URL.removeprefix("unix://"))
+
+
+def test_a_message_delivered_ten_times_starts_one_trainer(
+    launch_tiny: Callable[..., Run],
+    start_worker: Callable[[str], Worker],
+    broker: redis.Redis,
+    undisturbed: Series,
+) -> None:
+    run = launch_tiny(num_steps=NUM_STEPS)
+    broker.delete(QUEUE)  # its launch's ring, and what an earlier test has left
+    ring_workers()
+    [message] = broker.lrange(QUEUE, 0, -1)
+    for _ in range(9):
+        broker.lpush(QUEUE, message)
+
+    workers = [start_worker(name) for name in ("one", "two", "three")]
+    wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
+    wait_for(lambda: num_heard(workers) == 10, what="every message to be heard")
+
+    assert run.epochs.count() == run.epoch == 1
+    journal = run_directory(run.id).epoch(1).supervisor_log.read_text()
+    assert journal.count("Started the trainer") == 1
+    assert_whole(run, undisturbed, num_steps=NUM_STEPS)
+
+
+def num_heard(workers: list[Worker]) -> int:
+    said = "] succeeded in "
+    return sum(worker.log.read_text().count(said) for worker in workers)
+
+
+def stop_between_transactions(groups: list[int]) -> bool:
+    """In one, the zombie would keep the run's row locked for a minute, no longer."""
+    for group in groups:
+        os.killpg(group, signal.SIGSTOP)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle'"
+            " AND datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        if cursor.fetchone() == (0,):
+            return True
+    for group in groups:
+        os.killpg(group, signal.SIGCONT)
+    return False
+
+
+def is_taken_up(run: Run) -> Callable[[], bool]:
+    def look() -> bool:
+        # As beat does: what is rung first goes to the zombie, which still listens.
+        dispatch(app)
+        return run.events.filter(epoch=2).exists()
+
+    return look
+
+
+@pytest.mark.parametrize("stops_trainer", [True, False], ids=["both", "worker"])
+def test_a_zombie_writes_nothing_and_ends_its_trainer(
+    launch_tiny: Callable[..., Run],
+    start_worker: Callable[[str], Worker],
+    data_folder: Path,
+    undisturbed: Series,
+    stops_trainer: bool,
+) -> None:
+    zombie = start_worker("one")
+    run = launch_tiny(num_steps=NUM_STEPS)
+    wait_for(reaches(run, 25), what="step 25")
+    trainer = started_trainer(data_folder, run)
+    groups = [zombie.child.pid, *([trainer] if stops_trainer else [])]
+
+    wait_for(lambda: stop_between_transactions(groups), what="a quiet moment")
+    lose_lease(run)
+    start_worker("two")
+    end_rest(run)
+    wait_for(is_taken_up(run), what="the other worker's first word")
+    known = run.events.filter(epoch=1).count()
+    for group in groups:
+        os.killpg(group, signal.SIGCONT)
+    wait_for(lambda: not is_alive(trainer), what="the zombie's trainer", seconds=15)
+    wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
+
+    assert (run.epoch, run.worker[:4]) == (2, "two@")
+    assert run.events.filter(epoch=1).count() == known
+    assert_whole(run, undisturbed, num_steps=NUM_STEPS)
+    journal = run_directory(run.id).epoch(1).supervisor_log.read_text()
+    assert "is not held by epoch 1 any more. Its trainer was ended" in journal

@@ -1,0 +1,167 @@
+"""Redis forgets everything, is away, is started again: real runs do not care."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from dashboard.accounts.models import User
+from dashboard.local.redis_server import EmbeddedRedis
+from dashboard.runs.control import request_stop
+from dashboard.runs.directory import run_directory
+from dashboard.runs.models import Run, RunState
+from tests.faults.histories import is_in, reaches
+from tests.faults.workers import Worker, wait_for
+from tests.fixtures_app import WebProcesses
+from tests.load.stack import Crowd
+from tests.load.stage import scene_of
+
+pytestmark = pytest.mark.faults
+ENDLESS_STEPS = 1_000_000
+LIVE_SECONDS = 15  # a page shows what is new again
+TAKEN_SECONDS = 30  # a worker takes runs again
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedRedis]:
+    """One of the test's own. Short: a unix socket's path holds 107 characters."""
+    folder = Path(tempfile.mkdtemp(prefix="cohort-redis-", dir="/tmp"))
+    server = EmbeddedRedis(socket=folder / "r" / "redis.sock", log=folder / "log")
+    server.start()
+    yield server
+    server.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def env(app_environment: dict[str, str], server: EmbeddedRedis) -> dict[str, str]:
+    return {**app_environment, "REDIS_URL": f"unix://{server.socket}"}
+
+
+@pytest.fixture
+def worker(env: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
+    """It trains."""
+    worker = Worker("one", env=env, log=tmp_path / "one.log")
+    yield worker
+    worker.terminate()
+
+
+@pytest.fixture
+def beat(env: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
+    """It rings for queued runs, and reaps."""
+    log = tmp_path / "beat.log"
+    more = ["--beat", "--schedule", str(tmp_path / "schedule")]
+    beat = Worker("default", env=env, log=log, queue="default", more=more)
+    yield beat
+    beat.terminate()
+
+
+@pytest.fixture
+def address(env: dict[str, str], tmp_path: Path) -> Iterator[str]:
+    web = WebProcesses(tmp_path)
+    yield web.serve(env)
+    web.stop()
+
+
+@pytest.fixture
+def watch(
+    address: str, env: dict[str, str], alice: User, tmp_path: Path
+) -> Iterator[Callable[[Run], Crowd]]:
+    """Open pages of a run."""
+    crowds: list[Crowd] = []
+
+    def open_pages(run: Run) -> Crowd:
+        scene = scene_of(run, alice)
+        crowds.append(Crowd(address, scene, env=env, log=tmp_path / "viewers.log"))
+        crowds[-1].ask("come", group="viewers", count=3)
+        return crowds[-1]
+
+    yield open_pages
+    for crowd in crowds:
+        crowd.close()
+
+
+def see_more(crowd: Crowd, when: str) -> None:
+    """Each page is told of further steps, by its socket."""
+    begin = time.monotonic()
+    crowd.ask("see", group="viewers", count=10)
+    seconds = time.monotonic() - begin
+    assert seconds < LIVE_SECONDS, f"{when}: nothing new for {seconds:.0f} s"
+
+
+def end(run: Run, user: User) -> None:
+    assert request_stop(run=run, user=user)
+    wait_for(is_in(run, RunState.STOPPED), what="its end", seconds=TAKEN_SECONDS)
+
+
+def wait_until_taken(run: Run) -> None:
+    """By a worker, and then until its trainer is there."""
+    wait_for(run.epochs.exists, what="a worker", seconds=TAKEN_SECONDS)
+    wait_for(reaches(run, 1), what="the first step of the run that waited")
+
+
+def steps_of(run: Run) -> list[int]:
+    return list(run.steps.order_by("step").values_list("step", flat=True))
+
+
+def test_runs_outlive_all_that_redis_held(
+    worker: Worker,
+    server: EmbeddedRedis,
+    beat: Worker,
+    watch: Callable[[Run], Crowd],
+    launch_tiny: Callable[..., Run],
+    alice: User,
+) -> None:
+    running = launch_tiny(num_steps=ENDLESS_STEPS)
+    wait_for(reaches(running, 1), what="the first step")
+    crowd = watch(running)
+    waiting = launch_tiny(num_steps=ENDLESS_STEPS)
+
+    with redis.Redis(unix_socket_path=str(server.socket)) as client:
+        client.flushall()
+    see_more(crowd, "after all was wiped")
+    end(running, alice)
+
+    wait_until_taken(waiting)
+    assert (running.epoch, waiting.epoch) == (1, 1)
+    assert steps_of(running) == list(range(1, running.last_step + 1))
+
+
+def test_training_and_pages_outlive_redis(
+    worker: Worker,
+    server: EmbeddedRedis,
+    beat: Worker,
+    watch: Callable[[Run], Crowd],
+    launch_tiny: Callable[..., Run],
+    alice: User,
+    outage_seconds: float,
+) -> None:
+    running = launch_tiny(num_steps=ENDLESS_STEPS)
+    wait_for(reaches(running, 1), what="the first step")
+    crowd = watch(running)
+    log = run_directory(running.id).epoch(1).events
+
+    begin = time.monotonic()
+    assert server.child is not None
+    server.child.kill()
+    server.child.wait()
+    size_before = log.stat().st_size
+    see_more(crowd, "without Redis")
+    waiting = launch_tiny(num_steps=ENDLESS_STEPS)  # nobody hears of it
+    time.sleep(max(0.0, begin + outage_seconds - time.monotonic()))
+    assert log.stat().st_size > size_before, "training went on without Redis"
+    server.start()
+    see_more(crowd, "with Redis again")
+    end(running, alice)
+
+    # The worker that was busy all the time takes the next run, as beat rings again.
+    wait_until_taken(waiting)
+    assert (running.epoch, waiting.epoch) == (1, 1)
+    assert steps_of(running) == list(range(1, running.last_step + 1))
+    assert worker.child.poll() is None

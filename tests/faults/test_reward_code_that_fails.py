@@ -1,0 +1,89 @@
+"""Reward code that crashes, hangs, floods and takes all memory, in a real sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard.runs.models import Run, RunState
+from tests.faults.forks import forks, write_run
+from tests.faults.lives import live
+from tests.faults.tiny import config_tree, read_log
+
+pytestmark = pytest.mark.faults
+NUM_STEPS = 12
+
+# One prompt of eight, so that an eighth of the scores fails.
+SOMETIMES = """
+import os, zlib
+
+def reward(prompt, completion):
+    if prompt.startswith("0 +"):
+        kind = zlib.crc32(completion.encode()) % 4
+        if kind == 0:
+            os.abort()
+        if kind == 1:
+            while True:
+                pass
+        if kind == 2:
+            print("x" * 1_000_000)
+            while True:  # where replies are written
+                os.write(4, b"x" * 65536)
+        return len(bytearray(4 << 30))
+    return 1.0 if "1" in completion else 0.0
+"""
+ALWAYS = """
+def reward(completion):
+    raise RuntimeError("the grader is broken")
+"""
+
+
+def recipe(source: str) -> dict[str, Any]:
+    params = {"source": source, "timeout_seconds": 0.5, "memory_mb": 128}
+    rule = {"name": "mine", "kind": "python_function", "weight": 1.0, "params": params}
+    return {"recipe": {"rules": [rule]}}
+
+
+def test_what_fails_has_no_score_and_the_run_goes_on(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    tree = config_tree(tiny_model, num_steps=NUM_STEPS)
+    tree["data"]["num_eval_rows"] = 0
+    tree["rollout"] |= {"prompts_per_step": 8, "group_size": 2}
+    tree |= {"reward": recipe(SOMETIMES), "evaluation": {"every_steps": 0}}
+    folder = write_run(tmp_path, tree)
+
+    with forks() as trainers:
+        status = trainers.run(folder)
+
+    assert status == 0, (folder / "trainer.log").read_text()
+    events = read_log(folder / "out" / "events.jsonl")
+    groups = [event for event in events if event["type"] == "group_scored"]
+    assert len(groups) == 8 * NUM_STEPS
+    errors: set[str] = set()
+    for group in groups:
+        is_bad = group["prompt"].startswith("0 +")
+        for completion in group["completions"]:
+            assert (completion["reward"] is None) == is_bad
+            errors |= set(completion["errors"].values())
+    told = "\n".join(sorted(errors))
+    assert "was ended by SIGABRT" in told
+    assert "took longer than 0.5 s" in told or "computed for longer" in told
+    assert "gave back more than is taken in" in told
+    assert "more memory than it may have" in told
+
+
+def test_when_more_than_a_fifth_fails_the_run_pauses_with_the_reason(
+    launch_tiny: Callable[..., Run],
+) -> None:
+    run = launch_tiny(num_steps=4, reward=recipe(ALWAYS))
+
+    paused = live(run)
+
+    assert paused.state == RunState.PAUSED, paused.fail_reason
+    assert paused.pause_reason.startswith("100% of the scores of step 1 failed")
+    assert "reward.max_error_share allows 20%" in paused.pause_reason
+    assert "the grader is broken" in paused.pause_reason

@@ -1,0 +1,152 @@
+"""A signal, or the loss of the connection, at every statement of a run's life.
+
+From its claim over what is stored to its end, COMMIT included: a proxy counts what is
+asked of the database, and strikes at the first statement of one run, at the second of
+the next, until a run's life is over before it is struck.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard.runs.models import Run, RunState
+from tests.dashboard.training.factories import Launcher
+from tests.dashboard.training.logs import metrics_of
+from tests.faults.histories import lose_lease
+from tests.faults.proxy import Proxy, Strike
+from tests.faults.struck_lives import NUM_STEPS, live
+from tests.faults.tiny import ROOT
+
+pytestmark = pytest.mark.faults
+STRIDE = len(Strike)  # without --soak each kind strikes at every fifth statement
+
+
+class Forge:
+    """Makes lives that reach the database through the proxy."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        command = [sys.executable, "-m", "tests.faults.struck_lives", str(folder)]
+        self._log = folder / "lives.log"
+        with self._log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    def live(self, run: Run) -> int:
+        """How the process of this life ended."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(f"{run.id}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, self.said()
+        return int(line)
+
+    def said(self) -> str:
+        return self._log.read_text()[-3_000:]
+
+    def close(self) -> None:
+        self._process.communicate(timeout=10)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Short: a unix socket's path holds 107 characters."""
+    folder = Path(tempfile.mkdtemp(prefix="cohort-struck-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def proxy(folder: Path) -> Iterator[Proxy]:
+    proxy = Proxy(folder)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def forge(folder: Path, app_environment: dict[str, str]) -> Iterator[Forge]:
+    forge = Forge(folder, app_environment)
+    yield forge
+    forge.close()
+
+
+@pytest.fixture
+def stride(request: pytest.FixtureRequest) -> int:
+    return 1 if request.config.getoption("--soak") else STRIDE
+
+
+def take_up(run: Run) -> None:
+    """As reaper, dispatcher and another worker do, where somebody must."""
+    run.refresh_from_db()
+    if run.state in (RunState.STARTING, RunState.RUNNING):
+        lose_lease(run)
+    Run.objects.filter(id=run.id).update(not_before=None)
+    live(run.id)
+
+
+def assert_whole(run: Run) -> None:
+    run.refresh_from_db()
+    assert (run.state, run.last_step) == (RunState.FINISHED, NUM_STEPS)
+    shown = run.steps.filter(superseded_by=None).order_by("step")
+    values = {
+        row.step: dict(zip(run.metric_names, row.values, strict=False)) for row in shown
+    }
+    assert len(shown) == NUM_STEPS
+    assert {
+        step: {name: value[name] for name in metrics_of(step)}
+        for step, value in values.items()
+    } == {step: metrics_of(step) for step in range(1, NUM_STEPS + 1)}
+    for epoch in range(1, run.epoch + 1):
+        lines = list(run.events.filter(epoch=epoch).values_list("line", flat=True))
+        assert sorted(lines) == list(range(1, len(lines) + 1))
+    assert run.checkpoints.filter(superseded_by=None).count() == 1
+
+
+@pytest.mark.parametrize("strike", Strike, ids=lambda strike: strike.name)
+def test_whatever_is_struck_the_run_ends_whole(
+    strike: Strike,
+    proxy: Proxy,
+    forge: Forge,
+    launch: Launcher,
+    stride: int,
+) -> None:
+    # Each kind begins elsewhere, so that all statements have their turn.
+    at = 1 + list(Strike).index(strike) % stride
+    begin = at
+    while True:
+        run = launch()
+        proxy.arm(strike, at=at)
+        status = forge.live(run)
+        if proxy.num_statements < at:
+            break
+        run.refresh_from_db()
+        told = f"{strike.name} at statement {at}: {run.state}\n{forge.said()}"
+        if strike.is_sigterm:  # handed back at once, if it was not over yet
+            assert run.state in (RunState.QUEUED, RunState.FINISHED), told
+            assert run.attempt == 0, told
+        elif status == 0:
+            assert (run.state, run.epoch) == (RunState.FINISHED, 1), told
+        else:
+            assert run.state not in (RunState.FAILED, RunState.LOST), told
+        if run.state != RunState.FINISHED:
+            take_up(run)
+        assert_whole(run)
+        at += stride
+
+    assert status == 0
+    assert_whole(run)
+    assert at - begin >= 50, "there are more statements than that"

@@ -1,0 +1,114 @@
+"""Memory that runs out and losses that are no number, in trainers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.forks import Forks, forks, write_run
+from tests.faults.tiny import config_tree, read_log, series
+
+pytestmark = pytest.mark.faults
+NUM_STEPS = 9
+
+
+@pytest.fixture(scope="module")
+def trainers() -> Iterator[Forks]:
+    with forks() as started:
+        yield started
+
+
+def tree_of(model: Path) -> dict[str, Any]:
+    tree = config_tree(model, num_steps=NUM_STEPS)
+    tree["optim"] |= {"micro_batch_tokens": 100_000}
+    return tree | {
+        "loss": {"kl_coef": 0.05},
+        "checkpoint": {"every_steps": 2, "keep_last": 10},
+        "evaluation": {"every_steps": 0},
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    trainers: Forks, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, Any]]:
+    folder = write_run(tmp_path_factory.mktemp("whole"), tree_of(tiny_model))
+    assert trainers.run(folder) == 0, (folder / "trainer.log").read_text()
+    return read_log(folder / "out" / "events.jsonl")
+
+
+def warnings(events: list[dict[str, Any]], code: str) -> list[dict[str, Any]]:
+    return [e for e in events if e["type"] == "warned" and e["code"] == code]
+
+
+def test_without_memory_the_micro_batch_is_halved_and_the_batch_is_the_same(
+    trainers: Forks,
+    tiny_model: Path,
+    undisturbed: list[dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    folder = write_run(tmp_path, tree_of(tiny_model))
+
+    status = trainers.run(folder, mishap=["memory_is_scarce"])
+
+    assert status == 0, (folder / "trainer.log").read_text()
+    events = read_log(folder / "out" / "events.jsonl")
+    halved = [warning["value"] for warning in warnings(events, "out_of_memory")]
+    assert len(halved) > 1
+    assert halved == sorted(set(halved), reverse=True)
+    assert set(halved) <= {100_000 // 2**n for n in range(1, 17)}
+    expected, found = series(undisturbed), series(events)
+    assert list(found) == list(range(1, NUM_STEPS + 1))
+    for step, metrics in expected.items():
+        assert found[step] == pytest.approx(metrics, rel=1e-3, abs=1e-5, nan_ok=True)
+
+
+def test_one_loss_that_is_no_number_is_skipped_and_counted(
+    trainers: Forks, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = write_run(tmp_path, tree_of(tiny_model))
+
+    status = trainers.run(folder, mishap=["losses_are_no_number", 3])
+
+    assert status == 0, (folder / "trainer.log").read_text()
+    events = read_log(folder / "out" / "events.jsonl")
+    assert [w["step"] for w in warnings(events, "update_skipped")] == [3]
+    told = series(events)
+    assert list(told) == list(range(1, NUM_STEPS + 1))
+    assert [step for step in told if told[step]["loss"] is None] == [3]
+    assert {metrics["lr"] for metrics in told.values()} == {1e-3}
+
+
+def test_three_in_a_row_bring_the_checkpoint_back_at_half_the_rate(
+    trainers: Forks, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = write_run(tmp_path, tree_of(tiny_model))
+
+    status = trainers.run(folder, mishap=["losses_are_no_number", 4, 5, 6])
+
+    assert status == 0, (folder / "trainer.log").read_text()
+    events = read_log(folder / "out" / "events.jsonl")
+    assert [w["step"] for w in warnings(events, "update_skipped")] == [4, 5, 6]
+    (went_back,) = warnings(events, "rolled_back")
+    assert "step-000004-epoch-1" in went_back["message"]
+    rates = [metrics["lr"] for metrics in series(events).values()]
+    assert rates == [1e-3] * 6 + [5e-4] * 3
+
+
+def test_the_second_time_the_run_fails_and_its_batch_is_kept(
+    trainers: Forks, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = write_run(tmp_path, tree_of(tiny_model))
+
+    status = trainers.run(folder, mishap=["losses_are_no_number", 2, 3, 4, 6, 7, 8])
+
+    out = folder / "out"
+    assert status == 1
+    failed = read_log(out / "events.jsonl")[-1]
+    assert failed["type"] == "run_failed"
+    assert "for the second time in this run" in failed["error"]
+    kept = {path.name for path in (out / "failed-batch").iterdir()}
+    assert kept == {"batch.json", "tensors.safetensors"}

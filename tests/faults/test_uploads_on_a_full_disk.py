@@ -1,0 +1,73 @@
+"""An upload that finds no room is refused in words and leaves no half file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from dashboard.accounts.models import Team
+from dashboard.datasets import room
+from dashboard.datasets.models import Upload
+from tests.faults.small_disk import MEBIBYTE, fill, make_room, small_disk
+
+pytestmark = [pytest.mark.faults, pytest.mark.django_db]
+UPLOADS = "/alpha/datasets/uploads"
+LINE = b'{"question": "What is 6 times 7?", "answer": "42"}\n'
+CONTENT = LINE * (3 * MEBIBYTE // len(LINE))
+
+
+@pytest.fixture
+def disk(settings: Settings, tmp_path: Path, team: Team) -> Iterator[Path]:
+    with small_disk(tmp_path / "data", mebibytes=16) as disk:
+        settings.COHORT_DATA = disk
+        yield disk
+
+
+def begin(client: Client) -> Any:
+    told = {"filename": "a.jsonl", "num_bytes": len(CONTENT), "fingerprint": "a-1"}
+    return client.post(UPLOADS, told)
+
+
+def send(client: Client, upload_id: int, *, offset: int) -> Any:
+    part = CONTENT[offset : offset + 2 * MEBIBYTE]
+    address = f"{UPLOADS}/{upload_id}/parts?offset={offset}"
+    return client.generic("POST", address, part, "application/octet-stream")
+
+
+def test_what_does_not_fit_is_refused_before_it_is_sent(
+    alice_client: Client, disk: Path
+) -> None:
+    answer = begin(alice_client)
+
+    assert answer.status_code == 422
+    sentence = answer.json()["error"]
+    assert "16 MiB left; a.jsonl needs 3 MiB" in sentence
+    assert "Free some space there, then try again." in sentence
+    assert not [path for path in disk.rglob("*") if path.is_file()]
+
+
+def test_a_part_that_meets_a_full_disk_leaves_nothing_of_itself(
+    alice_client: Client, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Somebody else was quicker to write than the look at the disk could tell.
+    monkeypatch.setattr(room, "RESERVED_BYTES", -(2**40))
+    upload_id = begin(alice_client).json()["id"]
+    assert send(alice_client, upload_id, offset=0).status_code == 200
+    fill(disk, leave=MEBIBYTE // 2)
+
+    refused = send(alice_client, upload_id, offset=2 * MEBIBYTE)
+
+    assert refused.status_code == 507
+    assert "is full. Free some space there, then go on." in refused.json()["error"]
+    stored = Upload.objects.get().path
+    assert stored.read_bytes() == CONTENT[: 2 * MEBIBYTE]
+
+    make_room(disk)
+    told = send(alice_client, upload_id, offset=2 * MEBIBYTE)
+    assert told.json()["received"] == len(CONTENT)
+    assert stored.read_bytes() == CONTENT
