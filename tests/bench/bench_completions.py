@@ -57,7 +57,8 @@ INGEST = """
 import sys, django
 django.setup()
 from tests.bench.bench_ingest import group_log, repeat
-print(repeat(group_log, seconds=float(sys.argv[1])) * 256)
+stored = repeat(group_log, seconds=float(sys.argv[1]))
+print(stored.num_steps / sum(stored.seconds) * 256)
 """
 
 

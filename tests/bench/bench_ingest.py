@@ -6,9 +6,12 @@ a throw-away PostgreSQL of its own with its default durability.
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -21,6 +24,7 @@ NUM_METRICS = 40
 
 
 def main(seconds: float) -> None:
+    logging.disable(logging.WARNING)  # nobody is there to be rung for
     with throwaway_database():
         measure(seconds)
 
@@ -29,38 +33,53 @@ def measure(seconds: float) -> None:
     groups = repeat(group_log, seconds=seconds)
     steps = repeat(step_log, seconds=seconds)
     rows = [
-        [
-            f"completions, 256 of {len(TEXT)} characters a step",
-            f"{groups * 256:,.0f}",
-            f"{groups:,.1f}",
-        ],
-        [
-            f"metric values, {NUM_METRICS} a step",
-            f"{steps * NUM_METRICS:,.0f}",
-            f"{steps:,.0f}",
-        ],
+        groups.row(f"completions, 256 of {len(TEXT)} characters a step", each=256),
+        steps.row(f"metric values, {NUM_METRICS} a step", each=NUM_METRICS),
     ]
     say(heading("tests.bench.bench_ingest", packages=("django", "psycopg")))
-    say(table(("what is stored", "a second", "steps a second"), rows))
+    say(f"{seconds:g} s each; load average {os.getloadavg()[0]:.1f} after.\n")
+    names = ("what is stored", "a second", "steps a second", "steps a commit")
+    say(table((*names, "commit, p50", "p99", "slowest"), rows))
 
 
-def repeat(make_log: Callable[[int], list[bytes]], *, seconds: float) -> float:
-    """Steps stored a second; making the log is not counted."""
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """How many steps, and how long each commit of some of them took."""
+
+    num_steps: int
+    seconds: list[float]
+
+    def row(self, what: str, *, each: int) -> list[str]:
+        rate = self.num_steps / sum(self.seconds)
+        ordered = sorted(self.seconds)
+        quantiles = [ordered[int(share * (len(ordered) - 1))] for share in (0.5, 0.99)]
+        return [
+            what,
+            f"{rate * each:,.0f}",
+            f"{rate:,.1f}",
+            f"{self.num_steps / len(ordered):,.0f}",
+            *(f"{1_000 * value:,.1f} ms" for value in (*quantiles, ordered[-1])),
+        ]
+
+
+def repeat(make_log: Callable[[int], list[bytes]], *, seconds: float) -> Stored:
+    """For so many seconds; making the log is not counted."""
     from dashboard.training.follow import Lines
     from dashboard.training.ingest import ingest
     from dashboard.training.reading import read_events
 
     claim = claimed_run()
-    line, done, spent = 1, 0, 0.0
-    while spent < seconds:
+    line, done = 1, 0
+    spent: list[float] = []
+    while sum(spent) < seconds:
         texts = tuple(make_log(line))
         before = time.perf_counter()
         lines = Lines(first=line, texts=texts, end=0)
         ingest(claim, read_events(lines, epoch=claim.epoch))
-        spent += time.perf_counter() - before
+        spent.append(time.perf_counter() - before)
         line += len(texts)
         done += 1 if make_log is group_log else len(texts)
-    return done / spent
+    return Stored(num_steps=done, seconds=spent)
 
 
 def group_log(line: int) -> list[bytes]:

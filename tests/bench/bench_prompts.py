@@ -27,7 +27,7 @@ from dashboard.training.copying import (
     GROUP_COLUMNS,
     ROLLUP_COLUMNS,
     copy_rows,
-    float_array,
+    number_array,
     take_ids,
     text_array,
 )
@@ -90,10 +90,12 @@ def store(run: Run, *, num_steps: int, num_groups: int, with_texts: bool) -> Non
         copy_rows("samples_group", GROUP_COLUMNS, group_rows(run, ids, groups))
         if with_texts:
             rows = completion_rows(ids, groups)
-            copy_rows("samples_completion", COMPLETION_COLUMNS, rows)
+            copy_rows("samples_groupcompletions", COMPLETION_COLUMNS, rows)
         copy_rows("samples_steprollup", ROLLUP_COLUMNS, rollup_rows(run, drawn))
     with connection.cursor() as cursor:
-        cursor.execute("ANALYZE samples_group, samples_completion, samples_steprollup")
+        cursor.execute(
+            "ANALYZE samples_group, samples_groupcompletions, samples_steprollup"
+        )
 
 
 def draw_groups(
@@ -141,11 +143,18 @@ def completion_rows(
     ids: list[int], groups: list[Stepped]
 ) -> Iterator[tuple[object, ...]]:
     for pk, (step, group) in zip(ids, groups, strict=True):
-        for place in range(GROUP_SIZE):
-            reward, advantage = group.rewards[place], group.advantages[place]
-            scores = float_array(group.rules[place].values())
-            text = f"{step} {TEXT}"
-            yield (pk, place, text, 200, "stop", reward, scores, advantage, -0.5)
+        text = f"{step} {TEXT}"
+        yield (
+            pk,
+            text_array([text] * GROUP_SIZE),
+            len(text) * GROUP_SIZE,
+            number_array(group.num_tokens),
+            text_array(["stop"] * GROUP_SIZE),
+            number_array(group.rewards),
+            number_array(group.advantages),
+            number_array([-0.5] * GROUP_SIZE),
+            number_array(score for each in group.rules for score in each.values()),
+        )
 
 
 def rollup_rows(

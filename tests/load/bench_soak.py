@@ -3,7 +3,8 @@
 8 hours of a step every 5 s are 5,760 steps, told here as fast as COHORT_LOAD_EVENTS a
 second, each step four groups of eight completions and its end. Pages come and go all
 the time, and some stay. Measured is the resident memory of the web process and of the
-supervisor, which ingests. bench_streaming.py measures the browser's.
+supervisor, which ingests, and of all that `up` started processes, connections of
+PostgreSQL and open files. bench_streaming.py measures the browser's.
 COHORT_LOAD_STEPS says how many.
 """
 
@@ -28,7 +29,8 @@ NUM_STAYING, NUM_PASSING = 10, 10
 
 def test_the_server_does_not_grow() -> None:
     pace = Pace(num_steps=NUM_STEPS, events_per_second=EVENTS, num_groups=NUM_GROUPS)
-    rows, webs = [], []
+    rows: list[list[str]] = []
+    webs, prints = [], []
     with running_stack() as stack:
         show = stack.show(stack.prepare(pace), pace)
         crowd = stack.crowd(show.scene)
@@ -46,12 +48,16 @@ def test_the_server_does_not_grow() -> None:
             if show.process.poll() is None:
                 supervisor = resident_mb(show.process.pid)
             webs.append(web)
+            prints.append(stack.footprint())
             rows.append(
                 [
                     f"{time.monotonic() - begin:.0f} s",
                     f"{visits:,}",
                     f"{web:.1f} MB",
                     f"{supervisor:.1f} MB",
+                    f"{prints[-1].num_processes}",
+                    f"{prints[-1].num_connections}",
+                    f"{prints[-1].num_files}",
                 ]
             )
         show.wait_for_the_end()
@@ -60,7 +66,12 @@ def test_the_server_does_not_grow() -> None:
     title = f"{NUM_STEPS:,} steps of {NUM_GROUPS} groups"
     say("\n" + heading("pytest", packages=("django", "uvicorn")))
     say(f"Load average {os.getloadavg()[0]:.1f} after.\n")
-    say(table((title, "visits so far", "web process", "supervisor"), rows))
+    names = (title, "visits so far", "web process", "supervisor")
+    say(table((*names, "processes", "connections", "open files"), rows))
     assert ended["faults"] == []
+    half = prints[NUM_READINGS // 2]
+    assert prints[-1].num_processes <= half.num_processes
+    assert prints[-1].num_connections <= half.num_connections + 2  # two are just open
+    assert prints[-1].num_files <= half.num_files + 10
     # From when each of its threads and connections has once been used.
     assert webs[-1] < webs[NUM_READINGS // 2] + 20

@@ -189,6 +189,10 @@ class Stack:
         return str(path)
 
     @property
+    def pid(self) -> int:
+        return self._up.pid
+
+    @property
     def web_pid(self) -> int:
         [pid] = self.pids()["web"]
         return pid
@@ -205,6 +209,25 @@ class Stack:
                     found[part].append(pid)
                     break
         return found
+
+    def num_connections(self) -> int:
+        """Of PostgreSQL, each of which has a process."""
+        said = [command_of(pid) for pid in self.pids()["PostgreSQL"]]
+        return sum("[local]" in command for command in said)
+
+    def footprint(self) -> Footprint:
+        """Of all that `up` started; a run's supervisor is not among it.
+
+        PostgreSQL's files are not counted: each of its processes keeps those of the
+        tables that it has read, up to max_files_per_process.
+        """
+        pids = self.pids()
+        ours = [pid for part in pids if part != "PostgreSQL" for pid in pids[part]]
+        return Footprint(
+            num_processes=sum(map(len, pids.values())),
+            num_connections=self.num_connections(),
+            num_files=sum(map(num_open_files, ours)),
+        )
 
     def stop(self) -> None:
         for one in self._closing:
@@ -267,6 +290,28 @@ def resident_mb(pid: int) -> float:
     match = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert match is not None, status
     return int(match[1]) * 1024 / 1e6
+
+
+def peak_mb(pid: int) -> float:
+    """The most memory that the process has had in RAM."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert match is not None, status
+    return int(match[1]) * 1024 / 1e6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footprint:
+    num_processes: int
+    num_connections: int  # of PostgreSQL
+    num_files: int  # open, sockets among them
+
+
+def num_open_files(pid: int) -> int:
+    try:
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    except OSError:  # it has ended meanwhile
+        return 0
 
 
 def processor_seconds(pids: list[int]) -> float:

@@ -7,6 +7,7 @@ In the database of the environment, each in a process of its own:
                                                      the same, to train
     python -m tests.load.stage supervise RUN [PACE]  from the claim to the run's end
     python -m tests.load.stage truth RUN FILE        what the database holds of the run
+    python -m tests.load.stage token                 prints one of the first owner
 """
 
 from __future__ import annotations
@@ -44,10 +45,13 @@ class Scene:
 
 
 def set_scene(team: Team, user: User, **parts: object) -> Scene:
+    from django.db import transaction
+
     from tests.dashboard.training.factories import Launcher
 
-    run = Launcher(team, user)(**parts)
-    return _scene_of(run, user)
+    with transaction.atomic():  # a worker of this machine would take it at once
+        run = Launcher(team, user)(**parts)
+        return _set_aside(run, user)
 
 
 def set_training(
@@ -70,15 +74,20 @@ def set_training(
         run.config["optim"]["num_steps"] = run.num_steps = num_steps
         run.config["rollout"]["prompts_per_step"] = num_prompts
         run.save()
-        return _scene_of(run, user)
+        return _set_aside(run, user)
 
 
-def _scene_of(run: Run, user: User) -> Scene:
-    from dashboard.runs.directory import run_directory
+def _set_aside(run: Run, user: User) -> Scene:
     from dashboard.runs.models import Run
 
     # No worker of this machine shall take it.
     Run.objects.filter(id=run.id).update(on_hold=True)
+    return scene_of(run, user)
+
+
+def scene_of(run: Run, user: User) -> Scene:
+    from dashboard.runs.directory import run_directory
+
     folder = run_directory(run.id).epoch(1).path
     return Scene(
         run_id=run.id, team=run.team.slug, cookie=_cookie_of(user), folder=str(folder)
@@ -159,8 +168,20 @@ def main(what: str, *arguments: str) -> None:
     elif what == "truth":
         run_id, path = arguments
         Path(path).write_text(json.dumps(read_truth(int(run_id))))
+    elif what == "token":
+        sys.stdout.write(_make_token(_owner()) + "\n")
     else:
-        raise ValueError(f"prepare, prepare-training, supervise, truth; not {what!r}.")
+        raise ValueError(f"{__doc__}\nNot {what!r}.")
+
+
+def _make_token(owner: User) -> str:
+    from dashboard.accounts.models import Membership
+    from dashboard.api.tokens import create_token
+
+    membership = Membership.objects.filter(user=owner).order_by("id")[0]
+    return create_token(
+        membership=membership, name="load", scopes=["read", "write"], expires_at=None
+    )[1]
 
 
 def _owner() -> User:

@@ -97,7 +97,7 @@ class Viewer:
         self._origin = address
         self.held = Held()
         self.delays = array("d")  # seconds from a step's line to its receipt
-        self.num_bytes = self.num_frames = self.num_connections = 0
+        self.num_bytes = self.num_frames = self.num_connections = self.num_noted = 0
         self.is_read = asyncio.Event()
         self.is_read.set()
         self.has_begun = asyncio.Event()
@@ -271,6 +271,25 @@ class Crowd:
         await viewer.until(lambda: viewer.num_connections > before)
         # Whatever anybody has seen by now is what it must have to be current.
         return await self._until(viewer, self._newest(), begin)
+
+    async def note(self, *, group: str) -> dict[str, Any]:
+        """Have `come_back` count connections from now on."""
+        for viewer in self._groups[group]:
+            viewer.num_noted = viewer.num_connections
+        return {}
+
+    async def come_back(self, *, group: str) -> dict[str, Any]:
+        """Answers when each has connected anew and hears what is new."""
+        begin, newest = time.monotonic(), self._newest()
+        seconds = [
+            await self._come_back(viewer, newest, begin)
+            for viewer in self._groups[group]
+        ]
+        return {"seconds": max(seconds)}
+
+    async def _come_back(self, viewer: Viewer, seq: int, begin: float) -> float:
+        await viewer.until(lambda: viewer.num_connections > viewer.num_noted)
+        return await self._until(viewer, seq + 1, begin)
 
     async def finish(
         self, *, group: str, truth: str, patience: float = 60

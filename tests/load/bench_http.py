@@ -1,0 +1,122 @@
+"""Many people at their pages: `pytest -m load -s tests/load/bench_http.py`.
+
+A run of 500 steps is there, and COHORT_LOAD_RATES requests a second are asked of all
+that people look at, for COHORT_LOAD_SECONDS each. A request is timed from when it was
+due.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.bench.machine import heading, say, table
+from tests.load.asking import Answers, Asked, ask_steadily, quantile
+from tests.load.stack import Meter, Stack, running_stack
+from tests.load.stage import Scene
+from tests.load.steady_trainer import Pace
+
+pytestmark = pytest.mark.load
+RATES = [
+    float(rate) for rate in os.environ.get("COHORT_LOAD_RATES", "25,50,100").split(",")
+]
+SECONDS = float(os.environ.get("COHORT_LOAD_SECONDS", "60"))
+PACE = Pace(num_steps=500, events_per_second=200, num_groups=4)
+
+
+def test_many_people_at_their_pages() -> None:
+    rows, kinds = [], []
+    with running_stack() as stack:
+        show = stack.show(stack.prepare(PACE), PACE)
+        show.go()
+        show.wait_for_the_end()
+        asked = addresses_of(stack, show.scene)
+        headers = {"Cookie": show.scene.cookie, "Accept-Encoding": "gzip"}
+        for rate in RATES:
+            meter = Meter(stack.pids())
+            with counted_connections(stack) as most:
+                answers = ask_steadily(
+                    stack.address, asked, headers=headers, rate=rate, seconds=SECONDS
+                )
+            assert answers.faults == [], answers.faults[:5]
+            rows.append(row_of(rate, answers, meter.shares()["web"], most[0]))
+            kinds.append((rate, answers))
+    say("\n" + heading("pytest", packages=("django", "uvicorn")))
+    say(f"{SECONDS:g} s each; load average {os.getloadavg()[0]:.1f} after.\n")
+    names = ("requests a second", "p50", "p95", "p99", "slowest", "not 200")
+    say(table((*names, "of a core: web", "connections, at most"), rows))
+    for rate, answers in kinds:
+        say("")
+        say(table((f"at {rate:g} a second", "asked", "p50", "p95"), by_kind(answers)))
+
+
+def addresses_of(stack: Stack, scene: Scene) -> list[Asked]:
+    run, team = scene.page, f"/{scene.team}"
+    steps = range(1, PACE.num_steps + 1, 37)
+    groups = [f"{run}groups/{step}/0/" for step in steps]
+    runs = [f"{team}/runs/", f"{team}/runs/?sort=name"]
+    page = fetch(stack, scene, run)
+    static = sorted(set(re.findall(r'(?:src|href)="(/static/[^"]+)"', page)))
+    return [
+        Asked(name="a run", weight=15, paths=[run]),
+        Asked(name="runs", weight=15, paths=runs),
+        Asked(name="groups of a step", weight=10, paths=[f"{run}groups/"]),
+        Asked(name="a group", weight=10, paths=groups),
+        Asked(name="completions", weight=5, paths=[f"{run}completions/"]),
+        Asked(name="config, log", weight=5, paths=[f"{run}config/", f"{run}logs/"]),
+        Asked(name="scripts, styles", weight=30, paths=static),
+        Asked(name="healthz, readyz", weight=10, paths=["/healthz", "/readyz"]),
+    ]
+
+
+def fetch(stack: Stack, scene: Scene, path: str) -> str:
+    request = Request(stack.address + path, headers={"Cookie": scene.cookie})  # noqa: S310
+    with urlopen(request) as answer:  # noqa: S310
+        text: str = answer.read().decode()
+        return text
+
+
+@contextmanager
+def counted_connections(stack: Stack) -> Iterator[list[int]]:
+    """How many processes PostgreSQL had at most beyond those of its own."""
+    most, is_over = [0], threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(1.0):
+            most[0] = max(most[0], stack.num_connections())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield most
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def row_of(rate: float, answers: Answers, share: float, most: int) -> list[str]:
+    ordered = answers.all_seconds()
+    shown = [quantile(ordered, part) for part in (0.5, 0.95, 0.99)]
+    return [
+        f"{rate:g}",
+        *(f"{1_000 * value:,.0f} ms" for value in (*shown, ordered[-1])),
+        f"{len(answers.faults)}",
+        f"{share:.0%}",
+        f"{most}",
+    ]
+
+
+def by_kind(answers: Answers) -> list[list[str]]:
+    found = []
+    for name, seconds in answers.seconds.items():
+        ordered = sorted(seconds)
+        shown = (quantile(ordered, part) for part in (0.5, 0.95))
+        times = [f"{1_000 * value:,.0f} ms" for value in shown]
+        found.append([name, f"{len(ordered):,}", *times])
+    return found
