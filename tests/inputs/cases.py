@@ -1,0 +1,118 @@
+"""What is sent to which door, and what must be answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import Any
+
+from django.test import Client
+
+from dashboard.accounts.models import Team, User
+from dashboard.runs.models import Run
+from tests.dashboard.api.asking import Program
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What is there when something bad comes in."""
+
+    client: Client  # of Alice, who may do everything
+    program: Program  # with a token that may, too
+    team: Team
+    user: User
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    said: str  # whatever of it tells what is wrong, in one line
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`says`: what stands in the answer: the place, the value, the remedy."""
+
+    name: str
+    sent: Any
+    says: tuple[str, ...] = ()
+    status: int | None = None
+
+
+Send = Callable[[World, Any], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """`leaves`: a count that nothing bad changes, such as that of datasets.
+
+    Of one that `is_slow` all cases together take seconds.
+    """
+
+    name: str
+    send: Send
+    cases: Sequence[Case]
+    status: int = 422
+    leaves: Callable[[], int] = lambda: 0
+    is_slow: bool = False
+
+
+TELLING = {
+    "field-error", "notice-error", "refusals", "block-problem", "score-error",
+    "note-error", "filter-error", "notice-warning",
+}  # fmt: skip
+VOID = {"input", "br", "img", "hr", "meta", "link", "wbr", "path", "use", "source"}
+
+
+class _Telling(HTMLParser):
+    def __init__(self, *, sees_hidden: bool) -> None:
+        super().__init__()
+        self.sees_hidden = sees_hidden
+        self.open: list[tuple[bool, bool]] = []  # tells, is hidden
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            given = dict(attrs)
+            classes = set((given.get("class") or "").split())
+            is_telling = given.get("aria-labelledby") == "refused-title"
+            tells = is_telling or bool(classes & TELLING)
+            self.open.append((tells, "hidden" in given))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID and self.open:
+            self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        is_shown = self.sees_hidden or not any(hidden for _, hidden in self.open)
+        if is_shown and any(tells for tells, _ in self.open):
+            self.texts.append(data)
+
+
+def told_by_page(response: Any, *, sees_hidden: bool = False) -> Answer:
+    """What a page says in red; `sees_hidden`: also where a script is to show it."""
+    parser = _Telling(sees_hidden=sees_hidden)
+    parser.feed(response.content.decode())
+    return Answer(response.status_code, in_one_line(" ".join(parser.texts)))
+
+
+def told_by_problem(response: Any) -> Answer:
+    """Of the API: the detail, and the fields with it."""
+    assert response["Content-Type"] == "application/problem+json", response.content
+    tree = json.loads(response.content)
+    errors = [f"{each['field']}: {each['message']}" for each in tree.get("errors", [])]
+    return Answer(
+        response.status_code, in_one_line(" ".join([tree["detail"], *errors]))
+    )
+
+
+def told_as_text(response: Any) -> Answer:
+    """Of an answer that is short as a whole: JSON for a script, or plain text."""
+    return Answer(response.status_code, in_one_line(response.content.decode()))
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,39 @@
+"""Whatever a parser is given, only the errors come out that it is known by.
+
+A few hundred examples each; under --soak as many thousands.
+"""
+
+from __future__ import annotations
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck, Phase, given
+
+from tests.inputs.parsers import PARSERS, Parser
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]  # queries look people up
+FEW, MANY = 200, 20_000
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
+def test_a_parser_answers_anything(
+    parser: Parser, request: pytest.FixtureRequest
+) -> None:
+    num_tried = 0
+
+    @hypothesis.settings(
+        max_examples=MANY if request.config.getoption("--soak") else FEW,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(parser.inputs)
+    def answers(given: object) -> None:
+        nonlocal num_tried
+        num_tried += 1
+        parser.check(given)
+
+    answers()
+
+    assert num_tried >= FEW / 2, "the inputs are too few to say anything"

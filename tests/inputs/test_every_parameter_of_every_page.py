@@ -1,0 +1,108 @@
+"""Every parameter and field that any page reads, with hostile values.
+
+Which there are is found out by asking each page, so a new one is tried by itself. Under
+--soak each is given every value, else one: the pages together are given them all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import cycle, islice
+from urllib.parse import quote_plus
+
+import pytest
+from django.test import Client
+
+from dashboard.runs.models import Run
+from tests.dashboard.test_every_route_is_guarded import OPEN, POST_ONLY, VIEWERS_POST
+from tests.dashboard.test_every_route_is_guarded import addresses as addresses
+from tests.inputs.asking import Ask, answer_of, failures, names_read
+from tests.inputs.hostile import spellings
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+ONLY_GET = {name for name, status in VIEWERS_POST.items() if status == 405}
+# Rows that are read alike: the second evaluation set, and those after it.
+ONE_OF_MANY = re.compile(r"-([2-9]|\d\d+)(-|$)")
+# Pages that read most of their parameters once they know which run.
+OF_A_RUN = {
+    "compare", "compare_figure", "compare_prompt", "compare_vote", "sweep",
+    "workbench", "rescoring_new", "report_insert", "prompts_of_runs", "runs_live",
+}  # fmt: skip
+NUM_VALUES = 1
+
+
+class Trial:
+    """Asks many things, and keeps what was not answered."""
+
+    def __init__(self, client: Client, *, gives_all: bool) -> None:
+        self.client = client
+        self.gives_all = gives_all
+        self.num_asked = 0
+        self.num_names = 0
+        self.unanswered: list[str] = []
+        self._turns = cycle(range(len(spellings("a"))))
+
+    def ask(self, method: str, address: str, given: str = "") -> None:
+        """With each parameter that it reads, beside what is `given`."""
+
+        def answer(query: str) -> object:
+            return answer_of(self.client, method, address, f"{query}&{given}")
+
+        names = _names_to_try(answer, {part.split("=")[0] for part in given.split("&")})
+        self.num_names += len(names)
+        for name in names:
+            beside = [f"{quote_plus(n)}=1" for n in names if n != name]
+            for of, query in self._queries(name):
+                parts = [query, *beside] if method == "post" else [query]
+                self._ask_once(method, address, [*parts, given], f"{name}: {of}")
+
+    def _queries(self, name: str) -> Iterator[tuple[str, str]]:
+        every_one = list(spellings(quote_plus(name)).items())
+        if self.gives_all:
+            yield from every_one
+        else:
+            yield from (every_one[turn] for turn in islice(self._turns, NUM_VALUES))
+
+    def _ask_once(self, method: str, address: str, parts: list[str], what: str) -> None:
+        self.num_asked += 1
+        with failures() as found:
+            status = answer_of(
+                self.client, method, address, "&".join(parts)
+            ).status_code
+        if status >= 500 or found:
+            self.unanswered.append(f"{method} {address} {what}: {status} {found}")
+
+
+def _names_to_try(ask: Ask, given: set[str]) -> list[str]:
+    names = [name for name in names_read(ask) if not ONE_OF_MANY.search(name)]
+    return [name for name in names if name not in given]
+
+
+@pytest.fixture
+def trial(alice_client: Client, request: pytest.FixtureRequest) -> Trial:
+    return Trial(alice_client, gives_all=request.config.getoption("--soak"))
+
+
+def test_no_parameter_of_a_page_fails(trial: Trial, addresses: dict[str, str]) -> None:
+    run = Run.objects.earliest("pk").pk
+
+    for name, address in addresses.items():
+        if name not in POST_ONLY:
+            trial.ask("get", address)
+        if name in OF_A_RUN:
+            trial.ask("get", address, f"runs={run}&run={run}")
+
+    assert trial.unanswered == []
+    assert trial.num_names > 300
+    assert trial.num_asked >= trial.num_names * NUM_VALUES
+
+
+def test_no_field_of_a_form_fails(trial: Trial, addresses: dict[str, str]) -> None:
+    for name, address in addresses.items():
+        if name not in ONLY_GET and name not in OPEN:
+            trial.ask("post", address)
+
+    assert trial.unanswered == []
+    assert trial.num_names > 300
+    assert trial.num_asked >= trial.num_names * NUM_VALUES
