@@ -9,10 +9,12 @@ from django.core.asgi import get_asgi_application
 
 from dashboard.body_limit import BodyLimit
 from dashboard.database import limit_sessions
+from dashboard.reporting.begin import begin_reporting
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 limit_sessions(settings.DATABASES, statement_seconds=15, pooled=True)
 _pages = get_asgi_application()
+begin_reporting()
 
 # Routes import models, so they come after Django's set-up.
 from channels.auth import AuthMiddlewareStack  # noqa: E402
@@ -20,16 +22,25 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
 from dashboard.live.origin import SameOrigin  # noqa: E402
+from dashboard.logs.request_ids import RequestIds  # noqa: E402
+from dashboard.meters.sockets import CountedSockets  # noqa: E402
 from dashboard.probes.chat import routing as chats  # noqa: E402
 from dashboard.runs.stream import routing as runs  # noqa: E402
 
 _sockets = [*runs.websocket_urlpatterns, *chats.websocket_urlpatterns]
 
-application = ProtocolTypeRouter(
-    {
-        "http": BodyLimit(_pages),
-        "websocket": SameOrigin(
-            AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(_sockets)))
-        ),
-    }
+application = RequestIds(
+    ProtocolTypeRouter(
+        {
+            "http": BodyLimit(_pages),
+            "websocket": CountedSockets(
+                SameOrigin(
+                    AllowedHostsOriginValidator(
+                        AuthMiddlewareStack(URLRouter(_sockets))
+                    )
+                )
+            ),
+        }
+    ),
+    trusts_proxy=settings.HAS_PROXY_IDS,
 )

@@ -6,10 +6,11 @@ cookies that travel only encrypted.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
+
+from dashboard.both_worlds import BothWorlds
 
 POLICY = {
     "default-src": "'self'",
@@ -28,23 +29,7 @@ def policy_for(host: str) -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-class TrustMiddleware:
-    """Works in both worlds, so that it costs no thread hop under ASGI."""
-
-    sync_capable = True
-    async_capable = True
-
-    def __init__(
-        self,
-        get_response: Callable[
-            [HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]
-        ],
-    ) -> None:
-        self.get_response = get_response
-        self.is_async = iscoroutinefunction(get_response)
-        if self.is_async:
-            markcoroutinefunction(self)
-
+class TrustMiddleware(BothWorlds):
     def __call__(
         self, request: HttpRequest
     ) -> HttpResponseBase | Awaitable[HttpResponseBase]:

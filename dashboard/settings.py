@@ -10,6 +10,7 @@ from dashboard.assets import version_of_assets
 from dashboard.database import parse_database_url
 from dashboard.environment import ROOT, read_environment
 from dashboard.local.addresses import embedded_addresses
+from dashboard.logs.lines import log_uncaught
 from dashboard.mail import read_mail_url
 from dashboard.secret import load_secret_key
 from dashboard.sign_in_providers import provider_settings
@@ -35,6 +36,7 @@ HUB_ENDPOINT = _environment.hub_endpoint
 HUB_TOKEN = _environment.hub_token
 # Which runs a training worker of this process takes; see runs/queue/hosts.py.
 COHORT_WORKER_CLASS = _environment.worker_class
+COHORT_HANG_SECONDS = _environment.hang_seconds
 
 # Where alerts go, and where their links lead.
 WEBHOOK_HOSTS = _environment.webhook_hosts
@@ -49,6 +51,13 @@ if _mail is not None:
     EMAIL_HOST, EMAIL_PORT = _mail.host, _mail.port
     EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail.username, _mail.password
     EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.starts_tls, _mail.is_tls
+
+LOG_FORMAT = _environment.observing.log_format
+HAS_PROXY_IDS = _environment.observing.has_proxy_ids
+METRICS_TOKEN = _environment.observing.metrics_token
+LEAST_FREE_BYTES = _environment.observing.least_free_bytes
+SENTRY_DSN = _environment.observing.sentry_dsn
+OTLP_ENDPOINT = _environment.observing.otlp_endpoint
 
 DEBUG = False
 SECRET_KEY = _environment.secret_key or load_secret_key(COHORT_DATA)
@@ -101,6 +110,7 @@ CHECK_RUNS = "dashboard.upkeep.quotas.check_runs"
 # Operations of the rung above the API, which therefore cannot name them.
 API_ROUTERS = [("/storage", "dashboard.upkeep.operations.router")]
 MIDDLEWARE = [
+    "dashboard.logs.requests.RequestMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "dashboard.security.TrustMiddleware",
     "dashboard.accounts.origin.OriginMiddleware",
@@ -134,7 +144,9 @@ TEMPLATES: list[dict[str, Any]] = [
 ROOT_URLCONF = "dashboard.urls"
 ASGI_APPLICATION = "dashboard.asgi.application"
 
-DATABASES = {"default": parse_database_url(DATABASE_URL)}
+DATABASES = {
+    "default": parse_database_url(DATABASE_URL, _environment.database_password)
+}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 CHANNEL_LAYERS = {
@@ -247,22 +259,27 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "line": {
-            "format": "%(asctime)s %(levelname)s %(name)s: %(message)s",
-        }
+        "text": {"()": "dashboard.logs.lines.TextLine"},
+        "json": {"()": "dashboard.logs.lines.JsonLine"},
     },
-    "filters": {"without_tokens": {"()": "dashboard.quiet_log.WithoutTokens"}},
     "handlers": {
-        "stderr": {
-            "class": "logging.StreamHandler",
-            "formatter": "line",
-            "filters": ["without_tokens"],
-        }
+        "stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT},
+        "kept": {"class": "dashboard.meters.errors.KeepErrors"},
     },
-    "root": {"handlers": ["stderr"], "level": "INFO"},
+    "root": {"handlers": ["stderr", "kept"], "level": "INFO"},
     "loggers": {
         # A 404 is the visitor's, not ours.
         "django.request": {"level": "ERROR"},
         "django.security.DisallowedHost": {"level": "ERROR"},
+        # uvicorn has set up handlers of its own by now.
+        "uvicorn": {
+            "handlers": ["stderr", "kept"],
+            "level": "INFO",
+            "propagate": False,
+        },
+        # Addresses hold tokens, and logs/requests.py says what is worth a line.
+        "uvicorn.access": {"handlers": [], "propagate": False},
     },
 }
+if LOG_FORMAT == "json":
+    log_uncaught()

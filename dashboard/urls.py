@@ -7,10 +7,12 @@ from dashboard.reports.views.public import public_report
 from dashboard.runs.views.queue import queue
 from dashboard.upkeep.admin import site
 from dashboard.upkeep.urls import personal
+from dashboard.upkeep.views import server
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
-    path("readyz", health.readyz, name="readyz"),
+    path("readyz", server.readyz, name="readyz"),
+    path("metrics", server.metrics, name="metrics"),
     path("public/<str:token>/", public_report, name="public_report"),
     path("api/v1/", include("dashboard.api.urls")),
     path("admin/", site.urls),

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import PurePath
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
+
+from dashboard.both_worlds import BothWorlds
 
 LONGEST = 80
 # The first that is found: others say that they are Chrome or Safari as well.
@@ -120,23 +121,7 @@ def _this_program() -> str:
     return " ".join(words)[:LONGEST]
 
 
-class OriginMiddleware:
-    """Works in both worlds, so that it costs no thread hop under ASGI."""
-
-    sync_capable = True
-    async_capable = True
-
-    def __init__(
-        self,
-        get_response: Callable[
-            [HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]
-        ],
-    ) -> None:
-        self.get_response = get_response
-        self.is_async = iscoroutinefunction(get_response)
-        if self.is_async:
-            markcoroutinefunction(self)
-
+class OriginMiddleware(BothWorlds):
     def __call__(
         self, request: HttpRequest
     ) -> HttpResponseBase | Awaitable[HttpResponseBase]:

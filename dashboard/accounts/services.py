@@ -20,6 +20,7 @@ from dashboard.accounts.models import (
     User,
 )
 from dashboard.accounts.origin import current_origin
+from dashboard.logs.facts import current_request_id
 
 SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
 # First parts of addresses that are pages of their own.
@@ -49,6 +50,8 @@ def record_each(
 ) -> list[AuditEntry]:
     """The same, of several things at once: an entry for each, in one statement."""
     origin = current_origin()
+    if request_id := current_request_id():  # by which the log is searched
+        detail = {**detail, "request_id": request_id}
     return AuditEntry.objects.bulk_create(
         AuditEntry(
             team=team,

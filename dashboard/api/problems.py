@@ -8,7 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.conf import settings
+from django.core.exceptions import (
+    PermissionDenied,
+    RequestDataTooBig,
+    SuspiciousOperation,
+)
 from django.db import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI, Schema
@@ -18,6 +23,7 @@ from pydantic import Field
 
 logger = logging.getLogger(__name__)
 TYPE = "application/problem+json"
+MAX_SHOWN = 60  # characters of a value
 CODES = {
     400: ("bad_request", "The request cannot be read"),
     401: ("unauthorized", "A token is needed"),
@@ -37,7 +43,9 @@ class FieldError(Schema):
         description="Where it is: `query.limit`, `path.run_id`, `body.rules.0.kind`.",
         examples=["query.limit"],
     )
-    message: str = Field(examples=["Input should be less than or equal to 200"])
+    message: str = Field(
+        examples=["Input should be less than or equal to 200; got 500"]
+    )
 
 
 class ProblemSchema(Schema):
@@ -46,7 +54,7 @@ class ProblemSchema(Schema):
     status: int = Field(examples=[422])
     detail: str = Field(
         description="What happened, the value seen, what to do.",
-        examples=["query.limit: Input should be less than or equal to 200"],
+        examples=["query.limit: Input should be less than or equal to 200; got 500"],
     )
     errors: list[FieldError] = Field(
         default=[], description="Of 422: each field that is wrong."
@@ -129,11 +137,13 @@ def read_problem(request: HttpRequest, error: Exception) -> Problem:
         case AuthenticationError():
             return NO_TOKEN
         case HttpError():
-            return Problem(error.status_code, str(error))
+            return Problem(error.status_code, _of_http(error))
         case Http404():
             return Problem(404, str(error) or "There is no such thing.")
         case PermissionDenied():
             return Problem(403, str(error))
+        case RequestDataTooBig():
+            return TOO_BIG
         case SuspiciousOperation():
             return Problem(400, str(error))
         case OperationalError() if isinstance(error.__cause__, LockNotAvailable):
@@ -162,10 +172,49 @@ BUSY = Problem(
 )
 
 
+TOO_BIG = Problem(
+    413,
+    f"The body has more than {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes. Send less "
+    "at once; files go in parts.",
+)
+
+
+def _of_http(error: HttpError) -> str:
+    """Of a body that is no JSON where it ends to be."""
+    match error.__cause__:
+        case json.JSONDecodeError() as cause:
+            why = f"{cause.msg} at line {cause.lineno}, column {cause.colno}"
+        case UnicodeDecodeError() as cause:
+            why = f"byte {cause.start + 1:,} is not UTF-8"
+        case ValueError() | RecursionError():
+            why = "it nests too deep or holds a number that is too long"
+        case _:
+            return str(error)
+    return f"The body is not JSON: {why}. Send one JSON object, as UTF-8."
+
+
 def _of_fields(error: ValidationError) -> Problem:
-    errors = [(_place(each["loc"]), str(each["msg"])) for each in error.errors]
+    errors = [(_place(each["loc"]), _message(each)) for each in error.errors]
     detail = "; ".join(f"{field}: {message}" for field, message in errors[:5])
     return Problem(422, detail, errors=errors)
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    """With the value seen, unless the message has it, or it is a whole tree."""
+    message = str(error["msg"]).removeprefix("Value error, ")
+    value = error["input"]
+    is_told = error["type"] in ("value_error", "missing")
+    if is_told or not isinstance(value, str | int | float | None):
+        return message
+    return f"{message}; got {_shown(value)}"
+
+
+def _shown(value: str | float | None) -> str:
+    try:
+        shown = json.dumps(value, ensure_ascii=False)
+    except ValueError:  # an integer too long to write
+        shown = "a number too long to show"
+    return shown if len(shown) <= MAX_SHOWN else f"{shown[: MAX_SHOWN - 1]}…"
 
 
 def _place(location: Iterable[Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 from ninja import Path, Query, Schema
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from dashboard.datasets.parsing.values import broken_text
 from dashboard.reports.document import finite
 
 LARGEST_STEP = 2**31 - 1
@@ -36,24 +37,33 @@ class Input(Schema):
         return tree
 
 
-def _check(value: Any, depth: int = 1) -> None:
-    if depth > MAX_DEPTH:
-        raise ValueError(f"it is nested more than {MAX_DEPTH} deep; flatten it")
+def _check(value: Any, place: tuple[str, ...] = ()) -> None:
+    if len(place) >= MAX_DEPTH:
+        raise ValueError(
+            f"{_named(place)}: it is nested more than {MAX_DEPTH} deep; flatten it"
+        )
     match value:
         case str():
-            if "\x00" in value:
-                raise ValueError("a text holds a NUL character; remove it")
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                raise ValueError("a text holds half of a surrogate pair") from None
+            if broken := broken_text(value):
+                raise ValueError(
+                    f"{_named(place)}: a text holds {broken}, {_excerpt(value)}; "
+                    "remove it"
+                )
         case dict():
             for name, each in value.items():
-                _check(name, depth + 1)
-                _check(each, depth + 1)
+                _check(name, place)
+                _check(each, (*place, name))
         case list():
-            for each in value:
-                _check(each, depth + 1)
+            for number, each in enumerate(value):
+                _check(each, (*place, str(number)))
+
+
+def _named(place: tuple[str, ...]) -> str:
+    return ".".join(place[:4]) or "a field's name"
+
+
+def _excerpt(text: str) -> str:
+    return ascii(text if len(text) <= 40 else f"{text[:39]}…")
 
 
 class Person(Schema):

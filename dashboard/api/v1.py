@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from ninja import NinjaAPI
+from ninja.errors import ValidationError, ValidationErrorContext
 from ninja.operation import Operation
 from ninja.router import Router
 
@@ -73,6 +74,20 @@ class Api(NinjaAPI):
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
         return operation.view_func.__name__
+
+    def validation_error_from_error_contexts(
+        self, error_contexts: list[ValidationErrorContext[Any]]
+    ) -> ValidationError:
+        """With the value of each field, which django-ninja leaves out."""
+        found = super().validation_error_from_error_contexts(error_contexts)
+        given = [
+            each["input"]
+            for context in error_contexts
+            for each in context.pydantic_validation_error.errors(include_url=False)
+        ]
+        for error, value in zip(found.errors, given, strict=True):
+            error["input"] = value
+        return found
 
 
 def make_api() -> NinjaAPI:

@@ -16,7 +16,7 @@ from django.db.models import F, OuterRef, Subquery
 from django.db.models.functions import Now
 
 from dashboard.datasets.models import QueuedTask
-from dashboard.waking import wake
+from dashboard.waking import DAY_SECONDS, wake
 
 logger = logging.getLogger(__name__)
 MAX_OF_A_TEAM = 8
@@ -89,7 +89,7 @@ def forget_what_was_done() -> None:
 
 def ring() -> None:
     """Best effort: beat has it rung again every 5 s."""
-    wake("datasets.look", queue="default", expires=60)
+    wake("datasets.look", queue="default", expires=DAY_SECONDS)
 
 
 def _take_next() -> QueuedTask | None:

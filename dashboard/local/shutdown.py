@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import mmap
+import os
+import signal
+import threading
+from typing import Any
 
 # One byte of memory shared with the pool's processes, which are forked after this
 # module is loaded. No lock, as it is set from a signal handler.
 _flag = mmap.mmap(-1, 1)
+_was_told = False  # this process, by a signal of its own
+_handler_before: Any = None
 
 
 def announce() -> None:
@@ -14,4 +20,32 @@ def announce() -> None:
 
 
 def is_announced() -> bool:
-    return _flag[0] == 1
+    return _was_told or _flag[0] == 1
+
+
+def begin_task() -> None:
+    """From now on SIGTERM is a wish, and no exception between any two instructions.
+
+    One in the middle of a COMMIT leaves a connection that Django takes for broken, and
+    what it says of it in place of the exception is no word of the database.
+    """
+    global _handler_before
+    if threading.current_thread() is threading.main_thread():
+        _handler_before = signal.signal(signal.SIGTERM, _note)
+
+
+def end_task() -> None:
+    """A process that was told meanwhile ends now, as it would have then."""
+    global _handler_before, _was_told
+    if _handler_before is None:
+        return
+    signal.signal(signal.SIGTERM, _handler_before)
+    _handler_before = None
+    if _was_told:
+        _was_told = False
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _note(*_: object) -> None:
+    global _was_told
+    _was_told = True

@@ -166,14 +166,14 @@ def _of_run(chosen: Mapping[str, Any]) -> Bench:
     if chosen["rows"]:
         found = found.filter(prompt_index__in=chosen["rows"])
     groups = list(
-        found.order_by("step", "prompt_index").prefetch_related("completions")[
+        found.order_by("step", "prompt_index").prefetch_related("packed_completions")[
             :MAX_ROWS
         ]
     )
     rows = _rows_at(chosen, [group.prompt_index for group in groups])
     benches = []
     for group in groups:
-        completions = sorted(group.completions.all(), key=lambda each: each.position)
+        completions = group.completions
         if group.prompt_index not in rows:
             continue  # the run was given other rows than the version's
         tried = [

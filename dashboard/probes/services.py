@@ -15,11 +15,10 @@ from dashboard.probes.models import HELD, OPEN, Probe, ProbeState
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.launch.model_choices import label_model
 from dashboard.runs.launch.published import hold_published
-from dashboard.waking import wake
+from dashboard.waking import DAY_SECONDS, wake
 from trainer.config import RunConfig
 
 TASK, QUEUE = "probes.work", "training"
-EXPIRES_SECONDS = 3_600
 MAX_OPEN = 8  # of a team, waiting or running
 MAX_PROMPTS = 256
 MAX_SAMPLES = 64
@@ -123,4 +122,4 @@ def reap() -> int:
 
 def ring_workers(count: int = 1) -> None:
     """Wake training workers. Best effort: they are rung again every 5 s."""
-    wake(TASK, queue=QUEUE, expires=EXPIRES_SECONDS, count=count)
+    wake(TASK, queue=QUEUE, expires=DAY_SECONDS, count=count)

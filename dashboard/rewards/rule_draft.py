@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dashboard.rewards.code_text import find_fault
 from dashboard.rewards.examples import ShownExample, shown_examples
 from dashboard.rewards.formulas import (
     FormulaError,
@@ -162,6 +163,9 @@ class RuleDraft:
             )
         except ValidationError as error:
             self._add(error, known=TERM_PLACES)
+        else:
+            if fault := find_fault(self.spec):
+                self._refuse("source", fault)
 
     def _term(self) -> dict[str, Any]:
         """What it has beside its weight, of the texts that are there."""

@@ -32,7 +32,7 @@ from dashboard.insights.duels.wins import (
     summarise,
 )
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion
+from dashboard.samples.completion import Completion
 
 router = Router(tags=["Compare"], auth=READ)
 RunId = Annotated[int, Query(..., ge=1, le=LARGEST_ID, examples=[7])]

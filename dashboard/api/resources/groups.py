@@ -17,8 +17,9 @@ from dashboard.api.schemas import Id, Real, Step, StepBound
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotations.queries import Marks, read_marks
 from dashboard.samples.breakdown import Standing, rank_completions
+from dashboard.samples.completion import Completion
 from dashboard.samples.groups import ORDERS
-from dashboard.samples.models import Completion, Group, RuleNote
+from dashboard.samples.models import Group, RuleNote
 from dashboard.samples.recipes import rule_weights, step_recipe
 from dashboard.samples.reward_log import notes_of
 from dashboard.samples.visits import get_group, read_visits
@@ -168,7 +169,7 @@ def group(
     visits = read_visits(found)
     standings = rank_completions(
         found,
-        list(found.completions.order_by("position")),
+        found.completions,
         rule_weights(run, step),
         step_recipe(run, step),
     )

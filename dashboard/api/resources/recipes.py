@@ -13,8 +13,10 @@ from dashboard.api.auth import READ, WRITE, access_of
 from dashboard.api.paging import Cursor, Limit, Page, page_by
 from dashboard.api.problems import Problem, or_refuse, refuse_field
 from dashboard.api.schemas import Id, Input, Person
+from dashboard.rewards.code_text import find_fault
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.queries import get_recipe
+from dashboard.rewards.recipe_text import describe
 from dashboard.rewards.services import save_recipe_version
 from trainer.rewards.spec import Recipe
 
@@ -145,11 +147,15 @@ def create_recipe_version(
 
 def read_spec(spec: dict[str, Any]) -> Recipe:
     try:
-        return Recipe.model_validate(spec)
+        recipe = Recipe.model_validate(spec)
     except ValidationError as error:
         errors = [
-            (".".join(["body", "spec", *map(str, each["loc"])]), each["msg"])
+            (".".join(["body", "spec", *map(str, each["loc"])]), describe(each))
             for each in error.errors(include_url=False)
         ]
         detail = "; ".join(f"{field}: {message}" for field, message in errors[:5])
         raise Problem(422, detail, errors=errors) from error
+    for number, rule in enumerate(recipe.rules):
+        if fault := find_fault(rule):
+            raise refuse_field(f"body.spec.rules.{number}.params.source", fault)
+    return recipe

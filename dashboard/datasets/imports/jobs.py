@@ -17,7 +17,7 @@ from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.datasets.imports.mapping import Mapping
 from dashboard.datasets.models import ImportJob, Upload
-from dashboard.waking import wake
+from dashboard.waking import DAY_SECONDS, wake
 
 State = ImportJob.State
 GONE_AFTER = timedelta(
@@ -210,7 +210,7 @@ def tend() -> None:
 
 def ring_importers() -> None:
     """Wake a default worker. Best effort: beat has it rung again every 5 s."""
-    wake("datasets.work", queue="default", expires=60)
+    wake("datasets.work", queue="default", expires=DAY_SECONDS)
 
 
 def waiting_text(job: ImportJob) -> str:

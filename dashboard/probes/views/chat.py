@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from dashboard.accounts.access import get_team, get_writable_team
 from dashboard.accounts.models import Team, User
-from dashboard.live.messages import parse_position
+from dashboard.live.over_http import answer_page
 from dashboard.probes.chat.forms import ChatForm, draw_row, find_rows
 from dashboard.probes.chat.frames import frame_of, shape_of
 from dashboard.probes.chat.services import MAX_CHARS, ask, stop, what_it_waits_for
@@ -45,13 +45,7 @@ def chat_answers(request: HttpRequest, team: str, chat_id: int) -> HttpResponse:
 def chat_stream(request: HttpRequest, team: str, chat_id: int) -> JsonResponse:
     """What the socket says, for a page that has none: `?after=`."""
     chat = _chat(get_team(request, team), chat_id)
-    try:
-        position = parse_position(request.GET)
-    except ValueError as error:
-        return JsonResponse({"error": str(error)}, status=400)
-    if position.seq == chat.seq:
-        return JsonResponse({"type": "ping", "seq": chat.seq})
-    return JsonResponse(frame_of(chat, after=position.seq, had=None))
+    return answer_page(request, lambda position: _frame_after(chat, position.seq))
 
 
 @require_POST
@@ -62,6 +56,12 @@ def chat_stop(request: HttpRequest, team: str, chat_id: int) -> HttpResponse:
     stop(chat, request.user)
     page = reverse("run_chat", args=[team, chat.checkpoint.run_id])
     return redirect(f"{page}?chat={chat.pk}")
+
+
+def _frame_after(chat: Chat, seq: int) -> dict[str, Any]:
+    if seq == chat.seq:
+        return {"type": "ping", "seq": seq}
+    return frame_of(chat, after=seq, had=None)
 
 
 def _ask(request: HttpRequest, team: Team, run_id: int) -> HttpResponse:

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from dashboard.accounts.arguments import name
 from dashboard.accounts.members import switch_person
 from dashboard.accounts.models import User
 
@@ -13,7 +14,7 @@ class Command(BaseCommand):
     help = "Sign a person out everywhere and keep them out; --undo lets them in again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("username")
+        parser.add_argument("username", type=name)
         parser.add_argument("--undo", action="store_true")
 
     def handle(self, *_args: Any, **options: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.urls import reverse
 
+from dashboard.accounts.arguments import name
 from dashboard.accounts.models import User
 from dashboard.accounts.services import create_first_team, create_sign_in_link
 from dashboard.environment import read_environment
@@ -15,7 +16,9 @@ class Command(BaseCommand):
     help = "Print a link that signs a person in once, within 15 minutes."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--user", help="username; default: the first team's owner")
+        parser.add_argument(
+            "--user", type=name, help="username; default: the first team's owner"
+        )
         parser.add_argument(
             "--base-url", help="where Cohort is served; default: http://localhost:PORT"
         )

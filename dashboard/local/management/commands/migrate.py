@@ -1,0 +1,58 @@
+"""Django's `migrate`, which never stands in the way of those who are at work.
+
+An ALTER that waits for a lock makes everybody wait who comes after it, readers too. So
+it gives up soon, lets them pass, and tries again: what was migrated stays, and the
+migration that had to wait was rolled back whole.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.core.management.commands import migrate
+from django.db import OperationalError, connections
+from psycopg.errors import LockNotAvailable
+
+LOCK_SECONDS = 2
+TRY_SECONDS = 600
+LONGEST_WAIT_SECONDS = 15.0
+
+
+class Command(migrate.Command):
+    def handle(self, *args: Any, **options: Any) -> None:
+        connection = connections[options["database"]]
+        began, wait = time.monotonic(), 1.0
+        while True:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET lock_timeout = '{LOCK_SECONDS}s'")
+            try:
+                super().handle(*args, **options)
+            except OperationalError as error:
+                if not isinstance(error.__cause__, LockNotAvailable):
+                    raise
+                if time.monotonic() - began > TRY_SECONDS:
+                    raise CommandError(_explain(error)) from error
+                self.stderr.write(
+                    f"A table is in use: the migration waited {LOCK_SECONDS} s for it, "
+                    f"lets others pass, and tries again in {wait:.0f} s."
+                )
+            else:
+                return
+            finally:
+                if connection.connection is not None:
+                    with connection.cursor() as cursor:
+                        cursor.execute("RESET lock_timeout")
+            time.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+
+
+def _explain(error: OperationalError) -> str:
+    minutes = TRY_SECONDS // 60
+    return (
+        f"For {minutes} minutes a table was never free for {LOCK_SECONDS} s, so the "
+        f"database is not up to date: {str(error).strip()} Nothing is half done. Stop "
+        "the workers, or end what holds the table (see pg_stat_activity), and run the "
+        "same again."
+    )
