@@ -17,7 +17,7 @@ STARTER := --model $(BENCH)/starter/model
 STARTER_STEP := $(STARTER) --micro-batch-tokens 4096
 SMOLLM2_STEP := --model $(BENCH)/smollm2/model --micro-batch-tokens 1024 --new 32
 # What the engine needs beside torch and transformers, where a GPU's Python lacks it.
-ENGINE_NEEDS := "pydantic>=2.11,<3" "google-re2>=1.1"
+ENGINE_NEEDS := "pydantic>=2.12,<3" "google-re2>=1.1"
 GPU_PYTHON := PYTHONPATH="$(BENCH)/packages$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON)
 JS_TESTS = $(wildcard tests/js/*.js)
 # vLLM's build for machines without a GPU is there for Linux only.
@@ -28,7 +28,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests run link check test test-slow bench bench-step bench-gpu demo screenshots starter-llm lock format clean
+.PHONY: help setup setup-tests run link check test test-slow soak bench bench-step bench-gpu demo screenshots starter-llm lock format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,7 @@ check: setup-tests ## Format, lint, types, import rules, templates, scripts, ima
 	git ls-files -z 'templates/*.html' | xargs -0 -r $(BIN)/djade --target-version 5.2 --check
 	node_modules/.bin/biome check
 	$(BIN)/hadolint docker/*.Dockerfile
+	node_modules/.bin/dclint --config docker/dclint.json --max-warnings 0 docker
 	$(BIN)/python -W "ignore:Got an error checking" manage.py makemigrations --check --dry-run
 	$(BIN)/python manage.py check --deploy --fail-level WARNING
 	$(BIN)/mypy
@@ -73,9 +74,18 @@ test: ## Run the tests, browser tests included; slow ones and faults are in test
 
 test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
 	@$(INSTALL) --tests --browser $(if $(ON_LINUX),--vllm)
-	$(PYTEST) -m "slow and not faults" $(IN_PARALLEL) $(ARGS)
-	$(PYTEST) -m faults $(ARGS)
+	$(PYTEST) -m "slow or faults" $(IN_PARALLEL) $(ARGS)
 	$(if $(ON_LINUX),.venv-vllm/bin/python -m pytest -m vllm tests/trainer $(ARGS))
+
+soak: ## Run for hours: each fault ten times, any course of events, any input, ingest, streaming, pages, a large file
+	@$(INSTALL) --tests --browser
+	$(PYTEST) -m faults --soak $(ARGS)
+	$(PYTEST) -m slow --soak tests/dashboard/training/machine $(ARGS)
+	$(PYTEST) -m slow --soak tests/inputs $(ARGS)
+	$(BIN)/python tests/bench/bench_ingest.py 300
+	$(PYTEST) -m load -q -s tests/load/bench_soak.py
+	$(PYTEST) -m load -q -s tests/load/bench_http.py
+	$(PYTEST) -m load -q -s tests/load/bench_upload.py
 
 bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python tests/bench/bench_ingest.py 10
@@ -84,12 +94,13 @@ bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python -m tests.bench.bench_versions
 	$(BIN)/python -m tests.bench.bench_completions 1000
 	$(PYTEST) -m load -q -s tests/bench/bench_curves.py tests/bench/bench_signals.py tests/bench/bench_compare.py
-	$(PYTEST) -m load -q -s tests/bench/bench_charts.py tests/bench/bench_run_table.py
+	$(PYTEST) -m load -q -s tests/bench/bench_charts.py tests/bench/bench_run_table.py tests/bench/bench_scrape.py
 	$(PYTEST) -m load -q -s tests/bench/bench_streaming.py
 	$(PYTEST) -m load -q -s tests/load/bench_viewers.py
 	$(PYTEST) -m load -q -s tests/load/bench_stalled.py
 	$(PYTEST) -m load -q -s tests/load/bench_reconnects.py
-	$(PYTEST) -m load -q -s tests/load/bench_soak.py
+	$(PYTEST) -m load -q -s tests/load/bench_http.py
+	$(PYTEST) -m load -q -s tests/load/bench_upload.py
 	$(BIN)/python -m tests.bench.bench_scoring
 	$(BIN)/python -m tests.bench.bench_rules
 	$(BIN)/python -m tests.bench.bench_sandbox
@@ -124,7 +135,7 @@ screenshots: ## Take the pictures of the README
 
 lock: setup-tests ## Choose newer versions within pyproject.toml's bounds
 	$(UV_COMPILE) --extra web --extra local --extra engine -o requirements.lock pyproject.toml
-	$(UV_COMPILE) --extra web -c requirements.lock -o requirements-web.lock pyproject.toml
+	$(UV_COMPILE) --extra web --extra observe -c requirements.lock -o requirements-web.lock pyproject.toml
 	$(UV_COMPILE) --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 	$(UV_COMPILE) --extra vllm -c requirements.lock -o requirements-vllm.lock pyproject.toml
 

@@ -41,6 +41,14 @@ hypothesis.settings.load_profile("untimed")
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--soak",
+        action="store_true",
+        help="each fault ten times, outages at full length, and what takes hours",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
         return  # it deals files out to processes, each of which starts its own

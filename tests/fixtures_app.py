@@ -98,6 +98,12 @@ class WebProcesses:
         self._web.kill()
         self._web.wait()
 
+    def end(self) -> None:
+        """As asked: who is connected is told."""
+        assert self._web, "no web process was started"
+        self._web.terminate()
+        self._web.wait(10)
+
     def start_again(self) -> None:
         """At the address of the one that ended."""
         self._start(self._env, self._port)

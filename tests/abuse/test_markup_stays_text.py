@@ -15,9 +15,10 @@ from dashboard.alerts.models import Alert, Channel, Delivery, Rule
 from dashboard.datasets.models import Dataset, DatasetRow
 from dashboard.rewards.models import RewardRecipe
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.models import Group
 from dashboard.training.workers import register
 from tests.dashboard.samples.factories import make_note, make_steps
+from tests.dashboard.samples.stored import change_completions
 from tests.dashboard.test_every_route_is_guarded import POST_ONLY, VIEWERS_POST
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
 
@@ -48,7 +49,7 @@ def everything_is_evil(addresses: dict[str, str], team: Team, alice: User) -> No
         model._default_manager.update(name=Concat(Value(EVIL[:60]), "id"))
     RewardRecipe.objects.update(description=EVIL)
     Group.objects.update(prompt=EVIL, answer=EVIL)
-    Completion.objects.update(text=EVIL)
+    change_completions(text=EVIL)
     for group in Group.objects.all():
         make_note(group, EVIL, is_error=True)
     DatasetRow.objects.update(answer=EVIL)

@@ -9,9 +9,10 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetRow
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.models import Group
 from tests.abuse.test_markup_stays_text import PAGES
 from tests.dashboard.samples.factories import make_note
+from tests.dashboard.samples.stored import change_completions
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
 
 pytestmark = pytest.mark.django_db
@@ -48,7 +49,7 @@ def test_every_text_of_a_row_or_a_model_stands_apart(
     addresses: dict[str, str], team: Team, alice_client: Client
 ) -> None:
     Group.objects.update(prompt=ODD, answer=ODD)
-    Completion.objects.update(text=ODD)
+    change_completions(text=ODD)
     for group in Group.objects.all():
         make_note(group, ODD)
     DatasetRow.objects.update(prompt=ODD, answer=ODD, columns={"level": ODD})

@@ -78,8 +78,13 @@ def test_a_sweep_is_brushed_and_leads_to_its_runs(page: Page, group: RunGroup) -
 
 
 def brush(page: Page, *, axis: str, low: float, high: float) -> None:
-    """Drags over a stretch of an axis, from 0 to 1."""
-    ends = page.locator('[data-figure="parallel"]').evaluate(
+    """Drags over a stretch of an axis, from 0 to 1, once it is as wide as its place."""
+    plot = page.locator('[data-figure="parallel"]')
+    page.wait_for_function(
+        "plot => Math.round(plot._fullLayout.width) === plot.clientWidth",
+        arg=plot.element_handle(),
+    )
+    ends = plot.evaluate(
         """(plot, [axis, low, high]) => {
             const { xaxis, yaxis, meta } = plot._fullLayout;
             const place = meta.axes.findIndex(({ key }) => key === axis);

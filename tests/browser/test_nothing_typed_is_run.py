@@ -11,8 +11,9 @@ from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import Dataset
 from dashboard.rewards.models import RewardRecipe
 from dashboard.runs.models import Run
-from dashboard.samples.models import Completion, Group
+from dashboard.samples.models import Group
 from tests.dashboard.samples.factories import make_group, make_run, make_steps
+from tests.dashboard.samples.stored import change_completions
 
 pytestmark = [
     pytest.mark.browser,
@@ -38,7 +39,7 @@ def run(team: Team, alice: User) -> Run:
         make_group(run, step=step, prompt_index=0, texts=[EVIL] * 4, prompt=EVIL)
     Run.objects.update(name=LABEL[:80], model_label=EVIL[:150], notes=EVIL)
     Group.objects.update(answer=EVIL)
-    Completion.objects.update(text=EVIL)
+    change_completions(text=EVIL)
     Dataset.objects.update(name=EVIL[:80])
     RewardRecipe.objects.update(name=EVIL[:80], description=EVIL)
     Team.objects.filter(pk=team.pk).update(name=EVIL[:80])

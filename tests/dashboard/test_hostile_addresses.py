@@ -12,10 +12,21 @@ from tests.dashboard.samples.factories import make_group, make_run
 
 pytestmark = pytest.mark.django_db
 
-VALUES = ("1e99", "nan", "inf", "-1", "0x10", "\u0661", "a\x00b", "9" * 20, "9" * 5_000)
+VALUES = (
+    "1e99",
+    "nan",
+    "inf",
+    "-1",
+    "0x10",
+    "\u0661",
+    "a\x00b",
+    "a\r\nb",
+    "9" * 20,
+    "9" * 5_000,
+)
 # Beneath the team: an address, and its parameters that are read as numbers or words.
 READS = {
-    "runs/": "page owner dataset q state model sort",
+    "runs/": "page owner dataset q state model sort cols",
     "runs/live.json": "ids owner",
     "runs/new": "clone dataset recipe preset",
     "runs/{run}/groups/": "step page signal sort",
@@ -25,7 +36,7 @@ READS = {
     "page",
     "runs/{run}/prompts/0/": "visits first_step last_step page",
     "runs/{run}/reward-log/": "page text rule kind first_step last_step prompt",
-    "runs/{run}/stream.json": "after epoch",
+    "runs/{run}/stream.json": "after epoch protocol",
     "runs/{run}/curves.json": "metrics max_points first_step last_step",
     "runs/{run}/logs/": "epoch lines source",
     "runs/{run}/logs/download": "epoch source",
@@ -91,3 +102,14 @@ def test_ends_of_a_range_too_long_to_be_floats_are_told(
     url = f"/alpha/runs/{run.pk}/completions/?first_step={'9' * 400}&last_step=1"
 
     assert "Swap the two" in alice_client.get(url).text
+
+
+@pytest.mark.parametrize("way", ["1", "run", "//evil.example", "javascript:alert(1)"])
+def test_a_way_back_that_is_no_page_of_ours_leads_to_the_run(
+    alice_client: Client, run: Run, way: str
+) -> None:
+    deed = {"action": "star", "next": way}
+
+    answer = alice_client.post(f"/alpha/runs/{run.pk}/act", deed)
+
+    assert answer["Location"] == f"/alpha/runs/{run.pk}/"

@@ -89,9 +89,9 @@ def test_what_a_worker_does_by_itself_bears_its_tasks_name(team: Team) -> None:
     old = timezone.now() - KEPT - timedelta(days=1)
     Run.objects.filter(pk=run.pk).update(trashed_at=old)
 
-    celery.act_as_task(clean)
+    celery.begin_task(clean)
     clean()
-    celery.act_as_nobody()
+    celery.end_task()
 
     entry = AuditEntry.objects.get(verb="run.deleted")
     assert (entry.actor, entry.program) == (None, "runs.clean")

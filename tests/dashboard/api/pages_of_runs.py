@@ -129,6 +129,7 @@ NONE: dict[str, str] = {
     "docs": "describes the API; /api/v1/openapi.json does so for programs",
     "healthz": "answers programs as it is, without a token",
     "readyz": "answers programs as it is, without a token",
+    "metrics": "answers programs as it is, with a token of the server's",
     "help": SCREEN,
     "chart_settings": SCREEN,
     "report_insert": "writes a block's line for who does not type it; a program does",

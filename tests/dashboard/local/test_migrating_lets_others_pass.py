@@ -1,0 +1,107 @@
+"""A migration that waits for a table lets those pass who read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+from dashboard.local.management.commands import migrate
+from tests.fixtures_app import test_database_url
+
+pytestmark = pytest.mark.django_db(transaction=True)
+APP, BEFORE = "training", "0001_initial"  # 0002 alters training_worker
+
+
+class Sleeps:
+    """Stands in for `time`: what happens while the command waits."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.waits: list[float] = []
+        self.on_sleep = lambda: None
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.waits.append(seconds)
+        self.on_sleep()
+
+
+@pytest.fixture
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> Sleeps:
+    sleeps = Sleeps()
+    monkeypatch.setattr(migrate, "time", sleeps)
+    monkeypatch.setattr(migrate, "LOCK_SECONDS", 0.2)
+    return sleeps
+
+
+@pytest.fixture
+def older() -> Iterator[None]:
+    """The app's tables as they were a migration before."""
+    MigrationExecutor(connection).migrate([(APP, BEFORE)])
+    yield
+    call_command("migrate", verbosity=0)
+
+
+@contextmanager
+def reading() -> Iterator[psycopg.Connection[tuple[int]]]:
+    """Somebody in the middle of a long read of the table."""
+    with psycopg.connect(test_database_url()) as reader:
+        reader.execute("SELECT count(*) FROM training_worker")
+        yield reader
+
+
+def migrate_now() -> str:
+    told = StringIO()
+    call_command("migrate", verbosity=0, stderr=told)
+    return told.getvalue()
+
+
+def is_migrated() -> bool:
+    done = MigrationExecutor(connection).loader.applied_migrations
+    return (APP, "0002_drained_workers_and_system_samples") in done
+
+
+def test_it_tries_again_until_the_table_is_free(older: None, sleeps: Sleeps) -> None:
+    with reading() as reader:
+        sleeps.on_sleep = lambda: reader.rollback() if len(sleeps.waits) == 2 else None
+
+        told = migrate_now()
+
+    assert is_migrated()
+    assert sleeps.waits == [1.0, 2.0]
+    assert "tries again in 2 s" in told
+
+
+def test_it_gives_up_with_a_sentence(older: None, sleeps: Sleeps) -> None:
+    with reading():
+        sleeps.on_sleep = lambda: setattr(sleeps, "seconds", 10_000.0)
+
+        with pytest.raises(CommandError, match="run the same again"):
+            migrate_now()
+
+        assert not is_migrated()
+
+
+def test_the_session_waits_as_before_afterwards(older: None) -> None:
+    before = lock_timeout()
+
+    migrate_now()
+
+    assert lock_timeout() == before
+
+
+def lock_timeout() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW lock_timeout")
+        shown: str = cursor.fetchone()[0]
+        return shown

@@ -1,0 +1,39 @@
+"""SIGTERM to a process of a worker's pool: a wish in a task, the end without one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+TOLD = """
+import os, signal
+from dashboard.local import shutdown
+shutdown.begin_task()
+os.kill(os.getpid(), signal.SIGTERM)
+print(shutdown.is_announced(), flush=True)
+shutdown.end_task()
+print("not reached", flush=True)
+"""
+UNTOLD = """
+import os, signal
+from dashboard.local import shutdown
+shutdown.begin_task()
+print(shutdown.is_announced(), flush=True)
+shutdown.end_task()
+print("goes on", flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def run(code: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return done.returncode, done.stdout
+
+
+def test_a_task_hears_of_it_and_its_process_ends_behind_it() -> None:
+    assert run(TOLD) == (-signal.SIGTERM, "True\n")
+
+
+def test_between_tasks_it_ends_the_process() -> None:
+    assert run(UNTOLD) == (-signal.SIGTERM, "False\ngoes on\n")
