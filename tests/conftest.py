@@ -104,13 +104,24 @@ def _start_redis(config: pytest.Config, folder: Path) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Take what is loaded by now for what stays.
+    """Take what is loaded by now for what stays, but for what it says of sessions.
 
     A run collects garbage when it lets a model go, and would look through each of the
     million objects that imports and collected tests have left.
     """
+    if settings.configured:
+        _forget_limits_of_sessions()
     gc.collect()
     gc.freeze()
+
+
+def _forget_limits_of_sessions() -> None:
+    """Tests that import the web process would have its pool, and all tests after them.
+
+    A pool hands on what one test has set of a session, and knows one database.
+    """
+    for name in ("pool", "options"):
+        settings.DATABASES["default"]["OPTIONS"].pop(name, None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

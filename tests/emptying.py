@@ -35,8 +35,7 @@ def _empty_tables(case: TransactionTestCase) -> None:
 
 def _lock_and_empty(tables: tuple[str, ...]) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
-        # Whoever else still writes is waited for, as TRUNCATE would. A process that has
-        # loaded a web process's settings would wait for 3 s only.
+        # Whoever else still writes is waited for, as TRUNCATE would.
         cursor.execute("SET LOCAL lock_timeout = '30s'")
         cursor.execute("SET LOCAL statement_timeout = '60s'")
         cursor.execute(f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE")

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 NAME = "cohort_upgrade"
+VACUUM_SECONDS = 30
 
 
 @pytest.fixture
@@ -14,19 +16,16 @@ def fresh_database(django_db_setup: None, django_db_blocker: Any) -> Iterator[No
     from django.db import connection
 
     with django_db_blocker.unblock():
-        at = connection.settings_dict
-        was = {key: at[key] for key in ("NAME", "OPTIONS")}
+        at, ours = connection.settings_dict, connection.settings_dict["NAME"]
         _recreate(NAME)
         connection.close()
-        # A pool, which a test of the web process leaves, is one of the other database.
-        options = {key: at["OPTIONS"][key] for key in at["OPTIONS"] if key != "pool"}
-        at.update(NAME=NAME, OPTIONS=options)
+        at["NAME"] = NAME
         try:
             assert _name_of_the_database() == NAME
             yield
         finally:
             connection.close()
-            at.update(was)
+            at["NAME"] = ours
             _drop(NAME)
             connection.close()
 
@@ -48,7 +47,14 @@ def _recreate(name: str) -> None:
 
 
 def _drop(name: str) -> None:
-    from django.db import connection
+    from django.db import ProgrammingError, connection
 
+    until = time.monotonic() + VACUUM_SECONDS
     with connection.cursor() as cursor:
-        cursor.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        while True:
+            try:
+                return cursor.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+            except ProgrammingError:  # who may not end autovacuum waits for its end
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
