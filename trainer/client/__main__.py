@@ -25,6 +25,7 @@ from trainer.client.command.progress import Remarks
 from trainer.client.http import Refused, Unreachable
 
 MAX_TOLD = 20  # fields or rows that are wrong
+MAX_SHOWN = 200  # characters of what was given
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Unreachable as error:
         remark(f"{ended(str(error))} Is it running, and is its address right?")
         return UNREACHABLE
+    except UnicodeEncodeError as error:
+        remark(f"What is asked for must be UTF-8; got {_start(error.object)!r}.")
+        return MISUSED
     except ValueError as error:
         remark(str(error))
         return MISUSED
@@ -55,7 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Who read what is printed has left; nor is anything to be said at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except OSError as error:
+        remark(f"{_start(str(error.filename or 'A file'))}: {error.strerror or error}.")
+        return MISUSED
     return DONE
+
+
+def _start(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def _tell(error: Refused) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 TIMEOUT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 * 2**20
 PIECE_BYTES = 2**16
+MAX_KEY = 100  # characters, as the server has it
 
 
 class Unreachable(Exception):
@@ -78,7 +79,7 @@ class Server:
         """`key`: sent again with the same one, it is done once."""
         headers = {"Content-Type": "application/json"}
         if key:
-            headers["Idempotency-Key"] = key
+            headers |= headers_of(key)
         return self.send("POST", path, json.dumps(tree).encode(), headers)
 
     def post_lines(self, path: str, lines: bytes) -> Any:
@@ -159,6 +160,16 @@ class Server:
             raise Unreachable(f"{self.url} did not answer: {error}") from None
         except Exception as error:  # noqa: BLE001 - http.client has a dozen of its own
             raise Unreachable(f"{self.url} did not answer: {error!r}") from None
+
+
+def headers_of(key: str) -> dict[str, str]:
+    """Of what is done once however often it is sent. ValueError: it is no key."""
+    if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
+        raise ValueError(
+            f"A key has at most {MAX_KEY} characters, all of them printable ASCII; "
+            f"got {key[:MAX_KEY]!r}."
+        )
+    return {"Idempotency-Key": key}
 
 
 def _answer(error: urllib.error.HTTPError) -> Exception:

@@ -117,7 +117,7 @@ class MetricLines:
 def _steps(folder: Path) -> Iterator[int]:
     if folder.is_dir():
         for path in folder.iterdir():
-            if path.suffix == ".jsonl" and path.stem.isdigit():
+            if path.suffix == ".jsonl" and path.stem.isdecimal():
                 yield int(path.stem)
 
 

@@ -158,18 +158,16 @@ def test_a_port_in_use_is_told_before_anything_is_started(
 
 
 @pytest.mark.slow
-def test_a_second_start_is_quick_and_finds_everything(
+def test_a_second_start_finds_everything(
     start: Callable[..., Terminal],
 ) -> None:
     first = start("--no-starter")
     sign_in(first.wait_for_link())
     first.stop(signal.SIGTERM)
 
-    began = time.monotonic()
     second = start("--no-starter")
     landed = sign_in(second.wait_for_link())
 
-    assert time.monotonic() - began < 15
     assert "/sign-in/" not in landed
 
 

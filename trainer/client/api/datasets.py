@@ -12,6 +12,7 @@ from trainer.client.api.asking import Asker
 from trainer.client.api.parts import send_in_parts
 from trainer.client.api.records import Dataset, DatasetVersion, Import, Listing, read
 from trainer.client.api.uploading import Form, Progress, upload
+from trainer.client.http import headers_of
 
 AT_ONCE_BYTES = 8 * 2**20  # larger files come in parts, which can be gone on with
 LOOK_SECONDS = 1.0
@@ -39,7 +40,7 @@ class Datasets:
     def version(self, reference: str | int) -> DatasetVersion:
         """ "sums": the newest of sums, "sums@2": its second, 12: by its id."""
         text = str(reference).strip()
-        if text.isdigit():
+        if text.isdecimal():
             return _version(self._asker.get(f"/dataset-versions/{text}"))
         name, number = split_reference(text)
         dataset = self._named(name)
@@ -143,7 +144,7 @@ class Datasets:
         given = [(name, str(one)) for name, one in fields.items() if one is not None]
         given += [("columns", column) for column in columns]
         form = Form(file, given, on_progress)
-        headers = {"Idempotency-Key": key or str(uuid.uuid4())}
+        headers = headers_of(key or str(uuid.uuid4()))
         server = self._asker.server
         return _import(
             self._asker.patience.ask(lambda: upload(server, "/imports", form, headers))
@@ -151,7 +152,7 @@ class Datasets:
 
     def _id_of(self, dataset: str | int | Dataset | None) -> int | None:
         if isinstance(dataset, str):
-            return int(dataset) if dataset.isdigit() else self._named(dataset).id
+            return int(dataset) if dataset.isdecimal() else self._named(dataset).id
         return dataset.id if isinstance(dataset, Dataset) else dataset
 
     def wait(
@@ -174,7 +175,8 @@ def split_reference(text: str) -> tuple[str, int | None]:
     (('sums', 2), ('a@b', None))
     """
     name, at, number = text.rpartition("@")
-    return (name, int(number)) if at and number.isdigit() else (text, None)
+    is_number = number.isascii() and number.isdigit() and len(number) <= 10
+    return (name, int(number)) if at and is_number else (text, None)
 
 
 def _check(file: Path) -> None:

@@ -31,7 +31,7 @@ class Recipes:
     def version_id(self, reference: str | int) -> int:
         """ "right answer": the newest, "right answer@2": its second, 5: itself."""
         text = str(reference).strip()
-        if text.isdigit():
+        if text.isdecimal():
             return int(text)
         name, number = split_reference(text)
         there = self.list()

@@ -106,7 +106,7 @@ def combine(
 
 
 def _color(name: str, colors: dict[str, str]) -> str:
-    return colors["series"].split()[int(name) - 1] if name.isdigit() else colors[name]
+    return colors["series"].split()[int(name) - 1] if name.isdecimal() else colors[name]
 
 
 def _faded(color: str, alpha: float) -> str:

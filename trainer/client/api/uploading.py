@@ -64,12 +64,12 @@ class Form:
             for name, value in fields
         ]
         name = self._path.name.translate({34: "%22", 13: "%0D", 10: "%0A"})
-        parts.append(
+        file = (
             f"--{self._boundary}\r\n"
             f'Content-Disposition: form-data; name="file"; filename="{name}"\r\n'
             "Content-Type: application/octet-stream\r\n\r\n"
         )
-        return "".join(parts).encode("utf-8", "replace")
+        return "".join(parts).encode() + file.encode("utf-8", "replace")
 
 
 def upload(server: Server, path: str, form: Form, headers: Mapping[str, str]) -> Any:

@@ -22,6 +22,7 @@ from trainer.client.http import Refused
 COLUMNS = ("ID", "NAME", "STATE", "STEP", "OF", "REWARD", "BEST", "OWNER", "CREATED")
 CONFLICT = 409
 PROMPT_CHARS = 60
+MAX_TOML_BYTES = 2**20  # the longest preset has a hundredth of it
 
 
 def run_number(text: str) -> int:
@@ -208,9 +209,17 @@ def _say_run(run: Run) -> None:
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}.") from None
+        with path.open("rb") as file:
+            read = file.read(MAX_TOML_BYTES + 1)
+        if len(read) <= MAX_TOML_BYTES:
+            return read.decode()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}.") from None
+    raise ValueError(
+        f"{path} has more than {MAX_TOML_BYTES:,} bytes, which no run's settings have."
+    )
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -223,7 +232,7 @@ def setting(text: str) -> tuple[str, Any]:
         raise ArgumentTypeError(f"a setting is PATH=VALUE; got {text!r}")
     try:
         read = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         read = value
     is_value = read is None or isinstance(read, str | bool | int | float)
     return name.strip(), read if is_value else value

@@ -1,0 +1,198 @@
+"""What is wrong with a line for `cohort` is said in a sentence, and nothing is made."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import Dataset
+from dashboard.runs.models import Run
+from tests.inputs.test_command_lines import BROKEN, CONTENTS, LONG, PLACES, file_of
+from trainer.client.__main__ import main
+from trainer.client.command.ends import MISUSED, REFUSED
+
+DEEP = "[" * 100_000
+HUGE = "9" * 5_000
+CONTROL = "a\nb\x1b[2J"
+
+# Nobody is asked.
+MEANINGLESS = [
+    [],
+    [""],
+    [BROKEN],
+    ["fly"],
+    ["login"],
+    ["login", ""],
+    ["login", LONG],
+    ["login", BROKEN],
+    ["login", "ftp://cohort.example.org"],
+    ["login", "http://["],
+    ["login", "https://a:b@cohort.example.org"],
+    ["datasets"],
+    ["datasets", "list", "--limit", "-1"],
+    ["datasets", "list", "--limit", HUGE],
+    ["datasets", "push"],
+    ["datasets", "push", "rows.jsonl", "--to", "a", "--name", "b"],
+    ["datasets", "push", "rows.jsonl", "--leave-out", "²"],
+    ["runs", "show", "x"],
+    ["runs", "show", "-1"],
+    ["runs", "show", HUGE],
+    ["runs", "show", ""],
+    ["runs", "show", BROKEN],
+    ["runs", "list", "--query", BROKEN],
+    ["runs", "list", "--sort", BROKEN],
+    ["runs", "watch", "1", "--every", "0"],
+    ["runs", "watch", "1", "--every", "nan"],
+    ["runs", "watch", "1", "--every", "inf"],
+    ["runs", "watch", "1", "--from-step", "x"],
+    ["runs", "launch", "--preset", "trl", "--clone", "1"],
+    ["runs", "launch", "--set", "x"],
+    ["runs", "launch", "--set", "=1"],
+    ["groups", "show", "1"],
+    ["groups", "show", "1", "x"],
+    ["groups", "show", "1", "1", "-1"],
+    ["sync"],
+    ["sync", ""],
+    ["sync", "/nowhere"],
+    ["sync", "/dev/null"],
+    ["sync", LONG],
+    ["sync", BROKEN],
+    ["verl"],
+    ["verl", "--fly"],
+]
+# The server is asked, or would be.
+REFUSABLE = [
+    ["datasets", "push", "ROWS", "--name", LONG],
+    ["datasets", "push", "ROWS", "--name", BROKEN],
+    ["datasets", "push", "ROWS", "--to", ""],
+    ["datasets", "push", "ROWS", "--to", "../.."],
+    ["datasets", "push", "ROWS", "--to", "nothing"],
+    ["datasets", "push", "ROWS", "--to", "²"],
+    ["datasets", "push", "ROWS", "--to", HUGE],
+    ["datasets", "push", "ROWS", "--to", BROKEN],
+    ["datasets", "push", "ROWS", "--prompt", "none"],
+    ["datasets", "push", "ROWS", "--column", BROKEN],
+    ["datasets", "push", "ROWS", "--column", LONG],
+    ["datasets", "push", "ROWS", "--key", BROKEN],
+    ["datasets", "push", "ROWS", "--key", CONTROL],
+    ["datasets", "push", "ROWS", "--key", "ü"],
+    ["datasets", "push", "ROWS", "--key", LONG],
+    ["runs", "show", "999999999999999999"],
+    ["runs", "list", "--query", "state ="],
+    ["runs", "list", "--query", "(" * 1_000],
+    ["runs", "list", "--query", "a\0b"],
+    ["runs", "launch"],
+    ["runs", "launch", "--preset", "../trl"],
+    ["runs", "launch", "--preset", BROKEN],
+    ["runs", "launch", "--preset", "trl", "--set", f"seed={DEEP}"],
+    ["runs", "launch", "--preset", "trl", "--set", f"seed={HUGE}"],
+    ["runs", "launch", "--preset", "trl", "--set", "seed=nan"],
+    ["runs", "launch", "--preset", "trl", "--set", "a..b=1"],
+    ["runs", "launch", "--preset", "trl", "--set", f"{BROKEN}=1"],
+    ["runs", "launch", "--preset", "trl", "--held-out", "="],
+    ["runs", "launch", "--preset", "trl", "--dataset", "a@²"],
+    ["runs", "launch", "--preset", "trl", "--dataset", f"a@{HUGE}"],
+    ["runs", "launch", "--preset", "trl", "--recipe", "nothing"],
+    ["runs", "launch", "--fork", "../.."],
+    ["runs", "launch", "--clone", "999999999"],
+    ["runs", "export", "999999999", "a.csv"],
+    ["runs", "export", "RUN", "a.xyz"],
+    ["runs", "export", "RUN", "/"],
+    ["runs", "export", "RUN", "/nowhere/a.csv"],
+    ["runs", "export", "RUN", "ROWS"],
+    ["runs", "export", "RUN", "a.csv", "--what", "x"],
+    ["runs", "export", "RUN", f"{LONG}.csv"],
+    ["runs", "export", "RUN", "/dev/full", "--what", "metrics", "--force"],
+    ["groups", "show", "RUN", "9999999999"],
+    ["groups", "show", "RUN", "0", "9999999999"],
+]
+
+
+@pytest.fixture
+def at_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COHORT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("COHORT_TOKEN", "x" * 40)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("a-token\n"))
+
+
+def said_of(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> tuple[int | str | None, str]:
+    """Exit status and what was said; in at most ten seconds, and never a traceback."""
+    began = time.monotonic()
+    try:
+        code: int | str | None = main(arguments)
+    except SystemExit as end:
+        code = end.code
+    assert time.monotonic() - began < 10
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    MEANINGLESS,
+    ids=lambda given: " ".join(given)[:40].encode("ascii", "replace").decode(),
+)
+def test_what_means_nothing_is_refused_without_asking(
+    arguments: list[str], at_nobody: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = said_of(arguments, capsys)
+
+    assert code == MISUSED
+    assert said.strip()
+    assert "127.0.0.1:9 did not answer" not in said
+
+
+@pytest.mark.parametrize("kind", [*PLACES, *CONTENTS])
+def test_a_file_that_cannot_be_sent_is_named(
+    kind: str, at_nobody: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others are read by the server, which says what is wrong with them."""
+    path = file_of(kind, tmp_path, "given.toml")
+    sent = kind in CONTENTS and kind not in ("empty", "not UTF-8", "any bytes")
+    if kind in PLACES or kind == "empty":
+        code, said = said_of(["datasets", "push", str(path)], capsys)
+        assert (code, len(said.splitlines())) == (MISUSED, 1)
+        assert said.startswith(str(path)[:200])
+    if kind != "empty" and (not sent or kind == "too long"):
+        code, said = said_of(["runs", "launch", "--toml", str(path)], capsys)
+        assert (code, len(said.splitlines())) == (MISUSED, 1)
+        assert said.startswith(str(path)[:200])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_server_refuses_is_told_and_nothing_is_made(
+    live_app: str,
+    token: str,
+    rows: Path,
+    team: Team,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from tests.dashboard.samples.factories import make_run
+
+    monkeypatch.setenv("COHORT_URL", live_app)
+    monkeypatch.setenv("COHORT_TOKEN", token)
+    monkeypatch.chdir(rows.parent)
+    run = make_run(team)
+    datasets = [*Dataset.objects.all()]
+    given = rows.rename(rows.with_name("pairs.jsonl"))
+    names = {"ROWS": str(given), "RUN": str(run.pk)}
+    wrong = {}
+    for arguments in REFUSABLE:
+        code, said = said_of([names.get(one, one) for one in arguments], capsys)
+        line = " ".join(arguments)[:60]
+        # The server's "no", or the client's own; it was reached all the same.
+        if code not in (MISUSED, REFUSED) or not said.strip():
+            wrong[line] = (code, said[:300])
+
+    assert wrong == {}, "\n".join(f"{k}: {v}" for k, v in wrong.items())
+    assert [*Dataset.objects.all()] == datasets
+    assert list(Run.objects.all()) == [run]
+    assert os.listdir(given.parent) == [given.name]
