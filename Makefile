@@ -80,8 +80,7 @@ test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
 soak: ## Run for hours: each fault ten times, any course of events, any input, ingest, streaming, pages, a large file
 	@$(INSTALL) --tests --browser
 	$(PYTEST) -m faults --soak $(ARGS)
-	$(PYTEST) -m slow --soak tests/dashboard/training/machine $(ARGS)
-	$(PYTEST) -m slow --soak tests/inputs $(ARGS)
+	$(PYTEST) -m slow --soak tests/dashboard/training/machine tests/inputs tests/bench tests/trainer/starter $(ARGS)
 	$(BIN)/python tests/bench/bench_ingest.py 300
 	$(PYTEST) -m load -q -s tests/load/bench_soak.py
 	$(PYTEST) -m load -q -s tests/load/bench_http.py

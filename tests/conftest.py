@@ -19,6 +19,7 @@ import django
 import hypothesis
 import pytest
 from django.conf import settings
+from django.core.cache import cache
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -124,7 +125,9 @@ def _forget_limits_of_sessions() -> None:
         settings.DATABASES["default"]["OPTIONS"].pop(name, None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
     """Browser tests come last, faults before them, and files of minutes first.
 
     Playwright keeps an event loop running in the main thread for the rest of the
@@ -141,3 +144,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return "browser" in marks, "faults" in marks, -minutes[item.path]
 
     items.sort(key=place)
+    if not config.getoption("--soak"):
+        for_soaking = [item for item in items if "soak" in item.keywords]
+        config.hook.pytest_deselected(items=for_soaking)
+        items[:] = [item for item in items if "soak" not in item.keywords]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_counted() -> None:
+    """No wrong password of the test before, nor anything else kept in this process."""
+    cache.clear()

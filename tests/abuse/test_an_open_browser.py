@@ -7,7 +7,6 @@ import time
 
 import pytest
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
-from django.core.cache import cache
 from django.test import Client
 
 from dashboard.accounts.models import User
@@ -17,11 +16,6 @@ from tests.dashboard.accounts.test_second_factors import guarded as guarded
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
 NEW = {"new_password1": "another long secret", "new_password2": "another long secret"}
-
-
-@pytest.fixture(autouse=True)
-def _nothing_counted() -> None:
-    cache.clear()
 
 
 @pytest.fixture

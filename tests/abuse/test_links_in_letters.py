@@ -6,7 +6,6 @@ import re
 
 import pytest
 from django.core import mail
-from django.core.cache import cache
 from django.test import Client
 from pytest_django import Settings
 
@@ -21,7 +20,6 @@ EVIL = {"HTTP_HOST": "evil.example"}
 @pytest.fixture(autouse=True)
 def _wide_open(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """As some run it behind a proxy."""
-    cache.clear()
     settings.ALLOWED_HOSTS = ["*"]
     settings.MAIL_IS_SET_UP = True
     settings.LINKS_BEGIN = "https://cohort.example.org"

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.hashers import MD5PasswordHasher
-from django.core.cache import cache
 from django.core.mail.backends.base import BaseEmailBackend
 from django.test import Client
 from pytest_django import Settings
@@ -47,8 +46,7 @@ class Counted(MD5PasswordHasher):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_counted(settings: Settings) -> None:
-    cache.clear()
+def _mail_is_set_up(settings: Settings) -> None:
     settings.MAIL_IS_SET_UP = True
     answered.clear()
     asked.clear()

@@ -128,7 +128,8 @@ def test_all_is_measured_with_nothing_but_torch_and_transformers(
         assert [each["lengths"]["groups"] for each in steps] == [[[8, 8]] * 2]
 
 
-@pytest.mark.slow(minutes=1)
+@pytest.mark.soak
+@pytest.mark.slow
 def test_trls_completions_are_as_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_step_stands_beside_trls(
     assert parts[4:] == ["TRL: sampling", "TRL: whole step"]
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_one_command_gives_the_memory_of_both(
     model: str, capsys: pytest.CaptureFixture[str]
@@ -76,6 +77,7 @@ def test_without_trl_cohort_is_measured_alone(
     assert lines_of(shown.out)[2][1] == "–"
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_growth_is_told_for_each_size(
     model: str, capsys: pytest.CaptureFixture[str]

@@ -56,7 +56,9 @@ def job(transactional_db: None, team: Team, alice: User) -> ImportJob:
     return job
 
 
-@pytest.mark.parametrize("progress", ["num_read", "num_rows_stored"])
+@pytest.mark.parametrize(
+    "progress", [pytest.param("num_read", marks=pytest.mark.soak), "num_rows_stored"]
+)
 def test_a_killed_import_is_begun_anew(
     job: ImportJob, start_worker: Callable[[str], Worker], progress: str
 ) -> None:

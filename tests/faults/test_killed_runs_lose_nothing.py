@@ -65,7 +65,12 @@ def kill_while_its_trainer_hangs(worker: Worker, trainer: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "strike", [kill_worker_alone, kill_all_of_it_at_once, kill_while_its_trainer_hangs]
+    "strike",
+    [
+        kill_all_of_it_at_once,
+        pytest.param(kill_worker_alone, marks=pytest.mark.soak),
+        pytest.param(kill_while_its_trainer_hangs, marks=pytest.mark.soak),
+    ],
 )
 def test_a_killed_workers_run_is_resumed_by_another(
     launch_tiny: Callable[..., Run],
@@ -121,7 +126,10 @@ def tell_each_of_its_processes(worker: Worker) -> None:
     os.killpg(worker.child.pid, signal.SIGTERM)
 
 
-@pytest.mark.parametrize("tell", [tell_worker, tell_each_of_its_processes])
+@pytest.mark.parametrize(
+    "tell",
+    [tell_worker, pytest.param(tell_each_of_its_processes, marks=pytest.mark.soak)],
+)
 def test_a_worker_told_to_shut_down_hands_its_run_to_another(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],

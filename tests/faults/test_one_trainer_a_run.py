@@ -91,7 +91,13 @@ def is_taken_up(run: Run) -> Callable[[], bool]:
     return look
 
 
-@pytest.mark.parametrize("stops_trainer", [True, False], ids=["both", "worker"])
+@pytest.mark.parametrize(
+    "stops_trainer",
+    [
+        pytest.param(True, id="both"),
+        pytest.param(False, id="worker", marks=pytest.mark.soak),
+    ],
+)
 def test_a_zombie_writes_nothing_and_ends_its_trainer(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],

@@ -8,7 +8,6 @@ import re
 import pytest
 from allauth.account.models import EmailAddress
 from django.core import mail
-from django.core.cache import cache
 from django.core.mail import EmailMessage
 from django.test import Client
 from pytest_django import Settings
@@ -18,11 +17,6 @@ from dashboard.accounts.models import AuditEntry, User
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
-
-
-@pytest.fixture(autouse=True)
-def _nothing_counted() -> None:
-    cache.clear()
 
 
 @pytest.fixture

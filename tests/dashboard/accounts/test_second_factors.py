@@ -8,7 +8,6 @@ import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, hotp_value
 from allauth.mfa.totp.internal.auth import yield_hotp_counters_from_time as counters
-from django.core.cache import cache
 from django.test import Client
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
@@ -18,11 +17,6 @@ from dashboard.accounts.models import AuditEntry, User
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
 SECRET = "JBSWY3DPEHPK3PXP"
-
-
-@pytest.fixture(autouse=True)
-def _nothing_counted() -> None:
-    cache.clear()
 
 
 @pytest.fixture

@@ -126,9 +126,16 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path, capsys):
 
 
 @pytest.mark.slow(minutes=4)
-def test_the_starter_run_learns(tmp_path):
+def test_the_starter_run_learns(tmp_path, request):
+    """Half of it, which suffices; all of it by `make soak`."""
     out = tmp_path / "starter"
     assert main(["warmup", "--out", str(out)]) == 0
+    toml = (out / "run.toml").read_text()
+    assert toml.count("num_steps = 200") == 1
+    if not request.config.getoption("--soak"):
+        (out / "run.toml").write_text(
+            toml.replace("num_steps = 200", "num_steps = 100")
+        )
     run = [sys.executable, "-m", "trainer", "run", str(out / "run.toml")]
 
     subprocess.run([*run, "--out", str(tmp_path / "run")], cwd=ROOT, check=True)

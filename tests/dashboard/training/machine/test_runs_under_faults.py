@@ -83,11 +83,8 @@ def test_each_run_has_one_writer_one_history_and_an_end(
     work(machine, number, max_examples=3_000 if is_soak else 8)
 
 
-def test_courses_can_be_repeated(
-    machine: type[Machine], number: int, request: pytest.FixtureRequest
-) -> None:
-    if not request.config.getoption("--soak"):
-        pytest.skip("A busy machine may cut a course elsewhere: make soak.")
+@pytest.mark.soak  # a busy machine may cut a course elsewhere
+def test_courses_can_be_repeated(machine: type[Machine], number: int) -> None:
     for _ in range(2):
         work(machine, number, max_examples=2)
 
@@ -96,16 +93,14 @@ def test_courses_can_be_repeated(
     assert any(len(trace) > 30 for trace in first)
 
 
+@pytest.mark.soak  # each takes minutes
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_guard_that_is_broken_is_found(
     name: str,
     machine: type[Machine],
     number: int,
     monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
 ) -> None:
-    if not request.config.getoption("--soak"):
-        pytest.skip("Each takes minutes: make soak.")
     DEFECTS[name].put_in(monkeypatch)
 
     with pytest.raises((AssertionError, ExceptionGroup)):
