@@ -22,6 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from trainer.config import RunConfig
 from trainer.failures import Failure
+from trainer.pulse import beating
 from trainer.room import NoRoom
 from trainer.watchdog import Member, Watchdog
 
@@ -67,7 +68,8 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Value | None] = [None] * self.size
-        dist.all_gather_object(values, value, group=self._group)
+        with beating():
+            dist.all_gather_object(values, value, group=self._group)
         return values  # type: ignore[return-value]  # each has been filled
 
     def share(self, items: Sequence[Value]) -> list[Value]:

@@ -44,7 +44,7 @@ def explain(error: BaseException) -> str:
     if is_disk_full(error):
         place = getattr(error, "filename", None) or "the run"
         return (
-            f"No space is left on the disk of {place}. Free some and resume from the "
+            f"No space is left on the disk of {place}. Free some, then go on from the "
             "last checkpoint."
         )
     if isinstance(error, ValueError | Diverged | ScoringFailed):

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import NoReturn
 
 SAMPLING_THREAD = "sampling-ahead"
@@ -24,7 +25,18 @@ def leave(code: int) -> NoReturn:
     for thread in sampling:
         thread.join(max(0.0, deadline - time.monotonic()))
     if any(thread.is_alive() for thread in sampling):
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _say_the_rest()
         os._exit(code)
+    _say_the_rest()
     sys.exit(code)
+
+
+def _say_the_rest() -> None:
+    """Of an output that takes nothing more the code tells at least."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            # Python would try once more, and end with a code of its own.
+            with Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())

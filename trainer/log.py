@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
 import time
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any, Self
 
 from trainer.events import Event, parse_event
 from trainer.pulse import beat
-from trainer.room import is_disk_full
+from trainer.room import RESERVED_BYTES, NoRoom, full_disk, is_disk_full
+from trainer.saying import say_error
 
 NAME = "events.jsonl"
 
@@ -24,7 +24,15 @@ class EventLog:
     thread may add some: what watches the other processes tells why it ends this one.
     """
 
-    def __init__(self, path: Path, *, epoch: int) -> None:
+    def __init__(self, path: Path, *, epoch: int, tells_later: bool = False) -> None:
+        """
+        Args:
+            tells_later: whether a full disk is told by `require_room` alone, for a
+                writer whose failure in the middle of a step others would wait for.
+        """
+        self._folder = path.parent
+        self._tells_later = tells_later
+        self._lack: NoRoom | None = None
         self._file = path.open("xb", buffering=0)
         self._epoch = epoch
         self._line = 0
@@ -54,21 +62,46 @@ class EventLog:
             self._waiting.clear()
             if not self._unwritten:
                 return
-            while self._unwritten:
-                num_written = self._file.write(self._unwritten)
-                self._unwritten = self._unwritten[num_written:]
-            os.fsync(self._file.fileno())
+            try:
+                self._write()
+            except OSError as error:
+                if not (self._tells_later and is_disk_full(error)):
+                    raise
+                self._lack = lack_of_room(self._folder, error)
+            else:
+                self._lack = None
+
+    def is_written(self) -> bool:
+        """Whether the disk has taken all of it by now."""
+        try:
+            self.flush()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            return False
+        return self._lack is None
+
+    def require_room(self) -> None:
+        """
+        Raises:
+            NoRoom: the disk did not take what the last flush had to write.
+        """
+        if self._lack is not None:
+            raise self._lack
+
+    def _write(self) -> None:
+        while self._unwritten:
+            num_written = self._file.write(self._unwritten)
+            self._unwritten = self._unwritten[num_written:]
+        os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
         try:
-            self.flush()
-        except OSError as error:
-            if not is_disk_full(error):
-                raise
-            sys.stderr.write(f"The end of the log could not be written: {error}\n")
+            if not self.is_written():
+                say_error("The end of the log could not be written: the disk is full.")
         finally:
             self._file.close()
 
@@ -85,8 +118,17 @@ class UnwrittenLog(EventLog):
     def flush(self) -> None:
         """Nothing was held back."""
 
+    def require_room(self) -> None:
+        """None is needed."""
+
     def __exit__(self, *raised: object) -> None:
         """No file is open."""
+
+
+def lack_of_room(folder: Path, error: BaseException) -> NoRoom:
+    """Of whatever a run writes beside its checkpoints."""
+    purpose = "what the run writes"
+    return full_disk(folder, RESERVED_BYTES, purpose=purpose, error=error)
 
 
 def newest_epoch(folder: Path) -> int:

@@ -17,10 +17,12 @@ _MARGIN = 1.5  # of what was saved last: texts that were sampled ahead vary
 class NoRoom(Exception):
     """The disk is full, or would be; the text is for the user."""
 
-    def __init__(self, sentence: str, needs_bytes: int) -> None:
+    def __init__(self, sentence: str, needs_bytes: int | None) -> None:
         super().__init__(sentence, needs_bytes)  # which any process can unpickle
         self.sentence = sentence
-        self.needs_bytes = needs_bytes  # free, before going on makes sense
+        # Free on the run's disk, before going on makes sense; None: only a person
+        # knows what is full.
+        self.needs_bytes = needs_bytes
 
     def __str__(self) -> str:
         return self.sentence
@@ -52,6 +54,22 @@ def no_room(folder: Path, num_bytes: int, *, purpose: str) -> NoRoom:
     )
 
 
+def full_disk(
+    folder: Path, num_bytes: int, *, purpose: str, error: BaseException
+) -> NoRoom:
+    """What a write has met, whether or not it is the disk of this folder."""
+    free = _free(folder)
+    if free < num_bytes:
+        return no_room(folder, num_bytes, purpose=purpose)
+    met = str(error).partition("\n")[0].rstrip(".")
+    return NoRoom(
+        f"There is no room for {purpose}, although the disk that holds {folder} has "
+        f"{_shown(free)} free: {met}. A quota, or another disk such as that of "
+        "temporary files, is full.",
+        None,
+    )
+
+
 @contextmanager
 def telling_of_a_full_disk(
     folder: Path, num_bytes: int, *, purpose: str
@@ -62,7 +80,17 @@ def telling_of_a_full_disk(
     except Exception as error:
         if not is_disk_full(error):
             raise
-        raise no_room(folder, num_bytes, purpose=purpose) from error
+        raise full_disk(folder, num_bytes, purpose=purpose, error=error) from error
+
+
+@contextmanager
+def unsaid_where_full() -> Iterator[None]:
+    """What is only said is dropped where the disk of the output is full."""
+    try:
+        yield
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -25,15 +25,21 @@ from trainer.launch import (
     EXIT_PAUSED,
     EXIT_STOPPED,
 )
-from trainer.log import EventLog, UnwrittenLog, archive_log, newest_epoch
+from trainer.log import (
+    EventLog,
+    UnwrittenLog,
+    archive_log,
+    lack_of_room,
+    newest_epoch,
+)
 from trainer.loop import train
 from trainer.parent import watch_parent
 from trainer.preparation import Place, prepare
 from trainer.pulse import begin_pulse
 from trainer.rewards.sandbox.probe import found_here
 from trainer.rewards.session import open_session
-from trainer.room import RESERVED_BYTES, NoRoom, is_disk_full, no_room
-from trainer.saying import say, say_fault
+from trainer.room import NoRoom, is_disk_full
+from trainer.saying import say, say_error, say_fault
 from trainer.scorer import Scorer
 from trainer.training import Training
 
@@ -63,7 +69,7 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
         # all found the same; before they have met, all of this machine
         name = "LOCAL_RANK" if world is ALONE else "RANK"
         if os.environ.get(name, "0") == "0":
-            sys.stderr.write(f"{error}\n")
+            say_error(str(error))
         return EXIT_BAD_CONFIG
     with (
         _output(place, world) as log,
@@ -72,7 +78,7 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
         closing(Scorer(config.reward.num_workers)) as scorer,
     ):
         code = _run(config, place, log, stop, world, scorer)
-        if world.size == 1 and code != EXIT_FAILED and not _is_written(log):
+        if code != EXIT_FAILED and not world.from_main(log.is_written):
             code = EXIT_PAUSED  # resumed, it says its last word again
     if code != EXIT_FAILED:
         world.close()
@@ -83,7 +89,8 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
 def _output(place: Place, world: World) -> Iterator[EventLog]:
     """The log, and what is said: one process writes them."""
     if world.is_main:
-        with EventLog(place.out / "events.jsonl", epoch=place.epoch) as log:
+        path = place.out / "events.jsonl"
+        with EventLog(path, epoch=place.epoch, tells_later=world.size > 1) as log:
             yield log
     else:
         with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
@@ -96,7 +103,7 @@ def _require_sandbox(config: RunConfig) -> None:
         found = found_here()
         if found.level is None:
             raise ValueError(found.sentence)
-        sys.stderr.write(f"{found.sentence}\n")
+        say_error(found.sentence)
 
 
 def _place(args: argparse.Namespace) -> Place:
@@ -148,7 +155,7 @@ def _run(
                 train(
                     training,
                     resume_from=place.resume_from,
-                    should_stop=lambda: world.agree(wants=stop.is_set),
+                    should_stop=partial(_should_stop, world, log, stop),
                 )
             except ScoresMissing as missing:
                 # all processes have the same groups, so all are here
@@ -160,8 +167,7 @@ def _run(
         failure = world.explain(error)
         say_fault(error)
         if is_disk_full(error) and world.size == 1:
-            full = no_room(place.out, RESERVED_BYTES, purpose="the run's log")
-            return _wait_for_room(log, place, full, world)
+            return _wait_for_room(log, place, lack_of_room(place.out, error), world)
         _tell(log, failure)
         return EXIT_FAILED
     step = training.done_steps
@@ -172,6 +178,12 @@ def _run(
     log.add(RunFinished, step=step)
     say("finished")
     return EXIT_FINISHED
+
+
+def _should_stop(world: World, log: EventLog, stop: StopSwitch) -> bool:
+    """NoRoom, in all processes, where the first one cannot write the log any more."""
+    world.from_main(log.require_room)
+    return world.agree(wants=stop.is_set)
 
 
 def _pause(log: EventLog, training: Training, missing: ScoresMissing) -> int:
@@ -191,21 +203,11 @@ def _pause(log: EventLog, training: Training, missing: ScoresMissing) -> int:
         f'\n{fault.count:,} times: rule "{fault.rule}": {fault.error}'
         for fault in missing.faults
     )
-    sys.stderr.write(
+    say_error(
         f"{missing}{told}\nMend what failed and run the same command with --resume: "
-        "the step is sampled and scored again. Or raise reward.max_error_share.\n"
+        "the step is sampled and scored again. Or raise reward.max_error_share."
     )
     return EXIT_PAUSED
-
-
-def _is_written(log: EventLog) -> bool:
-    try:
-        log.flush()
-    except OSError as error:
-        if not is_disk_full(error):
-            raise
-        return False
-    return True
 
 
 def _wait_for_room(log: EventLog, place: Place, lack: NoRoom, world: World) -> int:
@@ -221,8 +223,8 @@ def _wait_for_room(log: EventLog, place: Place, lack: NoRoom, world: World) -> i
         checkpoint=name,
         needs_bytes=lack.needs_bytes,
     )
-    sys.stderr.write(
-        f"{lack} {where}. Free some space, then run the same command with --resume.\n"
+    say_error(
+        f"{lack} {where}. Free some space, then run the same command with --resume."
     )
     return EXIT_PAUSED  # which must do where the log takes nothing more
 
@@ -234,7 +236,7 @@ def _checkpoint_name(training: Training) -> str | None:
 
 def _tell(log: EventLog, failure: Failure) -> None:
     log.add(RunFailed, step=log.step, error=failure.sentence, details=failure.details)
-    sys.stderr.write(f"{failure.sentence}\n")
+    say_error(failure.sentence)
 
 
 def _end(log: EventLog, failure: Failure) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from trainer.json_lines import LOG_FORMATS, ShortJsonLines
+from trainer.room import unsaid_where_full
 
 FORMAT = "COHORT_LOG_FORMAT"
 DESCRIPTOR = "COHORT_LOG_FD"
@@ -35,14 +36,22 @@ _step: list[int] = [0]
 
 def say(text: str) -> None:
     """A line for whoever reads the trainer's output."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    with unsaid_where_full():
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
     logger.info("%s", text)
+
+
+def say_error(text: str) -> None:
+    """A line of the error output."""
+    with unsaid_where_full():
+        sys.stderr.write(text + "\n")
 
 
 def say_fault(error: BaseException) -> None:
     """Where it came from, as Python writes it."""
-    traceback.print_exception(error)
+    with unsaid_where_full():
+        traceback.print_exception(error)
     logger.error("%s", f"{type(error).__name__}: {error}", exc_info=error)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,6 +14,7 @@ import torch
 
 from trainer import flat, launch, preparation, updates
 from trainer.config import RunConfig
+from trainer.log import EventLog
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import Sample, Unscorable
 from trainer.rollout import transformers_engine
@@ -162,3 +165,16 @@ def scores_fail_from_step_three(rank: int) -> None:
     if rank == 1:
         EngineSource.complete = counted  # type: ignore[method-assign,assignment]
         RULES["length"] = replace(length, score=score)
+
+
+def the_disk_is_full_from_step_2(rank: int) -> None:
+    """Under the log, which the first process writes."""
+
+    def write(log: EventLog) -> None:
+        if log.step >= 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written(log)
+
+    if rank == 0:
+        written = EventLog._write
+        EventLog._write = write  # type: ignore[method-assign]

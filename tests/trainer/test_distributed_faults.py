@@ -216,3 +216,25 @@ def test_a_loss_without_a_number_in_one_is_skipped_and_undone_in_all(
         for name in ("step-000002-epoch-1", "step-000004-epoch-1")
     ]
     assert all(torch.equal(weights[0][name], w) for name, w in weights[1].items())
+
+
+def test_a_full_disk_under_the_log_pauses_all_behind_the_same_step(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, tree_of(model_folder, rows_path))
+    run = ("run", config, "--out", tmp_path / "two")
+
+    codes, output = run_several(
+        2, *run, output=tmp_path / "log", before=mishaps.the_disk_is_full_from_step_2
+    )
+
+    assert codes == [4, 4], output
+    assert "There is no room for what the run writes" in output
+    events = read_events(tmp_path / "two" / "events.jsonl")
+    assert events[-1]["step"] == 1
+
+    codes, output = run_several(2, *run, "--resume", output=tmp_path / "again")
+
+    assert codes == [0, 0], output
+    events = read_events(tmp_path / "two" / "events.jsonl")
+    assert events[-1]["type"] == "run_finished"

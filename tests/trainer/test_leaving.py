@@ -55,3 +55,28 @@ def test_a_failed_run_does_not_wait_for_what_it_samples(
     assert "from step 0" in done.stdout
     last = read_events(tmp_path / "out" / "events.jsonl")[-1]
     assert (last["type"], last["error"]) == ("run_failed", "The update fell over.")
+
+
+def test_what_cannot_be_said_ends_no_run(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    """The disk of its output is full: the exit code and the log tell all the same."""
+    config = write_config(tmp_path, tree_of(model_folder, rows_path))
+    command = [sys.executable, "-m", "trainer", "run", config]
+
+    with Path("/dev/full").open("w") as full:
+        codes = [
+            subprocess.run(
+                [*command, "--out", tmp_path / "out"],
+                cwd=ROOT,
+                stdout=full,
+                stderr=full,
+                timeout=120,
+                check=False,
+            ).returncode
+            for _ in ("a new folder", "the same again")
+        ]
+
+    assert codes == [0, 2]
+    last = read_events(tmp_path / "out" / "events.jsonl")[-1]
+    assert last["type"] == "run_finished"

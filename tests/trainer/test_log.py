@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from pathlib import Path
 
 import pytest
 
 from trainer.events import RunFinished, StepFinished, parse_event
 from trainer.log import EventLog, archive_log, newest_epoch
+from trainer.room import NoRoom
 
 
 def test_nothing_is_written_before_a_flush(tmp_path: Path) -> None:
@@ -69,3 +72,37 @@ def test_logs_that_were_cut_in_their_first_line_are_all_kept(tmp_path: Path) -> 
         "events-1.jsonl",
         "events-2.jsonl",
     ]
+
+
+class FullDisk:
+    """In place of the file, until there is room."""
+
+    def write(self, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("tells_later", [False, True])
+def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(
+    tmp_path: Path, *, tells_later: bool
+) -> None:
+    path = tmp_path / "events.jsonl"
+    with EventLog(path, epoch=1, tells_later=tells_later) as log:
+        file, log._file = log._file, FullDisk()  # type: ignore[assignment]
+        log.add(StepFinished, step=1, metrics={})
+        if tells_later:
+            log.flush()
+            with pytest.raises(NoRoom, match="what the run writes"):
+                log.require_room()
+        else:
+            with pytest.raises(OSError, match="No space left"):
+                log.flush()
+        assert not log.is_written()
+
+        log._file = file
+        log.add(RunFinished, step=1)
+        log.flush()
+        log.require_room()
+        assert log.is_written()
+
+    events = [parse_event(line) for line in path.read_bytes().splitlines()]
+    assert [event.line for event in events] == [1, 2]
