@@ -33,15 +33,29 @@ def parse_database_url(url: str, password: str = "") -> dict[str, Any]:
     }
 
 
+# Of libpq, over TCP. The kernel's own limits are a quarter of an hour for what was not
+# acknowledged, and two hours for an answer.
+SILENCE = {
+    "connect_timeout": 10,  # s
+    "keepalives_idle": 15,  # s
+    "keepalives_interval": 5,  # s
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # ms
+}
+
+
 def limit_sessions(
     databases: dict[str, dict[str, Any]], *, statement_seconds: int, pooled: bool
 ) -> None:
     """Bound statements, lock waits and idle transactions of this process.
 
-    A pool is shared by the threads of one process; prefork workers and commands go
-    without. Called once, before the first connection.
+    A server that vanishes without a word is given up after half a minute. A pool is
+    shared by the threads of one process; prefork workers and commands go without.
+    Called once, before the first connection.
     """
     options = databases["default"]["OPTIONS"]
+    for name, value in SILENCE.items():
+        options.setdefault(name, value)
     options["options"] = (
         f"-c statement_timeout={statement_seconds}s -c lock_timeout=3s "
         "-c idle_in_transaction_session_timeout=60s"

@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     from trainer.events import Event
 
 FINISHED, FAILED, BAD_CONFIG, STOPPED, PAUSED = range(5)
+# What goes on by itself is known by it, so it ends the reason of no other pause.
 ROOM_REMEDY = (
     "Free some space there: the run then goes on by itself, from its last checkpoint."
+)
+OWNERS_REMEDY = (
+    "Make room there, then resume the run: it goes on from its last checkpoint."
 )
 MEMORY_ADVICE = (
     "Lower optim.micro_batch_tokens or rollout.max_batch_rows, choose a smaller model, "
@@ -87,7 +91,7 @@ def conclude(claim: Claim, ending: Ending) -> None:
     if isinstance(ending.last_word, RunFinished) and ending.status == FINISHED:
         _finish(run, ending)
     elif isinstance(ending.last_word, RunPaused) and run.state != RunState.STOPPING:
-        _pause(run, reason=_pause_reason(ending.last_word))
+        _pause(run, reason=_pause_reason(run, ending.last_word))
     elif ending.status == PAUSED and run.state != RunState.STOPPING:
         _pause(run, reason=_silent_pause_reason(ending))
     elif ending.status in (FINISHED, FAILED, BAD_CONFIG):
@@ -156,10 +160,12 @@ def _pause(run: Run, *, reason: str) -> None:
     )
 
 
-def _pause_reason(paused: RunPaused) -> str:
-    """What failed, and what to do, in lines."""
-    if paused.needs_bytes is not None:
-        return clean_text(f"{paused.reason}\n{ROOM_REMEDY}")
+def _pause_reason(run: Run, paused: RunPaused) -> str:
+    """Who asked for it, what failed, and what to do, in lines."""
+    if paused.share is None:
+        waits_for_room = paused.needs_bytes is not None and not _asked(run)
+        remedy = ROOM_REMEDY if waits_for_room else OWNERS_REMEDY
+        return clean_text("\n".join([*_asked(run), paused.reason, remedy]))
     faults = [
         f'{fault.count:,} times, rule "{fault.rule}": {fault.error}'
         for fault in paused.faults
@@ -169,7 +175,12 @@ def _pause_reason(paused: RunPaused) -> str:
         "scored again. To go on although scores fail, allow more errors when you "
         "resume."
     )
-    return clean_text("\n".join([paused.reason, *faults, remedy]))
+    return clean_text("\n".join([*_asked(run), paused.reason, *faults, remedy]))
+
+
+def _asked(run: Run) -> list[str]:
+    """Why somebody, or an alert, asked for the pause."""
+    return [run.pause_reason] if run.state == RunState.PAUSING else []
 
 
 def _silent_pause_reason(ending: Ending) -> str:
@@ -179,29 +190,27 @@ def _silent_pause_reason(ending: Ending) -> str:
     )
 
 
+@transaction.atomic
 def pause_for_room(claim: Claim) -> None:
-    """Of a run whose files could not be written, so that no trainer was started."""
-    reason = f"The run's files could not be written. {_say_room()}"
+    """Of a run whose files could not be written, so that no trainer was started.
+
+    Fenced when it is not ours any more.
+    """
+    run = _hold(claim)
     outcome = "its disk was full, so no trainer was started"
-    with transaction.atomic():
-        is_paused = transition(
-            claim.run_id,
-            sources=[RunState.STARTING, RunState.PAUSING],
-            target=RunState.PAUSED,
-            when=claim.guard,
-            detail={"reason": reason},
-            pause_reason=reason,
-        )
-        if is_paused:
-            close_epoch(claim.run_id, claim.epoch, outcome)
+    close_epoch(run.id, claim.epoch, outcome)
+    if run.state == RunState.STOPPING:
+        _end(run, RunState.STOPPED)
+    else:
+        reason = f"The run's files could not be written. {_say_room()}"
+        _pause(run, reason="\n".join([*_asked(run), reason]))
 
 
 def _say_room() -> str:
     free = shutil.disk_usage(settings.COHORT_DATA).free
     return (
         f"The disk that holds {settings.COHORT_DATA} has {free / 2**20:,.0f} MiB free. "
-        "Free some space there, then resume the run: it goes on from its last "
-        "checkpoint."
+        f"{OWNERS_REMEDY}"
     )
 
 

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import END_TIME, transition
-from dashboard.training.lease import HOLDING, Claim, close_epoch
+from dashboard.training.lease import HOLDING, close_epoch
 from dashboard.training.tail import SHOWN_LINES, read_tail, with_tail
 
 MAX_ATTEMPTS = 3
@@ -30,18 +30,21 @@ def lose_life(run: Run, *, outcome: str, advice: str = "") -> bool:
 
     One whose stop was asked for is stopped instead, and one that was to pause is
     paused, at the checkpoint that it has. An outside run stays lost. False when
-    another process got there first. `run` may be stale: its epoch is the guard.
+    another process got there first. `run` may be stale but for its epoch.
     """
-    claim = Claim(run_id=run.id, epoch=run.epoch)
-    lost = transition(
+    held = Run.objects.select_for_update().filter(
+        id=run.id, epoch=run.epoch, state__in=HOLDING
+    )
+    found = held.first()
+    if found is None:
+        return False
+    run = found
+    transition(
         run.id,
-        sources=HOLDING,
+        sources=[RunState(run.state)],
         target=RunState.LOST,
-        when=claim.guard,
         detail={"outcome": outcome, "epoch": run.epoch},
     )
-    if not lost:
-        return False
     close_epoch(run.id, run.epoch, outcome)
     if run.is_outside:
         return True  # nothing here starts it again; it goes on when it speaks again

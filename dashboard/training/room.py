@@ -11,11 +11,17 @@ from dashboard.runs.directory import run_directory
 from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.state import transition
+from dashboard.training.ending import ROOM_REMEDY
 
 
 def resume_where_there_is_room() -> list[int]:
-    """Queue those whose files are here and now have the room they said; their ids."""
-    paused = Run.objects.filter(state=RunState.PAUSED, origin={}).only("id", "epoch")
+    """Queue those whose files are here and now have the room they said; their ids.
+
+    None that somebody wanted paused besides.
+    """
+    paused = Run.objects.filter(
+        state=RunState.PAUSED, origin={}, pause_reason__endswith=ROOM_REMEDY
+    ).only("id", "epoch")
     return [run.id for run in paused if _has_room(run) and _resume(run)]
 
 

@@ -19,6 +19,7 @@ from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run, RunState
 from dashboard.training.asking import asked_by
 from dashboard.training.changes import freeze_changes
+from dashboard.training.checkpoints import SavedCheckpoint
 from dashboard.training.ending import Ending, conclude, give_up, pause_for_room
 from dashboard.training.follow import LogFollower
 from dashboard.training.freeze import freeze
@@ -141,25 +142,25 @@ def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Start:
     if run is None:  # what is done with it below goes by its epoch
         raise Fenced(f"Run {claim.run_id} is not held by epoch {claim.epoch} any more.")
     journal.write(f"Claimed by {run.worker}.")
+    checkpoint: SavedCheckpoint | None = None
     try:
+        _make_room_for_its_log(directory, claim.epoch)
         freeze(run)
         if run.fork_step is not None:
             take_origin(run, directory)
-        elif claim.epoch == 1:
-            freeze_changes(run, directory.epoch(claim.epoch).changes)
-            return Start()
-        beat = _Beat(lambda: renew(claim))
-        checkpoint = take_over(
-            claim,
-            directory,
-            journal=journal,
-            keep_alive=beat,
-            on_damaged=damaged.append,
-        )
+        if run.fork_step is not None or claim.epoch > 1:
+            renew(claim)  # which may have taken a while
+            checkpoint = take_over(
+                claim,
+                directory,
+                journal=journal,
+                keep_alive=_Beat(lambda: renew(claim)),
+                on_damaged=damaged.append,
+            )
         freeze_changes(run, directory.epoch(claim.epoch).changes)
     except OSError as error:
         outcome = f"the run's files could not be prepared: {error}"
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             pause_for_room(claim)
             raise CannotStart(outcome) from error
         lose_life(run, outcome=outcome)
@@ -167,7 +168,16 @@ def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Start:
     except (CannotResume, ValueError) as error:
         give_up(claim, str(error))
         raise CannotStart(str(error)) from error
+    renew(claim)
     return Start(checkpoint.path if checkpoint else None, damaged)
+
+
+def _make_room_for_its_log(directory: RunDirectory, epoch: int) -> None:
+    """What a full disk refuses to a life is asked of it before the life begins."""
+    files = directory.epoch(epoch)
+    files.path.mkdir(parents=True, exist_ok=True)
+    for path in (files.trainer_log, files.trainer_times):
+        path.touch()
 
 
 def _renew(claim: Claim) -> None:
@@ -292,7 +302,8 @@ class Life:
         if self._is_shutting_down():
             self._was_released = True
             self._ask_to_stop("the worker is shutting down")
-            if self._patience.down_seconds > self._timing.release_patience_seconds:
+            gone = self._patience.down_seconds > self._timing.release_patience_seconds
+            if gone and self._trainer.has_exited():  # until then it may still save
                 raise TooLate
         if self._is_overdue():
             self._journal.write("It did not stop in time and was killed.")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import HELD, Epoch, Run
@@ -59,7 +58,7 @@ class Count:
 
 
 def describe_workers(workers: Iterable[Worker], *, team: Team) -> list[WorkerCard]:
-    """Four queries, however many workers there are."""
+    """Five queries, however many workers there are."""
     workers = list(workers)
     held = list(Run.objects.filter(state__in=HELD).order_by("id"))
     lives = list(
@@ -68,8 +67,8 @@ def describe_workers(workers: Iterable[Worker], *, team: Team) -> list[WorkerCar
         .order_by("-claimed_at", "-id")[:MAX_LIVES]
     )
     members = {m.pk: str(m) for m in team.members.all()}
-    now = timezone.now()
-    cards = [_describe(one, held, lives, members, team, now) for one in workers]
+    silent = set(_silent(workers))
+    cards = [_describe(one, held, lives, members, team, silent) for one in workers]
     return sorted(cards, key=lambda card: (ORDER[card.status], card.worker.name))
 
 
@@ -89,7 +88,7 @@ def _describe(
     lives: list[Epoch],
     members: dict[int, str],
     team: Team,
-    now: datetime,
+    silent: set[int],
 ) -> WorkerCard:
     runs = [run for run in held if run.worker == worker.name]
     own = [run for run in runs if run.team_id == team.id]
@@ -98,15 +97,21 @@ def _describe(
         worker=worker,
         runs=own,
         num_foreign_runs=len(runs) - len(own),
-        status=_status(worker, is_busy=bool(runs), now=now),
+        status=_status(worker, is_busy=bool(runs), is_silent=worker.pk in silent),
         drained_by=members.get(worker.drained_by_id or 0, ""),
         recent=ended[:MAX_RECENT],
     )
 
 
-def _status(worker: Worker, *, is_busy: bool, now: datetime) -> str:
+def _silent(workers: Iterable[Worker]) -> Iterable[int]:
+    """By the database's clock, which wrote when they were heard."""
+    late = Worker.objects.filter(last_seen__lt=Now() - GONE_AFTER)
+    return late.filter(pk__in=[one.pk for one in workers]).values_list("pk", flat=True)
+
+
+def _status(worker: Worker, *, is_busy: bool, is_silent: bool) -> str:
     if worker.stopped_at is not None:
         return "stopped"
-    if now - worker.last_seen > GONE_AFTER:
+    if is_silent:
         return "gone"
     return "busy" if is_busy else "idle"

@@ -161,7 +161,10 @@ def reclaim(name: str) -> list[int]:
     worker takes its first task, so nothing it holds can be the new process's own.
     """
     before = Worker.objects.filter(name=name, host=socket.gethostname()).first()
-    if before is None or Path(f"/proc/{before.pid}").exists():
+    if before is None:
+        return []
+    # A container started again gives its process the number that it had.
+    if before.pid != os.getpid() and Path(f"/proc/{before.pid}").exists():
         return []
     return [
         run.id

@@ -88,4 +88,5 @@ def test_limits_keep_the_options_of_the_address() -> None:
 
     assert database["OPTIONS"]["sslmode"] == "require"
     assert "statement_timeout=15s" in database["OPTIONS"]["options"]
+    assert database["OPTIONS"]["tcp_user_timeout"] == 30_000
     assert database["OPTIONS"]["pool"]["max_size"] == 10

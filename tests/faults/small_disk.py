@@ -7,19 +7,22 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 MEBIBYTE = 2**20
 BALLAST = "ballast"
+CROWD = "crowd"
 
 
 @contextmanager
-def small_disk(folder: Path, *, mebibytes: int) -> Iterator[Path]:
+def small_disk(folder: Path, *, mebibytes: int, inodes: int = 10_000) -> Iterator[Path]:
     """A tmpfs mounted on a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    options = ["-o", f"size={mebibytes}m", "tmpfs", str(folder)]
+    limits = f"size={mebibytes}m,nr_inodes={inodes}"
+    options = ["-o", limits, "tmpfs", str(folder)]
     done = subprocess.run(
         ["mount", "-t", "tmpfs", *options],  # noqa: S607 - found on the path everywhere
         capture_output=True,
@@ -47,5 +50,14 @@ def fill(folder: Path, *, leave: int) -> None:
                 file.write(bytes(4_096))
 
 
+def crowd(folder: Path) -> None:
+    """With as many files as it takes, which need no byte: no folder can be added."""
+    (folder / CROWD).mkdir()
+    with suppress(OSError):
+        for number in count():
+            (folder / CROWD / str(number)).touch()
+
+
 def make_room(folder: Path) -> None:
-    (folder / BALLAST).unlink()
+    (folder / BALLAST).unlink(missing_ok=True)
+    shutil.rmtree(folder / CROWD, ignore_errors=True)

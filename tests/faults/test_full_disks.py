@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.accounts.models import User
-from dashboard.runs.control import resume_run
+from dashboard.runs.control import request_pause, resume_run
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
 from dashboard.training.checkpoints import newest_verified
@@ -17,7 +17,7 @@ from dashboard.training.room import resume_where_there_is_room
 from tests.faults.forks import forks, write_run
 from tests.faults.histories import stored_series
 from tests.faults.lives import Once, live
-from tests.faults.small_disk import MEBIBYTE, fill, make_room, small_disk
+from tests.faults.small_disk import MEBIBYTE, crowd, fill, make_room, small_disk
 from tests.faults.tiny import config_tree, read_log
 
 pytestmark = pytest.mark.faults
@@ -90,6 +90,30 @@ def test_without_room_for_its_log_a_run_pauses_and_loses_no_step(
 
     assert ended.state == RunState.FINISHED
     assert list(stored_series(ended)) == list(range(1, NUM_STEPS + 1))
+
+
+def test_a_life_that_finds_no_room_for_its_folder_pauses(
+    launch_tiny: Callable[..., Run], data_folder: Path, alice: User
+) -> None:
+    run = launch_tiny(num_steps=NUM_STEPS)
+    files = run_directory(run.id)
+    with small_disk(files.path, mebibytes=200, inodes=500) as disk:
+        asks = Once(
+            run, data_folder, step=5, act=lambda _: request_pause(run=run, user=alice)
+        )
+        paused = live(run, act=asks)
+        assert paused.state == RunState.PAUSED, paused.fail_reason
+        crowd(disk)
+        assert resume_run(run=paused, user=alice)
+
+        paused = live(run)
+
+        assert paused.state == RunState.PAUSED, paused.fail_reason
+        assert "The run's files could not be written" in paused.pause_reason
+        assert paused.attempt == 0
+        make_room(disk)
+        assert resume_run(run=paused, user=alice)
+        assert live(run).state == RunState.FINISHED
 
 
 def test_a_disk_that_fills_up_within_a_save_leaves_no_half_checkpoint(

@@ -109,6 +109,41 @@ class Script:
         self.flush()
         return 4
 
+    def wait_for_room(self) -> int:
+        self.log.started()
+        self.steps(1, 2)
+        return self._lack(needs_bytes=1)
+
+    def wait_for_room_when_told(self) -> int:
+        self.log.started()
+        self.steps(1, 2)
+        while not self.is_told_to_stop:
+            time.sleep(0.05)
+        return self._lack(needs_bytes=1)
+
+    def wait_for_a_person_to_make_room(self) -> int:
+        self.log.started()
+        self.steps(1, 2)
+        return self._lack(needs_bytes=None)
+
+    def _lack(self, *, needs_bytes: int | None) -> int:
+        reason = "The disk is full."
+        self.log.add(
+            RunPaused, step=2, reason=reason, checkpoint=None, needs_bytes=needs_bytes
+        )
+        self.flush()
+        return 4
+
+    def save_slowly(self) -> int:
+        self.log.started()
+        self.steps(1, 2)
+        while not self.is_told_to_stop:
+            time.sleep(0.05)
+        time.sleep(0.2)
+        self.log.saved(2).add(RunStopped, step=2, checkpoint="x")
+        self.flush()
+        return 3
+
     def be_killed_while_it_pauses(self) -> int:
         self.pause_itself()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -37,7 +38,15 @@ def test_it_requeues_what_its_dead_predecessor_held(held: Run, dead_pid: int) ->
     assert (held.state, held.attempt) == (RunState.QUEUED, 1)
 
 
+def test_a_container_started_again_may_give_it_the_number_it_had(held: Run) -> None:
+    Worker.objects.update(pid=os.getpid())
+
+    assert reclaim(NAME) == [held.id]
+
+
 def test_it_takes_nothing_from_one_that_lives(held: Run) -> None:
+    Worker.objects.update(pid=os.getppid())
+
     assert reclaim(NAME) == []
 
     held.refresh_from_db()

@@ -13,11 +13,13 @@ from dashboard.runs.control import request_pause, request_stop, resume_run
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queue.hosts import Host
+from dashboard.training.ending import OWNERS_REMEDY, ROOM_REMEDY, pause_for_room
 from dashboard.training.freeze import freeze
 from dashboard.training.ingest import ingest
 from dashboard.training.lease import claim_next, claim_run
 from dashboard.training.lives import lose_life
 from dashboard.training.reaper import reap
+from dashboard.training.room import resume_where_there_is_room
 from tests.dashboard.training.factories import RECIPE, Launcher
 from tests.dashboard.training.logs import LogBuilder
 from tests.dashboard.training.test_supervising_a_run import after_steps, live
@@ -54,6 +56,64 @@ def test_a_run_whose_scores_fail_pauses_and_says_why(run: Run) -> None:
     assert entry.detail["reason"] == paused.pause_reason
     assert "paused" in run.epochs.get().outcome
     assert run.events.get(type="run_paused").body["faults"][0]["count"] == 16
+
+
+def test_one_that_waits_for_room_goes_on_by_itself(run: Run) -> None:
+    paused = live(run, "wait_for_room")
+
+    assert paused.state == RunState.PAUSED
+    assert paused.pause_reason == f"The disk is full.\n{ROOM_REMEDY}"
+    assert resume_where_there_is_room() == [run.id]
+    run.refresh_from_db()
+    assert (run.state, run.pause_reason) == (RunState.QUEUED, "")
+
+
+def test_one_that_somebody_wanted_paused_besides_does_not(
+    run: Run, alice: User
+) -> None:
+    look = after_steps(2, run, lambda: request_pause(run=run, user=alice))
+
+    paused = live(run, "wait_for_room_when_told", look)
+
+    assert paused.pause_reason.split("\n") == [
+        "alice asked for it.",
+        "The disk is full.",
+        OWNERS_REMEDY,
+    ]
+    assert resume_where_there_is_room() == []
+
+
+def test_nor_does_one_whose_own_disk_is_not_what_is_full(run: Run) -> None:
+    """It would meet the same at once, and hold a GPU without an end."""
+    paused = live(run, "wait_for_a_person_to_make_room")
+
+    assert paused.pause_reason == f"The disk is full.\n{OWNERS_REMEDY}"
+    assert resume_where_there_is_room() == []
+
+
+def test_a_stop_is_heeded_where_the_files_found_no_room(run: Run, alice: User) -> None:
+    claim = claim_run(run.id, "worker-1")
+    assert claim is not None
+    assert request_stop(run=run, user=alice)
+
+    pause_for_room(claim)
+
+    run.refresh_from_db()
+    assert run.state == RunState.STOPPED
+    assert not run.epochs.filter(ended_at=None).exists()
+
+
+def test_a_stop_asked_for_meanwhile_is_heeded_by_who_knows_nothing_of_it(
+    run: Run, alice: User
+) -> None:
+    claim_run(run.id, "worker-1")
+    stale = Run.objects.get(id=run.id)
+    assert request_stop(run=run, user=alice)
+
+    assert lose_life(stale, outcome="its folder vanished")
+
+    run.refresh_from_db()
+    assert (run.state, run.attempt) == (RunState.STOPPED, 0)
 
 
 def test_a_trainer_killed_behind_its_word_has_paused(run: Run) -> None:

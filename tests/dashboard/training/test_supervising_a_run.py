@@ -14,7 +14,9 @@ from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run, RunState
 from dashboard.training import process
 from dashboard.training import supervise as supervise_module
+from dashboard.training.freeze import freeze
 from dashboard.training.lease import claim_run
+from dashboard.training.outage import Patience
 from dashboard.training.supervise import Timing, supervise
 
 pytestmark = pytest.mark.django_db
@@ -200,6 +202,51 @@ def test_a_fenced_supervisor_kills_its_trainer_and_writes_nothing(run: Run) -> N
     log = run_directory(run.id).epoch(1).supervisor_log.read_text()
     assert "not held by epoch 1 any more" in log
     assert "Its trainer was ended" in log
+
+
+def test_one_whose_preparation_took_too_long_starts_no_trainer(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = claim_run(run.id, "worker-1")
+    assert claim
+
+    def freeze_slowly(run: Run) -> None:
+        freeze(run)
+        Run.objects.filter(id=run.id).update(epoch=7, worker="worker-2")
+
+    monkeypatch.setattr(supervise_module, "freeze", freeze_slowly)
+
+    supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
+
+    log = run_directory(run.id).epoch(1).supervisor_log.read_text()
+    assert "not held by epoch 1 any more" in log
+    assert "Started the trainer" not in log
+
+
+def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = run_directory(run.id).epoch(1).events
+    attempt = Patience.attempt
+    is_ending: list[bool] = []
+
+    def attempt_unless_away(self: Patience, action: Callable[[], None]) -> bool:
+        if is_ending and b"run_stopped" not in events.read_bytes():
+            self._down_since = 0.0  # for longer than anybody waits
+            return False
+        return attempt(self, action)
+
+    def is_shutting_down() -> bool:
+        if run.steps.count() >= 2:
+            is_ending.append(True)
+        return bool(is_ending)
+
+    monkeypatch.setattr(Patience, "attempt", attempt_unless_away)
+
+    ended = live(run, "save_slowly", is_shutting_down)
+
+    assert ended.state == RunState.QUEUED
+    assert run.checkpoints.get().step == 2
 
 
 def test_a_run_whose_checkpoints_are_gone_is_not_started_over(run: Run) -> None:

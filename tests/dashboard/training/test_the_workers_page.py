@@ -9,6 +9,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from dashboard.accounts.models import User
 from dashboard.rewards import sandboxes
@@ -80,6 +81,20 @@ def test_a_silent_worker_is_shown_as_gone(alice_client: Client) -> None:
     Worker.objects.update(last_seen=Now() - timedelta(minutes=2))
 
     assert "not heard of" in page(alice_client)
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1)])
+def test_whether_it_is_gone_does_not_depend_on_the_web_servers_clock(
+    ahead: timedelta, alice_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register("training@gpu-1", num_slots=1)
+    register("training@gpu-2", num_slots=1)
+    gone = Worker.objects.filter(name="training@gpu-2")
+    gone.update(last_seen=Now() - timedelta(minutes=2))
+    now = timezone.now() + ahead
+    monkeypatch.setattr(timezone, "now", lambda: now)
+
+    assert page(alice_client).count("not heard of") == 1
 
 
 def test_queries_do_not_grow_with_workers_and_runs(
