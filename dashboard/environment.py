@@ -3,7 +3,8 @@
 DATABASE_URL, REDIS_URL: addresses of servers; unset, Cohort starts its own inside
 COHORT_DATA. COHORT_DATA: where everything of this installation lives.
 COHORT_SECRET_KEY: unset, one is made and kept in COHORT_DATA. COHORT_ALLOWED_HOSTS:
-comma-separated. COHORT_PORT: where the pages are served. COHORT_JUDGE_…, for models
+comma-separated; this machine's own names are always added, for health checks.
+COHORT_PORT: where the pages are served. COHORT_JUDGE_…, for models
 that judge, are read where they are asked: trainer/rewards/model_judge/keys.py.
 COHORT_DATASET_HOSTS: hosts with their ports, comma-separated, that datasets may be
 fetched from though they are not public. HF_ENDPOINT, HF_TOKEN: the hub, and what a
@@ -39,6 +40,8 @@ from trainer.json_lines import LOG_FORMATS
 ROOT = Path(__file__).resolve().parent.parent
 SHORTEST_TOKEN = 16
 WORKER_CLASSES = ("any", "cpu", "gpu", "gpus")
+# A container's health check, the runbook and Prometheus beside us ask by these.
+OWN_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
 SECRETS = (
@@ -85,7 +88,8 @@ class Environment:
     redis_url: str | None = field(repr=False)
     data: Path
     secret_key: str | None = field(repr=False)
-    allowed_hosts: tuple[str, ...]
+    allowed_hosts: tuple[str, ...]  # those that are named first
+    added_hosts: tuple[str, ...]  # of these, what nobody named
     port: int
     dataset_hosts: str
     hub_endpoint: str
@@ -102,7 +106,7 @@ class Environment:
 
 
 def read_environment() -> Environment:
-    hosts = _read("COHORT_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+    hosts = _read("COHORT_ALLOWED_HOSTS") or ",".join(OWN_HOSTS)
     port = _read("COHORT_PORT", "8000")
     if not port.isdigit() or not 1 <= int(port) <= 65_535:
         raise ValueError(
@@ -115,15 +119,17 @@ def read_environment() -> Environment:
             f"{worker_class!r}."
         )
     email_url = _read("COHORT_EMAIL_URL")
-    allowed = tuple(h.strip() for h in hosts.split(",") if h.strip())
-    _check_links(email_url, allowed)
+    named = tuple(h.strip() for h in hosts.split(",") if h.strip())
+    added = tuple(host for host in OWN_HOSTS if host not in named)
+    _check_links(email_url, named)
     return Environment(
         database_url=_read("DATABASE_URL") or None,
         database_password=_read("DATABASE_PASSWORD"),
         redis_url=_read("REDIS_URL") or None,
         data=Path(_read("COHORT_DATA") or ROOT / ".cohort").resolve(),
         secret_key=_read("COHORT_SECRET_KEY") or None,
-        allowed_hosts=allowed,
+        allowed_hosts=(*named, *added),
+        added_hosts=added,
         port=int(port),
         dataset_hosts=_read("COHORT_DATASET_HOSTS"),
         hub_endpoint=_read("HF_ENDPOINT") or "https://huggingface.co",

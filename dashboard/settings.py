@@ -62,6 +62,8 @@ OTLP_ENDPOINT = _environment.observing.otlp_endpoint
 DEBUG = False
 SECRET_KEY = _environment.secret_key or load_secret_key(COHORT_DATA)
 ALLOWED_HOSTS = list(_environment.allowed_hosts)
+# Those that no letter's link leads to, whoever asks for it by them.
+ADDED_HOSTS = list(_environment.added_hosts)
 
 INSTALLED_APPS = [
     # The operators' pages; dashboard.upkeep.admin says what of it is used.

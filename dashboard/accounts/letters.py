@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.http import HttpRequest
+from django.http.request import split_domain_port
 
 logger = logging.getLogger(__name__)
 _senders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="letters")
@@ -31,8 +32,14 @@ def _send(send: Callable[[], None]) -> None:
 
 
 def link(request: HttpRequest, path: str) -> str:
-    """For a letter: a Host that anybody may send must not lead its reader elsewhere."""
-    if not settings.LINKS_BEGIN:
+    """For a letter: a Host that anybody may send must not lead its reader elsewhere.
+
+    Nor to its reader's own machine: this server's loopback names are allowed always.
+    """
+    begin = settings.LINKS_BEGIN
+    if not begin and split_domain_port(request.get_host())[0] in settings.ADDED_HOSTS:
+        begin = f"{request.scheme}://{settings.ALLOWED_HOSTS[0]}"
+    if not begin:
         return request.build_absolute_uri(path)
     parts = urlsplit(path)
-    return f"{settings.LINKS_BEGIN}{parts._replace(scheme='', netloc='').geturl()}"
+    return f"{begin}{parts._replace(scheme='', netloc='').geturl()}"

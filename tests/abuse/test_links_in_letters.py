@@ -56,6 +56,27 @@ def test_of_an_invitation(alice_client: Client) -> None:
     assert links() == {"https://cohort.example.org"}
 
 
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.:8000", "[::1]:1"])
+def test_not_to_the_readers_own_machine(
+    alice: User, host: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server answers to its loopback names though nobody named them."""
+    monkeypatch.setenv("COHORT_ALLOWED_HOSTS", "cohort.example.org,cohort.lan")
+    environment = read_environment()
+    settings.LINKS_BEGIN = ""
+    settings.ALLOWED_HOSTS = list(environment.allowed_hosts)
+    settings.ADDED_HOSTS = list(environment.added_hosts)
+    User.objects.filter(pk=alice.pk).update(email="alice@example.org")
+    form = {"email": "alice@example.org"}
+
+    for asked in (host, "cohort.lan:8443"):
+        Client().post("/account/password/reset/", form, headers={"host": asked})
+
+    bodies = " ".join(str(letter.body) for letter in mail.outbox)
+    begins = re.findall(r"https?://[^/\s]+", bodies)
+    assert begins == ["http://cohort.example.org", "http://cohort.lan:8443"]
+
+
 @pytest.mark.parametrize("hosts", ["*", "cohort.example.org,.example.net"])
 def test_any_host_and_mail_without_an_address_of_ones_own_do_not_start(
     hosts: str, monkeypatch: pytest.MonkeyPatch
