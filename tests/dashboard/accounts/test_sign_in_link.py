@@ -10,6 +10,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
+from pytest_django import Settings
 
 from dashboard.accounts.models import Membership, Role, SignInLink, Team, User
 from dashboard.accounts.services import (
@@ -45,6 +46,16 @@ def test_on_an_empty_database_the_command_makes_the_first_team(db: None) -> None
     assert Membership.objects.get().role == Role.OWNER
     _link()
     assert Team.objects.count() == 1
+
+
+def test_the_link_leads_where_people_reach_the_pages(
+    alice: User, settings: Settings
+) -> None:
+    assert _link().startswith("http://localhost:8000/sign-in/")
+
+    settings.PUBLIC_URL = "https://cohort.example.org"
+
+    assert _link().startswith("https://cohort.example.org/sign-in/")
 
 
 def test_an_unknown_user_is_answered_with_those_there_are(alice: User) -> None:

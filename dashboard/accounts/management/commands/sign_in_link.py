@@ -3,13 +3,13 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.urls import reverse
 
 from dashboard.accounts.arguments import name
 from dashboard.accounts.models import User
 from dashboard.accounts.services import create_first_team, create_sign_in_link
-from dashboard.environment import read_environment
 
 
 class Command(BaseCommand):
@@ -20,12 +20,13 @@ class Command(BaseCommand):
             "--user", type=name, help="username; default: the first team's owner"
         )
         parser.add_argument(
-            "--base-url", help="where Cohort is served; default: http://localhost:PORT"
+            "--base-url",
+            help="where Cohort is served; default: COHORT_URL, or http://localhost:PORT",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         user = _find_user(options["user"])
-        base = options["base_url"] or f"http://localhost:{read_environment().port}"
+        base = options["base_url"] or settings.PUBLIC_URL
         token = create_sign_in_link(user)
         self.stdout.write(base.rstrip("/") + reverse("sign_in_link", args=[token]))
 
