@@ -55,6 +55,7 @@ def _memberships(request: HttpRequest) -> list[Membership]:
         user=OuterRef("user"),
         seen_at=None,
         comment__group__run__team=OuterRef("team"),
+        comment__group__run__deleted_at=None,
     )
     counted = mentions.order_by().values("user").annotate(n=Count("pk")).values("n")
     return list(

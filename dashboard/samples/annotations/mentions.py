@@ -32,7 +32,11 @@ def mention(comment: Comment, team: Team) -> None:
 
 
 def mentions_of(user: User, team: Team) -> QuerySet[Mention]:
-    found = Mention.objects.filter(user=user, comment__group__run__team=team)
+    found = Mention.objects.filter(
+        user=user,
+        comment__group__run__team=team,
+        comment__group__run__deleted_at=None,
+    )
     return found.select_related("comment__user", "comment__group__run").order_by("-id")
 
 

@@ -49,7 +49,8 @@ def read_marks(group_ids: Iterable[int], user: User | None) -> dict[Place, Marks
 
 def suggest_tags(team: Team) -> list[str]:
     """The team's own words, the newest first in case there are many."""
-    names = Tag.objects.filter(group__run__team=team).order_by("-pk")
+    of_team = Tag.objects.filter(group__run__team=team, group__run__deleted_at=None)
+    names = of_team.order_by("-pk")
     newest = names.values_list("name", flat=True)[: 20 * MAX_SUGGESTED]
     return sorted(list(dict.fromkeys(newest))[:MAX_SUGGESTED])
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from dashboard.accounts.models import Membership, Team, User
+from dashboard.runs.models import Run
 from dashboard.samples.annotations.mentions import find_mentioned
-from dashboard.samples.models import Group, Mention
+from dashboard.samples.annotations.queries import suggest_tags
+from dashboard.samples.models import Group, Mention, Tag
 from tests.dashboard.samples.factories import make_group, make_run
 
 
@@ -106,6 +109,23 @@ def test_a_deleted_comment_mentions_nobody(
     )
 
     assert "Nobody has mentioned you" in page_of(dora)[1]
+
+
+def test_what_hangs_on_a_deleted_run_is_not_shown_while_its_rows_go(
+    alice_client: Client, group: Group, dora: User, team: Team
+) -> None:
+    comment(alice_client, group, "@dora.k oh")
+    place = {"group": group, "position": 1, "user": dora}
+    Tag.objects.create(**place, name="lucky")
+    tagged = suggest_tags(team)
+    Run.objects.update(deleted_at=timezone.now())
+
+    client, page = page_of(dora)
+
+    assert Mention.objects.get().seen_at is None
+    assert "Nobody has mentioned you" in page
+    assert "new mention" not in client.get("/alpha/runs/").content.decode()
+    assert (tagged, suggest_tags(team)) == (["lucky"], [])
 
 
 def test_another_teams_comments_are_not_among_them(
