@@ -1,23 +1,14 @@
-"""What workers and beat tell of themselves by their tasks."""
+"""What workers tell of themselves, and of beat's tasks, by those that they do."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from celery.signals import after_task_publish, beat_init, task_postrun, task_prerun
+from celery.signals import task_postrun, task_prerun
 
 from dashboard.meters.shared import count, hear
 
 BEATS = {"training.dispatch": "dispatch", "training.reap": "reap"}
-
-
-def hear_beat(**_: Any) -> None:
-    hear("beat")
-
-
-def begin_beat(**_: Any) -> None:
-    """This process is beat: each message that it sends tells that it lives."""
-    after_task_publish.connect(hear_beat)
 
 
 def hear_worker(task: Any, **_: Any) -> None:
@@ -34,6 +25,5 @@ def count_task(task: Any, state: str | None = None, **_: Any) -> None:
 
 def count_tasks() -> None:
     """From now on, in this process."""
-    beat_init.connect(begin_beat)
     task_prerun.connect(hear_worker)
     task_postrun.connect(count_task)
