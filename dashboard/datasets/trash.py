@@ -80,10 +80,26 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
                 found.delete()
                 transaction.on_commit(partial(_remove, uploads))
     except ProtectedError as error:
+        if not _is_used(dataset):
+            raise ValueError(
+                f"{dataset} was used by a run that is deleted, and rows of that run "
+                "are still going. Delete the dataset again in some minutes."
+            ) from error
         raise ValueError(
             f"{dataset} was used by a run or a probe, which keeps what it was made of. "
             "Leave it in the trash, where it is in nobody's way."
         ) from error
+
+
+def _is_used(dataset: Dataset) -> bool:
+    """By more than runs that are deleted and of which rows are still going."""
+    # Relations of higher rungs, named by string only.
+    users = (
+        {"runs__isnull": False, "runs__deleted_at": None},
+        {"evaluation_sets__isnull": False, "evaluation_sets__run__deleted_at": None},
+        {"probes__isnull": False},
+    )
+    return any(dataset.versions.filter(**user).exists() for user in users)
 
 
 def _remove(uploads: list[Upload]) -> None:

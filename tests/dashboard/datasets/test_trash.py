@@ -16,6 +16,7 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.tasks import clean
 from dashboard.datasets.trash import delete_dataset, trash_dataset
+from dashboard.runs.models import EvaluationSet, Run
 from tests.dashboard.probes.factories import make_probe
 from tests.dashboard.samples.factories import make_run
 
@@ -129,6 +130,29 @@ def test_what_a_run_used_is_not_deleted(alice_client: Client, team: Team):
     assert "was used by a run" in words(alice_client.get(answer.url))
     assert Dataset.objects.filter(pk=dataset.pk).exists()
     assert not AuditEntry.objects.filter(verb="dataset.deleted").exists()
+
+
+@pytest.mark.parametrize("use", ["training", "evaluation", "training and a probe"])
+def test_while_rows_of_a_deleted_run_go_its_dataset_is_refused_in_true_words(
+    alice_client: Client, team: Team, use: str
+):
+    version = create(team)
+    if use == "evaluation":
+        run = make_run(team)
+        EvaluationSet.objects.create(run=run, name="held", dataset_version=version)
+    else:
+        run = make_run(team, dataset_version=version)
+    if use == "training and a probe":
+        make_probe(team, version)
+    post(alice_client, version.dataset)
+    Run.objects.filter(pk=run.pk).update(deleted_at=timezone.now())
+
+    with pytest.raises(ValueError, match="Sums was used by a ") as refused:
+        delete_dataset(version.dataset, None)
+
+    is_probed = use == "training and a probe"
+    assert ("rows of that run are still going" in str(refused.value)) is not is_probed
+    assert ("Leave it in the trash" in str(refused.value)) is is_probed
 
 
 @pytest.mark.parametrize("what", ["delete", "restore"])
