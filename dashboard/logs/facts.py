@@ -77,9 +77,14 @@ def _facts_of(request: HttpRequest) -> dict[str, Any]:
         found |= {
             "route": match.view_name,
             "team": match.kwargs.get("team"),
-            "run": int(run) if run.isdigit() else None,
+            "run": int(run) if _is_id(run) else None,
         }
     return _known({**found, "user": _user_of(request)})
+
+
+def _is_id(text: str) -> bool:
+    """Not "²", which is a digit too, nor a number that no bigint can be."""
+    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 def _user_of(request: HttpRequest) -> int | None:

@@ -17,9 +17,12 @@ class KeepErrors(logging.Handler):
         self._lines = JsonLine()
 
     def emit(self, record: logging.LogRecord) -> None:
-        fields = self._lines.as_fields(record)
-        fields = {
-            name: value[-MAX_CHARS:] if isinstance(value, str) else value
-            for name, value in fields.items()
-        }
-        keep_error(json.dumps(fields, default=str))
+        try:
+            fields = self._lines.as_fields(record)
+            fields = {
+                name: value[-MAX_CHARS:] if isinstance(value, str) else value
+                for name, value in fields.items()
+            }
+            keep_error(json.dumps(fields, default=str))
+        except Exception:  # noqa: BLE001 - whoever logs must not fail by it
+            self.handleError(record)

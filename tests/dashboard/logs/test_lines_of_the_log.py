@@ -1,15 +1,26 @@
 from __future__ import annotations
 
+import io
 import json
 import logging
 import subprocess
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.db import IntegrityError, transaction
+from django.test import Client
 
+from dashboard.accounts.models import Team
+from dashboard.datasets.models import Dataset
 from dashboard.logs.facts import begin, bind, bound, current_facts
 from dashboard.logs.lines import JsonLine, TextLine, process_name
+from dashboard.meters.errors import KeepErrors
+from dashboard.quiet_log import quieten
+from dashboard.runs.models import Run
+from tests.dashboard.samples.factories import make_run
 
 ROOT = Path(__file__).parents[3]
 KEY = "cohort_" + "k" * 43
@@ -73,6 +84,23 @@ def test_an_exception_is_one_object_with_its_traceback() -> None:
             'CONTEXT:  COPY samples_group, line 3, column prompt: "what she asked"',
             "CONTEXT:  COPY samples_group, line 3, column prompt: …",
         ),
+        (
+            "DETAIL:  Failing row contains (1, 2 + 2\n\nHINT: 4, 3).\nHINT:  Ask.",
+            "DETAIL:  Failing row contains …\nHINT:  Ask.",
+        ),
+        (
+            'CONTEXT:  COPY a, line 3, column b: "what\nshe"\nQUERY:  SELECT 1',
+            "CONTEXT:  COPY a, line 3, column b: …\nQUERY:  SELECT 1",
+        ),
+        (
+            "DETAIL:  Key (email)=(a) already exists.\nb@c) already exists.",
+            "DETAIL:  Key (email)=(…) already exists.",
+        ),
+        (
+            'DETAIL:  Key (a, lower(b))=(1, c\nd) is not present in table "e".',
+            'DETAIL:  Key (a, lower(b))=(…) is not present in table "e".',
+        ),
+        ("Key (a)=(b, of which no more is known", "Key (a)=(…"),
         ("set COHORT_WEBHOOK_HOSTS to x", "set COHORT_WEBHOOK_HOSTS to x"),
     ],
 )
@@ -86,6 +114,79 @@ def test_no_key_and_no_text_of_a_prompt_is_written(said: str, shown: str) -> Non
     assert line["message"] == shown
     assert line["exception"].endswith(f"RuntimeError: {shown}")
     assert TextLine().format(record).endswith(f"x: {shown}")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("run_id", "run"), [("7", 7), ("²", None), ("9" * 19, None), ("9" * 5_000, None)]
+)
+def test_a_request_is_written_whatever_stands_for_a_run(
+    monkeypatch: pytest.MonkeyPatch, run_id: str, run: int | None
+) -> None:
+    monkeypatch.setattr("dashboard.logs.requests.SLOW_SECONDS", 0)
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(JsonLine())
+    logger = logging.getLogger("dashboard.logs.requests")
+    logger.addHandler(handler)
+    try:
+        Client().get(f"/api/v1/runs/{run_id}", headers={"host": "localhost"})
+    finally:
+        logger.removeHandler(handler)
+
+    line = json.loads(written.getvalue())
+    assert line["message"].startswith("GET api_run answered 401")
+    assert line.get("run") == run
+
+
+def test_a_record_that_cannot_be_written_fails_nobody(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record = logging.LogRecord("x", logging.ERROR, "x.py", 1, "%d", ("two",), None)
+
+    KeepErrors().handle(record)
+
+    assert "--- Logging error ---" in capsys.readouterr().err
+
+
+@pytest.mark.django_db
+def test_of_a_refused_row_of_two_lines_none_is_written(team: Team) -> None:
+    run = make_run(team)
+    changes = {"finished_at": run.created_at - timedelta(days=1), "name": "a\nsecret"}
+
+    with pytest.raises(IntegrityError) as raised, transaction.atomic():
+        Run.objects.filter(pk=run.pk).update(**changes)
+
+    assert "secret" in str(raised.value)
+    trace = json.loads(line_of("it broke", error=raised.value))["exception"]
+    assert "secret" not in trace
+    assert trace.count("Failing row contains …") == 2
+    assert "\n\nThe above exception was the direct cause" in trace
+
+
+@pytest.mark.django_db
+def test_of_a_name_that_there_is_no_line_is_written(team: Team) -> None:
+    name = "one\nsecret"
+    Dataset.objects.create(team=team, name=name)
+
+    with pytest.raises(IntegrityError) as raised, transaction.atomic():
+        Dataset.objects.create(team=team, name=name)
+
+    assert "secret" in str(raised.value)
+    trace = json.loads(line_of("it broke", error=raised.value))["exception"]
+    assert "secret" not in trace
+    assert trace.endswith("=(…) already exists.")
+
+
+@pytest.mark.parametrize(
+    "said", ["COPY a, line 1", "Key (a)=(", "Key (", "Failing row contains \n\n"]
+)
+def test_a_long_text_is_quietened_soon(said: str) -> None:
+    began = time.monotonic()
+
+    quieten(said * 30_000)
+
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(
