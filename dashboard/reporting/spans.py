@@ -6,9 +6,12 @@ OTEL_EXPORTER_OTLP_ENDPOINT nothing of it is loaded and `span` does nothing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
+
+from django.conf import settings
 
 from dashboard.logs.facts import current_facts
 
@@ -29,9 +32,16 @@ def send_spans(*, process: str) -> None:
 
     resource = Resource.create({"service.name": "cohort", "cohort.process": process})
     provider = TracerProvider(resource=resource)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(_endpoint())))
     trace.set_tracer_provider(provider)
     _tracers[:] = [trace.get_tracer("cohort")]
+
+
+def _endpoint() -> str | None:
+    """Ours may be given as a file. None: OpenTelemetry reads one for spans alone."""
+    if os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        return None
+    return f"{settings.OTLP_ENDPOINT.rstrip('/')}/v1/traces"
 
 
 @contextmanager

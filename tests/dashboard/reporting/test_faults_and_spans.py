@@ -134,6 +134,37 @@ def test_faults_and_spans_arrive_without_what_people_wrote(
     assert SECRET.encode() not in said
 
 
+SPANS = """
+import django; django.setup()
+from opentelemetry import trace
+from dashboard.reporting.begin import begin_reporting
+from dashboard.reporting.spans import span
+begin_reporting()
+with span("a span"):
+    pass
+trace.get_tracer_provider().force_flush()
+"""
+
+
+@pytest.mark.parametrize("with_own", [False, True])
+def test_spans_go_where_a_file_says_unless_they_have_an_endpoint_of_their_own(
+    app_environment: dict[str, str], receiver: Receiver, tmp_path: Path, with_own: bool
+) -> None:
+    file = tmp_path / "endpoint"
+    file.write_text(f"http://{receiver.address}/otlp/\n")
+    env = {**app_environment, "OTEL_EXPORTER_OTLP_ENDPOINT_FILE": str(file)}
+    env.pop("OTEL_EXPORTER_OTLP_ENDPOINT", None)
+    if with_own:
+        own = f"http://{receiver.address}/of/spans"
+        env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] = own
+
+    run(env, SPANS)
+
+    [(path, body)] = receiver.bodies
+    assert path == ("/of/spans" if with_own else "/otlp/v1/traces")
+    assert b"a span" in body
+
+
 def test_what_is_set_but_not_installed_is_said_and_nothing_else_fails(
     app_environment: dict[str, str],
 ) -> None:
