@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from django.db import connection, models, transaction
+from django.db import DatabaseError, connection, models, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -32,7 +32,7 @@ FEW_ROWS = 2_000  # of a kind, that go at once
 # Each is a transaction of its own: about a second's.
 ROWS_AT_A_TIME = 50_000
 PARENTS_AT_A_TIME = 10_000  # on which other rows hang
-NUM_DELETED = "num_rows_deleted"  # in a hidden run's origin
+NUM_DELETED = "num_rows_deleted"  # in a hidden run's summary
 
 
 class Busy(Exception):
@@ -74,8 +74,9 @@ def _hide(run: Run) -> None:
             pointing.update(**{name: None})
     run.deleted_at = timezone.now()
     run.origin.pop("key", None)
-    run.origin[NUM_DELETED] = 0
-    run.save(update_fields=["deleted_at", "origin"])
+    # Not in its origin: of a run that was launched here it stays empty.
+    run.summary = {NUM_DELETED: 0}
+    run.save(update_fields=["deleted_at", "origin", "summary"])
 
 
 def delete_hidden_rows(*, until: float) -> None:
@@ -111,10 +112,10 @@ def _delete_some(run: Run, rows: QuerySet[Any]) -> bool:
 
 def _count(run: Run, number: int) -> None:
     """For the operators' page; rows that hang on others are not counted."""
-    found = Run.everywhere.filter(pk=run.pk).only("origin").first()
+    found = Run.everywhere.filter(pk=run.pk).only("summary").first()
     if found is not None:
-        found.origin[NUM_DELETED] = found.origin.get(NUM_DELETED, 0) + number
-        found.save(update_fields=["origin"])
+        found.summary[NUM_DELETED] = found.summary.get(NUM_DELETED, 0) + number
+        found.save(update_fields=["summary"])
 
 
 def _pointing_at(model: type[models.Model]) -> list[models.ManyToOneRel]:
@@ -163,5 +164,13 @@ def forget_old_trash() -> None:
     """What has been in the trash for a month."""
     old = Run.objects.filter(trashed_at__lt=timezone.now() - KEPT)
     for run in old.only("id", "name"):
+        forget_run(run)
+
+
+def forget_run(run: Run) -> None:
+    """Delete it unless it was restored. Where that fails, others still go."""
+    try:
         with suppress(ValueError):  # restored in the meantime
             delete_run(run, None)
+    except DatabaseError:
+        logger.exception("run %s could not be deleted from the trash", run.pk)

@@ -14,7 +14,7 @@ from dashboard.datasets.models import Dataset
 from dashboard.datasets.trash import delete_dataset
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run
-from dashboard.runs.trash import delete_run
+from dashboard.runs.trash import forget_run
 from dashboard.upkeep.measuring import folder_bytes
 from dashboard.upkeep.models import KEPT_DAYS, Retention
 
@@ -66,8 +66,7 @@ def apply() -> None:
     for retention in Retention.objects.select_related("team"):
         runs, datasets = _old(retention.team, retention.trash_days)
         for run in runs:
-            with suppress(ValueError):  # restored in the meantime
-                delete_run(run, None)
+            forget_run(run)
         for dataset in datasets:
             with suppress(ValueError):  # used, or restored
                 delete_dataset(dataset, None)

@@ -54,13 +54,14 @@ def _worker(worker: Worker, runs: list[Run]) -> Row:
 
 def rows_of_queue() -> Section:
     line = read_line()
-    places = list(line.places.values())
-    named = Run.objects.select_related("team").in_bulk(
-        [p.waiting.run_id for p in places]
-    )
-    shown = [p for p in places if p.waiting.run_id in named][:MOST_ROWS]
+    places = list(line.places.values())[:MOST_ROWS]
+    runs = Run.objects.select_related("team").only("name", "team__name")
+    named = runs.in_bulk([place.waiting.run_id for place in places])
+    shown = [place for place in places if place.waiting.run_id in named]
     rows = [_queued(place, line, named[place.waiting.run_id]) for place in shown]
-    cut = f": {len(rows)} of {len(places):,}" if len(rows) < len(places) else ""
+    cut = (
+        f": {len(rows)} of {len(line.places):,}" if len(rows) < len(line.places) else ""
+    )
     return Section(
         title=f"Queue{cut}", key="queue", rows=rows, empty="No run waits for a worker."
     )

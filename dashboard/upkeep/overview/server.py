@@ -42,9 +42,20 @@ STATEMENTS = """
       AND application_name <> 'cohort readyz'
     ORDER BY 4 DESC NULLS LAST LIMIT %s
 """
+# Texts and comments, maybe cut off; quoted names, which may hold a quote, are kept.
+TEXT = re.compile(
+    r"""(?P<name>"[^"]*"?)
+    | (?<!\w)E'(?:[^'\\]|\\.?|'')*'? | '[^']*'?
+    | \$(?P<tag>[a-z_]\w*|)\$.*?(?:\$(?P=tag)\$|\Z)
+    | --[^\n]* | /\*.*?(?:\*/|\Z)""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
 KIND = re.compile(
-    r"^\s*(\w+)(?:.*?\b(?:FROM|INTO|UPDATE|TABLE|COPY)\s+\"?(\w+))?",
-    re.IGNORECASE | re.DOTALL,
+    r"""\s* (?:
+        (UPDATE|COPY) \s+ (?:ONLY\s+)? "?(\w+)
+        | (\w+) (?: .*? \b(?:FROM|INTO|UPDATE|TABLE) \s+ (?:ONLY\s+)? "?(\w+) )?
+    )""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
 
 
@@ -121,17 +132,17 @@ def _deletions() -> Row:
     hidden = list(
         Run.everywhere.exclude(deleted_at=None)
         .order_by("deleted_at")
-        .values_list(Now() - F("deleted_at"), "origin")
+        .values_list(Now() - F("deleted_at"), "summary")
     )
     if not hidden:
         return Row(name=name, value="none waits to be deleted")
-    age, origin = hidden[0]
+    age, summary = hidden[0]
     runs = f"{len(hidden):,} run{'s'[: len(hidden) > 1]}"
     ago = age.total_seconds()
     is_late = ago > LONG_DELETION_SECONDS
     return Row(
         name=name,
-        value=f"of {runs}; {origin.get(NUM_DELETED, 0):,} rows of the one that was "
+        value=f"of {runs}; {summary.get(NUM_DELETED, 0):,} rows of the one that was "
         f"deleted first, {duration(ago)} ago, are gone",
         state="degraded" if is_late else "ok",
         advice="Look whether beat and a default worker are there." if is_late else "",
@@ -159,7 +170,7 @@ def describe(query: str) -> str:
     >>> describe("SELECT x FROM runs_run WHERE name = 'secret'")
     "SELECT runs_run"
     """
-    found = KIND.match(query)
+    found = KIND.match(TEXT.sub(lambda text: text["name"] or " ", query))
     return " ".join(filter(None, found.groups())) if found else "a statement"
 
 

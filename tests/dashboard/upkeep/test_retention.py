@@ -17,6 +17,7 @@ from dashboard.runs.models import Run
 from dashboard.upkeep.models import Retention
 from dashboard.upkeep.retention import preview
 from dashboard.upkeep.tasks import retain
+from tests.dashboard.runs.table.test_trash_of_runs import refuse_to_delete
 from tests.dashboard.samples.factories import make_run
 
 pytestmark = pytest.mark.django_db
@@ -74,6 +75,20 @@ def test_what_was_shown_goes_and_nothing_else(
     assert not run_directory(trash.pk).path.exists()
     assert not Dataset.objects.filter(name="Old").exists()
     assert Dataset.objects.filter(name="Young").exists()
+
+
+def test_one_run_that_cannot_be_deleted_holds_up_no_other(
+    trash: Run, team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(team, "behind-it", **days_ago(7.5))
+    Retention.objects.create(team=team, trash_days=7)
+    refuse_to_delete(trash, monkeypatch)
+
+    retain()
+
+    names = set(Run.objects.values_list("name", flat=True))
+    assert names == {"old", "young", "kept", "locked"}
+    assert not Dataset.objects.filter(name="Old").exists()
 
 
 def test_a_team_that_says_nothing_keeps_as_everybody(trash: Run) -> None:

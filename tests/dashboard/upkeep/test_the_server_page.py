@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 from django.core.management import call_command
+from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
@@ -23,7 +25,7 @@ from dashboard.runs.models import Run, RunState
 from dashboard.runs.trash import delete_hidden_rows, delete_run
 from dashboard.training.models import Worker
 from dashboard.training.workers import register
-from dashboard.upkeep.overview.runs import held_runs
+from dashboard.upkeep.overview.runs import held_runs, rows_of_queue
 from dashboard.upkeep.overview.server import describe
 from dashboard.upkeep.readiness.report import forget_report
 from dashboard.upkeep.views.overview import RUNBOOK, runbook_as_html
@@ -110,6 +112,24 @@ def test_a_queued_run_says_what_it_waits_for(operator: Client, team: Team) -> No
     assert "worker" in value
 
 
+def test_of_a_long_queue_only_what_is_shown_is_loaded(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        make_run(team, f"run-{number}", state=RunState.QUEUED)
+    monkeypatch.setattr("dashboard.upkeep.overview.runs.MOST_ROWS", 3)
+
+    with CaptureQueriesContext(connection) as queries:
+        section = rows_of_queue()
+
+    assert section.title == "Queue: 3 of 5"
+    names = [row.name for row in section.rows]
+    assert names == [f"run-{number} of Alpha" for number in range(3)]
+    loaded = queries[-1]["sql"]
+    assert loaded.partition(" IN (")[2].count(",") == 2
+    assert '"runs_run"."config"' not in loaded
+
+
 def test_rows_of_a_deleted_run_are_told_until_they_are_gone(
     operator: Client, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,12 +205,33 @@ def test_no_query_more_for_more_runs(
     assert held_runs() == []
 
 
-def test_a_statement_is_shown_without_what_it_holds() -> None:
-    query = "SELECT * FROM \"samples_group\" WHERE prompt = 'what she asked'"
-
-    assert describe(query) == "SELECT samples_group"
-    assert describe("COPY samples_group FROM STDIN") == "COPY STDIN"
-    assert describe("") == "a statement"
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        (
+            "SELECT * FROM \"samples_group\" WHERE prompt = 'what she asked'",
+            "SELECT samples_group",
+        ),
+        ("COPY samples_group FROM STDIN", "COPY samples_group"),
+        ("COPY (SELECT 'into alice' FROM runs_run) TO STDOUT", "COPY runs_run"),
+        (
+            'UPDATE "runs_run" SET "notes" = \'sent from alice\'',
+            "UPDATE runs_run",
+        ),
+        ("UPDATE ONLY runs_run SET notes = 'it''s from alice'", "UPDATE runs_run"),
+        (r"SELECT E'it\'s from alice', 'from bob\' FROM runs_run", "SELECT runs_run"),
+        ("SELECT $$from alice$$, $a$ it's $$from alice $a$", "SELECT"),
+        ("SELECT 'cut off, from alice", "SELECT"),
+        (r"SELECT E'cut off from alice\'", "SELECT"),
+        ("/* it's */ SELECT 'from alice' -- it's\n, 'from alice'", "SELECT"),
+        ("SELECT \"it's\", 'from alice' FROM runs_run", "SELECT runs_run"),
+        ("WITH a AS (SELECT 'from b') UPDATE runs_run SET x = 1", "WITH runs_run"),
+        ("'from alice'", "a statement"),
+        ("", "a statement"),
+    ],
+)
+def test_a_statement_is_shown_without_what_it_holds(query: str, shown: str) -> None:
+    assert describe(query) == shown
 
 
 def test_nobody_but_operators_finds_it(alice_client: Client, client: Client) -> None:

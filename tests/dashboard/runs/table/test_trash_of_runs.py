@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -141,6 +142,22 @@ def test_a_large_run_is_nowhere_to_be_seen_while_its_rows_are_deleted(
     assert "calm-otter" not in alice_client.get("/alpha/runs/?q=trashed").text
 
 
+@pytest.mark.parametrize("state", ["stopped", "failed"])
+def test_a_large_run_that_did_not_finish_goes_too(
+    alice_client: Client, trashed: Run, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    Run.objects.filter(pk=trashed.pk).update(state=state)
+    monkeypatch.setattr("dashboard.runs.trash.FEW_ROWS", 0)
+
+    page = alice_client.post(
+        f"/alpha/runs/{trashed.pk}/act", {"action": "delete"}, follow=True
+    )
+    delete_rows()
+
+    assert "calm-otter is deleted for good." in page.text
+    assert not Run.everywhere.exists()
+
+
 def test_nothing_points_to_a_large_run_from_its_deletion_on(
     team: Team, run: Run, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,3 +236,32 @@ def test_old_trash_is_forgotten(team: Team, trashed: Run, run: Run) -> None:
 
     assert list(Run.objects.values_list("name", flat=True)) == ["recent"]
     assert Dataset.objects.exists()
+
+
+def test_old_trash_goes_behind_a_run_that_cannot_be_deleted(
+    team: Team,
+    trashed: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    make_run(team, "behind-it", dataset_version=trashed.dataset_version)
+    Run.objects.update(trashed_at=timezone.now() - timedelta(days=31))
+    refuse_to_delete(trashed, monkeypatch)
+
+    clean()
+
+    assert list(Run.objects.all()) == [trashed]
+    assert f"run {trashed.pk} could not be deleted" in caplog.text
+    assert "DataError" in caplog.text
+
+
+def refuse_to_delete(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database does, within the transaction."""
+
+    def record(
+        _team: Team, _user: User | None, _verb: str, found: Run, **_: Any
+    ) -> None:
+        if found == run:
+            connection.cursor().execute("SELECT 1 / 0")
+
+    monkeypatch.setattr("dashboard.runs.trash.record", record)
