@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from django.conf import settings
+from django.db import connection
 from django.utils import timezone
 
 from dashboard.upkeep.backups.archive import Writer, writing
@@ -44,8 +46,9 @@ class Made:
 
 
 def make_backup(path: Path, *, data: Path, with_checkpoints: bool) -> Made:
-    """BackupFault where the file cannot be written there."""
+    """BackupFault where the file cannot be written there, or nothing is to be kept."""
     check_place(path, data)
+    check_database()
     with writing(path) as writer:
         manifest = _write_rows(
             writer, path.parent, data=data, with_checkpoints=with_checkpoints
@@ -83,6 +86,22 @@ def check_place(path: Path, data: Path) -> None:
             f"{path} is in the data folder, which would be part of itself, and gone "
             "with it. Give a file elsewhere, best on another disk."
         )
+
+
+def check_database() -> None:
+    """A command without the server's environment reaches a new database of its own."""
+    if applied_migrations():
+        return
+    if settings.DATABASE_IS_EMBEDDED:
+        reached = f"Cohort's own in {settings.COHORT_DATA}, as DATABASE_URL is not set"
+    else:
+        where = connection.settings_dict
+        reached = f"{where['NAME']} at {where['HOST'] or 'this machine'}"
+    raise BackupFault(
+        f"The database that was reached has no tables of Cohort: {reached}. Give the "
+        "command the environment that the server has; with systemd that is "
+        "/etc/cohort/environment."
+    )
 
 
 def _write_rows(

@@ -21,6 +21,8 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.accounts.services import record
 from dashboard.runs.models import Run
 from dashboard.upkeep.backups.archive import SUMS
+from dashboard.upkeep.backups.manifest import Manifest
+from dashboard.upkeep.management.commands import restore
 from tests.dashboard.samples.factories import make_group, make_run, make_steps
 from tests.fixtures_app import test_database_url
 
@@ -315,3 +317,32 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, data: Path) -> None:
         call_command("restore", str(file))
     with pytest.raises(CommandError, match="There is no file"):
         call_command("restore", str(tmp_path / "missing.tar"))
+
+
+@pytest.mark.slow
+def test_a_database_that_is_not_the_servers_makes_no_backup(
+    tmp_path: Path, another_server: Callable[..., str]
+) -> None:
+    """As a command without the server's environment reaches one."""
+    said = another_server("backup", tmp_path / "backup.tar", code=1)
+
+    is_own = f"Cohort's own in {tmp_path / 'another'}, as DATABASE_URL" in said
+    assert is_own or "another_server at " in said
+    assert "no tables of Cohort" in said
+    assert "/etc/cohort/environment" in said
+    assert not list(tmp_path.glob("backup.tar*"))
+
+
+def test_a_backup_without_the_key_says_what_depends_on_it(
+    data: Path, team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "backup.tar"
+    call_command("backup", str(file))
+    manifest = Manifest.model_validate_json(read_part(file, "backup.json"))
+    monkeypatch.setattr(restore, "restore_backup", lambda *_, **__: manifest)
+    said = io.StringIO()
+
+    call_command("restore", str(file), stdout=said)
+
+    assert "The secret key is not in it" in said.getvalue()
+    assert "no code of an authenticator app fits" in said.getvalue()

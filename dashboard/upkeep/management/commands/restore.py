@@ -41,5 +41,6 @@ class Command(BaseCommand):
         if not manifest.key_is_inside:
             self.stdout.write(
                 "The secret key is not in it: start with the COHORT_SECRET_KEY that "
-                "the server had, or secrets of webhooks change."
+                "the server had. With another, secrets of webhooks change, and no code "
+                "of an authenticator app fits."
             )
