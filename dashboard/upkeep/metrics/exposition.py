@@ -23,8 +23,8 @@ from dashboard.meters.web import readable
 from dashboard.upkeep.metrics.server import of_pool, of_report, of_told
 from dashboard.upkeep.metrics.truth import read_truth
 from dashboard.upkeep.readiness.parts import Report
-from dashboard.upkeep.readiness.report import read_report
-from dashboard.upkeep.readiness.waiting import in_thread
+from dashboard.upkeep.readiness.report import SHARED_SECONDS, read_report
+from dashboard.upkeep.readiness.waiting import Shared, in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ async def exposition() -> bytes:
     report = await read_report()
     found = [*of_report(report), *of_pool()]
     if report.part("redis").state != "failed":
-        found += await _told()
+        found += await _told.read()
     if report.part("migrations").state != "failed":
         found += await _truth(report)
     registry = CollectorRegistry()
@@ -49,12 +49,15 @@ async def exposition() -> bytes:
     return generate_latest(readable()) + generate_latest(registry)
 
 
-async def _told() -> list[Metric]:
+async def _look() -> list[Metric]:
     try:
         return of_told(await in_thread("metrics of redis", _read_told))
     except (RedisError, OSError) as error:  # a TimeoutError is one
         logger.warning("Metrics without what Redis knows: %s", error)
         return []
+
+
+_told = Shared(_look, seconds=SHARED_SECONDS)
 
 
 async def _truth(report: Report) -> list[Metric]:

@@ -29,14 +29,15 @@ JOBS: dict[str, type[Model]] = {
     "run_import": RunImport,
     "probe": Probe,
 }
-# Of runs that are neither in the trash nor told of by a trainer elsewhere.
+# Of runs that are neither in the trash nor told of by a trainer elsewhere. One that
+# somebody holds back waits for that person, not for a worker.
 RUNS = """
     SELECT state, count(*),
            extract(epoch FROM now() - min(queued_at)),
            extract(epoch FROM now() - min(lease_until) + make_interval(secs => %s))
     FROM (
         SELECT state, lease_until,
-               CASE WHEN state = 'queued' THEN greatest(created_at, (
+               CASE WHEN state = 'queued' AND NOT on_hold THEN greatest(created_at, (
                    SELECT max(ended_at) FROM runs_epoch WHERE run_id = runs_run.id
                )) END AS queued_at
         FROM runs_run WHERE trashed_at IS NULL AND origin = '{}'
@@ -66,7 +67,8 @@ def _runs() -> Iterator[Metric]:
     yield runs
     yield GaugeMetricFamily(
         "cohort_queue_oldest_age_seconds",
-        "Since the run that waits longest was queued; 0: none waits.",
+        "Since the run that waits longest was queued, but for those on hold; 0: none "
+        "waits.",
         value=float(rows["queued"][1] or 0) if "queued" in rows else 0,
     )
     leases = [float(rows[state][2] or 0) for state in HELD if state in rows]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,11 +18,15 @@ from dashboard.accounts.models import Team
 from dashboard.logs.requests import RequestMiddleware
 from dashboard.meters import shared
 from dashboard.meters.catalog import COUNTERS, HISTOGRAMS
+from dashboard.meters.reading import Told
 from dashboard.meters.shared import count, flush, hear, observe_lag
 from dashboard.runs.models import Run, RunState
 from dashboard.training.models import Worker
 from dashboard.training.workers import register
+from dashboard.upkeep.metrics import exposition
+from dashboard.upkeep.readiness.parts import Part, Report
 from dashboard.upkeep.readiness.report import forget_report
+from dashboard.upkeep.views.overview import RUNBOOK
 from tests.dashboard.samples.factories import make_run
 
 pytestmark = pytest.mark.django_db
@@ -127,6 +133,21 @@ def test_runs_are_told_by_state_with_the_age_of_whoever_waits_longest(
     assert now["cohort_lease_oldest_age_seconds"] == pytest.approx(20, abs=10)
 
 
+def test_who_is_on_hold_waits_for_a_person_and_does_not_age(team: Team) -> None:
+    held, queued = (make_run(team, state=RunState.QUEUED) for _ in range(2))
+    Run.objects.filter(pk=held.pk).update(
+        on_hold=True, created_at=Now() - timedelta(hours=9)
+    )
+    Run.objects.filter(pk=queued.pk).update(created_at=Now() - timedelta(hours=1))
+
+    assert told()["cohort_queue_oldest_age_seconds"] == pytest.approx(3_600, abs=60)
+    queued.delete()
+    now = told()
+
+    assert now["cohort_queue_oldest_age_seconds"] == 0
+    assert now['cohort_runs{state="queued"}'] == 1
+
+
 def test_workers_tell_their_gpus() -> None:
     register("one", num_slots=2)
     gone = {"gpus": [{"percent": 50.0, "memory_bytes": 4}]}
@@ -189,6 +210,33 @@ def test_without_redis_the_rest_is_told(settings: Settings) -> None:
     assert "cohort_ingested_events_total" not in now
 
 
+async def test_two_who_ask_at_once_are_both_told_what_redis_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    num_looks = 0
+
+    def look() -> Told:
+        nonlocal num_looks
+        num_looks += 1
+        time.sleep(0.3)
+        return Told(heard={"beat": 4.0}, num_messages={}, totals={})
+
+    monkeypatch.setattr(exposition, "_read_told", look)
+    monkeypatch.setattr(exposition, "read_report", answer_well)
+    monkeypatch.setattr(exposition, "read_truth", list)
+
+    texts = await asyncio.gather(exposition.exposition(), exposition.exposition())
+
+    assert num_looks == 1
+    for text in texts:
+        assert b'cohort_heard_age_seconds{who="beat"} 4.0' in text
+
+
+async def answer_well() -> Report:
+    names = ("redis", "migrations", "data folder")
+    return Report(parts=[Part(name=name, state="ok", value="") for name in names])
+
+
 def test_strangers_are_told_how_to_ask(settings: Settings) -> None:
     response = Client().get("/metrics")
     assert response.status_code == 403
@@ -210,3 +258,19 @@ def test_alert_rules_name_metrics_that_there_are() -> None:
 
     assert named
     assert {ending.sub("", name) for name in named} <= told_names | counted
+
+
+def test_the_runbook_names_each_metric_and_no_other() -> None:
+    text = RUNBOOK.read_text()
+    table = text[text.index("## What /metrics tells") :]
+
+    named = re.findall(r"^\| `(cohort_[a-z_]+)`", table, re.MULTILINE)
+    there = {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in scrape()
+        if family.name.startswith("cohort_") and not family.name.endswith("_created")
+    }
+
+    assert there >= {*COUNTERS, *HISTOGRAMS}
+    assert sorted(named) == sorted(there)
+    assert set(re.findall(r"`(cohort_[a-z_]+)", text)) <= there
