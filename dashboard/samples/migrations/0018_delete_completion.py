@@ -6,6 +6,7 @@ PACK = importlib.import_module(
     "dashboard.samples.migrations.0016_pack_completions"
 ).PACK
 # Of a process that went on ingesting; whoever still does waits here, and then fails.
+# Where it holds the table, migrate lets it pass and tries again.
 LOCK = "LOCK TABLE samples_completion"
 MISSED = """
 SELECT min(g.id), max(g.id) FROM samples_group g
@@ -18,7 +19,6 @@ SELECT min(g.id), max(g.id) FROM samples_group g
 def pack_what_was_missed(apps, schema_editor):
     with schema_editor.connection.cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout = 0")
-        cursor.execute("SET LOCAL lock_timeout = 0")
         cursor.execute(LOCK)
         cursor.execute(MISSED)
         first, last = cursor.fetchone()

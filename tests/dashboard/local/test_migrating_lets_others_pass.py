@@ -52,11 +52,22 @@ def older() -> Iterator[None]:
     call_command("migrate", verbosity=0)
 
 
+@pytest.fixture
+def with_completions() -> Iterator[None]:
+    """As before samples' 0018, which deletes their table."""
+    MigrationExecutor(connection).migrate([("samples", "0017_unpack_backwards")])
+    yield
+    call_command("migrate", verbosity=0)
+
+
 @contextmanager
-def reading() -> Iterator[psycopg.Connection[tuple[int]]]:
-    """Somebody in the middle of a long read of the table."""
+def reading(
+    table: str = "training_worker",
+) -> Iterator[psycopg.Connection[tuple[int]]]:
+    """Somebody in the middle of a read of the table, for 20 seconds at most."""
     with psycopg.connect(test_database_url()) as reader:
-        reader.execute("SELECT count(*) FROM training_worker")
+        reader.execute("SET idle_in_transaction_session_timeout = '20s'")
+        reader.execute(f"SELECT count(*) FROM {table}")  # noqa: S608 - names of ours
         yield reader
 
 
@@ -80,6 +91,19 @@ def test_it_tries_again_until_the_table_is_free(older: None, sleeps: Sleeps) -> 
     assert is_migrated()
     assert sleeps.waits == [1.0, 2.0]
     assert "tries again in 2 s" in told
+
+
+def test_a_table_that_is_deleted_is_waited_for_as_briefly(
+    with_completions: None, sleeps: Sleeps
+) -> None:
+    with reading("samples_completion") as reader:
+        sleeps.on_sleep = reader.rollback
+
+        told = migrate_now()
+
+    assert sleeps.waits == [1.0]
+    assert "A table is in use" in told
+    assert "samples_completion" not in connection.introspection.table_names()
 
 
 def test_it_gives_up_with_a_sentence(older: None, sleeps: Sleeps) -> None:
