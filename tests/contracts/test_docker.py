@@ -130,9 +130,47 @@ def test_what_is_prepared_is_what_is_needed_and_stays(tmp_path: Path) -> None:
     assert (tmp_path / "backups").stat().st_uid == owner
 
 
-def test_every_setting_of_the_example_is_used() -> None:
+def test_every_setting_of_the_example_is_used_and_no_other() -> None:
     example = (DOCKER / ".env.example").read_text()
-    text = (DOCKER / "compose.yaml").read_text()
+    files = ("compose.yaml", "compose.gpu.yaml")
+    used = "".join((DOCKER / name).read_text() for name in files)
 
-    for name in re.findall(r"^([A-Z_]+)=", example, re.MULTILINE):
-        assert f"${{{name}" in text
+    assert set(re.findall(r"^([A-Z_]+)=", example, re.MULTILINE)) == set(
+        re.findall(r"\$\{([A-Z_]+)", used)
+    )
+
+
+def test_every_variable_that_is_read_stands_in_the_readme() -> None:
+    read = (ROOT / "dashboard" / "environment.py").read_text()
+    readme = (ROOT / "README.md").read_text()
+
+    for name in re.findall(r'_read\(\s*"([A-Z_]+)"', read):
+        assert f"`{name}`" in readme, name
+
+
+def test_the_overlay_that_is_shown_fits() -> None:
+    readme = (DOCKER / "README.md").read_text()
+    [text] = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
+    overlay, services = yaml.safe_load(text), compose()
+
+    added = {name for name in overlay["services"] if name not in services}
+    secrets = {
+        name for one in overlay["services"].values() for name in one.get("secrets", [])
+    }
+
+    assert added == {"training-worker-b"}
+    worker = overlay["services"]["training-worker-b"]
+    assert worker["extends"]["service"] in compose(worker["extends"]["file"])
+    assert worker["hostname"] == "training-worker-b"
+    assert secrets == set(overlay["secrets"])
+    assert (
+        overlay["services"]["default-worker"]["image"]
+        == services["training-worker"]["image"]
+    )
+
+
+def test_a_training_worker_keeps_its_name() -> None:
+    """A container's own would be another each time that it is made anew."""
+    service = compose()["training-worker"]
+
+    assert service["hostname"] == "${COHORT_WORKER_HOST:-training-worker}"

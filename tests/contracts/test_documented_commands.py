@@ -19,7 +19,7 @@ DOCUMENTS = (
 END = r"(?=\s#|`|\n|\)|&&|;|\|| \$\()"
 MANAGE = re.compile(rf'manage\.py ([a-z_]+(?:"[^"\n]*"|[^`"\n])*?){END}')
 UP = re.compile(rf"docker compose( [^`\n]*?) up\b([^`\n]*?){END}")
-RESTART = re.compile(rf"systemctl (?:restart|enable --now) ([^`\n]*?){END}")
+RESTART = re.compile(rf"systemctl (?:restart|start|stop|enable --now) ([^`\n]*?){END}")
 
 
 def found(pattern: re.Pattern[str]) -> list[tuple[str, ...]]:
