@@ -222,7 +222,7 @@ class RunPaused(Event):
     # The commonest first; the commonest 5 at most.
     faults: list[ScoreFault] = Field(default_factory=list)
     checkpoint: str | None
-    needs_bytes: int | None = None  # free on the disk, to go on
+    needs_bytes: int | None = None  # free on the disk, to go on by itself
 
 
 class RunFailed(Event):
