@@ -27,7 +27,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.beat_scheduler = "dashboard.beat:Scheduler"
 app.conf.beat_schedule = {
     "dispatch": {"task": "training.dispatch", "schedule": 5.0},
-    "reap": {"task": "training.reap", "schedule": 15.0},
+    "reap": {"task": "training.reap", "schedule": 5.0},
     "go_on": {"task": "training.go_on", "schedule": 30.0},
     "tend": {"task": "datasets.tend", "schedule": 5.0},
     "probes": {"task": "probes.look", "schedule": 5.0},

@@ -27,5 +27,5 @@ HISTOGRAMS = MappingProxyType(
 LAG_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1_800.0)
 # Whoever is expected to be heard from, and how often it speaks.
 HEARD_SECONDS = MappingProxyType(
-    {"beat": 5, "default worker": 5, "dispatch": 5, "reap": 15}
+    {"beat": 5, "default worker": 5, "dispatch": 5, "reap": 5}
 )

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from tests.faults.tiny import NUM_STEPS, ROOT, config_tree, read_log, save_model, series
+from tests.faults.tiny import (
+    NUM_STEPS,
+    ROOT,
+    History,
+    config_tree,
+    groups,
+    read_log,
+    save_model,
+    series,
+)
 from tests.faults.workers import Worker
 
 # Models are imported when a fixture runs: this file is read before Django is set up.
@@ -44,10 +53,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(
-    tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[int, dict[str, float | None]]:
-    """The series of a run that nothing happens to, by the trainer alone."""
+def undisturbed(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> History:
+    """Of a run that nothing happens to, by the trainer alone."""
     from tests.dashboard.training.factories import ROWS
 
     folder = tmp_path_factory.mktemp("undisturbed")
@@ -58,7 +65,8 @@ def undisturbed(
     subprocess.run(
         [*command, "--out", str(out)], cwd=ROOT, check=True, capture_output=True
     )
-    return series(read_log(out / "events.jsonl"))
+    told = read_log(out / "events.jsonl")
+    return History(series=series(told), groups=groups(told))
 
 
 @pytest.fixture

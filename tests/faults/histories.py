@@ -11,10 +11,8 @@ from django.db.models.functions import Now
 from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunState
 from dashboard.training.reaper import reap
-from tests.faults.tiny import NUM_STEPS, untimed
+from tests.faults.tiny import NUM_STEPS, Groups, History, Series, untimed
 from tests.faults.workers import trainer_pid, wait_for
-
-Series = dict[int, dict[str, float | None]]
 
 
 def stored_series(run: Run) -> Series:
@@ -26,16 +24,35 @@ def stored_series(run: Run) -> Series:
     }
 
 
-def assert_whole(run: Run, expected: Series, *, num_steps: int = NUM_STEPS) -> None:
-    """As if nothing had happened: no gap, no duplicate, the same values."""
-    stored = stored_series(run)
-    steps = list(
-        run.steps.filter(superseded_by=None)
-        .order_by("step")
-        .values_list("step", flat=True)
-    )
-    assert steps == list(range(1, num_steps + 1))
-    assert stored == {step: expected[step] for step in steps}
+def stored_groups(run: Run) -> Groups:
+    return {
+        (group.step, group.prompt_index): [
+            (one.text, one.reward, one.advantage) for one in group.completions
+        ]
+        for group in run.groups.current().select_related("packed_completions")
+    }
+
+
+def assert_whole(run: Run, expected: History, *, num_steps: int = NUM_STEPS) -> None:
+    """As if nothing had happened: no gap, no duplicate, the same values and texts."""
+    steps = range(1, num_steps + 1)
+    shown = run.steps.filter(superseded_by=None).order_by("step")
+    assert list(shown.values_list("step", flat=True)) == list(steps)
+    assert stored_series(run) == {step: expected.series[step] for step in steps}
+    assert stored_groups(run) == {
+        place: group for place, group in expected.groups.items() if place[0] in steps
+    }
+    assert_told_once(run)
+
+
+def assert_told_once(run: Run) -> None:
+    """Each life's lines from the first on, and no later one with an earlier number."""
+    told = list(run.events.order_by("seq").values_list("seq", "epoch", "line"))
+    for epoch in range(1, run.epoch + 1):
+        lines = [line for _, of, line in told if of == epoch]
+        assert lines == list(range(1, len(lines) + 1)), f"epoch {epoch}"
+    assert [epoch for _, epoch, _ in told] == sorted(epoch for _, epoch, _ in told)
+    assert told[-1][0] <= run.seq
 
 
 def reaches(run: Run, step: int) -> Callable[[], bool]:

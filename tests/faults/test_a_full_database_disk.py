@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -13,8 +13,9 @@ import pytest
 
 from dashboard.local.postgres import EmbeddedPostgres
 from dashboard.local.supervisor import Supervisor
+from tests.faults.own_database import StoredRun, address, environment
 from tests.faults.small_disk import fill, make_room, small_disk
-from tests.faults.workers import wait_for
+from tests.faults.workers import Worker, wait_for
 
 pytestmark = pytest.mark.faults
 ROW = "x" * 8_000
@@ -29,8 +30,7 @@ def folder() -> Iterator[Path]:
 
 
 def connect(server: EmbeddedPostgres) -> psycopg.Connection[tuple[int, str]]:
-    address = f"postgresql://cohort@/cohort?host={server.socket_folder}"
-    return psycopg.connect(address, autocommit=True)
+    return psycopg.connect(address(server), autocommit=True)
 
 
 def insert_until_it_fails(server: EmbeddedPostgres) -> int:
@@ -78,8 +78,6 @@ def _give_away(folder: Path, *, like: Path) -> None:
 def test_what_was_committed_is_there_when_there_is_room_again(
     server: EmbeddedPostgres,
 ) -> None:
-    told: list[str] = []
-    supervisor = Supervisor([], servers=[server], tell=told.append)
     fill(server.folder / "pg_wal", leave=0)
 
     num_committed = insert_until_it_fails(server)
@@ -89,16 +87,7 @@ def test_what_was_committed_is_there_when_there_is_room_again(
     assert "PANIC" in log
     assert "No space left on device" in log
     make_room(server.folder / "pg_wal")
-
-    def is_back() -> bool:
-        supervisor.look()
-        try:
-            connect(server).close()
-        except psycopg.OperationalError:
-            return False
-        return True
-
-    wait_for(is_back, what="the database", seconds=60)
+    wait_for(is_back(server), what="the database", seconds=60)
     with connect(server) as connection:
         found = connection.execute("SELECT number, text FROM kept").fetchall()
     # What was on its way may have come as well, whole or not at all.
@@ -107,3 +96,42 @@ def test_what_was_committed_is_there_when_there_is_room_again(
     )
     assert num_committed <= len(found) <= num_committed + 1
     assert {text for _, text in found} == {ROW}
+
+
+def is_back(server: EmbeddedPostgres) -> Callable[[], bool]:
+    """Started again by what `manage.py up` has for it."""
+    supervisor = Supervisor([], servers=[server], tell=lambda _: None)
+
+    def look() -> bool:
+        supervisor.look()
+        try:
+            connect(server).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    return look
+
+
+def test_training_goes_on_and_what_it_told_is_stored_when_there_is_room_again(
+    server: EmbeddedPostgres, folder: Path, tiny_model: Path
+) -> None:
+    env = environment(server, folder)
+    run = StoredRun(server, env, tiny_model)
+    worker = Worker("one", env=env, log=folder / "worker.log")
+    try:
+        wait_for(lambda: run.place()[1] >= 20, what="step 20")
+        fill(server.folder / "pg_wal", leave=0)
+        insert_until_it_fails(server)
+        struck_at = run.last_step_told()
+        wait_for(lambda: run.last_step_told() > struck_at + 10, what="more steps")
+        make_room(server.folder / "pg_wal")
+        wait_for(is_back(server), what="the database", seconds=60)
+        last_step = run.last_step_told()
+        wait_for(lambda: run.place()[1] > last_step, what="what it missed")
+        run.request_stop()
+        wait_for(lambda: run.place()[0] == "stopped", what="its end")
+    finally:
+        worker.terminate()
+
+    run.assert_as_told()

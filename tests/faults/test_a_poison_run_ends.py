@@ -9,7 +9,8 @@ import pytest
 
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
-from tests.faults.histories import Series, assert_whole, end_rest, is_in
+from tests.faults.histories import assert_whole, end_rest, is_in
+from tests.faults.tiny import History
 from tests.faults.workers import Worker, wait_for
 
 pytestmark = pytest.mark.faults
@@ -64,7 +65,7 @@ def test_a_poison_run_ends_with_a_reason_and_others_go_on(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[..., Worker],
     poisoning: str,
-    undisturbed: Series,
+    undisturbed: History,
     signal_number: int,
     num_lives: int,
     reason: str,

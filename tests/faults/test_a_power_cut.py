@@ -17,8 +17,7 @@ import psycopg
 import pytest
 
 from dashboard.local.addresses import embedded_addresses
-from tests.faults.histories import Series
-from tests.faults.tiny import ROOT, untimed
+from tests.faults.tiny import ROOT, History, Series, untimed
 from tests.faults.workers import wait_for
 from tests.load.stack import Stack, command_of, descendants, parents_of_all
 
@@ -87,7 +86,7 @@ def is_there(pid: int) -> bool:
 
 
 def test_a_power_cut_costs_what_was_behind_the_last_checkpoint(
-    folder: Path, stacks: list[Stack], tiny_model: Path, undisturbed: Series
+    folder: Path, stacks: list[Stack], tiny_model: Path, undisturbed: History
 ) -> None:
     stacks.append(Stack(folder))
     stacks[0].wait_until_it_is_up()
@@ -104,7 +103,7 @@ def test_a_power_cut_costs_what_was_behind_the_last_checkpoint(
     assert [part for part in parts if not any(part in one for one in killed)] == []
     assert _run(folder, run_id) == ("finished", NUM_STEPS, 2)
     assert _resumed_from(folder, run_id) >= 20
-    expected = {step: undisturbed[step] for step in range(1, NUM_STEPS + 1)}
+    expected = {step: undisturbed.series[step] for step in range(1, NUM_STEPS + 1)}
     assert _stored(folder, run_id) == expected
 
 

@@ -34,7 +34,7 @@ from tests.faults.histories import (
 )
 from tests.faults.lives import live
 from tests.faults.next_version import LATER_EVENT, LATER_METRIC, NAME, NextVersion
-from tests.faults.tiny import NUM_STEPS
+from tests.faults.tiny import NUM_STEPS, History
 from tests.faults.workers import Worker, wait_for
 
 pytestmark = pytest.mark.faults
@@ -100,7 +100,7 @@ def known_to_both(series: Series) -> Series:
 
 
 def test_a_supervisor_takes_what_it_knows_of_a_newer_trainer(
-    launch_tiny: Callable[..., Run], next_version: NextVersion, undisturbed: Series
+    launch_tiny: Callable[..., Run], next_version: NextVersion, undisturbed: History
 ) -> None:
     """Where files are replaced under a worker, its next trainer is of the new ones."""
     run = launch_tiny(num_steps=NUM_FEW_STEPS)
@@ -109,7 +109,7 @@ def test_a_supervisor_takes_what_it_knows_of_a_newer_trainer(
 
     assert (ended.state, ended.epoch) == (RunState.FINISHED, 1)
     assert known_to_both(stored_series(ended)) == {
-        step: undisturbed[step] for step in range(1, NUM_FEW_STEPS + 1)
+        step: undisturbed.series[step] for step in range(1, NUM_FEW_STEPS + 1)
     }
     notes = ended.events.filter(type="warned", body__code="unknown_event")
     assert list(notes.order_by("step").values_list("step", flat=True)) == list(
@@ -127,7 +127,7 @@ def test_old_and_new_processes_train_one_run_together(
     alice_client: Client,
     app_environment: dict[str, str],
     data_folder: Path,
-    undisturbed: Series,
+    undisturbed: History,
 ) -> None:
     older = start_worker("older")
     run = launch_tiny()
@@ -167,8 +167,8 @@ def test_old_and_new_processes_train_one_run_together(
     wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
 
     assert run.epoch == 3
-    assert known_to_both(stored_series(run)) == undisturbed
-    assert sorted(undisturbed) == list(range(1, NUM_STEPS + 1))
+    assert known_to_both(stored_series(run)) == undisturbed.series
+    assert sorted(undisturbed.series) == list(range(1, NUM_STEPS + 1))
     later = run.steps.filter(superseded_by=None, epoch=2)
     place = run.metric_names.index(LATER_METRIC)
     assert {values[place] for values in later.values_list("values", flat=True)} == {0.5}

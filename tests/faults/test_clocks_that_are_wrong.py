@@ -18,8 +18,8 @@ from dashboard.runs.models import Epoch, Run, RunState
 from dashboard.training.lease import LEASE, claim_run
 from dashboard.training.models import Worker as TrainingWorker
 from tests.dashboard.training.factories import Launcher
-from tests.faults.histories import Series, assert_whole, is_in, reaches
-from tests.faults.tiny import ROOT
+from tests.faults.histories import assert_whole, is_in, reaches
+from tests.faults.tiny import ROOT, History
 from tests.faults.workers import Worker, wait_for
 
 pytestmark = pytest.mark.faults
@@ -103,7 +103,7 @@ def run_in_database(statement: str, env: dict[str, str]) -> str:
 def test_a_worker_with_a_wrong_clock_trains_and_tells_right_times(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[..., Worker],
-    undisturbed: Series,
+    undisturbed: History,
     shifted: dict[str, str],
 ) -> None:
     start_worker("one", **shifted)

@@ -13,9 +13,9 @@ import pytest
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
 from tests.faults.forks import Forks, forks, write_run
-from tests.faults.histories import stored_series
+from tests.faults.histories import assert_whole
 from tests.faults.lives import Once, live, supervisor_log, trainer_log
-from tests.faults.tiny import config_tree, read_log
+from tests.faults.tiny import History, config_tree, read_log
 
 pytestmark = pytest.mark.faults
 WEIGHTS, OPTIMIZER = "model/model.safetensors", "optimizer.safetensors"
@@ -32,7 +32,7 @@ def cut(path: Path) -> None:
 
 
 def test_a_run_goes_back_behind_damaged_checkpoints_and_says_so(
-    launch_tiny: Callable[..., Run], data_folder: Path
+    launch_tiny: Callable[..., Run], data_folder: Path, undisturbed: History
 ) -> None:
     run = launch_tiny(num_steps=30, checkpoint={"every_steps": 8, "keep_last": 5})
     strike = Once(
@@ -47,7 +47,7 @@ def test_a_run_goes_back_behind_damaged_checkpoints_and_says_so(
 
     assert ended.state == RunState.FINISHED
     assert ended.epochs.get(number=2).from_step == 8
-    assert list(stored_series(ended)) == list(range(1, 31))
+    assert_whole(ended, undisturbed, num_steps=30)
     told = supervisor_log(data_folder, run, epoch=2)
     assert f"step-000024-epoch-1: {WEIGHTS} has SHA-256" in told
     assert f"step-000016-epoch-1: {OPTIMIZER} has SHA-256" in told

@@ -15,10 +15,10 @@ from dashboard.runs.models import Run, RunState
 from dashboard.training.checkpoints import newest_verified
 from dashboard.training.room import resume_where_there_is_room
 from tests.faults.forks import forks, write_run
-from tests.faults.histories import stored_series
+from tests.faults.histories import assert_whole
 from tests.faults.lives import Once, live
 from tests.faults.small_disk import MEBIBYTE, crowd, fill, make_room, small_disk
-from tests.faults.tiny import config_tree, read_log
+from tests.faults.tiny import History, config_tree, read_log
 
 pytestmark = pytest.mark.faults
 NUM_STEPS = 40
@@ -37,7 +37,7 @@ def newest_step(checkpoints: Path) -> int:
 
 
 def test_without_room_for_a_checkpoint_a_run_pauses_and_goes_on_by_itself(
-    launch_tiny: Callable[..., Run], data_folder: Path
+    launch_tiny: Callable[..., Run], data_folder: Path, undisturbed: History
 ) -> None:
     run = launch_tiny(num_steps=NUM_STEPS)
     files = run_directory(run.id)
@@ -67,11 +67,14 @@ def test_without_room_for_a_checkpoint_a_run_pauses_and_goes_on_by_itself(
 
     assert ended.state == RunState.FINISHED
     assert ended.epochs.get(number=2).from_step == 20
-    assert list(stored_series(ended)) == list(range(1, NUM_STEPS + 1))
+    assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
 
 
 def test_without_room_for_its_log_a_run_pauses_and_loses_no_step(
-    launch_tiny: Callable[..., Run], data_folder: Path, alice: User
+    launch_tiny: Callable[..., Run],
+    data_folder: Path,
+    alice: User,
+    undisturbed: History,
 ) -> None:
     run = launch_tiny(num_steps=NUM_STEPS)
     files = run_directory(run.id)
@@ -89,7 +92,7 @@ def test_without_room_for_its_log_a_run_pauses_and_loses_no_step(
         ended = live(run)
 
     assert ended.state == RunState.FINISHED
-    assert list(stored_series(ended)) == list(range(1, NUM_STEPS + 1))
+    assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
 
 
 def test_a_life_that_finds_no_room_for_its_folder_pauses(

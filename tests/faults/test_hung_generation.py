@@ -15,8 +15,9 @@ from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import describe_progress
 from dashboard.training.process import trainer_command
 from dashboard.training.supervise import Timing
-from tests.faults.histories import stored_series
+from tests.faults.histories import assert_whole
 from tests.faults.lives import Once, live, supervisor_log, trainer_log
+from tests.faults.tiny import History
 
 pytestmark = pytest.mark.faults
 NUM_STEPS = 40
@@ -34,7 +35,7 @@ def never_returning(
 
 
 def test_a_model_that_never_returns_is_killed_with_its_stack_in_the_log(
-    launch_tiny: Callable[..., Run], data_folder: Path
+    launch_tiny: Callable[..., Run], data_folder: Path, undisturbed: History
 ) -> None:
     run = launch_tiny(num_steps=NUM_STEPS)
     timing = Timing(hang_seconds=LIMIT_SECONDS, hang_patience_seconds=2)
@@ -61,7 +62,7 @@ def test_a_model_that_never_returns_is_killed_with_its_stack_in_the_log(
 
     assert ended.state == RunState.FINISHED
     assert ended.epochs.get(number=2).from_step == 20
-    assert list(stored_series(ended)) == list(range(1, NUM_STEPS + 1))
+    assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
 
 
 def test_one_that_somebody_stopped_goes_on_when_it_is_asked(

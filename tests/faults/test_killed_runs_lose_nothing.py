@@ -15,7 +15,6 @@ from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunState
 from dashboard.training.models import Worker as TrainingWorker
 from tests.faults.histories import (
-    Series,
     assert_whole,
     end_rest,
     is_in,
@@ -23,6 +22,7 @@ from tests.faults.histories import (
     reaches,
     started_trainer,
 )
+from tests.faults.tiny import History
 from tests.faults.workers import Worker, is_alive, wait_for
 
 pytestmark = pytest.mark.faults
@@ -33,7 +33,7 @@ def test_a_killed_trainer_is_resumed_from_its_checkpoint(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
     data_folder: Path,
-    undisturbed: Series,
+    undisturbed: History,
 ) -> None:
     start_worker("one")
     run = launch_tiny(num_steps=NUM_STEPS)
@@ -50,10 +50,6 @@ def test_a_killed_trainer_is_resumed_from_its_checkpoint(
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
-def kill_worker_alone(worker: Worker, _trainer: int) -> None:
-    worker.kill()
-
-
 def kill_all_of_it_at_once(worker: Worker, trainer: int) -> None:
     os.killpg(trainer, signal.SIGKILL)
     worker.kill_all()
@@ -67,16 +63,15 @@ def kill_while_its_trainer_hangs(worker: Worker, trainer: int) -> None:
 @pytest.mark.parametrize(
     "strike",
     [
-        kill_all_of_it_at_once,
-        pytest.param(kill_worker_alone, marks=pytest.mark.soak),
-        pytest.param(kill_while_its_trainer_hangs, marks=pytest.mark.soak),
+        kill_while_its_trainer_hangs,
+        pytest.param(kill_all_of_it_at_once, marks=pytest.mark.soak),
     ],
 )
 def test_a_killed_workers_run_is_resumed_by_another(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
     data_folder: Path,
-    undisturbed: Series,
+    undisturbed: History,
     strike: Callable[[Worker, int], None],
 ) -> None:
     worker = start_worker("one")
@@ -99,7 +94,7 @@ def test_a_killed_workers_run_is_resumed_by_another(
 def test_a_worker_started_again_goes_on_with_the_run_it_left(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
-    undisturbed: Series,
+    undisturbed: History,
 ) -> None:
     worker = start_worker("one")
     run = launch_tiny(num_steps=NUM_STEPS)
@@ -133,7 +128,7 @@ def tell_each_of_its_processes(worker: Worker) -> None:
 def test_a_worker_told_to_shut_down_hands_its_run_to_another(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
-    undisturbed: Series,
+    undisturbed: History,
     tell: Callable[[Worker], None],
 ) -> None:
     worker = start_worker("one")
@@ -157,7 +152,7 @@ def test_a_worker_told_to_shut_down_hands_its_run_to_another(
 def test_a_pool_process_told_to_end_hands_its_run_back(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
-    undisturbed: Series,
+    undisturbed: History,
 ) -> None:
     worker = start_worker("one")
     run = launch_tiny(num_steps=NUM_STEPS)

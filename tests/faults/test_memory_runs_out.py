@@ -10,9 +10,10 @@ import pytest
 
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import describe_progress
-from tests.faults.histories import stored_series
+from tests.faults.histories import assert_whole
 from tests.faults.limited_memory import group_without_memory
 from tests.faults.lives import Once, live, supervisor_log
+from tests.faults.tiny import History
 
 pytestmark = pytest.mark.faults
 
@@ -27,7 +28,7 @@ while True:
 
 
 def test_a_trainer_that_the_kernel_ends_is_resumed_and_its_page_says_why(
-    launch_tiny: Callable[..., Run], data_folder: Path
+    launch_tiny: Callable[..., Run], data_folder: Path, undisturbed: History
 ) -> None:
     run = launch_tiny(num_steps=40)
     with group_without_memory() as door:
@@ -46,7 +47,7 @@ def test_a_trainer_that_the_kernel_ends_is_resumed_and_its_page_says_why(
 
     assert ended.state == RunState.FINISHED
     assert ended.epochs.get(number=2).from_step >= 20
-    assert list(stored_series(ended)) == list(range(1, 41))
+    assert_whole(ended, undisturbed, num_steps=40)
 
 
 def test_one_that_never_fits_is_given_up_after_three_resumes(

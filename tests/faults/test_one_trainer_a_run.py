@@ -18,7 +18,6 @@ from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunState
 from dashboard.training.dispatch import dispatch
 from tests.faults.histories import (
-    Series,
     assert_whole,
     end_rest,
     is_in,
@@ -26,6 +25,7 @@ from tests.faults.histories import (
     reaches,
     started_trainer,
 )
+from tests.faults.tiny import History
 from tests.faults.workers import Worker, is_alive, wait_for
 
 pytestmark = pytest.mark.faults
@@ -42,7 +42,7 @@ def test_a_message_delivered_ten_times_starts_one_trainer(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
     broker: redis.Redis,
-    undisturbed: Series,
+    undisturbed: History,
 ) -> None:
     run = launch_tiny(num_steps=NUM_STEPS)
     broker.delete(QUEUE)  # its launch's ring, and what an earlier test has left
@@ -102,7 +102,7 @@ def test_a_zombie_writes_nothing_and_ends_its_trainer(
     launch_tiny: Callable[..., Run],
     start_worker: Callable[[str], Worker],
     data_folder: Path,
-    undisturbed: Series,
+    undisturbed: History,
     stops_trainer: bool,
 ) -> None:
     zombie = start_worker("one")

@@ -17,7 +17,7 @@ from dashboard.runs.control import request_stop
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
 from tests.faults.histories import is_in, reaches
-from tests.faults.workers import Worker, wait_for
+from tests.faults.workers import Worker, beat, wait_for
 from tests.fixtures_app import WebProcesses
 from tests.load.stack import Crowd
 from tests.load.stage import scene_of
@@ -52,14 +52,11 @@ def worker(env: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
     worker.terminate()
 
 
-@pytest.fixture
-def beat(env: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
-    """It rings for queued runs, and reaps."""
-    log = tmp_path / "beat.log"
-    more = ["--beat", "--schedule", str(tmp_path / "schedule")]
-    beat = Worker("default", env=env, log=log, queue="default", more=more)
-    yield beat
-    beat.terminate()
+@pytest.fixture(name="beat")
+def _beat(env: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
+    worker = beat(env=env, folder=tmp_path)
+    yield worker
+    worker.terminate()
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from dashboard.runs.launching import launch_run
 from dashboard.runs.models import Run, RunState
 from dashboard.training.lease import claim_run
 from dashboard.training.supervise import supervise
-from tests.faults.histories import Series, stored_series
+from tests.faults.histories import stored_series
+from tests.faults.tiny import History
 from trainer.config import RunConfig
 
 pytestmark = pytest.mark.faults
@@ -29,7 +30,7 @@ def live(run: Run) -> Run:
 
 
 def test_a_fork_repeats_its_parent_and_an_extension_an_undisturbed_run(
-    launch_tiny: Callable[..., Run], undisturbed: Series, alice: User
+    launch_tiny: Callable[..., Run], undisturbed: History, alice: User
 ) -> None:
     run = live(launch_tiny(num_steps=60))
     middle = run.checkpoints.get(step=40)
@@ -47,7 +48,11 @@ def test_a_fork_repeats_its_parent_and_an_extension_an_undisturbed_run(
     longer = live(run)
 
     # Its totals go on from its parent's.
-    assert stored_series(child) == {step: undisturbed[step] for step in range(41, 61)}
+    assert stored_series(child) == {
+        step: undisturbed.series[step] for step in range(41, 61)
+    }
     assert longer.changes.get().heard_step == 60
     assert longer.epochs.get(number=2).from_step == 60
-    assert stored_series(longer) == {step: undisturbed[step] for step in range(1, 81)}
+    assert stored_series(longer) == {
+        step: undisturbed.series[step] for step in range(1, 81)
+    }

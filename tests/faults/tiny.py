@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,31 @@ TOTALS = {
 }
 
 
-def series(events: list[dict[str, Any]]) -> dict[int, dict[str, float | None]]:
+Series = dict[int, dict[str, float | None]]
+# Text, reward and advantage of each completion, by step and prompt.
+Groups = dict[tuple[int, int], list[tuple[str, float | None, float | None]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    series: Series
+    groups: Groups
+
+
+def groups(events: list[dict[str, Any]]) -> Groups:
+    return {
+        (event["step"], event["prompt_index"]): [
+            (one["text"], one["reward"], one["advantage"])
+            for one in event["completions"]
+        ]
+        for event in events
+        if event["type"] == "group_scored"
+    }
+
+
+def series(events: list[dict[str, Any]]) -> Series:
     """Metrics by step, with their totals, without those that tell the time."""
-    found: dict[int, dict[str, float | None]] = {}
+    found: Series = {}
     totals = dict.fromkeys(TOTALS, 0.0)
     for event in events:
         if event["type"] == "step_finished":

@@ -79,6 +79,13 @@ class Worker:
             self.child.wait()
 
 
+def beat(*, env: Mapping[str, str], folder: Path) -> Worker:
+    """A default worker that is beat as well: it rings for queued runs, and reaps."""
+    more = ["--beat", "--schedule", str(folder / "schedule")]
+    log = folder / "beat.log"
+    return Worker("default", env=env, log=log, queue="default", more=more)
+
+
 def trainer_pid(data: Path, run_id: int, *, epoch: int) -> int | None:
     """As the supervisor wrote it down."""
     log = data / "runs" / str(run_id) / "epochs" / str(epoch) / "supervisor.log"

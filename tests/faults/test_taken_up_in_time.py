@@ -1,0 +1,70 @@
+"""Nobody lends a hand: leases run out, beat finds it out and rings, by the clock."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard.runs.models import Run, RunState
+from tests.faults.histories import assert_whole, is_in, reaches, started_trainer
+from tests.faults.tiny import History
+from tests.faults.workers import Worker, beat, is_alive, wait_for
+
+pytestmark = pytest.mark.faults
+NUM_STEPS = 60  # with a checkpoint every 20
+PROMISED_SECONDS = 90
+
+
+@pytest.fixture(name="beat", autouse=True)
+def _beat(app_environment: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
+    worker = beat(env=app_environment, folder=tmp_path)
+    yield worker
+    worker.terminate()
+
+
+def test_a_killed_trainers_run_goes_on(
+    launch_tiny: Callable[..., Run],
+    start_worker: Callable[[str], Worker],
+    data_folder: Path,
+    undisturbed: History,
+) -> None:
+    start_worker("one")
+    run = launch_tiny(num_steps=NUM_STEPS)
+    wait_for(reaches(run, 30), what="step 30")
+
+    os.kill(started_trainer(data_folder, run), signal.SIGKILL)
+    resumed = run.events.filter(type="run_resumed", epoch=2)
+    wait_for(resumed.exists, what="its next life", seconds=PROMISED_SECONDS)
+    wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
+
+    assert run.epochs.get(number=2).from_step >= 20
+    assert_whole(run, undisturbed, num_steps=NUM_STEPS)
+
+
+def test_a_killed_workers_run_goes_on_at_another(
+    launch_tiny: Callable[..., Run],
+    start_worker: Callable[[str], Worker],
+    data_folder: Path,
+    undisturbed: History,
+) -> None:
+    worker = start_worker("one")
+    run = launch_tiny(num_steps=NUM_STEPS)
+    wait_for(reaches(run, 30), what="step 30")
+    trainer = started_trainer(data_folder, run)
+    start_worker("two")
+
+    begin = time.monotonic()
+    worker.kill()  # and nobody tells its trainer
+    wait_for(lambda: not is_alive(trainer), what="its trainer to go", seconds=10)
+    left = PROMISED_SECONDS - (time.monotonic() - begin)
+    next_life = run.epochs.filter(number=2)
+    wait_for(next_life.exists, what="its next life", seconds=left)
+    wait_for(is_in(run, RunState.FINISHED), what="the run to finish")
+
+    assert run.worker.startswith("two@")
+    assert_whole(run, undisturbed, num_steps=NUM_STEPS)
