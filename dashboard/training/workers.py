@@ -15,6 +15,8 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.models.functions import Now
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from dashboard.rewards.sandboxes import Sandbox, sandbox_here
 from dashboard.runs.devices import Device
@@ -117,7 +119,7 @@ class WorkerBeat:
             return
         try:
             self._on_drain(drained)
-        except OSError as error:
+        except (OSError, OperationalError, RedisError) as error:
             logger.warning("The worker could not heed its drain yet: %s", error)
             return
         self._is_drained = drained
