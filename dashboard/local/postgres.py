@@ -14,10 +14,11 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import PGconn, Ping
 
 from dashboard.local.child import end_child, start_child
 from dashboard.local.faults import LocalFault, fault_of
@@ -26,7 +27,8 @@ from dashboard.local.server_user import let_traverse, server_user
 
 HBA = "# Only Cohort's own role, only through the socket, whose folder is private.\n"
 HBA += "local all cohort trust\n"
-START_SECONDS = 60  # recovery after a crash included
+START_SECONDS = 60  # without a word that it recovers, which takes what it takes
+TELL_SECONDS = 10.0
 
 
 def _binary(name: str) -> str:
@@ -61,7 +63,11 @@ class EmbeddedPostgres:
         self.settings = dict(settings or {})
         self.child: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, tell: Callable[[str], object] = lambda _text: None) -> None:
+        """Spawn it and wait until it answers; `tell` hears why that takes long."""
+        self._wait_until_ready(self.spawn(), tell)
+
+    def spawn(self) -> subprocess.Popen[bytes]:
         user = server_user()
         try:
             private_folder(self.socket_folder, owner=user and user.pw_uid)
@@ -81,7 +87,10 @@ class EmbeddedPostgres:
             )
         except OSError as error:
             raise fault_of(error, self.folder) from error
-        self._wait_until_ready(self.child)
+        return self.child
+
+    def is_ready(self) -> bool:
+        return self._ping() == Ping.OK
 
     def stop(self) -> None:
         """Fast shutdown: roll back what is open, write everything, end."""
@@ -148,19 +157,36 @@ class EmbeddedPostgres:
                 )
             time.sleep(0.05)
 
-    def _wait_until_ready(self, child: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
+    def _ping(self) -> Ping:
+        address = make_conninfo(
+            host=str(self.socket_folder),
+            user="cohort",
+            dbname="cohort",
+            connect_timeout=2,
+        )
+        return Ping(PGconn.ping(os.fsencode(address)))
+
+    def _wait_until_ready(
+        self, child: subprocess.Popen[bytes], tell: Callable[[str], object]
+    ) -> None:
+        """Never stops one that recovers: it would begin anew at the next start."""
+        began = heard = time.monotonic()
+        tell_at = began + TELL_SECONDS
+        while (now := time.monotonic()) < heard + START_SECONDS:
             if child.poll() is not None:
                 raise _explain(tail(self.log), self.folder)
-            try:
-                psycopg.connect(
-                    host=str(self.socket_folder), user="cohort", dbname="cohort"
-                ).close()
-            except psycopg.OperationalError:
-                time.sleep(0.05)
-            else:
+            answer = self._ping()
+            if answer == Ping.OK:
                 return
+            if answer == Ping.REJECT:  # it starts up or recovers, and says so
+                heard = now
+                if now >= tell_at:
+                    tell_at = now + TELL_SECONDS
+                    tell(
+                        f"PostgreSQL recovers what its last end left open, for "
+                        f"{now - began:.0f} s so far. Its log: {self.log}"
+                    )
+            time.sleep(0.05)
         self.stop()
         raise LocalFault(
             f"PostgreSQL was not ready after {START_SECONDS} s. Its log ends:\n"

@@ -23,7 +23,10 @@ class Service(Protocol):
     log: Path
     child: subprocess.Popen[bytes] | None
 
-    def start(self) -> None: ...
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start it, without waiting until it is ready."""
+
+    def is_ready(self) -> bool: ...
 
 
 class Process:
@@ -36,7 +39,7 @@ class Process:
         self.log = data / "logs" / f"{name.replace(' ', '-')}.log"
         self.child: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def spawn(self) -> subprocess.Popen[bytes]:
         _rotate(self.log)
         os.chdir(ROOT)
         self.child = start_child(
@@ -45,6 +48,10 @@ class Process:
             env={**os.environ, "COHORT_DATA": str(self.data), "PYTHONUNBUFFERED": "1"},
             death_signal=signal.SIGTERM,
         )
+        return self.child
+
+    def is_ready(self) -> bool:
+        return True  # nobody waits for it
 
 
 def _rotate(log: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import redis
@@ -40,6 +41,10 @@ class EmbeddedRedis:
         self.child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        """Spawn it and wait until it answers."""
+        self._wait_until_ready(self.spawn())
+
+    def spawn(self) -> subprocess.Popen[bytes]:
         folder = private_folder(self.socket.parent)
         self._end_leftover()
         options = {
@@ -55,7 +60,7 @@ class EmbeddedRedis:
             self.child = start_child([_binary(), *arguments], log=self.log)
         except OSError as error:
             raise fault_of(error, self.log.parent) from error
-        self._wait_until_ready(self.child)
+        return self.child
 
     def stop(self) -> None:
         if self.child is not None:
@@ -69,11 +74,11 @@ class EmbeddedRedis:
             unix_socket_path=str(self.socket), socket_timeout=2, retry=at_once
         )
 
-    def _answers(self) -> bool:
+    def is_ready(self) -> bool:
         try:
             with self._client() as client:
                 return bool(client.ping())
-        except redis.ConnectionError:
+        except redis.RedisError:  # one that hangs is timed out, which is another error
             return False
 
     def _end_leftover(self) -> None:
@@ -82,8 +87,8 @@ class EmbeddedRedis:
         It removes the socket's file as it ends, so the next one must not come sooner.
         """
         deadline = time.monotonic() + START_SECONDS
-        while self._answers() and time.monotonic() < deadline:
-            with self._client() as client:
+        while self.is_ready() and time.monotonic() < deadline:
+            with self._client() as client, suppress(redis.RedisError):
                 client.shutdown(nosave=True)
             time.sleep(0.02)
         self.socket.unlink(missing_ok=True)
@@ -91,7 +96,7 @@ class EmbeddedRedis:
     def _wait_until_ready(self, child: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and child.poll() is None:
-            if self._answers():
+            if self.is_ready():
                 return
             time.sleep(0.02)
         self.stop()

@@ -42,6 +42,16 @@ class Worker(models.Model):
         return Run.objects.filter(worker=self.name, state__in=HELD)
 
 
+class ReaperWatch(models.Model):
+    """One row: since when the reaper looks without a long gap, and its last look."""
+
+    since = models.DateTimeField()
+    looked_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"since {self.since}"
+
+
 class SystemSample(models.Model):
     """What a run's machine used at a moment; at most 10,000 for a run."""
 

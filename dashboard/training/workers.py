@@ -15,6 +15,8 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.models.functions import Now
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from dashboard.rewards.sandboxes import Sandbox, sandbox_here
 from dashboard.runs.devices import Device
@@ -70,6 +72,8 @@ class WorkerBeat:
         self.num_slots = num_slots
         self._on_drain = on_drain
         self._is_drained = False
+        self._is_registered = False
+        self._sandbox: Sandbox | None = None  # as the database was told
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="beat", daemon=True)
 
@@ -81,32 +85,32 @@ class WorkerBeat:
         self._thread.join(timeout=5)
 
     def _beat(self) -> None:
-        is_registered = False
-        sandbox = None
         reader = Reader(Path(settings.COHORT_DATA))
         try:
             while True:
-                is_registered = self._say(is_registered, reader)
+                self._say(reader)
                 self._heed_drain()
-                sandbox = self._say_sandbox(sandbox)
+                self._say_sandbox()
                 if self._end.wait(BEAT_SECONDS):
                     break
             self._farewell()
         finally:
             connection.close()
 
-    def _say(self, is_registered: bool, reader: Reader) -> bool:
+    def _say(self, reader: Reader) -> None:
         try:
-            if not is_registered:
+            if not (self._is_registered and self._report(reader)):
                 register(self.name, num_slots=self.num_slots)
-            else:
-                use = describe_use(reader.read())
-                Worker.objects.filter(name=self.name).update(last_seen=Now(), use=use)
+                self._is_registered, self._sandbox = True, None
         except DatabaseError as error:
             logger.warning("The worker could not report to the database: %s", error)
             connection.close()
-            return is_registered
-        return True
+
+    def _report(self, reader: Reader) -> bool:
+        """False: it was forgotten meanwhile, as after a week of sleep."""
+        use = describe_use(reader.read())
+        row = Worker.objects.filter(name=self.name)
+        return bool(row.update(last_seen=Now(), use=use))
 
     def _heed_drain(self) -> None:
         try:
@@ -117,23 +121,23 @@ class WorkerBeat:
             return
         try:
             self._on_drain(drained)
-        except OSError as error:
+        except (OSError, OperationalError, RedisError) as error:
             logger.warning("The worker could not heed its drain yet: %s", error)
             return
         self._is_drained = drained
 
-    def _say_sandbox(self, told: Sandbox | None) -> Sandbox | None:
+    def _say_sandbox(self) -> None:
         """After the first word, since a busy machine takes long to find it out."""
         found = sandbox_here(timeout_seconds=START_SECONDS)
-        if found == told:
-            return told
+        if found == self._sandbox:
+            return
         try:
             tell_sandbox(self.name, found)
         except DatabaseError as error:
             logger.warning("The worker could not report its sandbox: %s", error)
             connection.close()
-            return told
-        return found
+            return
+        self._sandbox = found
 
     def _farewell(self) -> None:
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dashboard.local import postgres as embedding
 from dashboard.local.faults import LocalFault
 from dashboard.local.postgres import EmbeddedPostgres
 
@@ -152,3 +153,35 @@ def test_a_cluster_that_cannot_start_is_told_with_its_log(
 
     with pytest.raises(LocalFault, match="no_such_setting"):
         postgres.start()
+
+
+def test_one_that_recovers_is_awaited_for_as_long_as_it_takes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make_server(folder)
+    first.start()
+    first.stop()
+    monkeypatch.setattr(embedding, "START_SECONDS", 1.0)
+    monkeypatch.setattr(embedding, "TELL_SECONDS", 0.4)
+    # A standby recovers until it is promoted, and takes no connections before.
+    (first.folder / "standby.signal").touch()
+    server = make_server(folder)
+    server.settings["hot_standby"] = "off"
+    told: list[str] = []
+
+    def promote_in_the_end(text: str) -> None:
+        told.append(text)
+        if len(told) == 4:
+            (server.folder / "promote").touch()
+            assert server.child is not None
+            server.child.send_signal(signal.SIGUSR1)
+
+    try:
+        server.start(tell=promote_in_the_end)
+
+        with connect(server) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+    finally:
+        server.stop()
+    assert "PostgreSQL recovers" in told[0]
+    assert str(server.log) in told[0]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -55,3 +56,20 @@ def test_a_server_left_over_by_a_killed_start_is_ended(server: EmbeddedRedis) ->
     assert first.wait(10) == 0
     with client(server) as connection:
         assert connection.ping()
+
+
+def test_it_starts_again_beside_one_that_hangs(server: EmbeddedRedis) -> None:
+    server.start()
+    first = server.child
+    assert first is not None
+    first.send_signal(signal.SIGSTOP)
+
+    try:
+        assert not server.is_ready()
+        server.start()
+
+        with client(server) as connection:
+            assert connection.ping()
+    finally:
+        first.kill()
+        first.wait()

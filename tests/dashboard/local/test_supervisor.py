@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from dashboard.local import supervisor as supervising
 from dashboard.local.child import start_child
+from dashboard.local.faults import LocalFault
 from dashboard.local.supervisor import Supervisor
 
 
@@ -23,11 +25,19 @@ class Sleeper:
         self.log = folder / "sleeper.log"
         self.code = code
         self.num_starts = 0
+        self.is_up = True
+        self.faults: list[Exception] = []
         self.child: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def spawn(self) -> subprocess.Popen[bytes]:
+        if self.faults:
+            raise self.faults.pop()
         self.num_starts += 1
         self.child = start_child([sys.executable, "-c", self.code], log=self.log)
+        return self.child
+
+    def is_ready(self) -> bool:
+        return self.is_up
 
 
 def look_until(
@@ -76,6 +86,55 @@ def test_pauses_grow_while_it_keeps_ending(
 
     assert pauses == pytest.approx([0.2, 0.4, 0.8])
     assert "exit 4" in told[0]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [LocalFault("the disk is full"), BlockingIOError(errno.EAGAIN, "fork: try again")],
+)
+def test_what_could_not_be_started_again_is_tried_again(
+    tmp_path: Path, told: list[str], fault: Exception
+) -> None:
+    service = Sleeper(tmp_path, "import time; time.sleep(60)")
+    supervisor = Supervisor([service], servers=[], tell=told.append)
+    supervisor.start()
+    assert service.child is not None
+
+    service.child.kill()
+    service.child.wait()
+    service.child, service.faults = None, [fault]
+    look_until(supervisor, lambda: service.num_starts == 2)
+    supervisor.stop()
+
+    assert [str(fault) in text for text in told] == [False, True, False]
+
+
+def test_a_server_that_takes_long_to_be_ready_is_awaited_and_told(
+    tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervising, "TELL_SECONDS", 0.2)
+    server = Sleeper(tmp_path, "import time; time.sleep(60)")
+    process = Sleeper(tmp_path, "import time; time.sleep(60)")
+    supervisor = Supervisor([process], servers=[server], tell=told.append)
+    supervisor.start()
+    first = server.spawn()
+
+    server.is_up = False
+    first.kill()
+    look_until(supervisor, lambda: len(told) == 3)
+    assert process.child is not None
+    process.child.kill()  # others are looked after meanwhile
+    look_until(supervisor, lambda: process.num_starts == 2)
+    server.is_up = True
+    look_until(supervisor, lambda: "is ready after" in told[-1])
+    supervisor.stop()
+    assert server.child is not None
+    server.child.kill()
+    server.child.wait()
+
+    assert "is not ready" in told[1]
+    assert str(server.log) in told[1]
+    assert server.num_starts == 2
 
 
 def test_stopping_ends_a_process_that_ignores_the_request(

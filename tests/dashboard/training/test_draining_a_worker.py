@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery import Celery
 from django.test import Client
 from django.urls import reverse
 
@@ -146,3 +147,20 @@ def test_its_beat_leaves_the_messages_to_others(team: Team, alice: User) -> None
         ("cancel", "training", NAME),
         ("add", "training", NAME),
     ]
+
+
+def test_without_redis_the_beat_goes_on_and_heeds_its_drain_later(
+    team: Team, alice: User
+) -> None:
+    with Celery(broker="redis+socket:///nowhere/r.sock", set_as_current=False) as app:
+        asked: list[bool] = []
+        beat = WorkerBeat(NAME, num_slots=1)
+        drain(make_worker(NAME), team=team, user=alice)
+
+        beat._on_drain = lambda is_drained: tasks._heed_drain(app, NAME, is_drained)
+        beat._heed_drain()
+        beat._on_drain = asked.append
+        beat._heed_drain()
+        beat._heed_drain()
+
+    assert asked == [True]

@@ -8,12 +8,17 @@ from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 
+from dashboard.celery import app
 from dashboard.runs.models import Run, RunState
 from dashboard.training import reaper
-from dashboard.training.lease import claim_run
+from dashboard.training.lease import RENEW_SECONDS, claim_run, renew
+from dashboard.training.models import ReaperWatch, Worker
 from tests.dashboard.training.factories import Launcher
+from tests.dashboard.training.machines import make_worker
 
 AT_ONCE = timedelta(0)
+SHORT = timedelta(seconds=5)  # for longer than that the tests' database is up
+LATE = timedelta(seconds=70)
 pytestmark = pytest.mark.django_db
 
 
@@ -89,6 +94,82 @@ def test_after_a_database_outage_supervisors_get_time_to_report(run: Run) -> Non
     expire(run)
 
     assert reaper.reap(grace=timedelta(days=1)) == []
+
+
+def looked_ago(seconds: float, *, began: float) -> None:
+    """The reaper's last look, and since when it looks steadily."""
+    ReaperWatch.objects.update_or_create(
+        id=1,
+        defaults={
+            "looked_at": Now() - timedelta(seconds=seconds),
+            "since": Now() - timedelta(seconds=began),
+        },
+    )
+
+
+def test_in_an_ordinary_round_a_lost_run_is_found_at_once(run: Run) -> None:
+    claim(run)
+    expire(run)
+    looked_ago(15, began=90)
+
+    assert reaper.reap(grace=SHORT) == [run.id]
+
+
+@pytest.mark.parametrize("asleep", [45, 3_600])
+def test_after_a_sleep_living_supervisors_renew_first(run: Run, asleep: int) -> None:
+    held = claim_run(run.id, "worker-1")
+    assert held is not None
+    expire(run)
+    looked_ago(asleep, began=7_200)
+
+    assert reaper.reap(grace=SHORT) == []
+    assert reaper.reap(grace=SHORT) == []  # sent twice on waking
+    renew(held)
+    looked_ago(15, began=15)
+
+    assert reaper.reap(grace=SHORT) == []
+
+
+def test_after_a_sleep_a_lost_run_is_found_a_round_later(run: Run) -> None:
+    claim(run)
+    expire(run)
+    looked_ago(3_600, began=7_200)
+
+    assert reaper.reap(grace=SHORT) == []
+    looked_ago(15, began=15)
+
+    assert reaper.reap(grace=SHORT) == [run.id]
+
+
+def test_looks_that_always_come_late_find_lost_runs(run: Run) -> None:
+    claim(run)
+    expire(run)
+    looked_ago(70, began=7_200)
+
+    assert reaper.reap(grace=SHORT) == []
+    ReaperWatch.objects.update(since=F("since") - LATE, looked_at=F("looked_at") - LATE)
+
+    assert reaper.reap(grace=SHORT) == [run.id]
+
+
+def test_a_round_lasts_longer_than_a_supervisors_turn_to_renew() -> None:
+    round_seconds = app.conf.beat_schedule["reap"]["schedule"]
+
+    assert RENEW_SECONDS < reaper.TURN.total_seconds() < round_seconds
+    assert round_seconds < reaper.GAP.total_seconds()
+
+
+def test_after_a_sleep_workers_of_long_ago_may_report_first() -> None:
+    make_worker("training@laptop")
+    Worker.objects.update(last_seen=Now() - timedelta(days=8))
+    looked_ago(8 * 86_400, began=9 * 86_400)
+
+    reaper.reap(grace=SHORT)
+    assert Worker.objects.exists()
+
+    looked_ago(15, began=15)
+    reaper.reap(grace=SHORT)
+    assert not Worker.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -15,8 +16,10 @@ from dashboard.accounts.models import User
 from dashboard.rewards import sandboxes
 from dashboard.rewards.sandboxes import describe
 from dashboard.runs.models import Run
+from dashboard.training import workers
 from dashboard.training.lease import claim_run
 from dashboard.training.models import Worker
+from dashboard.training.system.reader import Reader
 from dashboard.training.workers import WorkerBeat, register, tell_sandbox
 from tests.dashboard.training.factories import Launcher
 from trainer.rewards.sandbox.probe import Found
@@ -114,6 +117,25 @@ def test_queries_do_not_grow_with_workers_and_runs(
         claim_run(launch(name=f"run {n}").id, f"training@gpu-{n}")
 
     assert count() == before
+
+
+def test_a_worker_that_was_forgotten_registers_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sandbox = describe(Found(level="B", reasons={}))
+    monkeypatch.setattr(workers, "sandbox_here", lambda **_: sandbox)
+    beat = WorkerBeat("training@gpu-1", num_slots=2)
+    reader = Reader(tmp_path)
+    beat._say(reader)
+    beat._say_sandbox()
+    Worker.objects.all().delete()
+
+    beat._say(reader)
+    beat._say_sandbox()
+
+    worker = Worker.objects.get()
+    assert (worker.name, worker.num_slots) == ("training@gpu-1", 2)
+    assert worker.hardware["sandbox"] == sandbox.as_json()
 
 
 @pytest.mark.django_db(transaction=True)

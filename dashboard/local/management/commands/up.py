@@ -84,7 +84,7 @@ class Command(BaseCommand):
             with announce(self.stdout, "Starting PostgreSQL"):
                 postgres = embedded_postgres(data)
                 stack.callback(postgres.stop)
-                postgres.start()
+                postgres.start(tell=self._tell_meanwhile)
             servers.append(postgres)
         if settings.REDIS_IS_EMBEDDED:
             with announce(self.stdout, "Starting Redis"):
@@ -110,6 +110,11 @@ class Command(BaseCommand):
             f"  Another link: make link    Logs: {settings.COHORT_DATA / 'logs'}    "
             "Stop: Ctrl-C\n"
         )
+        self.stdout.flush()
+
+    def _tell_meanwhile(self, text: str) -> None:
+        """Within what is announced, whose line has not ended yet."""
+        self.stdout.write(f"\n  {text} … ")
         self.stdout.flush()
 
     def _tell(self, text: str) -> None:
