@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,27 @@ def test_an_image_runs_as_a_user_of_its_own_and_says_whether_it_is_well(
     assert re.search(r"^USER 10001$", text, re.MULTILINE)
     assert "--uid 10001" in text
     assert "\nHEALTHCHECK " in text
+
+
+def test_the_training_image_keeps_what_was_built_together_and_nothing_else() -> None:
+    """A package that Cohort needs newer than the base image has it must be free to."""
+    text = (DOCKER / "gpu.Dockerfile").read_text()
+    [pattern] = re.findall(r'grep -E "(.+?)" /tmp/base.txt > /tmp/kept.txt', text)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    ours = {
+        re.split(r"[\[<>=]", needed)[0]
+        for extra in ("web", "observe")
+        for needed in extras[extra]
+    }
+    built = {"torch", "torchvision", "triton", "vllm", "flashinfer-python", "numpy"}
+    built |= {"transformers", "nvidia-nccl-cu13", "nvidia_cudnn_cu13", "cuda-bindings"}
+
+    kept = {name for name in ours | built if re.match(pattern, f"{name}==1")}
+
+    assert "--constraint /tmp/kept.txt" in text
+    assert kept == built
 
 
 def test_the_web_image_has_no_torch() -> None:
