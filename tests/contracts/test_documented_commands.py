@@ -18,7 +18,8 @@ DOCUMENTS = (
 # A command ends with its line, its code span, its comment, or where another begins.
 END = r"(?=\s#|`|\n|\)|&&|;|\|| \$\()"
 MANAGE = re.compile(rf'manage\.py ([a-z_]+(?:"[^"\n]*"|[^`"\n])*?){END}')
-UP = re.compile(rf"docker compose( [^`\n]*?) up\b([^`\n]*?){END}")
+UP = re.compile(rf"docker compose( [^`\n]*?) (?:up|build)\b([^`\n]*?){END}")
+RUN = re.compile(r"docker compose( [^`\n]*?) (?:run --rm|exec) ([a-z-]+)")
 RESTART = re.compile(rf"systemctl (?:restart|start|stop|enable --now) ([^`\n]*?){END}")
 
 
@@ -52,6 +53,38 @@ def test_compose_knows_the_files_and_services_that_are_named(
 
     assert all((ROOT / name).is_file() for name in named)
     assert services <= set(compose())
+
+
+@pytest.mark.parametrize(("files", "service"), found(RUN))
+def test_compose_knows_the_service_that_runs_a_command(
+    files: str, service: str
+) -> None:
+    named = [word for flag, word in pairwise(shlex.split(files)) if flag == "-f"]
+
+    assert service in compose(*(Path(name).name for name in named))
+
+
+@pytest.mark.parametrize(
+    ("name", "heading"),
+    [
+        ("docker/README.md", "Updating"),
+        ("dashboard/upkeep/RUNBOOK.md", "An upgrade"),
+        ("dashboard/upkeep/RUNBOOK.md", "An upgrade went wrong"),
+    ],
+)
+def test_the_database_is_brought_up_to_date_beside_the_old_containers(
+    name: str, heading: str
+) -> None:
+    """`up` stops containers that change before it starts what they wait for."""
+    text = (ROOT / name).read_text()
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+    steps = re.findall(
+        r"docker compose [^`\n]*? (build|run --rm migrate|up)\b", section
+    )
+
+    assert steps[:3] == ["build", "run --rm migrate", "up"]
+    assert "up --build" not in section
 
 
 @pytest.mark.parametrize("units", [one[0] for one in found(RESTART)])
