@@ -223,6 +223,8 @@ SESSION_COOKIE_NAME = "cohort_session"
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 30
 CSRF_COOKIE_NAME = "cohort_csrf"
 CSRF_COOKIE_SAMESITE = "Lax"
+# Where a proxy's word about TLS is not taken, its visitors' forms are still ours.
+CSRF_TRUSTED_ORIGINS = list(_environment.trusted_origins)
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import tomllib
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,20 @@ def test_every_setting_of_the_example_is_used_and_no_other() -> None:
     assert set(re.findall(r"^([A-Z_]+)=", example, re.MULTILINE)) == set(
         re.findall(r"\$\{([A-Z_]+)", used)
     )
+
+
+def test_a_proxy_on_the_server_is_believed() -> None:
+    """Containers see it at their network's gateway, which must not be another later."""
+    text = (DOCKER / "compose.yaml").read_text()
+    [network] = yaml.safe_load(text)["networks"]["default"]["ipam"]["config"]
+    believed = compose()["web"]["environment"]["FORWARDED_ALLOW_IPS"]
+
+    assert believed == f"${{FORWARDED_ALLOW_IPS:-{network['gateway']}}}"
+    gateway, subnet = (
+        network[name].replace("${COHORT_NETWORK:-172.30.57}", "172.30.57")
+        for name in ("gateway", "subnet")
+    )
+    assert ip_address(gateway) in ip_network(subnet)
 
 
 def test_every_variable_that_is_read_stands_in_the_readme() -> None:
