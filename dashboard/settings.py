@@ -274,7 +274,10 @@ LOGGING = {
     "loggers": {
         # A 404 is the visitor's, not ours.
         "django.request": {"level": "ERROR"},
-        "django.security.DisallowedHost": {"level": "ERROR"},
+        # What anybody may send, such as a Host of their own, is no error of ours: the
+        # request's line tells of the 400. Why a form was refused is worth a line.
+        "django.security": {"level": "CRITICAL"},
+        "django.security.csrf": {"level": "WARNING"},
         # uvicorn has set up handlers of its own by now.
         "uvicorn": {
             "handlers": ["stderr", "kept"],
