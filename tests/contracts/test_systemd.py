@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.environment import SECRETS
+from dashboard.live.consumer import MAX_SOCKETS
 from tests.contracts.production import (
     ROOT,
     SERVICES,
@@ -46,6 +47,10 @@ def test_a_unit_has_as_long_to_stop(service: str) -> None:
         told = unit_of(service)["Service"]["TimeoutStopSec"]
         assert int(told) == grace_seconds(service)
     assert unit_of(service)["Service"]["Restart"] == "always"
+
+
+def test_pages_may_have_more_files_than_a_person_may_open_sockets() -> None:
+    assert int(unit_of("web")["Service"]["LimitNOFILE"]) >= 200 * MAX_SOCKETS
 
 
 def test_secrets_are_files_of_the_environment() -> None:
