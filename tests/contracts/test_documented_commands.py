@@ -95,5 +95,25 @@ def test_systemd_knows_the_units_that_are_named(units: str) -> None:
         assert any(Path(UNITS / name).exists() for name in names), unit
 
 
+def test_a_command_has_the_units_environment_and_tells_nobody() -> None:
+    """As arguments of `env` its secrets would stand in the list of processes."""
+    lines = [
+        line for name in DOCUMENTS for line in (ROOT / name).read_text().splitlines()
+    ]
+    told = [line for line in lines if "systemd-run" in line]
+    drop_in = (UNITS / "cohort-.service.d" / "confined.conf").read_text()
+    parts = dict(
+        re.findall(r"^(User|WorkingDirectory|EnvironmentFile)=(.+)$", drop_in, re.M)
+    )
+
+    assert len(told) >= 3
+    for line in told:
+        assert f"--uid={parts['User']} " in line
+        assert f"--working-directory={parts['WorkingDirectory']} " in line
+        assert f"-p EnvironmentFile={parts['EnvironmentFile']} " in line
+        assert f"{parts['WorkingDirectory']}/.venv/bin/python manage.py " in line
+    assert not [line for line in lines if "/etc/cohort/environment)" in line]
+
+
 def test_there_are_such_commands() -> None:
     assert min(len(found(MANAGE)), len(found(UP)), len(found(RESTART))) >= 2
