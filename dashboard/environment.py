@@ -90,8 +90,8 @@ class Environment:
     redis_url: str | None = field(repr=False)
     data: Path
     secret_key: str | None = field(repr=False)
-    allowed_hosts: tuple[str, ...]  # those that are named first
-    added_hosts: tuple[str, ...]  # of these, what nobody named
+    allowed_hosts: tuple[str, ...]  # those that people use first
+    added_hosts: tuple[str, ...]  # of these, what they do not use
     port: int
     dataset_hosts: str
     hub_endpoint: str
@@ -123,6 +123,9 @@ def read_environment() -> Environment:
         )
     email_url = _read("COHORT_EMAIL_URL")
     named = tuple(h.strip() for h in hosts.split(",") if h.strip())
+    others = tuple(host for host in named if host not in OWN_HOSTS)
+    # Beside another host our own are for health checks, even where they are named.
+    named = others or named
     added = tuple(host for host in OWN_HOSTS if host not in named)
     _check_links(email_url, named)
     return Environment(
