@@ -107,6 +107,13 @@ def test_a_container_says_whether_it_is_well_and_is_started_again(name: str) -> 
     assert service["logging"]["options"]["max-size"]  # no log fills the disk
 
 
+def test_postgres_is_well_only_once_others_reach_it() -> None:
+    """The server that fills a new folder listens on a unix socket, and ends then."""
+    test = compose()["postgres"]["healthcheck"]["test"]
+
+    assert test[:4] == ["CMD", "pg_isready", "-h", "127.0.0.1"]
+
+
 def test_the_servers_secrets_are_files() -> None:
     files = [yaml.safe_load((DOCKER / name).read_text()) for name in ("compose.yaml",)]
     secrets = files[0]["secrets"]
