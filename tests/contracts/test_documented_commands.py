@@ -95,6 +95,18 @@ def test_systemd_knows_the_units_that_are_named(units: str) -> None:
         assert any(Path(UNITS / name).exists() for name in names), unit
 
 
+@pytest.mark.parametrize("name", ["docker/README.md", "dashboard/upkeep/RUNBOOK.md"])
+def test_an_upgrade_brings_the_units_along(name: str) -> None:
+    """systemd reads copies, which would stay those of the old release."""
+    lines = (ROOT / name).read_text().splitlines()
+    restarts = [i for i, line in enumerate(lines) if "restart cohort-migrate" in line]
+
+    assert restarts
+    for i in restarts:
+        assert "cohort/docker/systemd/cohort* /etc/systemd/system/" in lines[i - 1]
+        assert "&& systemctl daemon-reload" in lines[i - 1]
+
+
 def test_a_command_has_the_units_environment_and_tells_nobody() -> None:
     """As arguments of `env` its secrets would stand in the list of processes."""
     lines = [
