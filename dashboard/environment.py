@@ -10,8 +10,9 @@ COHORT_DATASET_HOSTS: hosts with their ports, comma-separated, that datasets may
 fetched from though they are not public. HF_ENDPOINT, HF_TOKEN: the hub, and what a
 worker signs in there with. COHORT_EMAIL_URL: the mail server, read by mail.py; unset,
 no mail is sent. COHORT_EMAIL_FROM: whom mail comes from. COHORT_URL: where people reach
-the pages, for links in mail and webhooks. COHORT_WEBHOOK_HOSTS: hosts with their ports,
-comma-separated, that webhooks may be sent to though they are not public.
+the pages, for links in mail and webhooks and, by https, whose forms are taken.
+COHORT_WEBHOOK_HOSTS: hosts with their ports, comma-separated, that webhooks may be sent
+to though they are not public.
 COHORT_OIDC_URL, …_ID, …_SECRET, …_NAME, COHORT_GITHUB_ID, …_SECRET, COHORT_GOOGLE_ID,
 …_SECRET: where else people may have an account to sign in by.
 COHORT_WORKER_CLASS: which runs a training worker takes. COHORT_HANG_SECONDS: after so
@@ -34,6 +35,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from trainer.json_lines import LOG_FORMATS
 
@@ -88,8 +90,8 @@ class Environment:
     redis_url: str | None = field(repr=False)
     data: Path
     secret_key: str | None = field(repr=False)
-    allowed_hosts: tuple[str, ...]  # those that are named first
-    added_hosts: tuple[str, ...]  # of these, what nobody named
+    allowed_hosts: tuple[str, ...]  # those that people use first
+    added_hosts: tuple[str, ...]  # of these, what they do not use
     port: int
     dataset_hosts: str
     hub_endpoint: str
@@ -100,6 +102,7 @@ class Environment:
     email_from: str
     url: str
     is_url_given: bool
+    trusted_origins: tuple[str, ...]  # whose forms are taken, as browsers write them
     webhook_hosts: str
     sign_in_providers: tuple[SignInProvider, ...]
     observing: Observing
@@ -120,6 +123,9 @@ def read_environment() -> Environment:
         )
     email_url = _read("COHORT_EMAIL_URL")
     named = tuple(h.strip() for h in hosts.split(",") if h.strip())
+    others = tuple(host for host in named if host not in OWN_HOSTS)
+    # Beside another host our own are for health checks, even where they are named.
+    named = others or named
     added = tuple(host for host in OWN_HOSTS if host not in named)
     _check_links(email_url, named)
     return Environment(
@@ -140,6 +146,7 @@ def read_environment() -> Environment:
         email_from=_read("COHORT_EMAIL_FROM") or "cohort@localhost",
         url=(_read("COHORT_URL") or f"http://localhost:{port}").rstrip("/"),
         is_url_given=bool(_read("COHORT_URL")),
+        trusted_origins=_read_trusted_origins(),
         webhook_hosts=_read("COHORT_WEBHOOK_HOSTS"),
         sign_in_providers=_read_providers(),
         observing=_read_observing(),
@@ -201,6 +208,17 @@ def _read_observing() -> Observing:
         sentry_dsn=_read("COHORT_SENTRY_DSN"),
         otlp_endpoint=_read("OTEL_EXPORTER_OTLP_ENDPOINT"),
     )
+
+
+def _read_trusted_origins() -> tuple[str, ...]:
+    """
+    >>> _read_trusted_origins()  # where COHORT_URL is https://Cohort.example.org:443/
+    ("https://cohort.example.org",)
+    """
+    url = urlsplit(_read("COHORT_URL").lower())
+    if url.scheme != "https" or not url.netloc:
+        return ()
+    return (f"https://{url.netloc.removesuffix(':443')}",)
 
 
 def _check_links(email_url: str, hosts: Iterable[str]) -> None:

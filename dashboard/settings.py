@@ -223,6 +223,8 @@ SESSION_COOKIE_NAME = "cohort_session"
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 30
 CSRF_COOKIE_NAME = "cohort_csrf"
 CSRF_COOKIE_SAMESITE = "Lax"
+# Where a proxy's word about TLS is not taken, its visitors' forms are still ours.
+CSRF_TRUSTED_ORIGINS = list(_environment.trusted_origins)
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -272,7 +274,10 @@ LOGGING = {
     "loggers": {
         # A 404 is the visitor's, not ours.
         "django.request": {"level": "ERROR"},
-        "django.security.DisallowedHost": {"level": "ERROR"},
+        # What anybody may send, such as a Host of their own, is no error of ours: the
+        # request's line tells of the 400. Why a form was refused is worth a line.
+        "django.security": {"level": "CRITICAL"},
+        "django.security.csrf": {"level": "WARNING"},
         # uvicorn has set up handlers of its own by now.
         "uvicorn": {
             "handlers": ["stderr", "kept"],

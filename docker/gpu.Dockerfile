@@ -6,9 +6,11 @@ FROM vllm/vllm-openai:v0.32.0
 ENTRYPOINT []
 WORKDIR /app
 COPY pyproject.toml README.md ./
-# What the base image brings stays as it is: its torch and vLLM were built together.
+# What was built together, or for it, stays as it is. The rest of the base image may move,
+# as Cohort needs newer ones of some.
 RUN python3 -m pip list --format=freeze --exclude-editable > /tmp/base.txt \
- && python3 -m pip install --no-cache-dir --constraint /tmp/base.txt ".[web,engine,observe]"
+ && grep -E "^(torch|triton|vllm|flashinfer|xgrammar|nvidia|cuda|transformers|tokenizers|numpy)" /tmp/base.txt > /tmp/kept.txt \
+ && python3 -m pip install --no-cache-dir --constraint /tmp/kept.txt ".[web,engine,observe]"
 # The cache is there before a volume is, which then belongs to whom it does.
 RUN useradd --system --uid 10001 --create-home cohort \
  && install -d -o cohort -g cohort -m 0700 /data /home/cohort/.cache

@@ -7,6 +7,8 @@ import contextlib
 import json
 import logging
 import time
+from collections import Counter
+from typing import Any
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.core.exceptions import TooManyFieldsSent
@@ -19,6 +21,7 @@ from dashboard.live.messages import (
     BAD_MESSAGE,
     OTHER_PROTOCOL,
     PROTOCOL,
+    TOO_MANY,
     Position,
     other_protocol,
     parse_position,
@@ -34,6 +37,9 @@ POLL_SECONDS = 2.0  # a doorbell that was not heard costs this much
 PING_SECONDS = 15.0  # a page that hears nothing for longer reconnects
 RECHECK_SECONDS = 30.0  # where the ring that ends somebody's access was not heard
 MAX_MESSAGE_CHARS = 1_000
+# Of one person in one process, whose files are limited. Further pages ask over HTTP.
+MAX_SOCKETS = 50
+_num_open: Counter[int] = Counter()  # by user
 
 
 class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
@@ -58,6 +64,12 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         """
         raise NotImplementedError
 
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:  # nobody tells `disconnect` of a socket that a fault ends
+            await self._leave()
+
     async def connect(self) -> None:
         try:
             query = QueryDict(self.scope["query_string"])
@@ -72,25 +84,32 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         self._access = bell_of(ACCESS)
         await self._access.join(self._hear_access)
         refusal = await self.find_refusal()
+        if refusal is None and protocol == PROTOCOL and not self._take_place():
+            refusal = TOO_MANY
         if refusal is not None:
-            await self._access.leave(self._hear_access)
+            await self._leave()
             await self.close(refusal)
             return
         if protocol != PROTOCOL:
-            await self._access.leave(self._hear_access)
+            await self._leave()
             await self._turn_away()
             return
         self._rung: int | None = None
         self._bell = bell_of(self.group())
         self._was_asked = False
         await self._join()
-        try:
-            await self.accept()
-        except OSError:  # gone by now; nobody says so to `disconnect`
-            await self._leave()
-            raise
+        await self.accept()
         self._task = asyncio.create_task(self._stream())
         self._task.add_done_callback(self._report)
+
+    def _take_place(self) -> bool:
+        """Whether this person has one left; kept until `_leave`."""
+        user_id = self.scope["user"].id
+        if _num_open[user_id] >= MAX_SOCKETS:
+            return False
+        self._place_of: int = user_id
+        _num_open[user_id] += 1
+        return True
 
     async def _turn_away(self) -> None:
         """Say why to a page of another version, which a refused handshake could not."""
@@ -102,12 +121,13 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
         # Before the first read: a ring between the two is then heard, not lost.
         await self._bell.join(self._hear)
 
-    async def disconnect(self, code: int) -> None:
+    async def _leave(self) -> None:
+        """Whatever of it was taken; a second time there is nothing."""
         if hasattr(self, "_task"):
             self._task.cancel()
-        await self._leave()
-
-    async def _leave(self) -> None:
+        if hasattr(self, "_place_of"):
+            _num_open.subtract([self._place_of])
+            del self._place_of
         if hasattr(self, "_access"):
             await self._access.leave(self._hear_access)
         if hasattr(self, "_bell"):
@@ -193,7 +213,7 @@ class StreamConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # untyped
 
     def _report(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or isinstance(error := task.exception(), OSError):
-            return  # the page is gone, and `disconnect` is told
+            return  # the page is gone, and its consumer ends
         if error:
             logger.error("The stream of %s broke.", self.group(), exc_info=error)
             self._closing = asyncio.ensure_future(self.close(1011))

@@ -8,10 +8,11 @@ from typing import Any, TypedDict
 
 from django.http import QueryDict
 
-# Close codes. The first two are answered before the socket is accepted, so a
+# Close codes. The first three are answered before the socket is accepted, so a
 # browser sees a refused handshake (1006) and asks the HTTP stream for the reason.
 NOT_SIGNED_IN = 4401
 NOT_FOUND = 4404  # another team's things are not found either
+TOO_MANY = 4429  # this person's pages have all sockets that one may; HTTP answers
 ACCESS_ENDED = 4403  # signed out, or no longer in the team
 BAD_MESSAGE = 4400
 OTHER_PROTOCOL = 4426  # told in a frame before, with the number of the server

@@ -57,11 +57,17 @@ def test_of_an_invitation(alice_client: Client) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST.:8000", "[::1]:1"])
+@pytest.mark.parametrize("before", ["", "localhost,127.0.0.1,"])
 def test_not_to_the_readers_own_machine(
-    alice: User, host: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    alice: User,
+    before: str,
+    host: str,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server answers to its loopback names though nobody named them."""
-    monkeypatch.setenv("COHORT_ALLOWED_HOSTS", "cohort.example.org,cohort.lan")
+    """A server answers to its loopback names whether or not somebody named them."""
+    hosts = f"{before}cohort.example.org,cohort.lan"
+    monkeypatch.setenv("COHORT_ALLOWED_HOSTS", hosts)
     environment = read_environment()
     settings.LINKS_BEGIN = ""
     settings.ALLOWED_HOSTS = list(environment.allowed_hosts)

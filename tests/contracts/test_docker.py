@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tomllib
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,27 @@ def test_an_image_runs_as_a_user_of_its_own_and_says_whether_it_is_well(
     assert re.search(r"^USER 10001$", text, re.MULTILINE)
     assert "--uid 10001" in text
     assert "\nHEALTHCHECK " in text
+
+
+def test_the_training_image_keeps_what_was_built_together_and_nothing_else() -> None:
+    """A package that Cohort needs newer than the base image has it must be free to."""
+    text = (DOCKER / "gpu.Dockerfile").read_text()
+    [pattern] = re.findall(r'grep -E "(.+?)" /tmp/base.txt > /tmp/kept.txt', text)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    ours = {
+        re.split(r"[\[<>=]", needed)[0]
+        for extra in ("web", "observe")
+        for needed in extras[extra]
+    }
+    built = {"torch", "torchvision", "triton", "vllm", "flashinfer-python", "numpy"}
+    built |= {"transformers", "nvidia-nccl-cu13", "nvidia_cudnn_cu13", "cuda-bindings"}
+
+    kept = {name for name in ours | built if re.match(pattern, f"{name}==1")}
+
+    assert "--constraint /tmp/kept.txt" in text
+    assert kept == built
 
 
 def test_the_web_image_has_no_torch() -> None:
@@ -82,6 +105,13 @@ def test_a_container_says_whether_it_is_well_and_is_started_again(name: str) -> 
     assert "healthcheck" in service or "build" in service
     assert not service.get("healthcheck", {}).get("disable")
     assert service["logging"]["options"]["max-size"]  # no log fills the disk
+
+
+def test_postgres_is_well_only_once_others_reach_it() -> None:
+    """The server that fills a new folder listens on a unix socket, and ends then."""
+    test = compose()["postgres"]["healthcheck"]["test"]
+
+    assert test[:4] == ["CMD", "pg_isready", "-h", "127.0.0.1"]
 
 
 def test_the_servers_secrets_are_files() -> None:
@@ -138,6 +168,20 @@ def test_every_setting_of_the_example_is_used_and_no_other() -> None:
     assert set(re.findall(r"^([A-Z_]+)=", example, re.MULTILINE)) == set(
         re.findall(r"\$\{([A-Z_]+)", used)
     )
+
+
+def test_a_proxy_on_the_server_is_believed() -> None:
+    """Containers see it at their network's gateway, which must not be another later."""
+    text = (DOCKER / "compose.yaml").read_text()
+    [network] = yaml.safe_load(text)["networks"]["default"]["ipam"]["config"]
+    believed = compose()["web"]["environment"]["FORWARDED_ALLOW_IPS"]
+
+    assert believed == f"${{FORWARDED_ALLOW_IPS:-{network['gateway']}}}"
+    gateway, subnet = (
+        network[name].replace("${COHORT_NETWORK:-172.30.57}", "172.30.57")
+        for name in ("gateway", "subnet")
+    )
+    assert ip_address(gateway) in ip_network(subnet)
 
 
 def test_every_variable_that_is_read_stands_in_the_readme() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.environment import SECRETS
+from dashboard.live.consumer import MAX_SOCKETS
 from tests.contracts.production import (
     ROOT,
     SERVICES,
@@ -23,6 +24,7 @@ from tests.contracts.production import (
     unit_of,
 )
 
+KNOWS_SUBGROUPS = 254  # systemd
 PYTHON = "/opt/cohort/.venv/bin/python"
 # Where the two differ, and why: addresses, and how systemd names things.
 SAME = {"%H": "%h", "127.0.0.1": "0.0.0.0", "--pidfile=": "--pidfile "}  # noqa: S104
@@ -48,6 +50,10 @@ def test_a_unit_has_as_long_to_stop(service: str) -> None:
     assert unit_of(service)["Service"]["Restart"] == "always"
 
 
+def test_pages_may_have_more_files_than_a_person_may_open_sockets() -> None:
+    assert int(unit_of("web")["Service"]["LimitNOFILE"]) >= 200 * MAX_SOCKETS
+
+
 def test_secrets_are_files_of_the_environment() -> None:
     lines = (UNITS / "environment").read_text().splitlines()
     given = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
@@ -69,6 +75,15 @@ def test_backups_are_kept_as_the_containers_are() -> None:
     assert timer["Persistent"] == "yes"
 
 
+@pytest.mark.parametrize("service", ["default-worker", "training-worker"])
+def test_a_worker_is_handed_a_group_that_it_does_not_stand_in(service: str) -> None:
+    """The kernel gives limits to the groups of one without processes of its own."""
+    unit = unit_of(service)["Service"]
+
+    assert unit["Delegate"].split() == ["memory", "pids"]
+    assert unit["DelegateSubgroup"] == "main"
+
+
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
     """The units with what they run at the place where it is here."""
@@ -78,8 +93,21 @@ def units(tmp_path: Path) -> Path:
     shutil.copy(template, folder / "cohort-training-worker@0.service")
     for path in (*folder.glob("*.service"), *folder.glob("*/*.conf")):
         text = path.read_text().replace(PYTHON, sys.executable)
-        path.write_text(text.replace("/opt/cohort", str(ROOT)))
+        text = text.replace("/opt/cohort", str(ROOT))
+        if systemd_version() < KNOWS_SUBGROUPS:  # it passes over the line, and says so
+            text = text.replace("DelegateSubgroup=main\n", "")
+        path.write_text(text)
     return folder
+
+
+def systemd_version() -> int:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        return KNOWS_SUBGROUPS
+    told = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=True
+    )
+    return int(told.stdout.split()[1])
 
 
 def analyze(units: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

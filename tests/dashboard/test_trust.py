@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import runpy
 import stat
 import threading
 from pathlib import Path
 
 import pytest
 from django.test import Client
+from pytest_django import Settings
 
 from dashboard.database import limit_sessions, parse_database_url
+from dashboard.environment import ROOT
 from dashboard.secret import load_secret_key
 
 
@@ -42,6 +45,46 @@ def test_a_stranger_is_sent_to_sign_in() -> None:
 
     assert response.status_code == 302
     assert response.headers["Location"].startswith("/sign-in/")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("url", "origin", "is_taken"),
+    [
+        ("https://Cohort.lan:443/", "https://cohort.lan", True),
+        ("https://cohort.lan:8443", "https://cohort.lan:8443", True),
+        ("https://cohort.lan", "https://evil.example", False),
+        ("https://cohort.lan", "https://cohort.lan:8443", False),
+        ("http://cohort.lan", "https://cohort.lan", False),
+        ("", "https://cohort.lan", False),
+    ],
+)
+def test_forms_are_taken_from_the_address_that_people_use(
+    url: str,
+    origin: str,
+    is_taken: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Settings,
+) -> None:
+    """A proxy brings TLS, and its word about it is not taken: the visit looks plain."""
+    monkeypatch.setenv("COHORT_URL", url)
+    monkeypatch.setenv("COHORT_ALLOWED_HOSTS", "cohort.lan")
+    found = runpy.run_path(str(ROOT / "dashboard" / "settings.py"))
+    settings.CSRF_TRUSTED_ORIGINS = found["CSRF_TRUSTED_ORIGINS"]
+    settings.ALLOWED_HOSTS = found["ALLOWED_HOSTS"]
+    client = Client(enforce_csrf_checks=True, headers={"host": "cohort.lan"})
+    client.get("/sign-in/")
+    form = {
+        "username": "alice",
+        "password": "wrong",
+        "csrfmiddlewaretoken": client.cookies["cohort_csrf"].value,
+    }
+
+    answer = client.post("/sign-in/", form, headers={"origin": origin})
+
+    # 422: it was read, and the password was wrong.
+    assert answer.status_code == (422 if is_taken else 403)
+    assert ("COHORT_URL" in answer.text) is not is_taken
 
 
 def test_the_secret_key_is_made_once_and_kept_private(tmp_path: Path) -> None:

@@ -149,6 +149,27 @@ def test_a_record_that_cannot_be_written_fails_nobody(
     assert "--- Logging error ---" in capsys.readouterr().err
 
 
+def test_what_anybody_may_send_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a visitor pushes real ones out of the hundred that are kept."""
+    kept: list[str] = []
+    monkeypatch.setattr("dashboard.meters.errors.keep_error", kept.append)
+
+    answer = Client().get("/sign-in/", headers={"host": "evil.example"})
+    logging.getLogger("dashboard.x").error("of our own")
+
+    assert answer.status_code == 400
+    assert ["of our own" in line for line in kept] == [True]
+
+
+@pytest.mark.django_db
+def test_a_refused_form_says_why_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(enforce_csrf_checks=True)
+
+    client.post("/sign-in/", headers={"origin": "https://evil.example"})
+
+    assert "https://evil.example does not match any trusted" in caplog.text
+
+
 @pytest.mark.django_db
 def test_of_a_refused_row_of_two_lines_none_is_written(team: Team) -> None:
     run = make_run(team)

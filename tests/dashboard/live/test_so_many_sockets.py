@@ -1,0 +1,107 @@
+"""Nobody takes a process's last socket from others, and each one ends whole."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import OperationalError
+
+from dashboard.accounts.models import Team, User
+from dashboard.live import consumer
+from dashboard.live.bell import _bells
+from dashboard.live.messages import PROTOCOL
+from dashboard.live.publish import ACCESS
+from dashboard.runs.models import Run
+from dashboard.runs.stream.consumers import RunConsumer
+from tests.dashboard.live.watching import come, refusal, watch
+from tests.dashboard.runs.stories import queue_run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def run(team: Team) -> Run:
+    return queue_run(team)
+
+
+@pytest.fixture(autouse=True)
+def _two_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "MAX_SOCKETS", 2)
+
+
+def num_listeners() -> int:
+    bell = _bells.get(ACCESS)
+    return len(bell._listeners) if bell else 0
+
+
+async def test_one_person_has_so_many_and_others_have_theirs(
+    alice: User, bob: User, run: Run
+) -> None:
+    async with watch(run.id, alice), watch(run.id, alice):
+        assert await refusal(run.id, alice) == 4429
+        async with watch(run.id, bob) as viewer:
+            assert (await viewer.next_frame())["type"] == "snapshot"
+
+    async with watch(run.id, alice) as viewer:  # the two are closed
+        assert (await viewer.next_frame())["type"] == "snapshot"
+
+
+async def test_who_is_refused_takes_no_place(
+    alice: User, charlie: User, run: Run
+) -> None:
+    for _ in range(3):
+        assert await refusal(run.id, charlie) == 4404
+        async with watch(run.id, alice, f"?protocol={PROTOCOL + 1}") as viewer:
+            assert await viewer.until_closed() == 4426
+
+    assert not +consumer._num_open
+    assert num_listeners() == 0
+
+
+async def test_a_database_that_fails_as_a_page_comes_leaves_nothing(
+    alice: User, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_self: RunConsumer) -> None:
+        raise OperationalError("the server is away")
+
+    monkeypatch.setattr(RunConsumer, "find_refusal", fail)
+    viewer = await come(run.id, alice)
+
+    with pytest.raises(OperationalError):
+        await viewer.connect()
+
+    assert num_listeners() == 0
+
+
+async def test_a_doorbell_that_fails_as_a_page_comes_leaves_nothing(
+    alice: User, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_self: RunConsumer) -> None:
+        raise RuntimeError("no doorbell")
+
+    monkeypatch.setattr(RunConsumer, "_join", fail)
+    for _ in range(3):
+        viewer = await come(run.id, alice)
+        with pytest.raises(RuntimeError):
+            await viewer.connect()
+
+    assert num_listeners() == 0
+    assert not +consumer._num_open
+
+
+async def test_a_message_that_breaks_a_socket_leaves_nothing(
+    alice: User, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise OSError("gone")
+
+    monkeypatch.setattr(RunConsumer, "receive", fail)
+    viewer = await come(run.id, alice)
+    await viewer.connect()
+    await viewer.next_frame()
+
+    await viewer.say("x")
+    with pytest.raises(OSError, match="gone"):
+        await viewer.app.wait(timeout=5)
+
+    assert num_listeners() == 0
+    assert not +consumer._num_open
