@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.faults.forks import Forks, forks, write_run
-from tests.faults.tiny import config_tree, read_log
+from tests.faults.tiny import config_tree, judged_by, read_log
 from tests.trainer.rewards.judge_server import (
     Judging,
     cut_off,
@@ -47,13 +47,8 @@ def trainers(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fork
 
 
 def write(folder: Path, model: Path, judging: Judging, **params: Any) -> Path:
-    asked = {"base_url": judging.url, "model": "m", "timeout_seconds": 0.5} | params
-    rule = {"name": "judge", "kind": "llm_judge", "weight": 1.0, "params": asked}
     tree = config_tree(model, num_steps=3)
-    tree |= {
-        "reward": {"recipe": {"rules": [rule]}, "max_error_share": 1.0},
-        "evaluation": {"every_steps": 0},
-    }
+    tree |= {"reward": judged_by(judging, **params), "evaluation": {"every_steps": 0}}
     return write_run(folder, tree)
 
 
