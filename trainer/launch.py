@@ -43,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoints", type=Path, help="folder of checkpoints (default: in --out)"
     )
+    parser.add_argument(
+        "--lives",
+        type=Path,
+        help="folder of the --out of each life, each of which keeps what judges "
+        "replied for all (default: --out is that of all)",
+    )
     resume = parser.add_mutually_exclusive_group()
     resume.add_argument(
         "--resume", action="store_true", help="go on from the newest checkpoint"
@@ -86,7 +92,7 @@ def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:
 
 def command_of(args: argparse.Namespace) -> list[str]:
     command = [sys.executable, "-m", "trainer", "run", str(args.config)]
-    for name in ("out", "epoch", "checkpoints", "resume_from"):
+    for name in ("out", "epoch", "checkpoints", "lives", "resume_from"):
         value = getattr(args, name)
         if value is not None:
             command += [f"--{name.replace('_', '-')}", str(value)]

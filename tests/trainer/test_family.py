@@ -116,6 +116,7 @@ def test_they_are_told_what_the_command_was_told() -> None:
         out=Path("out"),
         epoch=3,
         checkpoints=None,
+        lives=Path("lives"),
         resume=False,
         resume_from=Path("step-1"),
         passed_over=["damaged"],
@@ -123,7 +124,8 @@ def test_they_are_told_what_the_command_was_told() -> None:
 
     assert command_of(args)[1:] == [
         *("-m", "trainer", "run", "a.toml"),
-        *("--out", "out", "--epoch", "3", "--resume-from", "step-1"),
+        *("--out", "out", "--epoch", "3", "--lives", "lives"),
+        *("--resume-from", "step-1"),
         *("--passed-over", "damaged"),
     ]
 

@@ -37,6 +37,24 @@ def test_a_resumed_run_asks_nothing_twice(judging: Judging, tmp_path: Path) -> N
     assert len(judging.asked) == 3
 
 
+def test_a_life_with_a_folder_of_its_own_knows_what_the_others_asked(
+    judging: Judging, tmp_path: Path
+) -> None:
+    limits = {"budget_calls": 3, **ONE}
+    with open_session(tmp_path / "9", lives=tmp_path):
+        before = ask(judging, "a", "b", **limits)
+    zombie = Ledger(tmp_path / "9")
+    with open_session(tmp_path / "10", lives=tmp_path):
+        after = ask(judging, "a", "b", "c", "d", **limits)
+    zombie.close()
+
+    assert after[:3] == [*before, SCORE]
+    assert "spent" in after[3]
+    assert len(judging.asked) == 3
+    kept = [path.read_text().count("\n") for path in tmp_path.glob("*/judges/*")]
+    assert sorted(kept) == [1, 2]
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -32,11 +32,18 @@ class Ledger:
     """Any thread may look up and add. Without a folder it is kept in memory alone."""
 
     def __init__(
-        self, folder: Path | None = None, *, rank: int = 0, num_processes: int = 1
+        self,
+        folder: Path | None = None,
+        *,
+        lives: Path | None = None,
+        rank: int = 0,
+        num_processes: int = 1,
     ) -> None:
         """
         Args:
             folder: of the run, whose processes all read one another's files here.
+            lives: folder of such folders, which are read as well. None but its own is
+                written to: a life that was given up may still be writing.
             rank: this process's number.
             num_processes: among which what is left of a budget is shared out.
         """
@@ -50,7 +57,7 @@ class Ledger:
         if folder is not None:
             self._path = folder / _FOLDER / f"answers-{rank}.jsonl"
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            for path in sorted(self._path.parent.glob("answers-*.jsonl")):
+            for path in _files(folder, lives):
                 self._read(path)
             # Python's own buffer would fail once more as the file is closed.
             self._file = self._path.open("ab+", buffering=0)
@@ -136,6 +143,13 @@ class Ledger:
             if "question" in line:
                 spent.tokens += line["tokens"]
                 self._kept[bytes.fromhex(line["question"])] = path, place
+
+
+def _files(folder: Path, lives: Path | None) -> list[Path]:
+    """Of all processes of all lives, each once."""
+    pattern = f"{_FOLDER}/answers-*.jsonl"
+    others = [] if lives is None else lives.glob(f"*/{pattern}")
+    return sorted({path.resolve() for path in [*folder.glob(pattern), *others]})
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
