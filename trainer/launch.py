@@ -26,6 +26,7 @@ from trainer.saying import log_descriptors, open_json_log
 
 STDERR = 2  # whatever sys.stderr is by now
 EXIT_FINISHED, EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_STOPPED, EXIT_PAUSED = range(5)
+_ORDERLY = (EXIT_FINISHED, EXIT_STOPPED, EXIT_PAUSED)
 # What the others have, once one has ended, to say their last word.
 GRACE_SECONDS = 20.0
 _POLL_SECONDS = 0.05
@@ -41,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--checkpoints", type=Path, help="folder of checkpoints (default: in --out)"
+    )
+    parser.add_argument(
+        "--lives",
+        type=Path,
+        help="folder of the --out of each life, each of which keeps what judges "
+        "replied for all (default: --out is that of all)",
     )
     resume = parser.add_mutually_exclusive_group()
     resume.add_argument(
@@ -74,7 +81,8 @@ def main(args: argparse.Namespace) -> int:
         sys.stderr.write(f"{error}\n")
         return EXIT_BAD_CONFIG
     with Family(command_of(args), count=config.distributed.num_processes) as family:
-        return family.wait()
+        end = family.wait()
+    return end if end >= 0 else _end_by(signal.Signals(-end))
 
 
 def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:
@@ -84,7 +92,7 @@ def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:
 
 def command_of(args: argparse.Namespace) -> list[str]:
     command = [sys.executable, "-m", "trainer", "run", str(args.config)]
-    for name in ("out", "epoch", "checkpoints", "resume_from"):
+    for name in ("out", "epoch", "checkpoints", "lives", "resume_from"):
         value = getattr(args, name)
         if value is not None:
             command += [f"--{name.replace('_', '-')}", str(value)]
@@ -137,10 +145,15 @@ class Family:
             member.send_signal(number)
 
     def wait(self) -> int:
-        """The exit code that all have in common; without one, the run has failed."""
+        """The exit code that all have in common; without one, the run has failed.
+
+        Negative: the signal that ended one before any had failed.
+        """
         first_end: float | None = None
+        fault: int | None = None
         # each is asked, so that one that has ended is reaped and known to be gone
         while None in (codes := [member.poll() for member in self._members]):
+            fault = fault or self._fault_in(codes)
             if first_end is None and any(code is not None for code in codes):
                 first_end = time.monotonic()
             if first_end is not None and time.monotonic() > first_end + GRACE_SECONDS:
@@ -148,7 +161,19 @@ class Family:
             time.sleep(_POLL_SECONDS)
         ends = [member.returncode for member in self._members]
         self._tell(ends)
-        return ends[0] if len(set(ends)) == 1 and ends[0] >= 0 else EXIT_FAILED
+        fault = fault or self._fault_in(ends)
+        if fault is not None and fault < 0:
+            return fault
+        return ends[0] if len(set(ends)) == 1 else EXIT_FAILED
+
+    def _fault_in(self, codes: Sequence[int | None]) -> int | None:
+        """Of those seen to have ended at once: others fail when one is killed."""
+        faults = [
+            code
+            for rank, code in enumerate(codes)
+            if code is not None and code not in _ORDERLY and rank not in self._killed
+        ]
+        return min(faults, default=None)
 
     def _kill(self) -> None:
         for rank, member in enumerate(self._members):
@@ -166,6 +191,14 @@ class Family:
             else:
                 why = _why_killed(signal.Signals(-code))
             sys.stderr.write(f"Process {rank} of {len(codes)} is gone: {why}.\n")
+
+
+def _end_by(number: signal.Signals) -> int:
+    """As one of the run's processes was, so that whoever watches finds the same end."""
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return EXIT_FAILED
 
 
 def _why_killed(number: signal.Signals) -> str:

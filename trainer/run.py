@@ -74,7 +74,9 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
     with (
         _output(place, world) as log,
         world.watched(partial(_end, log)),
-        open_session(place.out, rank=world.rank, num_processes=world.size),
+        open_session(
+            place.out, lives=args.lives, rank=world.rank, num_processes=world.size
+        ),
         closing(Scorer(config.reward.num_workers)) as scorer,
     ):
         code = _run(config, place, log, stop, world, scorer)

@@ -65,15 +65,19 @@ class RunDirectory:
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
+    @property
+    def epochs(self) -> Path:
+        """What each life left, by its number."""
+        return self.path / "epochs"
+
     def epoch(self, number: int) -> EpochDirectory:
-        return EpochDirectory(self.path / "epochs" / str(number))
+        return EpochDirectory(self.epochs / str(number))
 
     def epoch_numbers(self) -> list[int]:
         """Lives that left a directory, oldest first."""
-        folder = self.path / "epochs"
-        if not folder.is_dir():
+        if not self.epochs.is_dir():
             return []
-        return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+        return sorted(int(p.name) for p in self.epochs.iterdir() if p.name.isdigit())
 
 
 def run_directory(run_id: int) -> RunDirectory:

@@ -46,6 +46,8 @@ def trainer_command(
         str(epoch),
         "--checkpoints",
         str(directory.checkpoints),
+        "--lives",
+        str(directory.epochs),
         *resume,
     ]
 

@@ -18,7 +18,8 @@ from tests.faults.forks import forks, write_run
 from tests.faults.histories import assert_whole
 from tests.faults.lives import Once, live
 from tests.faults.small_disk import MEBIBYTE, crowd, fill, make_room, small_disk
-from tests.faults.tiny import History, config_tree, read_log
+from tests.faults.tiny import History, config_tree, judged_by, read_log
+from tests.trainer.rewards.judge_server import judge_server
 
 pytestmark = pytest.mark.faults
 NUM_STEPS = 40
@@ -93,6 +94,31 @@ def test_without_room_for_its_log_a_run_pauses_and_loses_no_step(
 
     assert ended.state == RunState.FINISHED
     assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
+
+
+def test_a_run_with_a_judge_pauses_without_room_for_the_replies(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with judge_server() as judging, small_disk(tmp_path, mebibytes=200) as disk:
+        monkeypatch.setenv("COHORT_JUDGE_HOSTS", judging.url.split("/")[2])
+        reward = judged_by(judging, timeout_seconds=60)
+        tree = config_tree(tiny_model, num_steps=4) | {"reward": reward}
+        write_run(disk, tree)
+
+        def reply(_: object) -> str:
+            if len(judging.asked) == 25:
+                fill(disk, leave=0)
+            return "It is right. " * 300 + "7"
+
+        judging.reply = reply
+        with forks() as trainers:
+            status = trainers.run(disk)
+
+            assert status == 4, (disk / "trainer.log").read_text()
+            make_room(disk)
+            status = trainers.run(disk, "--resume")
+
+        assert status == 0, (disk / "trainer.log").read_text()
 
 
 def test_a_life_that_finds_no_room_for_its_folder_pauses(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 import pytest
 
+from dashboard.runs.directory import run_directory
+from dashboard.runs.models import Run, RunState
 from tests.faults.forks import Forks, forks, write_run
-from tests.faults.tiny import config_tree, read_log
+from tests.faults.lives import Once, live
+from tests.faults.tiny import config_tree, judged_by, read_log
 from tests.trainer.rewards.judge_server import (
     Judging,
     cut_off,
@@ -47,13 +52,8 @@ def trainers(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fork
 
 
 def write(folder: Path, model: Path, judging: Judging, **params: Any) -> Path:
-    asked = {"base_url": judging.url, "model": "m", "timeout_seconds": 0.5} | params
-    rule = {"name": "judge", "kind": "llm_judge", "weight": 1.0, "params": asked}
     tree = config_tree(model, num_steps=3)
-    tree |= {
-        "reward": {"recipe": {"rules": [rule]}, "max_error_share": 1.0},
-        "evaluation": {"every_steps": 0},
-    }
+    tree |= {"reward": judged_by(judging, **params), "evaluation": {"every_steps": 0}}
     return write_run(folder, tree)
 
 
@@ -98,6 +98,26 @@ def test_what_stays_is_given_up_after_its_tries_and_has_no_score(
     told = completions(folder)
     assert {each["reward"] for each in told} == {None}
     assert all("gave status 500" in each["errors"]["judge"] for each in told)
+
+
+def test_a_run_that_is_resumed_asks_nothing_twice(
+    launch_tiny: Callable[..., Run],
+    data_folder: Path,
+    judging: Judging,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COHORT_JUDGE_HOSTS", judging.url.split("/")[2])
+    run = launch_tiny(num_steps=24, reward=judged_by(judging, timeout_seconds=60))
+    kill = Once(run, data_folder, step=22, act=lambda pid: os.kill(pid, SIGKILL))
+    assert live(run, act=kill).state == RunState.QUEUED
+
+    ended = live(run)
+
+    assert ended.state == RunState.FINISHED
+    assert ended.epochs.get(number=2).from_step == 20
+    replies = run_directory(run.id).path.glob("epochs/*/judges/*")
+    asked = [line["question"] for path in replies for line in read_log(path)]
+    assert len(set(asked)) == len(asked) > 0
 
 
 def test_a_spent_budget_asks_no_more(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from signal import SIGKILL
 
 import pytest
 
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import describe_progress
-from tests.faults.histories import assert_whole
+from tests.faults.histories import assert_whole, stored_series
 from tests.faults.limited_memory import group_without_memory
-from tests.faults.lives import Once, live, supervisor_log
+from tests.faults.lives import Once, live, supervisor_log, trainer_log
 from tests.faults.tiny import History
+from tests.faults.workers import children
 
 pytestmark = pytest.mark.faults
 
@@ -48,6 +51,28 @@ def test_a_trainer_that_the_kernel_ends_is_resumed_and_its_page_says_why(
     assert ended.state == RunState.FINISHED
     assert ended.epochs.get(number=2).from_step >= 20
     assert_whole(ended, undisturbed, num_steps=40)
+
+
+def test_of_several_processes_one_that_is_killed_costs_no_more_than_a_life(
+    launch_tiny: Callable[..., Run], data_folder: Path
+) -> None:
+    two = {"num_processes": 2, "num_threads": 1}
+    run = launch_tiny(num_steps=8, distributed=two, checkpoint={"every_steps": 4})
+    strike = Once(
+        run, data_folder, step=5, act=lambda pid: os.kill(children(pid)[1], SIGKILL)
+    )
+
+    lost = live(run, act=strike)
+
+    assert (lost.state, lost.attempt) == (RunState.QUEUED, 1), lost.fail_reason
+    assert "killed by SIGKILL" in describe_progress(lost).notice
+    assert "Process 1 of 2 is gone" in trainer_log(data_folder, run, epoch=1)
+
+    ended = live(run)
+
+    assert ended.state == RunState.FINISHED, ended.fail_reason
+    assert ended.epochs.get(number=2).from_step >= 4
+    assert list(stored_series(ended)) == list(range(1, 9))
 
 
 def test_one_that_never_fits_is_given_up_after_three_resumes(

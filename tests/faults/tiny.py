@@ -7,7 +7,10 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.trainer.rewards.judge_server import Judging
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_STEPS = 200
@@ -35,6 +38,13 @@ def config_tree(model: Path, *, num_steps: int = NUM_STEPS) -> dict[str, Any]:
         "checkpoint": {"every_steps": 20},
         "distributed": {"num_threads": 1},
     }
+
+
+def judged_by(judging: Judging, **params: Any) -> dict[str, Any]:
+    """The part of a configuration in which a model is the judge."""
+    asked = {"base_url": judging.url, "model": "m", "timeout_seconds": 0.5} | params
+    rule = {"name": "judge", "kind": "llm_judge", "weight": 1.0, "params": asked}
+    return {"recipe": {"rules": [rule]}, "max_error_share": 1.0}
 
 
 def save_model(folder: Path) -> None:

@@ -56,8 +56,8 @@ class Worker:
     def pool_process(self) -> int:
         """The one that works; the worker itself waits for messages."""
         pid = self.child.pid
-        [child] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return int(child)
+        [child] = children(pid)
+        return child
 
     def kill(self) -> None:
         """kill -9, of the worker alone."""
@@ -92,6 +92,12 @@ def trainer_pid(data: Path, run_id: int, *, epoch: int) -> int | None:
     text = log.read_text() if log.exists() else ""
     found = re.search(r"Started the trainer as process (\d+)", text)
     return int(found[1]) if found else None
+
+
+def children(pid: int) -> list[int]:
+    """Of its main thread, the oldest first."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in listed.split()]
 
 
 def is_alive(pid: int) -> bool:

@@ -65,7 +65,7 @@ def test_one_that_dies_takes_the_others_with_it_after_a_grace(
     before = time.monotonic()
 
     with family(dies, count=3) as members:
-        assert members.wait() == 1
+        assert members.wait() == -9
 
     assert time.monotonic() - before < 20
     told = capsys.readouterr().err
@@ -73,12 +73,32 @@ def test_one_that_dies_takes_the_others_with_it_after_a_grace(
     assert "Process 0 of 3 is gone: it was ended, as another had been" in told
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("os.kill(os.getpid(), 9)", "sys.exit(1)", -9),  # it lost the other one
+        ("sys.exit(1)", "os.abort()", 1),
+        ("sys.exit(2)", "os.abort()", 1),
+        ("sys.exit(3)", "os.abort()", -6),
+        ("sys.exit(3)", "time.sleep(600)", 1),  # and is killed by us
+    ],
+)
+def test_the_first_fault_of_any_is_that_of_all(
+    first: str, second: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "GRACE_SECONDS", 2)
+    code = f"{BY_RANK}exec({first!r} if rank == 0 else {'time.sleep(1); ' + second!r})"
+
+    with family(code) as members:
+        assert members.wait() == expected
+
+
 def test_a_stop_is_asked_of_all() -> None:
     stops = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(3)); "
     with family(f"{stops} print('ready'); time.sleep(600)") as members:
         threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
 
-        assert members.wait() in (1, 3)  # 1 where one was not up yet
+        assert members.wait() in (-15, 3)  # by SIGTERM where one was not up yet
 
 
 def test_leaving_ends_whoever_is_left() -> None:
@@ -96,6 +116,7 @@ def test_they_are_told_what_the_command_was_told() -> None:
         out=Path("out"),
         epoch=3,
         checkpoints=None,
+        lives=Path("lives"),
         resume=False,
         resume_from=Path("step-1"),
         passed_over=["damaged"],
@@ -103,23 +124,28 @@ def test_they_are_told_what_the_command_was_told() -> None:
 
     assert command_of(args)[1:] == [
         *("-m", "trainer", "run", "a.toml"),
-        *("--out", "out", "--epoch", "3", "--resume-from", "step-1"),
+        *("--out", "out", "--epoch", "3", "--lives", "lives"),
+        *("--resume-from", "step-1"),
         *("--passed-over", "damaged"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"),
+    ("code", "end", "expected"),
     [
-        ("os.kill(os.getpid(), 9)", "was killed by SIGKILL (a person, or the kernel"),
-        ("os.abort()", "crashed (SIGABRT); what it wrote last stands above"),
+        (
+            "os.kill(os.getpid(), 9)",
+            -9,
+            "was killed by SIGKILL (a person, or the kernel",
+        ),
+        ("os.abort()", -6, "crashed (SIGABRT); what it wrote last stands above"),
     ],
 )
 def test_a_kill_is_told_from_a_crash(
-    code: str, expected: str, capfd: pytest.CaptureFixture[str]
+    code: str, end: int, expected: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with family(f"import os; {code}", count=1) as members:
-        assert members.wait() == 1
+        assert members.wait() == end
 
     assert f"Process 0 of 1 is gone: it {expected}" in capfd.readouterr().err
 

@@ -31,6 +31,7 @@ class Session:
         self,
         folder: Path | None = None,
         *,
+        lives: Path | None = None,
         rank: int = 0,
         num_processes: int = 1,
         is_run: bool = False,
@@ -38,11 +39,13 @@ class Session:
         """
         Args:
             folder: of the run, for what should outlive this process.
+            lives: folder of such folders, where each life of the run has its own.
             rank: this process's number among those of the run.
             num_processes: how many these are.
             is_run: whether models may be loaded, and connections kept.
         """
         self.folder = folder
+        self.lives = lives
         self.rank = rank
         self.num_processes = num_processes
         self.is_run = is_run
@@ -91,12 +94,18 @@ def current_session() -> Session:
 
 @contextmanager
 def open_session(
-    folder: Path | None, *, rank: int = 0, num_processes: int = 1
+    folder: Path | None,
+    *,
+    lives: Path | None = None,
+    rank: int = 0,
+    num_processes: int = 1,
 ) -> Iterator[Session]:
     """The session of a run, for all threads of this process."""
     global _current
     outer = _current
-    _current = Session(folder, rank=rank, num_processes=num_processes, is_run=True)
+    _current = Session(
+        folder, lives=lives, rank=rank, num_processes=num_processes, is_run=True
+    )
     try:
         yield _current
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,11 @@ def question(number: int) -> bytes:
     return number.to_bytes(32)
 
 
+def add_reply(ledger: Ledger, number: int) -> None:
+    assert ledger.take_call("x", max_calls=9, max_tokens=100)
+    ledger.add("x", question(number), Reply(f"é {number}", 1, False))
+
+
 def test_a_resumed_run_asks_nothing_twice(judging: Judging, tmp_path: Path) -> None:
     with open_session(tmp_path):
         before = ask(judging, "a", "b")
@@ -28,6 +35,24 @@ def test_a_resumed_run_asks_nothing_twice(judging: Judging, tmp_path: Path) -> N
 
     assert after == [*before, SCORE]
     assert len(judging.asked) == 3
+
+
+def test_a_life_with_a_folder_of_its_own_knows_what_the_others_asked(
+    judging: Judging, tmp_path: Path
+) -> None:
+    limits = {"budget_calls": 3, **ONE}
+    with open_session(tmp_path / "9", lives=tmp_path):
+        before = ask(judging, "a", "b", **limits)
+    zombie = Ledger(tmp_path / "9")
+    with open_session(tmp_path / "10", lives=tmp_path):
+        after = ask(judging, "a", "b", "c", "d", **limits)
+    zombie.close()
+
+    assert after[:3] == [*before, SCORE]
+    assert "spent" in after[3]
+    assert len(judging.asked) == 3
+    kept = [path.read_text().count("\n") for path in tmp_path.glob("*/judges/*")]
+    assert sorted(kept) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -146,8 +171,7 @@ def test_processes_share_what_is_left(tmp_path: Path) -> None:
 def test_a_line_cut_by_a_crash_costs_that_reply_alone(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     for number in (1, 2):
-        ledger.take_call("x", max_calls=9, max_tokens=100)
-        ledger.add("x", question(number), Reply(f"é {number}", 1, False))
+        add_reply(ledger, number)
     ledger.close()
     (path,) = (tmp_path / "judges").iterdir()
     path.write_bytes(path.read_bytes()[:-9])
@@ -161,6 +185,59 @@ def test_a_line_cut_by_a_crash_costs_that_reply_alone(tmp_path: Path) -> None:
     found = [last.find(question(number)) for number in (1, 2, 3)]
     last.close()
     assert found == [Reply("é 1", 1, False), None, Reply("3", 1, True)]
+
+
+class SmallDisk(FileIO):
+    room = 0
+
+    def write(self, data: Any) -> int:
+        if self.room == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        num_bytes = min(self.room, len(data))
+        self.room -= num_bytes
+        return super().write(data[:num_bytes])
+
+
+@pytest.mark.parametrize("room", [0, 30])
+def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
+    room: int, tmp_path: Path
+) -> None:
+    ledger, disk = ledger_on_a_small_disk(tmp_path, room=room)
+    add_reply(ledger, 1)
+    found = ledger.find(question(1))
+    disk.room = 10_000
+    add_reply(ledger, 2)
+    ledger.close()
+
+    again = Ledger(tmp_path)
+    assert found == again.find(question(1)) == Reply("é 1", 1, False)
+    assert ledger.find(question(2)) == again.find(question(2)) is not None
+    again.close()
+
+
+def test_a_disk_that_stays_full_does_not_end_whoever_closes_the_ledger(
+    tmp_path: Path,
+) -> None:
+    ledger, disk = ledger_on_a_small_disk(tmp_path, room=150)
+    for number in (1, 2):
+        add_reply(ledger, number)
+    ledger.close()
+
+    assert disk.closed
+    again = Ledger(tmp_path)
+    assert again.find(question(1)) == Reply("é 1", 1, False)
+    assert again.find(question(2)) is None
+    again.close()
+
+
+def ledger_on_a_small_disk(folder: Path, *, room: int) -> tuple[Ledger, SmallDisk]:
+    ledger = Ledger(folder)
+    assert ledger._file is not None
+    ledger._file.close()
+    (path,) = (folder / "judges").iterdir()
+    ledger._file = disk = SmallDisk(path, "ab+")
+    disk.room = room
+    return ledger, disk
 
 
 def test_without_a_run_replies_are_known_for_a_while(judging: Judging) -> None:

@@ -10,11 +10,13 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from threading import Lock
-from typing import IO, Any
+from typing import Any
 
 from trainer.rewards.model_judge.client import Reply
+from trainer.room import is_disk_full
 
 _FOLDER = "judges"
 _MAX_IN_MEMORY = 10_000  # replies of a process that has no folder
@@ -30,11 +32,18 @@ class Ledger:
     """Any thread may look up and add. Without a folder it is kept in memory alone."""
 
     def __init__(
-        self, folder: Path | None = None, *, rank: int = 0, num_processes: int = 1
+        self,
+        folder: Path | None = None,
+        *,
+        lives: Path | None = None,
+        rank: int = 0,
+        num_processes: int = 1,
     ) -> None:
         """
         Args:
             folder: of the run, whose processes all read one another's files here.
+            lives: folder of such folders, which are read as well. None but its own is
+                written to: a life that was given up may still be writing.
             rank: this process's number.
             num_processes: among which what is left of a budget is shared out.
         """
@@ -44,12 +53,16 @@ class Ledger:
         self._before: dict[str, Spent] = {}
         self._since: dict[str, Spent] = {}
         self._path = self._file = None
+        self._unwritten = b""  # that a full disk did not take
         if folder is not None:
             self._path = folder / _FOLDER / f"answers-{rank}.jsonl"
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            for path in sorted(self._path.parent.glob("answers-*.jsonl")):
+            for path in _files(folder, lives):
                 self._read(path)
-            self._file = _open_for_adding(self._path)
+            # Python's own buffer would fail once more as the file is closed.
+            self._file = self._path.open("ab+", buffering=0)
+            if not _ends_whole(self._file):
+                self._unwritten = b"\n"
 
     def find(self, question: bytes) -> Reply | None:
         """What was replied to a question, by its digest."""
@@ -98,17 +111,30 @@ class Ledger:
                 self._kept[question] = reply
             if self._file is None or self._path is None:
                 return
-            place = self._file.tell()
-            self._file.write(data)
-            self._file.flush()
-            if reply is not None:
+            place = self._file.tell() + len(self._unwritten)
+            self._unwritten += data
+            self._write(self._file)
+            if reply is not None and not self._unwritten:
                 self._kept[question] = self._path, place
 
     def close(self) -> None:
         with self._lock:
             if self._file is not None:
+                self._write(self._file)
                 self._file.close()
                 self._file = None
+
+    def _write(self, file: FileIO) -> None:
+        """What a full disk does not take is tried again with what comes next.
+
+        The run's log, on the same disk, ends the step that all processes are in.
+        """
+        try:
+            while self._unwritten:
+                self._unwritten = self._unwritten[file.write(self._unwritten) :]
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
 
     def _read(self, path: Path) -> None:
         for place, line in _lines(path):
@@ -117,6 +143,13 @@ class Ledger:
             if "question" in line:
                 spent.tokens += line["tokens"]
                 self._kept[bytes.fromhex(line["question"])] = path, place
+
+
+def _files(folder: Path, lives: Path | None) -> list[Path]:
+    """Of all processes of all lives, each once."""
+    pattern = f"{_FOLDER}/answers-*.jsonl"
+    others = [] if lives is None else lives.glob(f"*/{pattern}")
+    return sorted({path.resolve() for path in [*folder.glob(pattern), *others]})
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -135,11 +168,9 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield place, line
 
 
-def _open_for_adding(path: Path) -> IO[bytes]:
-    file = path.open("ab+")
-    if file.tell() > 0:
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
-    file.seek(0, os.SEEK_END)
-    return file
+def _ends_whole(file: FileIO) -> bool:
+    """Whether the next line begins at its end, where it is left."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"

@@ -222,7 +222,10 @@ def _ask(
     ledger = session.keep(
         Ledger,
         lambda: Ledger(
-            session.folder, rank=session.rank, num_processes=session.num_processes
+            session.folder,
+            lives=session.lives,
+            rank=session.rank,
+            num_processes=session.num_processes,
         ),
     )
     endpoint = _endpoint(params)
