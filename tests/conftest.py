@@ -27,7 +27,7 @@ from dashboard.local.postgres import EmbeddedPostgres
 from dashboard.local.redis_server import EmbeddedRedis
 
 # They import models, so they are loaded once Django is set up.
-FIXTURES = ("tests.fixtures_people", "tests.fixtures_app")
+FIXTURES = ("tests.fixtures_people", "tests.fixtures_app", "tests.fixtures_meters")
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 hypothesis.settings.register_profile(

@@ -17,7 +17,7 @@ ADVISORY_LOCK = 0x436F686F  # any number of our own, the same in every process
 FORGET_AFTER = timedelta(days=7)
 # Behind so long a gap a lease may be over that was fresh at the look before it.
 GAP = LEASE - timedelta(seconds=2 * RENEW_SECONDS)
-# Within it each living supervisor renews; the next look, 15 s later, is behind it.
+# Within it each living supervisor renews.
 TURN = timedelta(seconds=RENEW_SECONDS + 2)
 
 

@@ -94,7 +94,7 @@ def test_no_clock_ends_a_message(app: Celery, scheduler: Scheduler) -> None:
     ("task", "promised_seconds"),
     [
         ("training.dispatch", 5),  # a queued run is rung for
-        ("training.reap", 15),  # a lease that is over is found
+        ("training.reap", 5),  # a lease that is over is found
         ("training.go_on", 30),  # a run that waits for room goes on
     ],
 )

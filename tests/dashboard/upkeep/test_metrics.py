@@ -3,15 +3,12 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.db.models.functions import Now
 from django.test import Client
-from prometheus_client import Metric
-from prometheus_client.parser import text_string_to_metric_families
 from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
@@ -25,51 +22,13 @@ from dashboard.training.models import Worker
 from dashboard.training.workers import register
 from dashboard.upkeep.metrics import exposition
 from dashboard.upkeep.readiness.parts import Part, Report
-from dashboard.upkeep.readiness.report import forget_report
 from dashboard.upkeep.views.overview import RUNBOOK
 from tests.dashboard.samples.factories import make_run
+from tests.dashboard.upkeep.scraping import samples, scrape, told
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_is_counted")]
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "docker" / "prometheus-alerts.yaml"
-Samples = dict[str, float]
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_known(settings: Settings) -> Iterator[None]:
-    Path(settings.COHORT_DATA).mkdir(parents=True, exist_ok=True)
-    forget_report()
-    with shared.connect() as client:
-        client.delete(shared.TOTALS, shared.ERRORS)
-    yield
-    forget_report()
-
-
-def scrape() -> list[Metric]:
-    response = Client().get("/metrics", headers={"host": "localhost"})
-    assert response.status_code == 200
-    assert response["Content-Type"].startswith("text/plain; version=")
-    return list(text_string_to_metric_families(response.text))
-
-
-def samples(metrics: list[Metric]) -> Samples:
-    """By name and labels: 'cohort_runs{state="queued"}'."""
-    return {
-        sample.name
-        + (
-            "{" + ",".join(f'{k}="{v}"' for k, v in sorted(sample.labels.items())) + "}"
-            if sample.labels
-            else ""
-        ): sample.value
-        for metric in metrics
-        for sample in metric.samples
-    }
-
-
-def told() -> Samples:
-    with shared.connect() as client:
-        flush(client)
-    return samples(scrape())
 
 
 def test_names_and_units_are_prometheus_own() -> None:
