@@ -46,7 +46,7 @@ class Defect:
 DEFECTS = {
     "an epoch is no fence": Defect(
         module=ingest,
-        name="_take_numbers",
+        name="_fence",
         old="AND epoch = %s AND state = ANY",
         new="AND epoch >= %s AND state = ANY",
     ),
