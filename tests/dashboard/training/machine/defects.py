@@ -17,6 +17,7 @@ from dashboard.training import (
     ingest,
     lease,
     lives,
+    preparing,
     reaper,
     supervise,
     takeover,
@@ -122,7 +123,7 @@ DEFECTS = {
         name="renew",
         old="claim.guard, ",
         new="",
-        users=(supervise,),
+        users=(supervise, preparing),
     ),
     "a zombie's checkpoints are gone on from": Defect(
         module=takeover,
