@@ -43,6 +43,12 @@ def test_a_saved_run_waits_for_a_worker_that_sees_its_checkpoint(
     assert sees_files(saved_run)
 
 
+def test_a_run_whose_checkpoints_were_deleted_does_not_wait(saved_run: Run) -> None:
+    saved_run.checkpoints.update(deleted_at=saved_run.created_at)
+
+    assert sees_files(saved_run)
+
+
 def test_the_workers_page_learns_why_a_run_is_left(saved_run: Run) -> None:
     register("training@blind", num_slots=1)
 
