@@ -64,6 +64,7 @@ def _hold(claim: Claim) -> None:
 
 def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Start:
     damaged: list[str] = []
+    keep_alive = Beat(lambda: renew(claim), RENEW_SECONDS)
     runs = Run.objects.select_related("dataset_version__dataset")
     run = runs.filter(claim.guard, id=claim.run_id).first()
     if run is None:  # what is done with it below goes by its epoch
@@ -72,16 +73,16 @@ def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Start:
     checkpoint: SavedCheckpoint | None = None
     try:
         _make_room_for_its_log(directory, claim.epoch)
-        freeze(run)
+        freeze(run, on_progress=keep_alive)
         if run.fork_step is not None:
-            take_origin(run, directory)
+            take_origin(run, directory, on_progress=keep_alive)
         if run.fork_step is not None or claim.epoch > 1:
             renew(claim)  # which may have taken a while
             checkpoint = take_over(
                 claim,
                 directory,
                 journal=journal,
-                keep_alive=Beat(lambda: renew(claim), RENEW_SECONDS),
+                keep_alive=keep_alive,
                 on_damaged=damaged.append,
             )
         freeze_changes(run, directory.epoch(claim.epoch).changes)

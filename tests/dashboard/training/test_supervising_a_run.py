@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -209,8 +210,8 @@ def test_one_whose_preparation_took_too_long_starts_no_trainer(
     claim = claim_run(run.id, "worker-1")
     assert claim
 
-    def freeze_slowly(run: Run) -> None:
-        freeze(run)
+    def freeze_slowly(run: Run, **options: Any) -> None:
+        freeze(run, **options)
         Run.objects.filter(id=run.id).update(epoch=7, worker="worker-2")
 
     monkeypatch.setattr(preparing, "freeze", freeze_slowly)
