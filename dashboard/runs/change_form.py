@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dashboard.runs.changing import ENDED_WELL, STEPS
+from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.config.fields import ConfigField, all_fields
 from dashboard.runs.models import Run
 from trainer.config import MAY_CHANGE
@@ -21,7 +22,8 @@ def next_step(run: Run) -> int:
     """The first one that an extension could change."""
     if run.state not in ENDED_WELL:
         return run.last_step + 1
-    return run.newest_checkpoint.step + 1 if run.newest_checkpoint else 1
+    saved = resumable(run)
+    return saved.step + 1 if saved else 1
 
 
 def propose_steps(text: str, run: Run) -> int | None:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.live.publish import ring_on_commit
+from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.keeping import refuse_held
 from dashboard.runs.launch.published import hold_published
@@ -106,7 +107,7 @@ def why_not_here(run: Run) -> str:
 
 
 def _take_up(run: Run, user: User, num_steps: int) -> None:
-    saved = run.newest_checkpoint
+    saved = resumable(run)
     if saved is None:
         raise ValueError("The run has no checkpoint to go on from. Clone it instead.")
     if num_steps <= saved.step:

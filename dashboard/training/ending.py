@@ -206,6 +206,20 @@ def pause_for_room(claim: Claim) -> None:
         _pause(run, reason="\n".join([*_asked(run), reason]))
 
 
+@transaction.atomic
+def end_unstarted(claim: Claim) -> None:
+    """Stop or pause, as it was asked, a run whose trainer was not started.
+
+    Fenced when it is not ours any more.
+    """
+    run = _hold(claim)
+    close_epoch(run.id, claim.epoch, "no trainer was started")
+    if run.state == RunState.STOPPING:
+        _end(run, RunState.STOPPED)
+    else:
+        _pause(run, reason=run.pause_reason)
+
+
 def _say_room() -> str:
     free = shutil.disk_usage(settings.COHORT_DATA).free
     return (

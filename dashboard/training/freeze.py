@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from dashboard.datasets.rows.freeze import write_rows, write_some_rows
@@ -12,7 +13,7 @@ from dashboard.runs.directory import RunDirectory, eval_rows, run_directory
 from dashboard.runs.models import Run
 
 
-def freeze(run: Run) -> RunDirectory:
+def freeze(run: Run, *, on_progress: Callable[[], None] = lambda: None) -> RunDirectory:
     """Write all rows and run.json; run.json comes last and means complete.
 
     The rows are written once, run.json again where a resume has changed it.
@@ -25,10 +26,15 @@ def freeze(run: Run) -> RunDirectory:
     if not directory.config.exists():
         directory.checkpoints.mkdir(parents=True, exist_ok=True)
         assert run.dataset_version, "launched"
-        write_rows(run.dataset_version, directory.rows)
+        write_rows(run.dataset_version, directory.rows, on_progress=on_progress)
         for one in run.evaluation_sets.select_related("dataset_version__dataset"):
             path = directory.path / eval_rows(one.name)
-            write_some_rows(one.dataset_version, path, max_rows=one.num_rows)
+            write_some_rows(
+                one.dataset_version,
+                path,
+                max_rows=one.num_rows,
+                on_progress=on_progress,
+            )
     elif directory.config.read_text(encoding="utf-8") == text:
         return directory
     write_durably(directory.config, text)

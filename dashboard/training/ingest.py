@@ -59,11 +59,14 @@ def ingest(claim: Claim, events: Sequence[Event], *, observes: bool = True) -> i
     """
     if not events:
         return 0
-    stored = last_ingested_line(claim.run_id, events[0].epoch)
-    new = [event for event in events if event.line > stored]
-    if new:
-        with transaction.atomic():
-            _store(claim, new, observes=observes)
+    with transaction.atomic():
+        last_seq, progress = _fence(claim)
+        # Behind the fence: a COMMIT that we gave up waiting for may still be under way.
+        stored = last_ingested_line(claim.run_id, events[0].epoch)
+        new = [event for event in events if event.line > stored]
+        placed = [Placed(last_seq + n, event) for n, event in enumerate(new, start=1)]
+        if placed:
+            _store(claim, placed, progress, observes=observes)
     if observes:
         count_stored(claim.run_id, new)
     if any(isinstance(event, CheckpointSaved | Evaluated) for event in new):
@@ -71,10 +74,13 @@ def ingest(claim: Claim, events: Sequence[Event], *, observes: bool = True) -> i
     return len(new)
 
 
-def _store(claim: Claim, events: Sequence[Event], *, observes: bool) -> None:
-    first_seq, progress = _take_numbers(claim, len(events))
+def _store(
+    claim: Claim, placed: Sequence[Placed], progress: Progress, *, observes: bool
+) -> None:
+    events = [p.event for p in placed]
+    first_seq, last_seq = placed[0].seq, placed[-1].seq
+    Run.objects.filter(id=claim.run_id).update(seq=last_seq)
     known = list(progress.metric_names)
-    placed = [Placed(first_seq + i, event) for i, event in enumerate(events)]
     copy_steps(claim.run_id, placed, progress)
     copy_groups(claim.run_id, placed)
     copy_tokens(claim.run_id, events)
@@ -92,23 +98,25 @@ def _store(claim: Claim, events: Sequence[Event], *, observes: bool) -> None:
         found = observe(claim.run_id, events, first_seq=first_seq, known=known)
         pausing = found.pausing
         if found.has_changed:
-            Run.objects.filter(id=claim.run_id).update(alerts_seq=placed[-1].seq)
+            Run.objects.filter(id=claim.run_id).update(alerts_seq=last_seq)
     # A page shows groups with their step, so there is nothing to see before.
     if not all(isinstance(event, GroupScored | TokensMeasured) for event in events):
-        ring_on_commit(claim.run_id, placed[-1].seq)
+        ring_on_commit(claim.run_id, last_seq)
     _note_life(claim, events)
     for alert in pausing:
         pause_for(alert, when=claim.guard)
 
 
-def _take_numbers(claim: Claim, count: int) -> tuple[int, Progress]:
-    """The fence: locks the run's row, which makes commit order the stream's order."""
+def _fence(claim: Claim) -> tuple[int, Progress]:
+    """The last number given out, and how far the run is.
+
+    Locks the run's row, which makes commit order the stream's order.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE runs_run SET seq = seq + %s "
-            "WHERE id = %s AND epoch = %s AND state = ANY(%s) "
-            "RETURNING seq, metric_names, summary, last_step",
-            [count, claim.run_id, claim.epoch, [s.value for s in HOLDING]],
+            "SELECT seq, metric_names, summary, last_step FROM runs_run "
+            "WHERE id = %s AND epoch = %s AND state = ANY(%s) FOR NO KEY UPDATE",
+            [claim.run_id, claim.epoch, [s.value for s in HOLDING]],
         )
         row = cursor.fetchone()
     if row is None:
@@ -116,9 +124,7 @@ def _take_numbers(claim: Claim, count: int) -> tuple[int, Progress]:
     seq, names, summary, last_step = row
     if isinstance(summary, str):  # Django reads jsonb through its field only
         summary = json.loads(summary)
-    return seq - count + 1, Progress(
-        metric_names=names, summary=summary, last_step=last_step
-    )
+    return seq, Progress(metric_names=names, summary=summary, last_step=last_step)
 
 
 def write_progress(run_id: int, progress: Progress) -> None:

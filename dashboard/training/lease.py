@@ -23,6 +23,10 @@ from dashboard.training.models import Worker
 LEASE = timedelta(seconds=60)
 RENEW_SECONDS = 10.0
 HOLDING = [RunState(state) for state in HELD]
+WISHES = {
+    RunState.STOPPING: "a stop was requested",
+    RunState.PAUSING: "a pause was requested",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

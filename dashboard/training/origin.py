@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dashboard.runs.checkpoints.origins import origin_of, take_checkpoint
 from dashboard.runs.directory import RunDirectory
 from dashboard.runs.models import Run
 
 
-def take_origin(run: Run, directory: RunDirectory) -> None:
+def take_origin(
+    run: Run, directory: RunDirectory, *, on_progress: Callable[[], None]
+) -> None:
     """Have the checkpoint in the fork's own directory before it first trains.
 
     ValueError: its files are gone. What was saved since makes up for them.
@@ -26,4 +30,5 @@ def take_origin(run: Run, directory: RunDirectory) -> None:
         run.fork_checkpoint,
         origin,
         sha256=run.fork_sha256,
+        on_progress=on_progress,
     )

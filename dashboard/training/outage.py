@@ -1,4 +1,4 @@
-"""Living through a database that cannot be reached."""
+"""Living through a database that is away, or does not do what is asked of it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,23 @@ from dashboard.training.journal import Journal
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 5.0
+LOOK_SECONDS = 0.1
+
+
+class TooLate(Exception):
+    """The worker shuts down before the database did it: the lease will run out."""
 
 
 class Patience:
-    """Does what needs the database, or puts it off with a growing wait."""
+    """Does one thing that needs the database, or puts it off with a growing wait.
 
-    def __init__(self, journal: Journal) -> None:
+    Each thing has its own. The database may refuse one alone, for a table that
+    somebody holds or a disk that is full, and the others are not to wait for that.
+    """
+
+    def __init__(self, journal: Journal, doing: str) -> None:
         self._journal = journal
+        self._doing = doing
         self._wait = FIRST_WAIT_SECONDS
         self._retry_at = 0.0
         self._down_since: float | None = None
@@ -26,7 +36,7 @@ class Patience:
     def down_seconds(self) -> float:
         return 0.0 if self._down_since is None else time.monotonic() - self._down_since
 
-    def attempt(self, action: Callable[[], None]) -> bool:
+    def attempt(self, action: Callable[[], object]) -> bool:
         """False: not done, and to be tried again."""
         if time.monotonic() < self._retry_at:
             return False
@@ -38,15 +48,25 @@ class Patience:
         self._note_return()
         return True
 
-    def insist(self, action: Callable[[], None]) -> None:
+    def insist(
+        self,
+        action: Callable[[], object],
+        *,
+        is_too_late: Callable[[float], bool],
+        meanwhile: Callable[[], object],
+    ) -> None:
+        """Try until it is done; TooLate where it has failed for too long by then."""
         while not self.attempt(action):
-            time.sleep(0.1)
+            if is_too_late(self.down_seconds):
+                raise TooLate
+            meanwhile()
+            time.sleep(LOOK_SECONDS)
 
     def _put_off(self, error: Exception) -> None:
         if self._down_since is None:
             self._down_since = time.monotonic()
             self._journal.write(
-                f"The database cannot be reached; training goes on and its log waits. "
+                f"{self._doing} fails, and is tried until it works. "
                 f"{str(error).strip()}"
             )
         connection.close()  # the next attempt begins with a new one
@@ -56,7 +76,7 @@ class Patience:
     def _note_return(self) -> None:
         if self._down_since is not None:
             self._journal.write(
-                f"The database is back after {self.down_seconds:.0f} s."
+                f"{self._doing} works again after {self.down_seconds:.0f} s."
             )
         self._down_since = None
         self._wait = FIRST_WAIT_SECONDS

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,28 +15,32 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 from dashboard.logs.facts import bind, bound
 from dashboard.reporting.spans import span
 from dashboard.runs.directory import RunDirectory, run_directory
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import Run
 from dashboard.training.asking import asked_by
+from dashboard.training.beat import Beat
 from dashboard.training.changes import freeze_changes
-from dashboard.training.checkpoints import SavedCheckpoint
-from dashboard.training.ending import Ending, conclude, give_up, pause_for_room
+from dashboard.training.ending import Ending, conclude, give_up
 from dashboard.training.follow import LogFollower
-from dashboard.training.freeze import freeze
 from dashboard.training.hang import HANG_SECONDS, PATIENCE_SECONDS, HangWatch
 from dashboard.training.ingest import ingest
 from dashboard.training.journal import Journal
-from dashboard.training.lease import RENEW_SECONDS, Claim, Fenced, read_state, renew
-from dashboard.training.lives import lose_life
+from dashboard.training.lease import (
+    RENEW_SECONDS,
+    WISHES,
+    Claim,
+    Fenced,
+    read_state,
+    renew,
+)
 from dashboard.training.logs.times import LogClock
 from dashboard.training.memory_kills import MemoryKills
 from dashboard.training.metering import count_renewal
-from dashboard.training.origin import take_origin
-from dashboard.training.outage import Patience
+from dashboard.training.outage import Patience, TooLate
+from dashboard.training.preparing import CannotStart, prepare
 from dashboard.training.process import TrainerProcess, trainer_command
 from dashboard.training.reading import read_events
 from dashboard.training.system.sampler import SystemSampler
 from dashboard.training.tail import read_tail
-from dashboard.training.takeover import CannotResume, take_over
 from trainer.events import Event, RunFailed, RunFinished, RunPaused, RunStopped
 
 if TYPE_CHECKING:
@@ -51,11 +54,6 @@ if TYPE_CHECKING:
 
 LAST_WORDS = (RunFinished, RunFailed, RunStopped, RunPaused)
 
-WISHES = {
-    RunState.STOPPING: "a stop was requested",
-    RunState.PAUSING: "a pause was requested",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
@@ -66,14 +64,6 @@ class Timing:
     release_patience_seconds: float = 30.0  # for a database that is gone at shutdown
     hang_seconds: float = HANG_SECONDS  # without a sign of life
     hang_patience_seconds: float = PATIENCE_SECONDS
-
-
-class CannotStart(Exception):
-    """The run was failed or requeued before its trainer was started."""
-
-
-class TooLate(Exception):
-    """The worker shuts down and the database is gone: the lease will run out."""
 
 
 class StoreRefused(Exception):
@@ -104,100 +94,29 @@ def _supervise(
         directory.epoch(claim.epoch).supervisor_log,
         about=f"run {claim.run_id} epoch {claim.epoch}",
     )
-    patience = Patience(journal)
+
+    def is_too_late(down_seconds: float) -> bool:
+        return down_seconds > timing.release_patience_seconds and is_shutting_down()
+
     try:
-        start = _prepare(claim, directory, journal, patience)
+        start = prepare(
+            claim,
+            directory,
+            journal,
+            is_too_late=is_too_late,
+            look_seconds=timing.look_seconds,
+        )
         argv = command(directory, epoch=claim.epoch, resume_from=start.resume_from)
         for reason in start.passed_over:
             argv += ["--passed-over", reason]
-        life = Life(claim, directory, journal, patience, is_shutting_down, timing)
+        life = Life(claim, directory, journal, is_shutting_down, is_too_late, timing)
         life.live(argv)
     except CannotStart as error:
         journal.write(f"The run could not be started: {error}")
     except Fenced as error:
         journal.write(f"{error} Its trainer was ended and nothing more is written.")
     except TooLate:
-        journal.write("The worker shuts down without the database; the lease runs out.")
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    resume_from: Path | None = None
-    passed_over: Sequence[str] = ()  # why further checkpoints are damaged
-
-
-def _prepare(
-    claim: Claim, directory: RunDirectory, journal: Journal, patience: Patience
-) -> Start:
-    """Write the run's files and find where to resume; every step can be repeated."""
-    found: list[Start] = []
-    patience.insist(lambda: found.append(_start_of(claim, directory, journal)))
-    return found[-1]
-
-
-def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Start:
-    damaged: list[str] = []
-    runs = Run.objects.select_related("dataset_version__dataset")
-    run = runs.filter(claim.guard, id=claim.run_id).first()
-    if run is None:  # what is done with it below goes by its epoch
-        raise Fenced(f"Run {claim.run_id} is not held by epoch {claim.epoch} any more.")
-    journal.write(f"Claimed by {run.worker}.")
-    checkpoint: SavedCheckpoint | None = None
-    try:
-        _make_room_for_its_log(directory, claim.epoch)
-        freeze(run)
-        if run.fork_step is not None:
-            take_origin(run, directory)
-        if run.fork_step is not None or claim.epoch > 1:
-            renew(claim)  # which may have taken a while
-            checkpoint = take_over(
-                claim,
-                directory,
-                journal=journal,
-                keep_alive=_Beat(lambda: renew(claim)),
-                on_damaged=damaged.append,
-            )
-        freeze_changes(run, directory.epoch(claim.epoch).changes)
-    except OSError as error:
-        outcome = f"the run's files could not be prepared: {error}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            pause_for_room(claim)
-            raise CannotStart(outcome) from error
-        lose_life(run, outcome=outcome)
-        raise CannotStart(outcome) from error
-    except (CannotResume, ValueError) as error:
-        give_up(claim, str(error))
-        raise CannotStart(str(error)) from error
-    renew(claim)
-    return Start(checkpoint.path if checkpoint else None, damaged)
-
-
-def _make_room_for_its_log(directory: RunDirectory, epoch: int) -> None:
-    """What a full disk refuses to a life is asked of it before the life begins."""
-    files = directory.epoch(epoch)
-    files.path.mkdir(parents=True, exist_ok=True)
-    for path in (files.trainer_log, files.trainer_times):
-        path.touch()
-
-
-def _renew(claim: Claim) -> None:
-    renew(claim)
-
-
-class _Beat:
-    """Calls an action when it is due, however often it is called itself."""
-
-    def __init__(
-        self, action: Callable[[], object], every: float = RENEW_SECONDS
-    ) -> None:
-        self._action = action
-        self._every = every
-        self._due = time.monotonic() + every
-
-    def __call__(self) -> None:
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + self._every
-            self._action()
+        journal.write("The worker shuts down before that worked; the lease runs out.")
 
 
 class Life:
@@ -208,24 +127,27 @@ class Life:
         claim: Claim,
         directory: RunDirectory,
         journal: Journal,
-        patience: Patience,
         is_shutting_down: Callable[[], bool],
+        is_too_late: Callable[[float], bool],
         timing: Timing,
     ) -> None:
         self._claim = claim
         self._files = directory.epoch(claim.epoch)
         self._journal = journal
         self._is_shutting_down = is_shutting_down
+        self._is_too_late = is_too_late
         self._timing = timing
-        self._patience = patience
+        self._storing = Patience(journal, "Storing the log")
+        self._hearing = Patience(journal, "Hearing what is asked of the run")
+        self._holding = Patience(journal, "Renewing the lease")
         self._follower = LogFollower(self._files.events)
         self._step = 0
         self._last_word: Event | None = None
         self._asked_at: float | None = None
         self._was_killed = False
         self._was_released = False
-        self._look = _Beat(self._look_at_run, timing.look_seconds)
-        self._renew = _Beat(self._renew_lease, timing.renew_seconds)
+        self._look = Beat(self._look_at_run, timing.look_seconds)
+        self._renew = Beat(self._renew_lease, timing.renew_seconds)
 
     def live(self, argv: list[str]) -> None:
         log, times = self._files.trainer_log, self._files.trainer_times
@@ -270,12 +192,12 @@ class Life:
             self._clock.look()
 
     def _store_new_lines(self) -> int | None:
-        """How many lines; None when the database cannot be reached."""
+        """How many lines; None when the database does not take them now."""
         lines = self._follower.read()
         if not lines:
             return 0
         events = read_events(lines, epoch=self._claim.epoch)
-        if not self._patience.attempt(lambda: self._ingest(events)):
+        if not self._storing.attempt(lambda: self._ingest(events)):
             return None
         self._follower.advance(lines)
         self._note(events)
@@ -302,8 +224,8 @@ class Life:
         if self._is_shutting_down():
             self._was_released = True
             self._ask_to_stop("the worker is shutting down")
-            gone = self._patience.down_seconds > self._timing.release_patience_seconds
-            if gone and self._trainer.has_exited():  # until then it may still save
+            is_too_late = self._is_too_late(self._storing.down_seconds)
+            if is_too_late and self._trainer.has_exited():  # before, it may still save
                 raise TooLate
         if self._is_overdue():
             self._journal.write("It did not stop in time and was killed.")
@@ -317,7 +239,7 @@ class Life:
         if not self._trainer.has_exited():
             self._memory_kills.look()
             self._hang.look()
-        self._patience.attempt(self._read_wish)
+        self._hearing.attempt(self._read_wish)
 
     def _read_wish(self) -> None:
         wish = read_state(self._claim)
@@ -331,7 +253,7 @@ class Life:
 
     def _renew_lease(self) -> None:
         try:
-            is_renewed = self._patience.attempt(lambda: _renew(self._claim))
+            is_renewed = self._holding.attempt(lambda: renew(self._claim))
         except Fenced:
             count_renewal("fenced")
             raise
@@ -366,11 +288,9 @@ class Life:
         self._insist(lambda: conclude(self._claim, ending))
 
     def _insist(self, action: Callable[[], None]) -> None:
-        while not self._patience.attempt(action):
-            gone = self._patience.down_seconds > self._timing.release_patience_seconds
-            if gone and self._is_shutting_down():
-                raise TooLate
-            time.sleep(self._timing.poll_seconds)
+        Patience(self._journal, "Writing down the run's end").insist(
+            action, is_too_late=self._is_too_late, meanwhile=self._renew
+        )
 
     def _give_up(self, error: StoreRefused) -> None:
         reason = (

@@ -6,7 +6,7 @@ from typing import Any
 from celery import Task, shared_task
 from celery.signals import celeryd_after_setup, worker_ready, worker_shutdown
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, Error, connection
 
 from dashboard.local import shutdown
 from dashboard.runs.models import Run
@@ -39,7 +39,10 @@ def work(self: Task[..., None]) -> None:
     if shutdown.is_announced():
         return
     claim = claim_next(this_host(worker), sees=sees)
-    note_unseen(worker, unseen)
+    try:
+        note_unseen(worker, unseen)
+    except Error as error:  # what was claimed is not to wait for its lease's end
+        logger.warning("What %s leaves to others was not noted: %s", worker, error)
     if claim is not None:
         timing = Timing(hang_seconds=settings.COHORT_HANG_SECONDS)
         supervise(claim, is_shutting_down=shutdown.is_announced, timing=timing)

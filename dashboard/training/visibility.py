@@ -17,10 +17,11 @@ logger = logging.getLogger(__name__)
 def sees_files(run: Run) -> bool:
     """A run that was never saved can begin anywhere; another needs its checkpoint.
 
+    One whose checkpoints were all deleted waits for nobody: who takes it says so.
     A fork that waits for its first life may still have to take its own from the run
     that it was forked from.
     """
-    if not run.checkpoints.filter(superseded_by=None).exists():
+    if not run.checkpoints.filter(superseded_by=None, deleted_at=None).exists():
         return True
     if checkpoint_folders(run_directory(run.id).checkpoints):
         return True

@@ -71,6 +71,20 @@ def list_checkpoints(run: Run) -> Listing:
     )
 
 
+def resumable(run: Run) -> Checkpoint | None:
+    """What an ended run would go on from: the newest that its trainer's folder has.
+
+    Its trainer deletes older ones, and nobody goes on from what is kept beside them.
+    Where the files are not seen, what is recorded counts.
+    """
+    shelf, newest = Shelf(run.pk), run.newest_checkpoint
+    if newest is None or not shelf.is_seen:
+        return newest
+    recorded = run.checkpoints.filter(superseded_by=None, deleted_at=None)
+    own = (c for c in recorded.order_by("-step") if (shelf.own / c.name).is_dir())
+    return next(own, None)
+
+
 def _mark(run: Run, rows: list[Listed]) -> None:
     present = [row for row in rows if row.is_there]
     history = [row for row in rows if row.checkpoint.superseded_by is None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,6 @@ from dashboard.runs.checkpoints.shelf import (
 )
 from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Checkpoint, Run
-
-LINK = partial(link_or_copy, purpose="forking this run")
 
 
 def origin_name(step: int) -> str:
@@ -47,7 +45,14 @@ def add_origin(run: Run, checkpoint: Checkpoint) -> None:
     )
 
 
-def take_checkpoint(run_id: int, name: str, target: Path, *, sha256: str) -> None:
+def take_checkpoint(
+    run_id: int,
+    name: str,
+    target: Path,
+    *,
+    sha256: str,
+    on_progress: Callable[[], None] = lambda: None,
+) -> None:
     """Make a checkpoint of this run this folder's too: by links, else by copies.
 
     Nobody writes into a checkpoint, so both runs may have one file. Once all are
@@ -68,7 +73,8 @@ def take_checkpoint(run_id: int, name: str, target: Path, *, sha256: str) -> Non
             f"Checkpoint {name} is not what it was: its manifest has another SHA-256. "
             "Fork from another checkpoint."
         )
-    link_files(source, target, [*manifest.files, MANIFEST], link=LINK)
+    link = partial(link_or_copy, purpose="forking this run", on_progress=on_progress)
+    link_files(source, target, [*manifest.files, MANIFEST], link=link)
 
 
 @contextmanager

@@ -110,6 +110,13 @@ def keep_best(run_id: int) -> None:
 
 def _keep_best(run: Run) -> None:
     """Best effort: a disk without links keeps what the trainer keeps, and no more."""
+    try:
+        _keep_wanted(run)
+    except (FilesGone, Damaged, OSError) as error:
+        logger.warning("run %s: its best checkpoint was not kept: %s", run.pk, error)
+
+
+def _keep_wanted(run: Run) -> None:
     listing, shelf = list_checkpoints(run), Shelf(run.pk)
     wanted = {
         row.checkpoint.name
@@ -117,12 +124,8 @@ def _keep_best(run: Run) -> None:
         if row.checkpoint.pinned_at is not None
         or (row.is_best and run.best_by != NOTHING)
     }
-    try:
-        for name in sorted(wanted):
-            shelf.keep(name)
-    except (FilesGone, Damaged, OSError) as error:
-        logger.warning("run %s: its best checkpoint was not kept: %s", run.pk, error)
-        return
+    for name in sorted(wanted):
+        shelf.keep(name)
     if run.locked_at is None:
         for name in shelf.kept_names() - wanted:
             shelf.let_go(name)

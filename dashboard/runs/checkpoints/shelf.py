@@ -14,7 +14,12 @@ from pathlib import Path
 from uuid import uuid4
 
 from dashboard.datasets.room import check_room
-from dashboard.runs.checkpoints.manifest import MANIFEST, open_file, read_manifest
+from dashboard.runs.checkpoints.manifest import (
+    BLOCK_BYTES,
+    MANIFEST,
+    open_file,
+    read_manifest,
+)
 from dashboard.runs.directory import run_directory
 
 MODEL = "model"  # the part of a checkpoint that needs nothing else
@@ -118,7 +123,13 @@ def link_files(
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def link_or_copy(source: str, target: str, *, purpose: str) -> None:
+def link_or_copy(
+    source: str,
+    target: str,
+    *,
+    purpose: str,
+    on_progress: Callable[[], None] = lambda: None,
+) -> None:
     """ValueError, where there is no room for the copy that `purpose` names."""
     try:
         os.link(source, target)
@@ -126,7 +137,10 @@ def link_or_copy(source: str, target: str, *, purpose: str) -> None:
         raise
     except OSError:  # two disks, or one that knows no links
         check_room(Path(source).stat().st_size, purpose=purpose)
-        shutil.copyfile(source, target)
+        with open(source, "rb") as file, open(target, "wb") as copy:
+            while block := file.read(BLOCK_BYTES):
+                copy.write(block)
+                on_progress()
 
 
 def _settle(unfinished: Path, target: Path) -> None:

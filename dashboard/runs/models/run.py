@@ -262,7 +262,7 @@ class Run(models.Model):
     @cached_property
     def newest_checkpoint(self) -> Checkpoint | None:
         """What the run would go on from, as its history is now; one query."""
-        kept = self.checkpoints.filter(superseded_by=None)
+        kept = self.checkpoints.filter(superseded_by=None, deleted_at=None)
         return kept.order_by("-step").first()
 
     def reward(self, which: Literal["last", "best"]) -> float | None:

@@ -25,6 +25,7 @@ from dashboard.runs.changing import (
     setting_of,
     why_not_here,
 )
+from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.config.rates import compare_rates
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run, list_changes
@@ -56,7 +57,7 @@ def run_change(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         "has_ended_well": run.state in ENDED_WELL,
         "can_change": run.state in HEARING,
         "can_extend": run.state in (*HEARING, *ENDED_WELL),
-        "has_checkpoint": run.newest_checkpoint is not None,
+        "has_checkpoint": resumable(run) is not None,
         "first_step": first,
         "num_steps": num_steps,
         "said": said,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+from unittest.mock import Mock
 
 import pytest
 from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.runs.checkpoints import retention
+from dashboard.runs.checkpoints import shelf as shelf_module
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.checkpoints.shelf import Shelf
 from dashboard.runs.models import Checkpoint, Run, RunState
@@ -33,6 +36,18 @@ def test_the_best_outlives_what_the_trainer_deletes(saving: Saving, run: Run) ->
 
     assert there(run) == [2, 4]
     assert why(Checkpoint.objects.get(step=2)) == ["the best"]
+
+
+def test_a_disk_that_lets_nothing_go_costs_no_line_of_the_log(
+    saving: Saving, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saving.save(score=0.5)
+    broken = OSError(errno.EROFS, "Read-only file system")
+    monkeypatch.setattr(shelf_module, "discard", Mock(side_effect=broken))
+
+    saving.save(score=0.9)
+
+    assert run.checkpoints.count() == 2
 
 
 def test_a_kept_one_is_read_where_it_stays(saving: Saving, run: Run) -> None:

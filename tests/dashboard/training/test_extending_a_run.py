@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+from functools import partial
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.runs.changing import change_run, extend_run
+from dashboard.runs.checkpoints.retention import delete
 from dashboard.runs.control import request_stop
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
@@ -101,6 +105,47 @@ def test_an_ended_run_without_a_checkpoint_cannot_go_on(run: Run, alice: User) -
 
     with pytest.raises(ValueError, match="no checkpoint to go on from"):
         extend_run(run=run, user=alice, num_steps=30)
+
+
+def test_a_run_whose_checkpoints_were_deleted_by_hand_cannot_go_on(
+    run: Run, alice: User
+) -> None:
+    for step in (2, 4, 6):
+        keep(run, step)
+    shutil.rmtree(run_directory(run.id).checkpoints / "step-000002-epoch-1")
+    end(run, RunState.FINISHED)
+    extend = partial(extend_run, run=run, user=alice)
+
+    delete_by_hand(run, 6, alice)
+    with pytest.raises(ValueError, match="a checkpoint of step 4, so"):
+        extend(num_steps=4)
+    delete_by_hand(run, 4, alice)
+    with pytest.raises(ValueError, match="no checkpoint to go on from"):
+        extend(num_steps=30)
+
+    run.refresh_from_db()
+    assert run.state == RunState.FINISHED
+
+
+def test_what_is_recorded_counts_where_the_files_are_not_seen(
+    run: Run, alice: User
+) -> None:
+    for step in (2, 4):
+        keep(run, step)
+    shutil.rmtree(run_directory(run.id).path)
+    end(run, RunState.FINISHED)
+
+    run.checkpoints.filter(step=4).update(deleted_at=Now())
+    with pytest.raises(ValueError, match="a checkpoint of step 2, so"):
+        extend_run(run=run, user=alice, num_steps=2)
+    run = Run.objects.get(id=run.id)
+    run.checkpoints.update(deleted_at=Now())
+    with pytest.raises(ValueError, match="no checkpoint to go on from"):
+        extend_run(run=run, user=alice, num_steps=30)
+
+
+def delete_by_hand(run: Run, step: int, user: User) -> None:
+    delete(checkpoint=run.checkpoints.get(step=step), user=user)
 
 
 def test_a_second_click_answers_with_a_sentence(run: Run, alice: User) -> None:

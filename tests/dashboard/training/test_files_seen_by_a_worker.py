@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
+from django.db import InterfaceError
 
 from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.runs.queue.line import read_line
+from dashboard.training import tasks
 from dashboard.training.models import Worker
 from dashboard.training.visibility import note_unseen, sees_files
 from dashboard.training.workers import register
@@ -41,6 +45,27 @@ def test_a_saved_run_waits_for_a_worker_that_sees_its_checkpoint(
 
     assert not before
     assert sees_files(saved_run)
+
+
+def test_a_run_whose_checkpoints_were_deleted_does_not_wait(saved_run: Run) -> None:
+    saved_run.checkpoints.update(deleted_at=saved_run.created_at)
+
+    assert sees_files(saved_run)
+
+
+def test_a_notice_that_cannot_be_written_costs_the_claimed_run_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = Mock(side_effect=InterfaceError("the connection is closed"))
+    monkeypatch.setattr(tasks, "note_unseen", lost)
+    supervised = Mock()
+    monkeypatch.setattr(tasks, "supervise", supervised)
+
+    tasks.work.apply(throw=True)
+
+    claim = supervised.call_args.args[0]
+    assert (claim.run_id, claim.epoch) == (run.id, 1)
+    assert lost.called
 
 
 def test_the_workers_page_learns_why_a_run_is_left(saved_run: Run) -> None:

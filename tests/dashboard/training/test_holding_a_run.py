@@ -2,16 +2,23 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry
+from dashboard.runs.directory import run_directory
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queue.hosts import Host
+from dashboard.training import freeze as freeze_module
+from dashboard.training import preparing
 from dashboard.training.lease import Claim, Fenced, claim_next, claim_run, renew
+from dashboard.training.supervise import supervise
 from tests.dashboard.training.factories import Launcher
+from tests.dashboard.training.test_forking_a_run import fork, keep
+from tests.dashboard.training.test_supervising_a_run import FAST, never, script
 
 
 def seconds_left(run: Run) -> float:
@@ -108,3 +115,54 @@ def test_who_lost_the_run_cannot_renew(run: Run) -> None:
 
     with pytest.raises(Fenced):
         renew(claim)
+
+
+def supervise_with_a_short_lease(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose preparation renews at each chance."""
+    monkeypatch.setattr(preparing, "RENEW_SECONDS", 0.0)
+    claim = claim_run(run.id, "worker-1")
+    assert claim
+    Run.objects.filter(id=run.id).update(lease_until=Now())
+    supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
+
+
+@pytest.mark.django_db
+def test_a_run_is_held_while_its_rows_are_written(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[float] = []
+    write = freeze_module.write_durably
+
+    def note(*texts: Any) -> None:
+        left.append(seconds_left(run))
+        write(*texts)
+
+    monkeypatch.setattr(freeze_module, "write_durably", note)
+
+    supervise_with_a_short_lease(run, monkeypatch)
+
+    assert left[0] > 30
+
+
+@pytest.mark.django_db
+def test_a_fork_is_held_while_its_checkpoint_is_copied(
+    run: Run, launch: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = keep(run, 4)
+    parents = run_directory(run.id).path
+    parents.rename(parents.with_name("elsewhere"))
+    child = fork(checkpoint, launch)
+    parents.with_name("elsewhere").rename(parents)
+    left: list[float] = []
+
+    def refuse(*_: str) -> None:
+        left.append(seconds_left(child))
+        Run.objects.filter(id=child.id).update(lease_until=Now())
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)
+
+    supervise_with_a_short_lease(child, monkeypatch)
+
+    assert len(left) == 2  # its weights and its manifest
+    assert left[1] > 30

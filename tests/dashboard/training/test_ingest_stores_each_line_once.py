@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from dashboard.runs.models import Checkpoint, Run, RunEvent, RunState, Step
 from dashboard.samples.models import Group, RuleNote
@@ -100,6 +102,40 @@ def test_storing_the_same_lines_again_changes_nothing(claim: Claim) -> None:
     assert sum(len(group.completions) for group in Group.objects.all()) == 8
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_batch_whose_commit_was_not_waited_for_is_not_stored_again(
+    claim: Claim,
+) -> None:
+    log = LogBuilder().started().stepped(1)
+
+    def send_again() -> int:
+        try:
+            return ingest(claim, log.events)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            ingest(claim, log.events)
+            second = pool.submit(send_again)
+            wait_for_a_waiter()
+        num_new = second.result()
+
+    assert num_new == 0
+    assert RunEvent.objects.filter(run=claim.run_id).count() == len(log.events)
+
+
+def wait_for_a_waiter() -> None:
+    """Until another session waits for what ours has locked."""
+    with connection.cursor() as cursor:
+        for _ in range(1_000):
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            if cursor.fetchone()[0]:
+                return
+            time.sleep(0.01)
+    pytest.fail("nobody waits")
+
+
 def test_numbers_of_the_stream_have_no_gap_within_a_life(claim: Claim) -> None:
     log = LogBuilder().started()
     ingest(claim, log.events)  # the change to running takes a number as well
@@ -191,7 +227,7 @@ def test_a_batch_that_fails_leaves_nothing_behind(claim: Claim) -> None:
     log = LogBuilder().started().stepped(1)
     log.stepped(1)  # step 1 twice: no trainer of ours says that
 
-    from django.db import IntegrityError, transaction
+    from django.db import IntegrityError
 
     with pytest.raises(IntegrityError), transaction.atomic():
         ingest(claim, log.events)

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -12,8 +13,7 @@ from dashboard.accounts.models import AuditEntry, User
 from dashboard.runs.control import request_stop
 from dashboard.runs.directory import RunDirectory, run_directory
 from dashboard.runs.models import Run, RunState
-from dashboard.training import process
-from dashboard.training import supervise as supervise_module
+from dashboard.training import preparing, process
 from dashboard.training.freeze import freeze
 from dashboard.training.lease import claim_run
 from dashboard.training.outage import Patience
@@ -210,11 +210,11 @@ def test_one_whose_preparation_took_too_long_starts_no_trainer(
     claim = claim_run(run.id, "worker-1")
     assert claim
 
-    def freeze_slowly(run: Run) -> None:
-        freeze(run)
+    def freeze_slowly(run: Run, **options: Any) -> None:
+        freeze(run, **options)
         Run.objects.filter(id=run.id).update(epoch=7, worker="worker-2")
 
-    monkeypatch.setattr(supervise_module, "freeze", freeze_slowly)
+    monkeypatch.setattr(preparing, "freeze", freeze_slowly)
 
     supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
 
@@ -268,7 +268,7 @@ def test_one_that_slept_since_its_claim_leaves_the_next_life_alone(
     assert first
     assert claim_run(run.id, "worker-2")
     broken = OSError("no folder here")
-    monkeypatch.setattr(supervise_module, "freeze", Mock(side_effect=broken))
+    monkeypatch.setattr(preparing, "freeze", Mock(side_effect=broken))
 
     supervise(first, is_shutting_down=never, command=script("finish"), timing=FAST)
 

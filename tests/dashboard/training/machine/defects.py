@@ -17,6 +17,7 @@ from dashboard.training import (
     ingest,
     lease,
     lives,
+    preparing,
     reaper,
     supervise,
     takeover,
@@ -46,7 +47,7 @@ class Defect:
 DEFECTS = {
     "an epoch is no fence": Defect(
         module=ingest,
-        name="_take_numbers",
+        name="_fence",
         old="AND epoch = %s AND state = ANY",
         new="AND epoch >= %s AND state = ANY",
     ),
@@ -122,7 +123,7 @@ DEFECTS = {
         name="renew",
         old="claim.guard, ",
         new="",
-        users=(supervise,),
+        users=(supervise, preparing),
     ),
     "a zombie's checkpoints are gone on from": Defect(
         module=takeover,

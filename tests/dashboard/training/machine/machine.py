@@ -173,7 +173,7 @@ class Machine(RuleBasedStateMachine):
         if wakes and work.is_ready and (work.is_asleep or work.is_stalled):
             self.play.turn(work)
 
-    @precondition(lambda self: self.play.trainers())
+    @precondition(lambda self: self.play.trainers() and self.play.works())
     @rule(pick=PICK, saves=st.booleans())
     def oversleep(self, pick: int, saves: bool) -> None:
         """It wakes as another holds its run, with lines that it has to tell."""

@@ -12,7 +12,7 @@ import pytest
 from celery.app.task import Context
 
 from dashboard.runs import doorbell
-from dashboard.training import outage, supervise, tasks, workers
+from dashboard.training import beat, outage, supervise, tasks, workers
 from dashboard.training.lease import Claim
 from dashboard.waking import DAY_SECONDS
 from tests.dashboard.training.machine.actors import Actor, Cast, current
@@ -93,8 +93,8 @@ def replace_surroundings(
     """The trainer's process, time, the broker, and who listens; nothing else."""
     monkeypatch.setattr(supervise, "TrainerProcess", ScriptedTrainer)
     monkeypatch.setattr(supervise, "SystemSampler", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(supervise, "time", clock)
-    monkeypatch.setattr(outage, "time", clock)
+    for module in (beat, outage, supervise):
+        monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(doorbell, "wake", broker.wake)
     monkeypatch.setattr("dashboard.live.publish.ring_group", lambda *_: None)
     hardware = {"takes": "any", "gpus": []}
