@@ -280,14 +280,19 @@ def restore_optimizer(path: Path, optimizer: Optimizer) -> None:
     optimizer.load_state(state())
 
 
-def prune_checkpoints(folder: Path, *, keep_last: int, step: int, epoch: int) -> None:
+def prune_checkpoints(
+    folder: Path, *, keep_last: int, step: int, epoch: int, lives: Path | None = None
+) -> None:
     """Delete all but the last `keep_last` checkpoints up to this step and epoch.
 
     A life that was given up for lost may still be saving here. It must not delete
     what its successor saves, nor what it saves itself count as the successor's last:
-    whatever is of a newer epoch, or further than `step`, is left alone. The unfinished
-    folders of killed saves go as well.
+    whatever is of a newer epoch, or further than `step`, is left alone. Nor may it
+    delete what its successor began with: where `lives`, the folder of the lives'
+    folders, has a newer one, all is. The unfinished folders of killed saves go as well.
     """
+    if lives is not None and _newest_life(lives) > epoch:
+        return
     own = [
         path
         for path in _checkpoints(folder)
@@ -298,6 +303,12 @@ def prune_checkpoints(folder: Path, *, keep_last: int, step: int, epoch: int) ->
     for path in folder.glob(".step-*.unfinished"):
         if _place(path)[1] <= epoch:
             _remove(path)
+
+
+def _newest_life(lives: Path) -> int:
+    """Made as its supervisor claims the run, before it looks for a checkpoint."""
+    named = (path.name for path in lives.iterdir())
+    return max((int(name) for name in named if name.isdecimal()), default=0)
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -46,8 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lives",
         type=Path,
-        help="folder of the --out of each life, each of which keeps what judges "
-        "replied for all (default: --out is that of all)",
+        help="folder of the --out of each life, named for its --epoch; what judges "
+        "replied to one is known to all, and one deletes no checkpoint once there is a "
+        "newer one (default: --out is that of all)",
     )
     resume = parser.add_mutually_exclusive_group()
     resume.add_argument(

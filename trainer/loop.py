@@ -206,6 +206,7 @@ def write_checkpoint(training: Training, *, step: int) -> None:
             keep_last=training.config.checkpoint.keep_last,
             step=step,
             epoch=training.epoch,
+            lives=training.lives,
         )
     say(f"saved {saved.name}")
 

@@ -47,6 +47,7 @@ class Place:
     resume_from: Path | None
     epoch: int
     passed_over: Sequence[str] = ()  # why further checkpoints are not gone on from
+    lives: Path | None = None  # folder of all lives' folders, `out` among them
 
 
 def prepare(
@@ -93,6 +94,7 @@ def prepare(
         epoch=place.epoch,
         done_steps=0 if place.resume_from is None else saved_step(place.resume_from),
         newest_checkpoint=place.resume_from,
+        lives=place.lives,
         world=world,
         scorer=scorer,
     )

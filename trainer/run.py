@@ -75,7 +75,7 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
         _output(place, world) as log,
         world.watched(partial(_end, log)),
         open_session(
-            place.out, lives=args.lives, rank=world.rank, num_processes=world.size
+            place.out, lives=place.lives, rank=world.rank, num_processes=world.size
         ),
         closing(Scorer(config.reward.num_workers)) as scorer,
     ):
@@ -137,6 +137,7 @@ def _place(args: argparse.Namespace) -> Place:
         resume_from=resume_from,
         passed_over=passed_over,
         epoch=epoch,
+        lives=args.lives,
     )
 
 

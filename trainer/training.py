@@ -51,6 +51,7 @@ class Training:
     epoch: int
     done_steps: int
     newest_checkpoint: Path | None  # where a rollback goes back to
+    lives: Path | None = None  # folder of all lives' folders, `out` among them
     world: World = ALONE
     scorer: Scorer = HERE
     setbacks: Setbacks = field(default_factory=Setbacks)

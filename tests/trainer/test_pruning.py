@@ -48,6 +48,22 @@ def test_a_life_given_up_for_lost_deletes_nothing_of_its_successor(
     }
 
 
+def test_a_life_given_up_for_lost_keeps_what_its_successor_began_with(
+    tmp_path: Path,
+) -> None:
+    folder, lives = tmp_path / "checkpoints", tmp_path / "epochs"
+    for made in (folder, lives / "1", lives / "2"):
+        made.mkdir(parents=True)
+    _save(folder, "step-000010-epoch-1", "step-000020-epoch-1")
+
+    prune_checkpoints(folder, keep_last=1, step=20, epoch=1, lives=lives)
+    kept = _left(folder)
+    prune_checkpoints(folder, keep_last=1, step=20, epoch=2, lives=lives)
+
+    assert kept == {"step-000010-epoch-1", "step-000020-epoch-1"}
+    assert _left(folder) == {"step-000020-epoch-1"}
+
+
 def test_what_a_lost_life_saved_further_on_does_not_push_out_our_own(
     tmp_path: Path,
 ) -> None:

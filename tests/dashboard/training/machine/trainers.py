@@ -208,7 +208,9 @@ class ScriptedTrainer:
         self._prune()
 
     def _prune(self) -> None:
-        """As trainer.checkpoint does: what is newer than this life stays."""
+        """As trainer.checkpoint does: what is newer than this life stays, or all."""
+        if any(int(life.name) > self.epoch for life in self.out.parent.iterdir()):
+            return
         places = {
             (int(match[1]), int(match[2])): path
             for path in self.checkpoints.iterdir()
