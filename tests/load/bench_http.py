@@ -61,6 +61,8 @@ def addresses_of(stack: Stack, scene: Scene) -> list[Asked]:
     steps = range(1, PACE.num_steps + 1, 37)
     groups = [f"{run}groups/{step}/0/" for step in steps]
     runs = [f"{team}/runs/", f"{team}/runs/?sort=name"]
+    number = run.strip("/").split("/")[-1]
+    others = [f"{team}/datasets/", f"{team}/rewards/", f"{team}/compare?runs={number}"]
     page = fetch(stack, scene, run)
     static = sorted(set(re.findall(r'(?:src|href)="(/static/[^"]+)"', page)))
     return [
@@ -70,7 +72,9 @@ def addresses_of(stack: Stack, scene: Scene) -> list[Asked]:
         Asked(name="a group", weight=10, paths=groups),
         Asked(name="completions", weight=5, paths=[f"{run}completions/"]),
         Asked(name="config, log", weight=5, paths=[f"{run}config/", f"{run}logs/"]),
-        Asked(name="scripts, styles", weight=30, paths=static),
+        Asked(name="prompts", weight=5, paths=[f"{run}prompts/"]),
+        Asked(name="datasets, rewards, compare", weight=5, paths=others),
+        Asked(name="scripts, styles", weight=20, paths=static),
         Asked(name="healthz, readyz", weight=10, paths=["/healthz", "/readyz"]),
     ]
 

@@ -23,7 +23,7 @@ from tests.load.steady_trainer import Pace
 pytestmark = pytest.mark.load
 NUM_STALLED = int(os.environ.get("COHORT_LOAD_STALLED", "20"))
 SECONDS = float(os.environ.get("COHORT_LOAD_SECONDS", "60"))
-NUM_ORDINARY = 50
+NUM_ORDINARY = 180
 EVENTS = 50.0
 SETTLING = 5.0
 # Alone first, then beside them, then for them to catch up.

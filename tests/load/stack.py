@@ -39,7 +39,7 @@ class Crowd:
         self, address: str, scene: Scene, *, env: Mapping[str, str], log: Path
     ) -> None:
         command = [sys.executable, "-m", "tests.load.viewers", address]
-        command += [str(scene.run_id), scene.cookie]
+        command += [str(scene.run_id), *scene.cookies]
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 command,

@@ -27,17 +27,22 @@ if TYPE_CHECKING:
     from dashboard.runs.directory import RunDirectory
     from dashboard.runs.models import Run
 
+NUM_VIEWERS = 9  # people besides, as one may not open all the pages of a crowd
 TRAINER = Path(__file__).parent / "steady_trainer.py"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """A run that `supervise` may take up, and a cookie that may watch it."""
+    """A run that `supervise` may take up, and cookies of people who may watch it."""
 
     run_id: int
     team: str
-    cookie: str
+    cookies: tuple[str, ...]  # the first is that of whoever launched it
     folder: str  # where its trainer writes
+
+    @property
+    def cookie(self) -> str:
+        return self.cookies[0]
 
     @property
     def page(self) -> str:
@@ -88,10 +93,24 @@ def _set_aside(run: Run, user: User) -> Scene:
 def scene_of(run: Run, user: User) -> Scene:
     from dashboard.runs.directory import run_directory
 
+    people = [user, *(_viewer_of(run.team, number) for number in range(NUM_VIEWERS))]
     folder = run_directory(run.id).epoch(1).path
     return Scene(
-        run_id=run.id, team=run.team.slug, cookie=_cookie_of(user), folder=str(folder)
+        run_id=run.id,
+        team=run.team.slug,
+        cookies=tuple(_cookie_of(person) for person in people),
+        folder=str(folder),
     )
+
+
+def _viewer_of(team: Team, number: int) -> User:
+    from dashboard.accounts.models import Membership, Role, User
+
+    user, _ = User.objects.get_or_create(username=f"viewer-{number}")
+    Membership.objects.get_or_create(
+        team=team, user=user, defaults={"role": Role.VIEWER}
+    )
+    return user
 
 
 def _cookie_of(user: User) -> str:

@@ -1,6 +1,6 @@
 """Pages without a browser: many sockets in one process, told what to do by lines.
 
-`python -m tests.load.viewers ADDRESS RUN COOKIE` reads a command a line, as JSON, and
+`python -m tests.load.viewers ADDRESS RUN COOKIE…` reads a command a line, as JSON, and
 answers each with a line. They speak the protocol of dashboard/live/README.md as
 static/js/live/stream.js does, and hold what they were sent.
 """
@@ -16,9 +16,10 @@ import socket
 import sys
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import cycle
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -200,8 +201,9 @@ class Viewer:
 class Crowd:
     """Groups of viewers by name, and the commands that they know."""
 
-    def __init__(self, address: str, run_id: str, cookie: str) -> None:
-        self._place = (address, run_id, cookie)
+    def __init__(self, address: str, run_id: str, cookies: Sequence[str]) -> None:
+        self._place = (address, run_id)
+        self._cookies = cycle(cookies)  # one person's after the other
         self._groups: dict[str, list[Viewer]] = {}
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
 
@@ -210,7 +212,7 @@ class Crowd:
     ) -> dict[str, Any]:
         """Each one within so many seconds; answers when all have a first frame."""
         begin = time.monotonic()
-        new = [Viewer(*self._place) for _ in range(count)]
+        new = [Viewer(*self._place, next(self._cookies)) for _ in range(count)]
         for number, viewer in enumerate(new):
             viewer.is_small = is_small
             due = begin + over * number / count
@@ -346,8 +348,8 @@ def _quantile(ordered: list[float], share: float) -> float | None:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-async def serve(address: str, run_id: str, cookie: str) -> None:
-    crowd = Crowd(address, run_id, cookie)
+async def serve(address: str, run_id: str, *cookies: str) -> None:
+    crowd = Crowd(address, run_id, cookies)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         command = json.loads(line)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -18,8 +17,7 @@ from dashboard.exchange.exports.tables import Table, jsonl_bytes
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.runs.queries import get_run
 from dashboard.samples.annotations.queries import has_marks
-from dashboard.samples.completion import NUM_COMPLETIONS
-from dashboard.samples.models import GroupCompletions
+from dashboard.samples.search.counting import count_completions
 
 MEASURED_ROWS = 200  # of which a file's size is told
 
@@ -73,14 +71,11 @@ def _num_points(run: Run, span: Span) -> int:
 
 
 def _offer_completions(run: Run, span: Span) -> Offer:
-    in_all = _num_completions(run, Span())
-    taken = in_all if span == Span() else _num_completions(run, span)
+    taken, in_all = (
+        count_completions(run, first=each.first, last=each.last)
+        for each in (span, Span())
+    )
     return _offer(completions_table(run, span), num_rows=taken, num_all=in_all)
-
-
-def _num_completions(run: Run, span: Span) -> int:
-    stored = GroupCompletions.objects.filter(group__in=groups_of(run, span))
-    return stored.aggregate(num=Sum(NUM_COMPLETIONS))["num"] or 0
 
 
 def _offer(table: Table, *, num_rows: int, num_all: int) -> Offer:
