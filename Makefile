@@ -77,7 +77,7 @@ test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
 	$(PYTEST) -m "slow or faults" $(IN_PARALLEL) $(ARGS)
 	$(if $(ON_LINUX),.venv-vllm/bin/python -m pytest -m vllm tests/trainer $(ARGS))
 
-soak: ## Run for hours: each fault ten times, any course of events, any input, ingest, streaming, pages, a large file
+soak: ## Run for hours: each fault ten times, any course of events, any input, ingest, streaming, pages, a large file, 50 million completions
 	@$(INSTALL) --tests --browser
 	$(PYTEST) -m faults --soak $(ARGS)
 	$(PYTEST) -m slow --soak tests/dashboard/training/machine tests/inputs tests/bench tests/trainer/starter $(ARGS)
@@ -85,6 +85,7 @@ soak: ## Run for hours: each fault ten times, any course of events, any input, i
 	$(PYTEST) -m load -q -s tests/load/bench_soak.py
 	$(PYTEST) -m load -q -s tests/load/bench_http.py
 	$(PYTEST) -m load -q -s tests/load/bench_upload.py
+	$(BIN)/python -m tests.load.bench_storage $(BENCH)/storage
 
 bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python tests/bench/bench_ingest.py 10
