@@ -10,6 +10,7 @@ import gc
 import importlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections import defaultdict
@@ -61,6 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
             "Django read its settings before the test servers were started. Unset "
             "DJANGO_SETTINGS_MODULE and run pytest again."
         )
+    # A shell has what it starts in the background ignore Ctrl-C, and so would processes
+    # that tests start and end by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Short: a unix socket's path holds 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="cohort-test-", dir="/tmp"))
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
