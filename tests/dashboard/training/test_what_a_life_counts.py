@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from django.db import OperationalError
 
-from dashboard.runs.models import Run
+from dashboard.runs.models import Run, RunState
 from dashboard.training import supervise as supervise_module
 from dashboard.training.lease import Claim
 from tests.dashboard.training import test_supervising_a_run as supervising
@@ -32,18 +32,18 @@ def test_what_is_stored_is_counted_with_its_lag(run: Run) -> None:
 def test_each_renewal_is_counted_by_its_outcome(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renew, num_renewals = supervise_module._renew, 0
+    renew, num_renewals = supervise_module.renew, 0
 
-    def renew_for_a_while(claim: Claim) -> None:
+    def renew_for_a_while(claim: Claim) -> RunState:
         nonlocal num_renewals
         num_renewals += 1
         if num_renewals == 3:
             raise OperationalError("the database is away")
         if num_renewals == 5:  # another took the run
             Run.objects.filter(pk=run.pk).update(epoch=2)
-        renew(claim)
+        return renew(claim)
 
-    monkeypatch.setattr(supervise_module, "_renew", renew_for_a_while)
+    monkeypatch.setattr(supervise_module, "renew", renew_for_a_while)
     monkeypatch.setattr(supervising, "FAST", replace(FAST, renew_seconds=0.05))
 
     live(run, "train_until_told")

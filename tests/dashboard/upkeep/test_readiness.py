@@ -73,7 +73,7 @@ def test_all_is_well_where_everybody_was_heard() -> None:
 
 def test_pages_are_served_without_beat_and_it_is_said_what_to_do() -> None:
     hear("default worker", seconds_ago=31)
-    hear("reap", seconds_ago=60)
+    hear("reap", seconds_ago=20)
 
     status, told = ask()
 
