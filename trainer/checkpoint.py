@@ -307,7 +307,7 @@ def prune_checkpoints(
 
 def _newest_life(lives: Path) -> int:
     """Made as its supervisor claims the run, before it looks for a checkpoint."""
-    named = (path.name for path in lives.iterdir())
+    named = (path.name for path in lives.glob("*"))  # a folder that is not there: none
     return max((int(name) for name in named if name.isdecimal()), default=0)
 
 

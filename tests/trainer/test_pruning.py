@@ -64,6 +64,14 @@ def test_a_life_given_up_for_lost_keeps_what_its_successor_began_with(
     assert _left(folder) == {"step-000020-epoch-1"}
 
 
+def test_a_folder_of_lives_that_is_not_there_ends_no_run(tmp_path: Path) -> None:
+    _save(tmp_path, "step-000010-epoch-1", "step-000020-epoch-1")
+
+    prune_checkpoints(tmp_path, keep_last=1, step=20, epoch=1, lives=tmp_path / "none")
+
+    assert _left(tmp_path) == {"step-000020-epoch-1"}
+
+
 def test_what_a_lost_life_saved_further_on_does_not_push_out_our_own(
     tmp_path: Path,
 ) -> None:
