@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.rewards.judge_server import Judging, status
+from tests.trainer.rewards.judge_server import Judging, status, text
 from tests.trainer.rewards.test_llm_judge_faults import SCORE, ask
 from trainer.rewards.model_judge.client import Reply
 from trainer.rewards.model_judge.ledger import Ledger
@@ -20,6 +20,10 @@ ONE = {"max_concurrency": 1, "max_tries": 1}
 
 def question(number: int) -> bytes:
     return number.to_bytes(32)
+
+
+def find(ledger: Ledger, digest: bytes) -> Reply | None:
+    return ledger.find(digest, is_readable=lambda reply: True)
 
 
 def add_reply(ledger: Ledger, number: int) -> None:
@@ -53,6 +57,24 @@ def test_a_life_with_a_folder_of_its_own_knows_what_the_others_asked(
     assert len(judging.asked) == 3
     kept = [path.read_text().count("\n") for path in tmp_path.glob("*/judges/*")]
     assert sorted(kept) == [1, 2]
+
+
+def test_a_life_asks_again_what_was_answered_in_vain_before_it(
+    judging: Judging, tmp_path: Path
+) -> None:
+    judging.faults = [text("I am not what you take me for.")]
+    with open_session(tmp_path / "1", lives=tmp_path):
+        first = [ask(judging, "a", **ONE) for _ in range(2)]
+    with open_session(tmp_path / "2", lives=tmp_path):
+        second = ask(judging, "a", **ONE)
+    with open_session(tmp_path / "10", lives=tmp_path):
+        third = ask(judging, "a", "b", budget_calls=2, **ONE)
+
+    assert all("cannot be read" in found for (found,) in first)
+    assert second == [SCORE]
+    assert third[0] == SCORE
+    assert "spent" in third[1]  # what was in vain was paid, too
+    assert len(judging.asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -163,7 +185,7 @@ def test_processes_share_what_is_left(tmp_path: Path) -> None:
     ]
 
     assert taken == [4, 4]
-    assert all(ledger.find(question(1)) == Reply("7", 10, False) for ledger in ranks)
+    assert all(find(ledger, question(1)) == Reply("7", 10, False) for ledger in ranks)
     for ledger in ranks:
         ledger.close()
 
@@ -182,7 +204,7 @@ def test_a_line_cut_by_a_crash_costs_that_reply_alone(tmp_path: Path) -> None:
     again.close()
 
     last = Ledger(tmp_path)
-    found = [last.find(question(number)) for number in (1, 2, 3)]
+    found = [find(last, question(number)) for number in (1, 2, 3)]
     last.close()
     assert found == [Reply("é 1", 1, False), None, Reply("3", 1, True)]
 
@@ -204,14 +226,14 @@ def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
 ) -> None:
     ledger, disk = ledger_on_a_small_disk(tmp_path, room=room)
     add_reply(ledger, 1)
-    found = ledger.find(question(1))
+    found = find(ledger, question(1))
     disk.room = 10_000
     add_reply(ledger, 2)
     ledger.close()
 
     again = Ledger(tmp_path)
-    assert found == again.find(question(1)) == Reply("é 1", 1, False)
-    assert ledger.find(question(2)) == again.find(question(2)) is not None
+    assert found == find(again, question(1)) == Reply("é 1", 1, False)
+    assert find(ledger, question(2)) == find(again, question(2)) is not None
     again.close()
 
 
@@ -225,8 +247,8 @@ def test_a_disk_that_stays_full_does_not_end_whoever_closes_the_ledger(
 
     assert disk.closed
     again = Ledger(tmp_path)
-    assert again.find(question(1)) == Reply("é 1", 1, False)
-    assert again.find(question(2)) is None
+    assert find(again, question(1)) == Reply("é 1", 1, False)
+    assert find(again, question(2)) is None
     again.close()
 
 

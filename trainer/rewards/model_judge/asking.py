@@ -100,14 +100,20 @@ class Judge:
         self._lock = Lock()
         self._asked: dict[bytes, Future[Reply]] = {}
 
-    def submit(self, question: Question, *, deadline: float) -> Future[Reply]:
+    def submit(
+        self,
+        question: Question,
+        *,
+        deadline: float,
+        is_readable: Callable[[Reply], bool],
+    ) -> Future[Reply]:
         """Ask, unless it is known or being asked. The result raises NotAsked."""
         digest = self._digest(question)
         with self._lock:
             asked = self._asked.get(digest)
             if asked is not None:
                 return asked
-            known = self._ledger.find(digest)
+            known = self._ledger.find(digest, is_readable=is_readable)
             if known is not None:
                 return _done(known)
             try:
@@ -234,13 +240,23 @@ def open_client(endpoint: Endpoint) -> Client:
 
 
 def replies(
-    judge: Judge, questions: Sequence[Question], *, deadline: float
+    judge: Judge,
+    questions: Sequence[Question],
+    *,
+    deadline: float,
+    is_readable: Callable[[Reply], bool],
 ) -> list[Reply | NotAsked]:
-    """What a judge replies to each of some questions, or why it does not."""
+    """What a judge replies to each of some questions, or why it does not.
+
+    One that an earlier life of the run asked is asked again where `is_readable` is
+    false of what was replied.
+    """
     asked: list[Future[Reply] | NotAsked] = []
     for question in questions:
         try:
-            asked.append(judge.submit(question, deadline=deadline))
+            asked.append(
+                judge.submit(question, deadline=deadline, is_readable=is_readable)
+            )
         except NotAsked as error:
             asked.append(error)
     return [each if isinstance(each, NotAsked) else _result(each) for each in asked]

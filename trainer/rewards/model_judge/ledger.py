@@ -1,14 +1,15 @@
 """What judges were asked in a run, what they replied, and what that took.
 
 A file of lines of JSON in the run's folder for each of the run's processes. So a run
-that is resumed asks nothing twice, and its budget is that of its whole life.
+that is resumed asks nothing twice but what was answered in vain, and its budget is that
+of its whole life.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -50,6 +51,7 @@ class Ledger:
         self._num_processes = num_processes
         self._lock = Lock()
         self._kept: dict[bytes, tuple[Path, int] | Reply] = {}
+        self._earlier: dict[bytes, tuple[Path, int]] = {}  # before this process began
         self._before: dict[str, Spent] = {}
         self._since: dict[str, Spent] = {}
         self._path = self._file = None
@@ -64,17 +66,25 @@ class Ledger:
             if not _ends_whole(self._file):
                 self._unwritten = b"\n"
 
-    def find(self, question: bytes) -> Reply | None:
-        """What was replied to a question, by its digest."""
+    def find(
+        self, question: bytes, *, is_readable: Callable[[Reply], bool]
+    ) -> Reply | None:
+        """What was replied to a question, by its digest.
+
+        What this process was told stays as it is; an earlier reply is of no use unless
+        it is readable, and a run that paused for such replies can be resumed.
+        """
         with self._lock:
             found = self._kept.get(question)
-        if found is None or isinstance(found, Reply):
+            earlier = self._earlier.get(question)
+        if isinstance(found, Reply):
             return found
-        path, place = found
-        with path.open("rb") as file:
-            file.seek(place)
-            line = json.loads(file.readline())
-        return Reply(line["text"], line["tokens"], line["is_cut"])
+        if found is not None:
+            return _reply_at(*found)
+        if earlier is None:
+            return None
+        reply = _reply_at(*earlier)
+        return reply if is_readable(reply) else None
 
     def take_call(self, account: str, *, max_calls: int, max_tokens: int) -> bool:
         """Note that a call is made; False when the budget has nothing left for it.
@@ -142,14 +152,22 @@ class Ledger:
             spent.calls += 1
             if "question" in line:
                 spent.tokens += line["tokens"]
-                self._kept[bytes.fromhex(line["question"])] = path, place
+                self._earlier[bytes.fromhex(line["question"])] = path, place
 
 
 def _files(folder: Path, lives: Path | None) -> list[Path]:
-    """Of all processes of all lives, each once."""
+    """Of all processes of all lives, each once, and the newest life's last."""
     pattern = f"{_FOLDER}/answers-*.jsonl"
     others = [] if lives is None else lives.glob(f"*/{pattern}")
-    return sorted({path.resolve() for path in [*folder.glob(pattern), *others]})
+    found = {path.resolve() for path in [*folder.glob(pattern), *others]}
+    return sorted(found, key=lambda path: (len(str(path)), path))
+
+
+def _reply_at(path: Path, place: int) -> Reply:
+    with path.open("rb") as file:
+        file.seek(place)
+        line = json.loads(file.readline())
+    return Reply(line["text"], line["tokens"], line["is_cut"])
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -232,14 +232,27 @@ def _ask(
     try:
         if session.is_run:
             judge = session.keep(endpoint, lambda: Judge(endpoint, ledger))
-            return replies(judge, questions, deadline=time_limit())
+            return _replies(judge, questions, params)
         judge = Judge(endpoint, ledger)
         try:
-            return replies(judge, questions, deadline=time_limit())
+            return _replies(judge, questions, params)
         finally:
             judge.close()
     except Refused as error:
         return [NotAsked(str(error))] * len(questions)
+
+
+def _replies(
+    judge: Judge, questions: Sequence[Question], params: LlmJudgeParams
+) -> list[Reply | NotAsked]:
+    def is_readable(reply: Reply) -> bool:
+        try:
+            _read(reply, params)
+        except Unreadable:
+            return False
+        return True
+
+    return replies(judge, questions, deadline=time_limit(), is_readable=is_readable)
 
 
 def _score(
@@ -248,25 +261,34 @@ def _score(
     if isinstance(reply, NotAsked):
         session.warn(str(reply))
         return Unscorable(str(reply))
-    if reply.is_cut:
-        problem = f"it was cut at {params.max_tokens:,} tokens; raise max_tokens"
-    else:
-        try:
-            return read_score(
-                reply.text,
-                params.read_as,
-                field=params.field,
-                low=params.low,
-                high=params.high,
-            )
-        except Unreadable as error:
-            problem = str(error)
+    try:
+        return _read(reply, params)
+    except Unreadable as error:
+        problem = str(error)
     session.warn(
         f"Some replies of the judge {params.model} cannot be read, and their "
         f"completions have no score. The first one: {problem}.",
         about=f"unreadable {params.base_url} {params.model}",
     )
     return Unscorable(f"The judge's reply cannot be read: {problem}.")
+
+
+def _read(reply: Reply, params: LlmJudgeParams) -> float:
+    """
+    Raises:
+        Unreadable: it has no score.
+    """
+    if reply.is_cut:
+        raise Unreadable(
+            f"it was cut at {params.max_tokens:,} tokens; raise max_tokens"
+        )
+    return read_score(
+        reply.text,
+        params.read_as,
+        field=params.field,
+        low=params.low,
+        high=params.high,
+    )
 
 
 def _endpoint(params: LlmJudgeParams) -> Endpoint:
