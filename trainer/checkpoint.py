@@ -194,13 +194,17 @@ def verify_checkpoint(path: Path) -> None:
     """Compare a checkpoint with its manifest; ValueError says what is wrong."""
     try:
         files = json.loads((path / _MANIFEST).read_bytes())["files"]
-    except (OSError, ValueError, KeyError) as error:
+        digests = {path / name: each["sha256"] for name, each in files.items()}
+    except OSError as error:
         raise ValueError(f"{path} is no checkpoint: {error}") from None
-    for name, expected in files.items():
-        file = path / name
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        raise ValueError(
+            f"{path / _MANIFEST} cannot be read. Resume from another checkpoint."
+        ) from None
+    for file, expected in digests.items():
         if not file.is_file():
             raise ValueError(f"{file} is missing. Resume from another checkpoint.")
-        if _digest(file) != expected["sha256"]:
+        if _digest(file) != expected:
             raise ValueError(
                 f"{file} differs from what was saved (its SHA-256 is not the "
                 "manifest's). Resume from another checkpoint."

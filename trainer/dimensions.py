@@ -110,8 +110,10 @@ def read_dimensions(path: str) -> Dimensions:
             f"There is no {file}. Memory is estimated from a model folder on this "
             "machine: set model.path to one."
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not valid JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{file} holds no object, which a configuration is.")
     return dimensions_of(config)
 
 
@@ -121,7 +123,8 @@ def dimensions_of(model_config: Mapping[str, Any]) -> Dimensions:
     Raises:
         ValueError: one is missing.
     """
-    config = dict(model_config.get("text_config") or model_config)
+    part = model_config.get("text_config")  # of a model that takes pictures too
+    config = part if part and isinstance(part, dict) else model_config
     kind = str(config.get("model_type", ""))
 
     def first(*names: str, default: int | None = None) -> int:

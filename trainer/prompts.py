@@ -73,6 +73,10 @@ def _read_row(line: str, index: int, path: Path) -> Row:
         fields = json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(f"{where} is not JSON: {error.msg}: {line[:80]!r}.") from None
+    except (ValueError, RecursionError):
+        raise ValueError(
+            f"{where} nests too deep or holds a number that is too long: {line[:80]!r}."
+        ) from None
     if not isinstance(fields, dict) or "prompt" not in fields:
         raise ValueError(f"{where} has no prompt: {line[:80]!r}.")
     prompt, answer = fields["prompt"], fields.get("answer")

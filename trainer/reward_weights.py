@@ -99,9 +99,9 @@ def _bytes_of(tensor: Any, bytes_each: int) -> int:
     try:
         kind, shape = tensor["dtype"], tensor["shape"]
         count = math.prod(int(size) for size in shape)
-    except (TypeError, KeyError, ValueError) as error:
+        return count * (bytes_each if kind in _FLOATS else _BYTES.get(kind, 1))
+    except (TypeError, KeyError, ValueError, OverflowError) as error:
         raise ValueError("No header of safetensors.") from error
-    return count * (bytes_each if kind in _FLOATS else _BYTES.get(kind, 1))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -113,7 +113,14 @@ def _files(folder: Path) -> list[Path]:
     try:
         places = json.loads(index.read_bytes())["weight_map"].values()
         names = {Path(str(name)).name for name in places}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:
         raise ValueError(f"{index} names no files.") from error
     if len(names) > _MOST_FILES:
         raise ValueError(f"{index} names {len(names):,} files.")

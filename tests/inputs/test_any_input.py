@@ -9,7 +9,8 @@ import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase, given
 
-from tests.inputs.parsers import PARSERS, Parser
+from tests.inputs.parsers.row import Parser
+from tests.inputs.parsers.table import PARSERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]  # queries look people up
 FEW, MANY = 200, 20_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dashboard.accounts.models import Team
 from dashboard.live.messages import BAD_MESSAGE
 from tests.dashboard.runs.stories import queue_run
-from tests.inputs.parsers import JSON, dumped, shaped
+from tests.inputs.parsers.row import JSON, dumped, shaped
 from tests.inputs.wire import BINARY, CLOSE, TEXT, Heard, Wire, closing, frame
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]

@@ -175,7 +175,7 @@ def headers_of(key: str) -> dict[str, str]:
 def _answer(error: urllib.error.HTTPError) -> Exception:
     try:
         problem = json.loads(error.read(2**20))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         problem = {}
     if not isinstance(problem, dict):
         problem = {}

@@ -134,7 +134,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 def _tree(line: bytes) -> dict[str, Any]:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -66,7 +66,7 @@ class ServerReference:
     def _check_reply(self, reply: bytes) -> None:
         try:
             found = json.loads(reply)["fingerprint"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError, LookupError, TypeError):
             raise ValueError(
                 f"What answers at {self._connection.url} is no reference server. "
                 "Correct reference.url."

@@ -86,7 +86,7 @@ class RolloutClient:
                 "its end, or start a server for this one."
             ) from None
         self.close()
-        self._held, self._word = held, str(json.loads(held.line)["hold"])
+        self._held, self._word = held, str(self._told(held.line, "hold"))
 
     def close(self) -> None:
         """Let it be held by another run."""
@@ -97,7 +97,7 @@ class RolloutClient:
     def look_for_places(self, layers: Iterable[str], *, rank: int) -> None:
         """Ask whether it takes such adapters by themselves."""
         adapted = Adapted(layers=tuple(sorted(layers)), rank=rank)
-        self.swaps = bool(json.loads(self._ask(PLACES, adapted.pack()))["can_take"])
+        self.swaps = bool(self._told(self._ask(PLACES, adapted.pack()), "can_take"))
 
     def add_weights(self, part: bytes) -> None:
         """Send some of the weights, or adapters, that it is to sample with."""
@@ -107,7 +107,7 @@ class RolloutClient:
         """Have it sample with what it was sent; a rank of 0: whole weights."""
         order = Order(names=tuple(names), rank=rank, alpha=alpha)
         reply = self._ask(LOAD, order.pack())
-        self._version = int(json.loads(reply)["version"])
+        self._version = self._told(reply, "version")
 
     def sample(
         self,
@@ -148,17 +148,19 @@ class RolloutClient:
                 raise Forgotten from None
             raise
 
-    def _check_model(self) -> None:
-        """Refuse a server whose model is not the one that the run starts from."""
-        reply = self._connection.ask(Call(method="GET", path=MODEL))
+    def _told(self, reply: bytes, name: str) -> Any:
         try:
-            found: Any = json.loads(reply)
-            fingerprint, _ = found["fingerprint"], int(found["max_length"])
-        except (ValueError, KeyError, TypeError):
+            return json.loads(reply)[name]
+        except (ValueError, RecursionError, LookupError, TypeError):
             raise ValueError(
                 f"What answers at {self.url} is no rollout server. Correct rollout.url."
             ) from None
-        if fingerprint != self._fingerprint:
+
+    def _check_model(self) -> None:
+        """Refuse a server whose model is not the one that the run starts from."""
+        reply = self._connection.ask(Call(method="GET", path=MODEL))
+        self._told(reply, "max_length")  # which a reference server has not
+        if self._told(reply, "fingerprint") != self._fingerprint:
             raise ValueError(
                 f"The rollout server at {self.url} holds another model than the one "
                 "that this run starts from. Start it with --model set to the run's "

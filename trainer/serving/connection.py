@@ -265,7 +265,7 @@ def _reason(error: Exception) -> str:
 def _sentence(reply: bytes) -> str:
     try:
         return str(json.loads(reply)["error"])[:500]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, RecursionError, LookupError, TypeError):
         return "it gave no reason"
 
 

@@ -37,7 +37,7 @@ MAX_FILES = 10_000  # of an import: one a step
 MAX_OPEN = 20  # imports of a team that were not made
 KEPT = timedelta(days=7)
 PIECE_BYTES = 2**20
-# A damaged archive, by the ways of packing; bzip2 says OSError.
+# A damaged archive, by the ways of packing; OSErrors are told apart below.
 DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -175,7 +175,7 @@ def _unpack(run_import: RunImport, file: ImportFile) -> None:
         except DAMAGED as error:
             raise _unfit(file, error) from None
         except OSError as error:
-            if error.errno is None:
+            if error.errno in (None, errno.EINVAL):  # bzip2; a place before the file
                 raise _unfit(file, error) from None
             raise
         file.delete()

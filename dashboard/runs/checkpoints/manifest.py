@@ -70,7 +70,11 @@ def check_digest(path: Path, name: str, expected: ManifestFile, found: str) -> N
 def open_file(path: Path, name: str) -> BinaryIO:
     """A plain file within the checkpoint: nobody is led out of it by a link."""
     file = path / name
-    if not file.resolve().is_relative_to(path.resolve()):
+    try:
+        is_inside = file.resolve().is_relative_to(path.resolve())
+    except ValueError:  # with a NUL or half a character
+        is_inside = False
+    if not is_inside:
         raise Damaged(f"{path.name}: its manifest names {name!r}, outside of it.")
     opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
     if not stat.S_ISREG(os.fstat(opened).st_mode):

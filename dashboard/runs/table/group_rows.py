@@ -132,7 +132,7 @@ def read_open(tokens: Sequence[str], num_keys: int) -> set[tuple[str | None, ...
     for token in tokens[:MAX_OPEN]:
         try:
             values = json.loads(token[:4_000])
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(values, list) and len(values) == num_keys:
             found.add(tuple(v if v is None else str(v) for v in values))

@@ -1,4 +1,4 @@
-"""Each parser with what it is given, and what may come of it: nothing but its errors."""
+"""What people type, paste and upload: files, forms, addresses, queries."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import contextlib
 import io
 import json
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+import tempfile
+from argparse import ArgumentTypeError
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from dashboard.accounts.models import User
+from dashboard.api.paging import read_cursor
+from dashboard.api.problems import Problem
+from dashboard.datasets.analysis.answer_types import answer_type
+from dashboard.datasets.parsing.detection import detect
 from dashboard.datasets.parsing.records import Record
 from dashboard.datasets.parsing.refusals import Refusal
 from dashboard.exchange.formats.crc32c import masked_crc32c
@@ -29,55 +34,37 @@ from dashboard.live.messages import parse_request
 from dashboard.reports.markdown import render_prose
 from dashboard.rewards.code_text import find_code_fault
 from dashboard.rewards.formulas import FormulaError, read_formula
+from dashboard.rewards.params import as_value, param_fields
 from dashboard.rewards.recipe_text import read_recipe, write_json
+from dashboard.runs.config.phase_text import read_phases
 from dashboard.runs.config.toml_text import read_toml
+from dashboard.runs.table.columns import read_columns
 from dashboard.runs.table.conditions import condition
+from dashboard.runs.table.group_rows import read_open
 from dashboard.runs.table.syntax import parse
 from dashboard.runs.table.tree import QueryError
 from dashboard.samples.rendering import render_text
-from dashboard.training.follow import Lines
 from dashboard.training.logs.search import make_pattern
-from dashboard.training.reading import read_events
 from tests.dashboard.datasets.parsing.test_parsing_properties import (
     FRAGMENTS,
     check_answers,
 )
-from tests.dashboard.training.logs import LogBuilder
-from tests.dashboard.training.outside.sending import lines_of
+from tests.inputs.parsers.row import (
+    ANY_TEXT,
+    DEEP,
+    JSON,
+    NUMBERS,
+    Parser,
+    dumped,
+    of,
+    shaped,
+    spoilt,
+)
+from trainer.client.command.runs import setting
 from trainer.config import RunConfig
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
-
-ANY_TEXT = st.text(st.characters(), max_size=80)  # lone surrogates among them
-NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(2**63), 2**31])
-JSON = st.recursive(
-    st.none() | st.booleans() | NUMBERS | ANY_TEXT,
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(ANY_TEXT, inner, max_size=4)
-    ),
-    max_leaves=12,
-)
-
-
-def of(alphabet: str, *words: str) -> st.SearchStrategy[str]:
-    """Texts of a language's own signs and words, and of anything else."""
-    pieces = st.sampled_from([*alphabet, *words]) | st.text(max_size=3)
-    return st.lists(pieces, max_size=30).map("".join)
-
-
-def shaped(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Objects with these fields, of the right kind or of any, or without them."""
-    return st.fixed_dictionaries(
-        {}, optional={name: kind | JSON for name, kind in fields.items()}
-    )
-
-
-def dumped(tree: Any) -> str:
-    with contextlib.suppress(ValueError):  # a number that is too long to write
-        return json.dumps(tree)
-    return "[]"
-
 
 KINDS = st.sampled_from(sorted(RULES))
 RULE = shaped(
@@ -92,14 +79,6 @@ RECIPES = shaped(
 CONFIGS = st.fixed_dictionaries(
     {}, optional={name: JSON | shaped(path=ANY_TEXT, num_steps=NUMBERS, learning_rate=NUMBERS, group_size=NUMBERS) for name in RunConfig.model_fields}
 )  # fmt: skip
-EVENTS = [json.loads(line) for line in lines_of(LogBuilder().started().stepped(1))]
-CHANGED_EVENTS = st.builds(
-    lambda event, changes: dumped(event | changes).encode(),
-    st.sampled_from(EVENTS),
-    st.dictionaries(
-        st.sampled_from(sorted({n for e in EVENTS for n in e})) | ANY_TEXT, JSON
-    ),
-)
 SAMPLES = st.builds(
     lambda tool, row: tool | row,
     st.sampled_from(
@@ -120,12 +99,6 @@ SAMPLES = st.builds(
     ),
 )  # fmt: skip
 SOUND_EVENTS = write_version(1.0) + write_scalars(1, 2.0, {"loss": 0.5}) * 3
-SPOILT_EVENTS = st.builds(
-    lambda at, by, end: (SOUND_EVENTS[:at] + by + SOUND_EVENTS[at + len(by) :])[:end],
-    st.integers(0, len(SOUND_EVENTS)),
-    st.binary(max_size=8),
-    st.integers(0, 2 * len(SOUND_EVENTS)),
-)
 
 
 def as_record(data: bytes) -> bytes:
@@ -150,14 +123,6 @@ def check_config(tree: dict[str, Any]) -> None:
 def check_toml(text: str) -> None:
     with contextlib.suppress(ValueError):
         check_config(read_toml(text))
-
-
-def check_events(lines: list[bytes]) -> None:
-    events = read_events(Lines(first=1, texts=tuple(lines), end=0), epoch=1)
-
-    assert [event.line for event in events] == list(range(1, len(lines) + 1))
-    for event in events:
-        event.model_dump_json()
 
 
 def check_query(text: str) -> None:
@@ -239,49 +204,120 @@ def check_request(text: str) -> None:
         assert parse_request(text).seq >= 0
 
 
-@dataclass(frozen=True, slots=True)
-class Parser:
-    name: str
-    inputs: st.SearchStrategy[Any]
-    check: Callable[[Any], None]
+def check_columns(text: str) -> None:
+    assert all(column.title for column in read_columns(text))
 
 
-def dataset(kind: str) -> Parser:
+def check_open(token: str) -> None:
+    for values in read_open([token], 1):
+        assert len(values) == 1
+
+
+def check_cursor(text: str) -> None:
+    with contextlib.suppress(Problem):
+        assert 0 <= read_cursor(text) < 2**63
+
+
+def check_phases(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        phases = read_phases(text)
+        check_config({"phases": phases})
+        json.dumps(phases).encode()
+
+
+def check_param(text: str) -> None:
+    for field in param_fields("code_tests"):
+        with contextlib.suppress(ValueError):
+            as_value(field, text)
+
+
+def check_answer(text: str) -> None:
+    assert answer_type(text)
+
+
+def check_name(given: tuple[str, bytes]) -> None:
+    filename, content = given
+    with tempfile.NamedTemporaryFile() as file, contextlib.suppress(ValueError):
+        file.write(content)
+        file.flush()
+        assert detect(filename, Path(file.name)).format
+
+
+def check_setting(text: str) -> None:
+    with contextlib.suppress(ArgumentTypeError):
+        name, value = setting(text)
+        assert name
+        assert value is None or isinstance(value, str | bool | int | float)
+
+
+DATASETS = "dashboard.datasets.parsing"
+
+
+def dataset(kind: str, module: str) -> Parser:
     inputs = st.binary(min_size=1, max_size=200) | FRAGMENTS.filter(bool)
-    return Parser(f"datasets, {kind}", inputs, lambda data: check_answers(kind, data))
+    modules = (f"{DATASETS}.{module}", "dashboard.datasets.imports.mapping")
+    return Parser(
+        f"datasets, {kind}", inputs, lambda data: check_answers(kind, data), modules
+    )
 
 
+SCALARS = ("dashboard.exchange.formats.tfevents",)
+RECIPE = ("dashboard.rewards.recipe_text", "dashboard.rewards.json_text")
+TYPED = ("dashboard.runs.config.toml_text", "dashboard.runs.config.typed_toml")
 PARSERS = [
-    *map(dataset, ("jsonl", "json", "csv", "tsv")),
+    dataset("jsonl", "jsonl"),
+    dataset("json", "json_file"),
+    dataset("csv", "csv_file"),
+    dataset("tsv", "csv_file"),
     Parser("gzip", st.binary(max_size=99).map(lambda d: b"\x1f\x8b\x08" + d),
-           lambda data: check_answers("jsonl", data, "gzip")),
+           lambda data: check_answers("jsonl", data, "gzip"), (f"{DATASETS}.source",)),
     Parser("zstd", st.binary(max_size=99).map(lambda d: b"\x28\xb5\x2f\xfd" + d),
-           lambda data: check_answers("jsonl", data, "zstd")),
-    Parser("recipes, any JSON", JSON.map(dumped), check_recipe),
-    Parser("recipes, nearly right", RECIPES.map(dumped), check_recipe),
-    Parser("recipes, any text", of('{}[]",:', "rules", "kind", "NaN", "1e999"), check_recipe),
-    Parser("run configurations", CONFIGS, check_config),
-    Parser("TOML", of('[]=".\n# {}', "optim", "num_steps", "1", "inf", "0x", "'''"), check_toml),
-    Parser("events, any bytes", st.lists(st.binary(max_size=60), max_size=4), check_events),
-    Parser("events, nearly right", st.lists(CHANGED_EVENTS, max_size=3), check_events),
+           lambda data: check_answers("jsonl", data, "zstd"), (f"{DATASETS}.source",)),
+    Parser("names and beginnings of files", st.tuples(of("./", "rows", "csv", "json", "parquet", "gz"),
+           st.binary(max_size=99) | FRAGMENTS), check_name, (f"{DATASETS}.detection",)),
+    Parser("types of answers", ANY_TEXT | JSON.map(dumped) | DEEP, check_answer,
+           ("dashboard.datasets.analysis.answer_types",)),
+    Parser("recipes, any JSON", JSON.map(dumped) | DEEP, check_recipe, RECIPE),
+    Parser("recipes, nearly right", RECIPES.map(dumped), check_recipe, RECIPE),
+    Parser("recipes, any text", of('{}[]",:', "rules", "kind", "NaN", "1e999"), check_recipe, RECIPE),
+    Parser("parameters of a rule", JSON.map(dumped) | ANY_TEXT | DEEP, check_param,
+           ("dashboard.rewards.params",)),
+    Parser("run configurations", CONFIGS, check_config, ("trainer.config.reading",)),
+    Parser("TOML", of('[]=".\n# {}', "optim", "num_steps", "1", "inf", "0x", "'''"), check_toml, TYPED),
+    Parser("phases", of('[]{}=":,.\n', "[[phases]]\n", "name", "num_steps", "1", "changes.loss", "null")
+           | JSON.map(dumped) | DEEP, check_phases, ("dashboard.runs.config.phase_text",)),
     Parser("the run table's queries",
-           of(' "()-:=<>~!,\\', "state", "running", "config.", "or", "not", "1e9", "7d"), check_query),
-    Parser("formulas", of("+-*·()0123456789.e", "right", "min", "clip", "→"), check_formula),
-    Parser("patterns", of("()[]{}|*+?.^$\\", "(?P<n>", "(?=", "\\p{L}", "{1000}", "a"), check_pattern),
-    Parser("patterns of a log", of("()[]{}|*+?.^$\\", "(?i)", "\\1", "{9}", "a"), check_log_pattern),
-    Parser("code", of("()[]{}:=\n\t '\"\\", "def ", "reward", "lambda", "f'", "class"), find_code_fault),
+           of(' "()-:=<>~!,\\', "state", "running", "config.", "created", "2026-11-01", "or", "not",
+              "1e9", "7d"), check_query, ("dashboard.runs.table.literals",)),
+    Parser("the run table's columns", of('",. \n', "name", "config.", "loss", "last") | ANY_TEXT,
+           check_columns, ("dashboard.runs.table.columns",)),
+    Parser("the run table's open groups", JSON.map(dumped) | DEEP | ANY_TEXT, check_open,
+           ("dashboard.runs.table.group_rows",)),
+    Parser("cursors", ANY_TEXT | st.text("djE6MTIz=-_", max_size=24), check_cursor, ("dashboard.api.paging",)),
+    Parser("settings of a command", of("=.[]{}\"\'0123456789e-", "optim.num_steps", "null", "NaN") | DEEP.map(
+           lambda text: f"a={text}"), check_setting, ("trainer.client.command.runs",)),
+    Parser("formulas", of("+-*·()0123456789.e", "right", "min", "clip", "→"), check_formula,
+           ("dashboard.rewards.formulas",)),
+    Parser("patterns", of("()[]{}|*+?.^$\\", "(?P<n>", "(?=", "\\p{L}", "{1000}", "a"), check_pattern,
+           ("trainer.rewards.patterns",)),
+    Parser("patterns of a log", of("()[]{}|*+?.^$\\", "(?i)", "\\1", "{9}", "a"), check_log_pattern,
+           ("dashboard.training.logs.search",)),
+    Parser("code", of("()[]{}:=\n\t '\"\\", "def ", "reward", "lambda", "f'", "class"), find_code_fault,
+           ("dashboard.rewards.code_text",)),
     Parser("markup and formulas", of("$\\{}[]()<>*_`#|\n-!&^", "\\frac", "<script>", "javascript:",
-           "\\begin{", "|-|", "https://a.b", "::chart"), check_markup),
-    Parser("completions of other tools", SAMPLES, check_sample),
+           "\\begin{", "|-|", "https://a.b", "::chart"), check_markup,
+           ("dashboard.samples.rendering", "dashboard.reports.markdown")),
+    Parser("completions of other tools", SAMPLES, check_sample, ("dashboard.exchange.imports.samples",)),
     Parser("rows of W&B", st.dictionaries(
-        st.sampled_from(["_step", "Step", "_timestamp", "a - loss", "loss"]), JSON), check_point),
-    Parser("event files, spoilt", SPOILT_EVENTS, check_scalars),
+        st.sampled_from(["_step", "Step", "_timestamp", "a - loss", "loss"]), JSON), check_point,
+        ("dashboard.exchange.imports.scalars",)),
+    Parser("event files, spoilt", spoilt(SOUND_EVENTS), check_scalars, SCALARS),
     Parser("event files, any message",
-           st.binary(max_size=60).map(lambda d: SOUND_EVENTS + as_record(d)), check_scalars),
+           st.binary(max_size=60).map(lambda d: SOUND_EVENTS + as_record(d)), check_scalars, SCALARS),
     Parser("event files, again", st.tuples(st.integers(0, 2**31 - 1), st.dictionaries(
         st.text(st.characters(exclude_categories=["Cs"]), max_size=9), st.floats(width=32), max_size=4)),
-        check_scalars_again),
-    Parser("requests of a page", JSON.map(dumped) | ANY_TEXT
+        check_scalars_again, SCALARS),
+    Parser("requests of a page", JSON.map(dumped) | ANY_TEXT | DEEP
            | shaped(type=st.just("after"), seq=st.integers(), epoch=st.integers()).map(dumped),
-           check_request),
+           check_request, ("dashboard.live.messages",)),
 ]  # fmt: skip
