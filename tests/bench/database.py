@@ -15,8 +15,13 @@ from dashboard.local.postgres import EmbeddedPostgres
 
 
 @contextmanager
-def throwaway_database() -> Iterator[None]:
-    """Django, set up with an empty database of the default durability, migrated."""
+def throwaway_database(
+    leaves: list[tuple[str, str]] | None = None,
+) -> Iterator[None]:
+    """Django, set up with an empty database of the default durability, migrated.
+
+    `leaves`: the last migrations that it has; without, all.
+    """
     folder = Path(tempfile.mkdtemp(prefix="cohort-bench-", dir="/tmp"))
     server = EmbeddedPostgres(
         folder=folder / "pg", socket_folder=folder / "s", log=folder / "postgres.log"
@@ -28,14 +33,19 @@ def throwaway_database() -> Iterator[None]:
         os.environ["COHORT_DATA"] = str(folder / "data")
         os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.settings"
         django.setup()
-        _migrate()
+        _migrate(leaves)
         yield
     finally:
         server.stop()
         shutil.rmtree(folder)
 
 
-def _migrate() -> None:
+def _migrate(leaves: list[tuple[str, str]] | None) -> None:
     from django.core.management import call_command
+    from django.db import connection
+    from django.db.migrations.executor import MigrationExecutor
 
-    call_command("migrate", verbosity=0, skip_checks=True)
+    if leaves is None:
+        call_command("migrate", verbosity=0, skip_checks=True)
+    else:
+        MigrationExecutor(connection).migrate(leaves)
