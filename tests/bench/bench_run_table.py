@@ -1,4 +1,4 @@
-"""A list of 10,000 runs, timed: `pytest -m load tests/bench/bench_run_table.py -s`.
+"""Lists of 10,000 and of 1,000 runs, timed: `pytest -m load -s` of this file.
 
 Runs of 40 metrics each, with whole configs. First paint is what Chromium says of it,
 with nothing attached; the server's part is the whole page, as the web process makes it,
@@ -72,18 +72,19 @@ PAINTED = ("newest first", "six columns, by one", "grouped by a setting")
 
 
 @pytest.fixture
-def runs(team: Team, alice: User) -> int:
+def runs(team: Team, alice: User, request: pytest.FixtureRequest) -> int:
     begun = time.perf_counter()
-    make_runs(team, alice)
+    num = getattr(request, "param", NUM_RUNS)
+    make_runs(team, alice, num)
     with connection.cursor() as cursor:
         # As autovacuum does soon after.
         cursor.execute("VACUUM ANALYZE runs_run")
         cursor.execute("VACUUM ANALYZE runs_metricsummary")
-    say(f"\n{NUM_RUNS:,} runs made in {time.perf_counter() - begun:.0f} s")
-    return NUM_RUNS
+    say(f"\n{num:,} runs made in {time.perf_counter() - begun:.0f} s")
+    return num
 
 
-def make_runs(team: Team, owner: User) -> None:
+def make_runs(team: Team, owner: User, num: int) -> None:
     draw = random.Random(0)
     dataset, recipe = make_dataset(team), make_recipe(team)
     first = make_run(team, "run-0", dataset=dataset, recipe=recipe, owner=owner)
@@ -96,7 +97,7 @@ def make_runs(team: Team, owner: User) -> None:
         for seed in range(10)
     ]
     now = timezone.now()
-    for start in range(0, NUM_RUNS, 1_000):
+    for start in range(0, num, 1_000):
         made = Run.objects.bulk_create(
             Run(
                 team=team,
@@ -157,6 +158,19 @@ def test_a_list_of_ten_thousand_runs(
     ]
     shown = (f"{runs:,} runs × {len(METRICS)} metrics", "first paint", "fastest")
     say(table((*shown, "HTML there"), painted))
+
+
+@pytest.mark.parametrize("runs", [1_000], indirect=True)
+def test_a_list_of_a_thousand_runs(runs: int, alice_client: Client) -> None:
+    """Every way to list them but the last page, as often as each other."""
+    asked = [query for name, query in ASKED.items() if name != "the last page"]
+    for query in asked:
+        _ask(alice_client, query)
+    taken = sorted(_ask(alice_client, query) for _ in range(20) for query in asked)
+    p50, p95 = (taken[round(len(taken) * part)] for part in (0.5, 0.95))
+
+    shown = f"{len(taken)} lists of {runs:,} runs, in {len(asked)} ways"
+    say(f"\n{shown}: p50 {p50:,.0f} ms, p95 {p95:,.0f} ms")
 
 
 def _path(query: dict[str, str]) -> str:
