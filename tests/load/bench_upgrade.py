@@ -170,7 +170,8 @@ def both(*those: Beside) -> Iterator[None]:
     named = {k: settings[k] for k in ("dbname", "user", "host")}
     threads = []
     for each in those:
-        own = psycopg.connect(**named, autocommit=True)
+        # As Django does; else what is prepared fails once a column is added.
+        own = psycopg.connect(**named, autocommit=True, prepare_threshold=None)
         own.execute("SET lock_timeout = '3s'")
         act: Callable[..., None] = each.go_on
         threads.append(threading.Thread(target=act, args=(own, is_over), daemon=True))
