@@ -100,6 +100,7 @@ bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(PYTEST) -m load -q -s tests/load/bench_stalled.py
 	$(PYTEST) -m load -q -s tests/load/bench_reconnects.py
 	$(PYTEST) -m load -q -s tests/load/bench_http.py
+	$(BIN)/python -m tests.load.bench_upgrade
 	$(PYTEST) -m load -q -s tests/load/bench_upload.py
 	$(BIN)/python -m tests.bench.bench_scoring
 	$(BIN)/python -m tests.bench.bench_rules
