@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.config.getoption("--soak"):
         metafunc.fixturenames.append("repetition")
         metafunc.parametrize("repetition", range(1, REPETITIONS + 1))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A fault that this machine cannot make is not survived ten times in ten."""
+    report = yield
+    if report.skipped and item.config.getoption("--soak"):
+        report.outcome = "failed"
+        report.longrepr = f"Not a fault was made: {report.longrepr}"
+    return report
 
 
 @pytest.fixture

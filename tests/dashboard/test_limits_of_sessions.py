@@ -1,0 +1,38 @@
+"""What a statement, a lock and an idle transaction may take, as PostgreSQL has it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.faults.tiny import ROOT
+
+SHOWN = """
+import {module}
+from django.db import connection
+with connection.cursor() as cursor:
+    for name in ("statement", "lock", "idle_in_transaction_session"):
+        cursor.execute(f"SHOW {{name}}_timeout")
+        print(*cursor.fetchone())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "statement"), [("dashboard.celery", "2min"), ("dashboard.asgi", "15s")]
+)
+@pytest.mark.django_db(transaction=True)
+def test_sessions_of_a_process_are_bounded(
+    module: str, statement: str, app_environment: dict[str, str]
+) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-c", SHOWN.format(module=module)],
+        env=app_environment,
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    assert shown.stdout.split() == [statement, "3s", "1min"]
