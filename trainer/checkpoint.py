@@ -202,9 +202,16 @@ def verify_checkpoint(path: Path) -> None:
             f"{path / _MANIFEST} cannot be read. Resume from another checkpoint."
         ) from None
     for file, expected in digests.items():
-        if not file.is_file():
+        try:
+            found = _digest(file) if file.is_file() else None
+        except OSError as error:
+            raise ValueError(
+                f"{file} cannot be read: {error.strerror}. Resume from another "
+                "checkpoint."
+            ) from None
+        if found is None:
             raise ValueError(f"{file} is missing. Resume from another checkpoint.")
-        if _digest(file) != expected:
+        if found != expected:
             raise ValueError(
                 f"{file} differs from what was saved (its SHA-256 is not the "
                 "manifest's). Resume from another checkpoint."

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+_NO_SIZE = 10**10  # of any part
 # Two matrices in the feed-forward part in place of three.
 _UNGATED = {"bloom", "gpt2", "gpt_neox", "gptj", "opt", "phi", "starcoder2"}
 # These tie input and output embedding where their config.json does not say.
@@ -113,7 +114,10 @@ def read_dimensions(path: str) -> Dimensions:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not valid JSON: {error}") from None
     if not isinstance(config, dict):
-        raise ValueError(f"{file} holds no object, which a configuration is.")
+        raise ValueError(
+            f"{file} holds no object but {str(config)[:40]!r}. Set model.path to a "
+            "folder that save_pretrained wrote."
+        )
     return dimensions_of(config)
 
 
@@ -130,7 +134,9 @@ def dimensions_of(model_config: Mapping[str, Any]) -> Dimensions:
     def first(*names: str, default: int | None = None) -> int:
         for name in names:
             value = config.get(name)
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            if isinstance(value, bool) or not isinstance(value, int):
+                continue
+            if 0 < value < _NO_SIZE:
                 return value
         if default is None:
             raise ValueError(

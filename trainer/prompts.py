@@ -75,7 +75,8 @@ def _read_row(line: str, index: int, path: Path) -> Row:
         raise ValueError(f"{where} is not JSON: {error.msg}: {line[:80]!r}.") from None
     except (ValueError, RecursionError):
         raise ValueError(
-            f"{where} nests too deep or holds a number that is too long: {line[:80]!r}."
+            f"{where} nests too deep or holds a number that is too long: "
+            f"{line[:80]!r}. Correct or remove it."
         ) from None
     if not isinstance(fields, dict) or "prompt" not in fields:
         raise ValueError(f"{where} has no prompt: {line[:80]!r}.")

@@ -14,7 +14,7 @@ DECODERS = {
     "validate_json", "unpack_from", "iter_unpack", "DictReader", "ParquetFile",
     "is_zipfile", "decompress", "urlsafe_b64decode", "b64decode", "fromisoformat",
     "strptime", "fromstring", "parsedate_to_datetime", "CompressedInputStream",
-    "GzipFile",
+    "GzipFile", "raw_decode", "ZipFile", "Parse",
 }  # fmt: skip
 WHOLE = {
     "ast.parse",
@@ -23,6 +23,7 @@ WHOLE = {
     "pickle.load",
     "struct.unpack",
     "tarfile.open",
+    "load",  # of safetensors
 }
 OURS = "Cohort wrote it itself, in this process or one of its own"
 STORED = "read back from the database, where a parser with a row let it in"
@@ -42,6 +43,7 @@ WITHOUT_ROW = {
     "dashboard.datasets.generators.reasoning_gym": OURS,
     "dashboard.datasets.models.versions": STORED,
     "dashboard.datasets.rows.selected": STORED,
+    "dashboard.exchange.exports.archives": "writes alone",
     "dashboard.exchange.imports.making": OURS,
     "dashboard.exchange.imports.spool": OURS,
     "dashboard.insights.differences": STORED,

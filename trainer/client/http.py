@@ -175,7 +175,7 @@ def headers_of(key: str) -> dict[str, str]:
 def _answer(error: urllib.error.HTTPError) -> Exception:
     try:
         problem = json.loads(error.read(2**20))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError, http.client.HTTPException):
         problem = {}
     if not isinstance(problem, dict):
         problem = {}
@@ -191,4 +191,5 @@ def _answer(error: urllib.error.HTTPError) -> Exception:
 
 def _after(error: urllib.error.HTTPError) -> float | None:
     given = error.headers.get("Retry-After", "")
-    return min(float(given), 3_600.0) if given.isdigit() else None
+    is_number = given.isascii() and given.isdigit()
+    return min(float(given), 3_600.0) if is_number else None

@@ -85,8 +85,13 @@ class RolloutClient:
                 f"The rollout server at {self.url} is held by another run. Wait for "
                 "its end, or start a server for this one."
             ) from None
+        try:
+            word = str(self._told(held.line, "hold"))
+        except ValueError:
+            held.close()
+            raise
         self.close()
-        self._held, self._word = held, str(self._told(held.line, "hold"))
+        self._held, self._word = held, word
 
     def close(self) -> None:
         """Let it be held by another run."""
@@ -107,7 +112,10 @@ class RolloutClient:
         """Have it sample with what it was sent; a rank of 0: whole weights."""
         order = Order(names=tuple(names), rank=rank, alpha=alpha)
         reply = self._ask(LOAD, order.pack())
-        self._version = self._told(reply, "version")
+        version = self._told(reply, "version")
+        if type(version) is not int:
+            raise self._no_server()
+        self._version = version
 
     def sample(
         self,
@@ -152,9 +160,12 @@ class RolloutClient:
         try:
             return json.loads(reply)[name]
         except (ValueError, RecursionError, LookupError, TypeError):
-            raise ValueError(
-                f"What answers at {self.url} is no rollout server. Correct rollout.url."
-            ) from None
+            raise self._no_server() from None
+
+    def _no_server(self) -> ValueError:
+        return ValueError(
+            f"What answers at {self.url} is no rollout server. Correct rollout.url."
+        )
 
     def _check_model(self) -> None:
         """Refuse a server whose model is not the one that the run starts from."""

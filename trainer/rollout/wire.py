@@ -20,6 +20,11 @@ MODEL, HOLD, PLACES = "/model", "/hold", "/places"
 WEIGHTS, LOAD, SAMPLE = "/weights", "/load", "/sample"
 HOLD_HEADER = "X-Hold"  # what the server answered to HOLD
 _PART_BYTES = 64 * 2**20
+_ANSWERED = {
+    "tokens": torch.int32,
+    "logprobs": torch.float32,
+    "lengths": torch.int64,
+}
 _BYTES_PER_TOKEN = 8  # an int32 and a float32
 
 
@@ -169,7 +174,9 @@ def unpack_answer(body: bytes, question: Question) -> list[Sampled]:
             f"The completions are of weights {tensors['version'].tolist()}, not of "
             f"{question.version}, which the policy has now."
         )
-    lengths = tensors["lengths"].tolist()
+    kinds = {name: tensors[name].dtype for name in ("tokens", "logprobs", "lengths")}
+    is_list = tensors["lengths"].dim() == 1 and kinds == _ANSWERED
+    lengths = tensors["lengths"].tolist() if is_list else []
     total = sum(lengths)
     if (
         len(lengths) != len(question.prompts)

@@ -264,9 +264,10 @@ def _reason(error: Exception) -> str:
 
 def _sentence(reply: bytes) -> str:
     try:
-        return str(json.loads(reply)["error"])[:500]
+        said = str(json.loads(reply)["error"])[:500]
     except (ValueError, RecursionError, LookupError, TypeError):
         return "it gave no reason"
+    return said.encode("utf-8", "replace").decode("utf-8")  # no half characters
 
 
 def _say(text: str) -> None:

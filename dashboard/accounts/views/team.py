@@ -95,7 +95,8 @@ def team_transfer(request: HttpRequest, team: str) -> HttpResponse:
     owner = get_owning_membership(request, team)
     others = owner.team.memberships.select_related("user")
     chosen = request.POST.get("to", "")
-    heir = get_object_or_404(others, pk=chosen if chosen.isdecimal() else 0)
+    is_number = chosen.isascii() and chosen.isdigit() and len(chosen) < 19
+    heir = get_object_or_404(others, pk=chosen if is_number else 0)
     try:
         transfer_ownership(by=owner, to=heir)
     except ValueError as refusal:

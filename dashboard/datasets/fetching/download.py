@@ -279,7 +279,8 @@ def _length_of(answer: Answer) -> int:
     value = answer.headers.get("Content-Length", "")
     if "chunked" in answer.headers.get("Transfer-Encoding", "").lower():
         return 0
-    return int(value) if value.isascii() and value.isdigit() else 0
+    is_number = value.isascii() and value.isdigit() and len(value) < 19
+    return int(value) if is_number else 0
 
 
 def _range_of(answer: Answer) -> tuple[int, int]:

@@ -72,11 +72,14 @@ def open_file(path: Path, name: str) -> BinaryIO:
     file = path / name
     try:
         is_inside = file.resolve().is_relative_to(path.resolve())
-    except ValueError:  # with a NUL or half a character
-        is_inside = False
+    except (ValueError, RuntimeError):  # a NUL in it; a link that leads to itself
+        raise Damaged(
+            f"{path.name}: its manifest names {name!r}, which is no file's name."
+        ) from None
     if not is_inside:
         raise Damaged(f"{path.name}: its manifest names {name!r}, outside of it.")
-    opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
+    # A pipe would be waited for.
+    opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
         raise Damaged(f"{path.name}: {name!r} is no plain file.")

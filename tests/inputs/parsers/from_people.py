@@ -61,7 +61,7 @@ from tests.inputs.parsers.row import (
     spoilt,
 )
 from trainer.client.command.runs import setting
-from trainer.config import RunConfig
+from trainer.config import RunConfig, read_config
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
@@ -118,6 +118,14 @@ def check_config(tree: dict[str, Any]) -> None:
     with contextlib.suppress(ValidationError):
         config = RunConfig.model_validate(tree)
         assert RunConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def check_file(given: tuple[str, str]) -> None:
+    text, suffix = given
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(ValueError):
+        file = Path(folder) / f"run.{suffix}"
+        file.write_bytes(text.encode("utf-8", "surrogatepass"))
+        read_config(file)
 
 
 def check_toml(text: str) -> None:
@@ -282,7 +290,10 @@ PARSERS = [
     Parser("recipes, any text", of('{}[]",:', "rules", "kind", "NaN", "1e999"), check_recipe, RECIPE),
     Parser("parameters of a rule", JSON.map(dumped) | ANY_TEXT | DEEP, check_param,
            ("dashboard.rewards.params",)),
-    Parser("run configurations", CONFIGS, check_config, ("trainer.config.reading",)),
+    Parser("run configurations", CONFIGS, check_config, ("trainer.config.run",)),
+    Parser("files of run configurations", st.tuples(CONFIGS.map(dumped) | DEEP
+           | of('[]=".\n# {}', "optim", "num_steps", "1"), st.sampled_from(["toml", "json"])), check_file,
+           ("trainer.config.reading",)),
     Parser("TOML", of('[]=".\n# {}', "optim", "num_steps", "1", "inf", "0x", "'''"), check_toml, TYPED),
     Parser("phases", of('[]{}=":,.\n', "[[phases]]\n", "name", "num_steps", "1", "changes.loss", "null")
            | JSON.map(dumped) | DEEP, check_phases, ("dashboard.runs.config.phase_text",)),

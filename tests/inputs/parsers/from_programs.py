@@ -48,6 +48,7 @@ from tests.inputs.parsers.row import (
     NUMBERS,
     Parser,
     dumped,
+    of,
     shaped,
     spoilt,
 )
@@ -66,6 +67,7 @@ from trainer.rewards.code_rows import read_tests
 from trainer.rewards.json_documents import NotJson, read_json
 from trainer.rewards.model_judge import client as judge
 from trainer.rewards.model_judge.verdict import Unreadable, read_score
+from trainer.rewards.rules.xml_well_formed import XmlWellFormedParams, score_xml
 from trainer.rewards.sample import NotApplicable, Sample
 from trainer.rewards.sandbox.verdicts import parsed
 from trainer.rollout import wire as rollout_wire
@@ -355,9 +357,9 @@ DATES = st.builds(
     "{} {} Jan {} {}:00:00 {}".format,
     st.sampled_from(["Mon,", ""]),
     st.integers(-1, 40),
-    st.integers(0, 10**9),
+    st.integers(0, 10**12),
     st.integers(-1, 30),
-    st.sampled_from(["GMT", "+0100", "+9999", "-99999", ""]),
+    st.sampled_from(["GMT", "+0100", "+9999", "-99999", "+" + "9" * 17, ""]),
 )
 
 
@@ -367,7 +369,7 @@ def check_judge(given: tuple[str, str]) -> None:
     with contextlib.suppress(judge.NoReply):
         reply = judge._read_reply(body, about_tokens=1)
         assert reply.num_tokens > 0
-    judge._error_message(body)
+    judge._error_message(body).encode()
     seconds = judge._wait_seconds({"Retry-After": wait})
     assert seconds is None or (seconds >= 0 and not math.isnan(seconds))
 
@@ -381,6 +383,18 @@ def check_verdict(reply: str) -> None:
 def check_document(text: str) -> None:
     with contextlib.suppress(NotJson):
         json.dumps(read_json(text), allow_nan=False)
+
+
+XML = of(
+    "<>/&;!?-[]='\" \n", "answer", "<a>", "</a>", "<!DOCTYPE", "<![CDATA[", "&amp;"
+)
+SHAPES = ("document", "fragment")
+
+
+def check_xml(text: str) -> None:
+    for shape in SHAPES:
+        params = XmlWellFormedParams(shape=shape, elements="a,answer")
+        assert 0 <= score_xml(Sample("p", text), params) <= 1
 
 
 CASES = st.lists(
@@ -401,8 +415,11 @@ def check_reply(body: bytes) -> None:
 SERVER = Server("https://cohort.example.org", "t")
 
 
-def check_client(body: bytes) -> None:
-    refused = HTTPError(SERVER.url, 409, "No", Message(), io.BytesIO(body))
+def check_client(given: tuple[bytes, int, str]) -> None:
+    body, status, wait = given
+    headers = Message()
+    headers["Retry-After"] = wait
+    refused = HTTPError(SERVER.url, status, "No", headers, io.BytesIO(body))
     for opened in (lambda *_: io.BytesIO(body), _raising(refused)):
         with (
             patch.object(Server, "_open", opened),
@@ -433,7 +450,15 @@ def check_model_servers(body: bytes) -> None:
         for act in acts:
             with contextlib.suppress(ValueError):
                 act()
-    assert len(_sentence(body)) <= 500
+    held = SimpleNamespace(line=body, close=lambda: None)
+    with (
+        patch.object(rollout, "_check_model"),
+        patch.object(Connection, "open", lambda *_: held),
+        contextlib.suppress(ValueError),
+    ):
+        rollout.hold()
+    assert isinstance(rollout._version, int)
+    assert len(_sentence(body).encode()) <= 2_000
 
 
 def check_scored(text: str) -> None:
@@ -492,10 +517,13 @@ PARSERS = [
     Parser("a judge's verdicts", shaped(score=NUMBERS).map(dumped) | NUMBERS.map("Score: {}/10".format)
            | TREES | ANY_TEXT, check_verdict, ("trainer.rewards.model_judge.verdict",)),
     Parser("JSON of a completion", TREES, check_document, ("trainer.rewards.json_documents",)),
+    Parser("XML of a completion", XML, check_xml, ("trainer.rewards.rules.xml_well_formed",)),
     Parser("tests of a row", COLUMNS, check_tests, ("trainer.rewards.code_rows",)),
     Parser("what judged code replies", BODIES, check_reply, ("trainer.rewards.sandbox.verdicts",)),
-    Parser("what a server tells the client", BODIES | shaped(title=JSON, detail=JSON, status=JSON).map(
-           lambda tree: dumped(tree).encode()), check_client, ("trainer.client.http",)),
+    Parser("what a server tells the client", st.tuples(
+           BODIES | shaped(title=JSON, detail=JSON, status=JSON).map(lambda tree: dumped(tree).encode()),
+           st.sampled_from([307, 409, 503]), NUMBERS.map(str) | st.sampled_from(["²", "1" * 400, ""])),
+           check_client, ("trainer.client.http",)),
     Parser("what a model's server answers", BODIES | shaped(fingerprint=st.just("f"), max_length=NUMBERS,
            can_take=JSON, version=NUMBERS, error=JSON).map(lambda tree: dumped(tree).encode()),
            check_model_servers, ("trainer.references.client", "trainer.rollout.server_client",

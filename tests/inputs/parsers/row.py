@@ -21,7 +21,12 @@ JSON = st.recursive(
 )
 
 
-DEEP = st.integers(1, 3_000).map(lambda depth: "[" * depth)  # beyond what recursion may
+# Beyond what recursion may, with an end and without one.
+DEEP = st.builds(
+    lambda depth, closed: "[" * depth + "]" * depth * closed,
+    st.integers(1, 3_000),
+    st.booleans(),
+)
 
 
 def of(alphabet: str, *words: str) -> st.SearchStrategy[str]:

@@ -77,6 +77,33 @@ def test_a_life_asks_again_what_was_answered_in_vain_before_it(
     assert len(judging.asked) == 2
 
 
+def test_a_life_does_not_pay_again_for_what_would_be_cut_again(
+    judging: Judging, tmp_path: Path
+) -> None:
+    judging.finish_reason = "length"
+    found = []
+    for life in ("1", "2"):
+        with open_session(tmp_path / life, lives=tmp_path):
+            found += ask(judging, "a", **ONE)
+
+    assert all("cut at" in each for each in found)
+    assert len(judging.asked) == 1
+
+
+def test_the_newest_reply_is_that_of_the_newest_life(tmp_path: Path) -> None:
+    """Whatever the numbers of lives and processes are written as."""
+    for life, rank, told in ((3, 0, "third"), (2, 10, "second"), (10, 1, "tenth")):
+        ledger = Ledger(tmp_path / str(life), rank=rank)
+        assert ledger.take_call("x", max_calls=9, max_tokens=100)
+        ledger.add("x", question(1), Reply(told, 1, is_cut=False))
+        ledger.close()
+
+    newest = Ledger(tmp_path / "11", lives=tmp_path)
+
+    assert find(newest, question(1)) == Reply("tenth", 1, is_cut=False)
+    newest.close()
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -15,6 +15,7 @@ from typing import Any
 
 from trainer.internet.address import Gate, Target
 from trainer.internet.connection import Connection
+from trainer.rewards.sample import replace_surrogates
 
 _MAX_BYTES = 2 * 2**20
 _MAX_IDLE = 64
@@ -216,7 +217,7 @@ def _error_message(text: bytes) -> str:
         message = error.get("message", "") if isinstance(error, dict) else error
     except (ValueError, RecursionError, AttributeError):
         return ""
-    told = " ".join(str(message).split())
+    told = replace_surrogates(" ".join(str(message).split()))
     return told if len(told) <= _QUOTED else told[: _QUOTED - 1] + "…"
 
 
@@ -228,7 +229,7 @@ def _wait_seconds(headers: Mapping[str, str]) -> float | None:
         if value.replace(".", "", 1).isdigit() and value.isascii():
             return float(value)
         until = parsedate_to_datetime(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
     if until.tzinfo is None:
         until = until.replace(tzinfo=UTC)

@@ -160,7 +160,14 @@ def _files(folder: Path, lives: Path | None) -> list[Path]:
     pattern = f"{_FOLDER}/answers-*.jsonl"
     others = [] if lives is None else lives.glob(f"*/{pattern}")
     found = {path.resolve() for path in [*folder.glob(pattern), *others]}
-    return sorted(found, key=lambda path: (len(str(path)), path))
+    return sorted(found, key=_place)
+
+
+def _place(path: Path) -> tuple[int, int, str]:
+    """By the number of the life, then that of the process."""
+    life, rank = path.parent.parent.name, path.stem.removeprefix("answers-")
+    numbers = [int(name) if name.isdecimal() else 0 for name in (life, rank)]
+    return numbers[0], numbers[1], str(path)
 
 
 def _reply_at(path: Path, place: int) -> Reply:

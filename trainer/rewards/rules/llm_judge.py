@@ -249,7 +249,7 @@ def _replies(
         try:
             _read(reply, params)
         except Unreadable:
-            return False
+            return reply.is_cut  # and would be again, until max_tokens is raised
         return True
 
     return replies(judge, questions, deadline=time_limit(), is_readable=is_readable)
