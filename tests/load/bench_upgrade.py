@@ -1,8 +1,8 @@
 """An upgrade beside people and runs: python -m tests.load.bench_upgrade.
 
 A million completions are stored as an older version had them. While `manage.py migrate`
-brings them up to date, one thread reads as a page does and one stores steps as a
-trainer's supervisor does; what each waited at most is told. It takes some minutes.
+brings them up to date, one thread reads a run, its steps, groups and completions, and
+one stores them; what each waited at most is told. It takes some minutes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 NUM_GROUPS = 125_000  # of eight
 GROUPS_A_STEP = 16
 PAUSE_SECONDS = 0.02
+LIMITS = (  # of a web process
+    "-c statement_timeout=15s -c lock_timeout=3s "
+    "-c idle_in_transaction_session_timeout=60s"
+)
 FROM = ("a row each completion", "0.1.0")
 GROUPS = """
 INSERT INTO samples_group (run_id, step, prompt_index, epoch, seq, prompt, answer,
@@ -52,16 +56,45 @@ SELECT g.id, array_agg({TEXT}), 5120, array_agg(200), array_agg('stop'::text),
   FROM samples_group g, generate_series(0, 7) position WHERE g.step >= 1000
  GROUP BY g.id
 """  # noqa: S608
+STEPS = """
+INSERT INTO runs_step (run_id, step, epoch, seq, time, values)
+SELECT %(run)s, step, 1, step, now(), '{0.5,0.1,null}'
+  FROM generate_series(4, 1000) step
+"""
+# Where a statement's table is not there yet or no more, the next one is tried.
 READS = (
-    "SELECT * FROM runs_run WHERE id = %(run)s",
-    "SELECT * FROM runs_step WHERE run_id = %(run)s ORDER BY step DESC LIMIT 100",
-    "SELECT * FROM samples_group WHERE run_id = %(run)s AND step = %(step)s",
+    ("SELECT * FROM runs_run WHERE id = %(run)s",),
+    ("SELECT * FROM runs_step WHERE run_id = %(run)s ORDER BY step DESC LIMIT 100",),
+    ("SELECT * FROM samples_group WHERE run_id = %(run)s AND step = 1000",),
+    (
+        """SELECT c.* FROM samples_completion c JOIN samples_group g ON g.id = group_id
+        WHERE run_id = %(run)s AND step = 1000""",
+        """SELECT c.* FROM samples_groupcompletions c JOIN samples_group g
+        ON g.id = group_id WHERE run_id = %(run)s AND step = 1000""",
+    ),
 )
-WRITES = (
-    "UPDATE runs_run SET seq = seq + 1 WHERE id = %(run)s",
-    """INSERT INTO samples_group (run_id, step, prompt_index, epoch, seq, prompt,
+ADDED = """
+WITH g AS (INSERT INTO samples_group (run_id, step, prompt_index, epoch, seq, prompt,
        answer, reward_mean, reward_std, signal, rule_names, is_trained, num_notes)
-       VALUES (%(run)s, %(step)s, 0, 1, 1, '', '', 0, 0, 'tied', '{a}', true, 0)""",
+       VALUES (%(run)s, %(step)s, 0, 1, 1, '', '', 0, 0, 'tied', '{a}', true, 0)
+       RETURNING id)
+"""
+WRITES = (
+    ("UPDATE runs_run SET seq = seq + 1 WHERE id = %(run)s",),
+    (
+        "INSERT INTO runs_step (run_id, step, epoch, seq, time, values) "
+        "VALUES (%(run)s, %(step)s, 1, 1, now(), '{1}')",
+    ),
+    (
+        f"""{ADDED} INSERT INTO samples_completion (group_id, position, text,
+        num_tokens, end_reason, reward, advantage, mean_logprob, rule_scores)
+        SELECT g.id, position, 'four', 2, 'stop', 1, 0, 0, '{{1}}'
+        FROM g, generate_series(0, 7) position""",  # noqa: S608
+        f"""{ADDED} INSERT INTO samples_groupcompletions (group_id, texts, num_bytes,
+        num_tokens, end_reasons, rewards, advantages, mean_logprobs, rule_scores)
+        SELECT g.id, '{{four}}', 4, '{{2}}', '{{stop}}', '{{1}}', '{{0}}', '{{0}}',
+        '{{1}}' FROM g""",  # noqa: S608
+    ),
 )
 
 
@@ -69,7 +102,7 @@ WRITES = (
 class Beside:
     """What goes on meanwhile, over and over, and how long each took."""
 
-    statements: tuple[str, ...]
+    statements: tuple[tuple[str, ...], ...]
     first_step: int
     run: int
     seconds: list[float] = field(default_factory=list)
@@ -81,12 +114,24 @@ class Beside:
             began = time.perf_counter()
             try:
                 with connection.transaction():
-                    for statement in self.statements:
-                        connection.execute(statement, {"run": self.run, "step": step})
+                    for forms in self.statements:
+                        self._act(connection, forms, step)
             except Exception as error:  # noqa: BLE001 - told in the table
                 self.failures.append(str(error).splitlines()[0])
             self.seconds.append(time.perf_counter() - began)
             step += 1
+
+    def _act(
+        self, connection: Connection[object], forms: tuple[str, ...], step: int
+    ) -> None:
+        from psycopg.errors import UndefinedTable
+
+        for form in forms:
+            last = form is forms[-1]
+            with suppress(*(() if last else (UndefinedTable,))):
+                with connection.transaction():
+                    connection.execute(form, {"run": self.run, "step": step})
+                return
 
 
 def main() -> None:
@@ -153,6 +198,7 @@ def fill(version: str) -> int:
     with connection.cursor() as cursor:
         numbers = {"run": run, "a_step": GROUPS_A_STEP, "groups": NUM_GROUPS}
         cursor.execute("SET statement_timeout = 0")
+        cursor.execute(STEPS, numbers)
         cursor.execute(GROUPS, numbers)
         cursor.execute(ROWS if version == FROM[0] else PACKED)
         cursor.execute("VACUUM ANALYZE")
@@ -168,11 +214,13 @@ def both(*those: Beside) -> Iterator[None]:
     is_over = threading.Event()
     settings = connection.get_connection_params()
     named = {k: settings[k] for k in ("dbname", "user", "host")}
-    threads = []
+    threads, connections = [], []
     for each in those:
         # As Django does; else what is prepared fails once a column is added.
-        own = psycopg.connect(**named, autocommit=True, prepare_threshold=None)
-        own.execute("SET lock_timeout = '3s'")
+        own = psycopg.connect(
+            **named, autocommit=True, prepare_threshold=None, options=LIMITS
+        )
+        connections.append(own)
         act: Callable[..., None] = each.go_on
         threads.append(threading.Thread(target=act, args=(own, is_over), daemon=True))
         threads[-1].start()
@@ -180,8 +228,9 @@ def both(*those: Beside) -> Iterator[None]:
         yield
     finally:
         is_over.set()
-        for thread in threads:
+        for thread, own in zip(threads, connections, strict=True):
             thread.join(10)
+            own.close()
 
 
 def migrate() -> dict[str, float]:

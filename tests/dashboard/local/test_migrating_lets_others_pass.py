@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
+from threading import Thread
+from time import sleep
 
 import psycopg
 import pytest
@@ -104,6 +106,36 @@ def test_a_table_that_is_deleted_is_waited_for_as_briefly(
     assert sleeps.waits == [1.0]
     assert "A table is in use" in told
     assert "samples_completion" not in connection.introspection.table_names()
+
+
+def test_it_gives_way_where_each_waits_for_the_other(
+    with_completions: None, sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody stores a group, and its completions once their table is locked."""
+    monkeypatch.setattr(migrate, "LOCK_SECONDS", 10)
+    with psycopg.connect(test_database_url()) as writer:
+        # Who waits first asks first, after a second, whether that is a deadlock.
+        writer.execute("LOCK TABLE samples_group IN ROW EXCLUSIVE MODE")
+        sleeps.on_sleep = writer.rollback
+        thread = Thread(target=lock_in_turn, args=(writer,))
+        thread.start()
+
+        told = migrate_now()
+
+        thread.join()
+
+    assert sleeps.waits == [1.0]
+    assert "tries again in 1 s" in told
+    assert "samples_completion" not in connection.introspection.table_names()
+
+
+def lock_in_turn(writer: psycopg.Connection[tuple[int]]) -> None:
+    """Once the migration waits for what the writer has."""
+    waits = "SELECT 1 FROM pg_locks WHERE NOT granted"
+    with psycopg.connect(test_database_url(), autocommit=True) as looking:
+        while looking.execute(waits).fetchone() is None:
+            sleep(0.05)
+    writer.execute("LOCK TABLE samples_completion IN ROW EXCLUSIVE MODE")
 
 
 def test_it_gives_up_with_a_sentence(older: None, sleeps: Sleeps) -> None:

@@ -2,7 +2,8 @@
 
 An ALTER that waits for a lock makes everybody wait who comes after it, readers too. So
 it gives up soon, lets them pass, and tries again: what was migrated stays, and the
-migration that had to wait was rolled back whole.
+migration that had to wait was rolled back whole. So it does where each waited for the
+other, and PostgreSQL chose it to give way.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import OperationalError, connections
-from psycopg.errors import LockNotAvailable
+from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 LOCK_SECONDS = 2
 TRY_SECONDS = 600
@@ -30,13 +31,13 @@ class Command(migrate.Command):
             try:
                 super().handle(*args, **options)
             except OperationalError as error:
-                if not isinstance(error.__cause__, LockNotAvailable):
+                if not isinstance(error.__cause__, LockNotAvailable | DeadlockDetected):
                     raise
                 if time.monotonic() - began > TRY_SECONDS:
                     raise CommandError(_explain(error)) from error
                 self.stderr.write(
-                    f"A table is in use: the migration waited {LOCK_SECONDS} s for it, "
-                    f"lets others pass, and tries again in {wait:.0f} s."
+                    f"A table is in use: the migration waits {LOCK_SECONDS} s for it "
+                    f"at most, lets others pass, and tries again in {wait:.0f} s."
                 )
             else:
                 return
