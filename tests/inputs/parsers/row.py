@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -56,6 +58,22 @@ def spoilt(sound: bytes) -> st.SearchStrategy[bytes]:
         st.binary(max_size=8),
         st.integers(0, 2 * len(sound)),
     )
+
+
+TREES = JSON.map(dumped) | DEEP | st.text(max_size=30)
+
+BODIES = TREES.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(
+    max_size=60
+)
+
+
+@contextlib.contextmanager
+def folder_with(**files: bytes) -> Iterator[Path]:
+    """A folder; `config__json` is its config.json."""
+    with tempfile.TemporaryDirectory() as name:
+        for file, content in files.items():
+            (Path(name) / file.replace("__", ".")).write_bytes(content)
+        yield Path(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from tests.inputs.parsers import from_people, from_programs
+from tests.inputs.parsers import from_files, from_models, from_people, from_servers
 
-PARSERS = [*from_people.PARSERS, *from_programs.PARSERS]
+PARSERS = [
+    *from_people.PARSERS,
+    *from_files.PARSERS,
+    *from_servers.PARSERS,
+    *from_models.PARSERS,
+]

@@ -1,0 +1,260 @@
+"""What is left in files: uploads, archives, checkpoints, models, logs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import tempfile
+import traceback
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from django.core.files.uploadedfile import SimpleUploadedFile
+from hypothesis import strategies as st
+
+from dashboard.accounts.models import Team, User
+from dashboard.datasets.parsing.parquet import read_batches
+from dashboard.datasets.parsing.source import Source
+from dashboard.exchange.imports.files import begin_import, discard, store_file, unpack
+from dashboard.runs.checkpoints.manifest import Damaged, read_manifest, verify_file
+from dashboard.runs.launch.model_config import has_chat_template, read_model_config
+from dashboard.training.follow import Lines
+from dashboard.training.reading import read_events
+from dashboard.upkeep.backups import archive, restoring
+from dashboard.upkeep.backups.faults import BackupFault
+from tests.dashboard.datasets.parsing.test_parsing_properties import SOUND
+from tests.dashboard.training.logs import LogBuilder
+from tests.dashboard.training.outside.sending import lines_of
+from tests.inputs.parsers.row import (
+    ANY_TEXT,
+    BODIES,
+    JSON,
+    NUMBERS,
+    TREES,
+    Parser,
+    dumped,
+    folder_with,
+    shaped,
+    spoilt,
+)
+from trainer.checkpoint import verify_checkpoint
+from trainer.client import verl
+from trainer.dimensions import read_dimensions
+from trainer.hearing import read_changes
+from trainer.prompts import read_rows
+from trainer.reward_weights import weights_in
+from trainer.rewards import command
+
+
+def apart(check: Callable[[], None]) -> None:
+    """In a process of its own, which a library may abort: the server reads so too."""
+    with tempfile.TemporaryFile("w+") as told:
+        pid = os.fork()
+        if not pid:
+            try:
+                check()
+            except BaseException:  # noqa: BLE001 - told below
+                traceback.print_exc(file=told)
+                told.flush()
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        told.seek(0)
+        assert os.waitstatus_to_exitcode(status) <= 0, told.read()
+
+
+def check_parquet(content: bytes) -> None:
+    def check() -> None:
+        os.close(2)  # what a library says as it aborts
+        source = Source(Path(file.name), "parquet", "")
+        assert [item for batch in read_batches(source) for item in batch]
+
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        apart(check)
+
+
+EVENTS = [json.loads(line) for line in lines_of(LogBuilder().started().stepped(1))]
+
+CHANGED_EVENTS = st.builds(
+    lambda event, changes: dumped(event | changes).encode(),
+    st.sampled_from(EVENTS),
+    st.dictionaries(
+        st.sampled_from(sorted({n for e in EVENTS for n in e})) | ANY_TEXT, JSON
+    ),
+)
+
+
+def check_events(lines: list[bytes]) -> None:
+    events = read_events(Lines(first=1, texts=tuple(lines), end=0), epoch=1)
+
+    assert [event.line for event in events] == list(range(1, len(lines) + 1))
+    for event in events:
+        event.model_dump_json()
+
+
+def _zip() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("steps/1.jsonl", '{"step": 1}\n' * 9)
+        packed.writestr("2.jsonl", "")
+    return file.getvalue()
+
+
+ZIP = _zip()
+
+
+def check_zip(content: bytes) -> None:
+    team, _ = Team.objects.get_or_create(slug="inputs", defaults={"name": "Inputs"})
+    user, _ = User.objects.get_or_create(username="inputs")
+    run_import = begin_import(team, user)
+    try:
+        with contextlib.suppress(ValueError):
+            store_file(run_import, SimpleUploadedFile("a.zip", content))
+            unpack(run_import)
+            for file in run_import.files.all():
+                assert file.path.stat().st_size == file.num_bytes
+    finally:
+        discard(run_import)
+
+
+def _backup() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "b"
+        with archive.writing(path) as writer:
+            writer.add_text("backup.json", '{"format": 1}')
+            writer.add_text("tables/a", "1\t2\n")
+        return path.read_bytes()
+
+
+BACKUP = _backup().rstrip(b"\0")
+
+
+def check_backup(content: bytes) -> None:
+    with folder_with(b=content) as folder, contextlib.suppress(BackupFault):
+        (folder / "draft").mkdir()
+        with archive.reading(folder / "b") as tar:
+            archive.read_text(tar, "backup.json")
+            archive.unpack(tar, folder / "draft")
+
+
+def check_backups_manifest(text: str) -> None:
+    with contextlib.suppress(BackupFault):
+        restoring._read_manifest(text)
+
+
+MANIFESTS = st.fixed_dictionaries(
+    {"files": st.dictionaries(st.sampled_from(["a", "../b", "/etc", "\0"]) | ANY_TEXT,
+                              shaped(sha256=ANY_TEXT, bytes=NUMBERS), max_size=2) | JSON}
+).map(lambda tree: dumped(tree).encode())  # fmt: skip
+
+
+def check_manifest(data: bytes) -> None:
+    with folder_with(manifest__json=data, a=b"") as folder:
+        with contextlib.suppress(ValueError):
+            verify_checkpoint(folder)
+        with contextlib.suppress(Damaged):
+            manifest, _ = read_manifest(folder)
+            for name, expected in manifest.files.items():
+                verify_file(folder, name, expected, lambda: None)
+
+
+NAMES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size",
+         "num_experts", "intermediate_size", "tie_word_embeddings", "model_type",
+         "text_config", "chat_template")  # fmt: skip
+
+MODEL_CONFIGS = st.dictionaries(st.sampled_from(NAMES), NUMBERS | JSON).map(dumped)
+
+
+def check_model_config(text: str) -> None:
+    data = text.encode("utf-8", "surrogatepass")
+    with folder_with(config__json=data, tokenizer_config__json=data) as folder:
+        read_model_config(folder)
+        has_chat_template(folder)
+        with contextlib.suppress(ValueError):
+            assert read_dimensions(str(folder)).num_parameters >= 0
+
+
+HEADERS = st.dictionaries(
+    st.sampled_from(["a", "__metadata__"]),
+    shaped(dtype=st.just("F32"), shape=st.lists(NUMBERS, max_size=3)) | JSON,
+).map(dumped)
+
+
+def check_weights(given: tuple[str, int]) -> None:
+    text, off = given
+    data = text.encode("utf-8", "surrogatepass")
+    length = max(0, len(data) + off).to_bytes(8, "little")
+    with folder_with(model__safetensors=length + data) as folder:
+        with contextlib.suppress(ValueError):
+            weights_in(folder, bytes_each=2)
+        (folder / "model.safetensors.index.json").write_bytes(data)
+        with contextlib.suppress(ValueError):
+            weights_in(folder, bytes_each=2)
+
+
+def check_changes(data: bytes) -> None:
+    with folder_with(changes__json=data) as folder, contextlib.suppress(ValueError):
+        read_changes(folder / "changes.json")
+
+
+ROWS = st.lists(
+    shaped(
+        prompt=ANY_TEXT | st.lists(shaped(role=ANY_TEXT, content=ANY_TEXT), max_size=2),
+        answer=ANY_TEXT, columns=JSON,
+    ).map(dumped) | TREES, max_size=3,
+).map("\n".join)  # fmt: skip
+
+
+def check_rows(text: str) -> None:
+    data = text.encode("utf-8", "surrogatepass")
+    with folder_with(rows=data) as folder, contextlib.suppress(ValueError):
+        assert read_rows(folder / "rows")
+
+
+def check_scored(text: str) -> None:
+    data = text.encode("utf-8", "surrogatepass")
+    with folder_with(rows=data) as folder, contextlib.suppress(ValueError):
+        for _, sample in command._samples(folder / "rows"):
+            assert isinstance(sample.prompt, str)
+
+
+def check_dump(text: str) -> None:
+    with folder_with(dump=text.encode("utf-8", "surrogatepass")) as folder:
+        for row in verl._rows(folder / "dump"):
+            verl._completion(row)
+
+
+PARSERS = [
+    Parser("Parquet, spoilt", spoilt(SOUND).filter(bool), check_parquet,
+           ("dashboard.datasets.parsing.parquet", "dashboard.datasets.parsing.parquet_sizes")),
+    Parser("Parquet, any bytes", st.binary(max_size=200).map(lambda d: b"PAR1" + d + b"PAR1"),
+           check_parquet, ("dashboard.datasets.parsing.parquet",)),
+    Parser("events, any bytes", st.lists(st.binary(max_size=60), max_size=4), check_events,
+           ("dashboard.training.reading", "trainer.events")),
+    Parser("events, nearly right", st.lists(CHANGED_EVENTS, max_size=3), check_events,
+           ("dashboard.training.reading", "trainer.events")),
+    Parser("zip archives of an import", spoilt(ZIP), check_zip, ("dashboard.exchange.imports.files",)),
+    Parser("backups", spoilt(BACKUP), check_backup, ("dashboard.upkeep.backups.archive",)),
+    Parser("backups' manifests", TREES | shaped(format=NUMBERS, tables=JSON).map(dumped),
+           check_backups_manifest, ("dashboard.upkeep.backups.restoring",)),
+    Parser("checkpoints' manifests", MANIFESTS | BODIES, check_manifest,
+           ("dashboard.runs.checkpoints.manifest", "trainer.checkpoint")),
+    Parser("models' configurations", MODEL_CONFIGS | TREES, check_model_config,
+           ("dashboard.runs.launch.model_config", "trainer.dimensions")),
+    Parser("headers of weights", st.tuples(HEADERS | TREES, st.sampled_from([0, 0, -1, 9, 2**40])),
+           check_weights, ("trainer.reward_weights",)),
+    Parser("changes of a run", shaped(changes=st.lists(shaped(
+           number=NUMBERS, after_step=NUMBERS, settings=JSON))).map(lambda t: dumped(t).encode()) | BODIES,
+           check_changes, ("trainer.hearing",)),
+    Parser("rows of prompts", ROWS, check_rows, ("trainer.prompts",)),
+    Parser("completions to score", st.lists(shaped(prompt=JSON, completion=ANY_TEXT, answer=JSON,
+           columns=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_scored,
+           ("trainer.rewards.command",)),
+    Parser("dumps of verl", st.lists(shaped(input=ANY_TEXT, output=ANY_TEXT, score=NUMBERS, step=NUMBERS,
+           gts=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_dump, ("trainer.client.verl",)),
+]  # fmt: skip
