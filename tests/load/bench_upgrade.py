@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 NUM_GROUPS = 125_000  # of eight
 GROUPS_A_STEP = 16
 PAUSE_SECONDS = 0.02
-LIMITS = (  # of a web process
-    "-c statement_timeout=15s -c lock_timeout=3s "
-    "-c idle_in_transaction_session_timeout=60s"
-)
+ALONE_SECONDS = 2  # without a migration, before it and behind it
 FROM = ("a row each completion", "0.1.0")
 GROUPS = """
 INSERT INTO samples_group (run_id, step, prompt_index, epoch, seq, prompt, answer,
@@ -47,7 +44,7 @@ INSERT INTO samples_completion (group_id, position, text, num_tokens, end_reason
        reward, advantage, mean_logprob, rule_scores)
 SELECT g.id, position, {TEXT}, 200, 'stop', 0.5, 0.1, -0.5, '{{1,0}}'
   FROM samples_group g, generate_series(0, 7) position WHERE g.step >= 1000
-"""  # noqa: S608
+"""  # noqa: S608 - a text of ours, above
 PACKED = f"""
 INSERT INTO samples_groupcompletions (group_id, texts, num_bytes, num_tokens,
        end_reasons, rewards, advantages, mean_logprobs, rule_scores)
@@ -55,7 +52,7 @@ SELECT g.id, array_agg({TEXT}), 5120, array_agg(200), array_agg('stop'::text),
        array_agg(0.5), array_agg(0.1), array_agg(-0.5), array_fill(1, ARRAY[16])
   FROM samples_group g, generate_series(0, 7) position WHERE g.step >= 1000
  GROUP BY g.id
-"""  # noqa: S608
+"""  # noqa: S608 - a text of ours, above
 STEPS = """
 INSERT INTO runs_step (run_id, step, epoch, seq, time, values)
 SELECT %(run)s, step, 1, step, now(), '{0.5,0.1,null}'
@@ -89,11 +86,11 @@ WRITES = (
         f"""{ADDED} INSERT INTO samples_completion (group_id, position, text,
         num_tokens, end_reason, reward, advantage, mean_logprob, rule_scores)
         SELECT g.id, position, 'four', 2, 'stop', 1, 0, 0, '{{1}}'
-        FROM g, generate_series(0, 7) position""",  # noqa: S608
+        FROM g, generate_series(0, 7) position""",  # noqa: S608 - a text of ours, above
         f"""{ADDED} INSERT INTO samples_groupcompletions (group_id, texts, num_bytes,
         num_tokens, end_reasons, rewards, advantages, mean_logprobs, rule_scores)
         SELECT g.id, '{{four}}', 4, '{{2}}', '{{stop}}', '{{1}}', '{{0}}', '{{0}}',
-        '{{1}}' FROM g""",  # noqa: S608
+        '{{1}}' FROM g""",  # noqa: S608 - a text of ours, above
     ),
 )
 
@@ -126,12 +123,13 @@ class Beside:
     ) -> None:
         from psycopg.errors import UndefinedTable
 
-        for form in forms:
-            last = form is forms[-1]
-            with suppress(*(() if last else (UndefinedTable,))):
-                with connection.transaction():
-                    connection.execute(form, {"run": self.run, "step": step})
+        *others, last = forms
+        named = {"run": self.run, "step": step}
+        for form in others:
+            with suppress(UndefinedTable), connection.transaction():
+                connection.execute(form, named)
                 return
+        connection.execute(last, named)
 
 
 def main() -> None:
@@ -163,11 +161,11 @@ def measure(version: str) -> list[str]:
         reader = Beside(READS, first_step=1_000, run=run)
         writer = Beside(WRITES, first_step=1_000_000, run=run)
         with both(reader, writer):
-            time.sleep(2)
+            time.sleep(ALONE_SECONDS)
             began = time.perf_counter()
             told = migrate()
             took = time.perf_counter() - began
-            time.sleep(2)
+            time.sleep(ALONE_SECONDS)
     longest = max(told, key=lambda name: told[name])
     return [
         version,
@@ -211,16 +209,19 @@ def both(*those: Beside) -> Iterator[None]:
     import psycopg
     from django.db import connection
 
+    from dashboard.database import limit_sessions
+
     is_over = threading.Event()
-    settings = connection.get_connection_params()
-    named = {k: settings[k] for k in ("dbname", "user", "host")}
-    threads, connections = [], []
+    limited: dict[str, dict[str, Any]] = {"default": {"OPTIONS": {}}}
+    limit_sessions(limited, statement_seconds=15, pooled=False)
+    own_params = connection.get_connection_params()
+    # Django prepares nothing: what is prepared fails once a column is added.
+    named = ("dbname", "user", "host", "prepare_threshold")
+    params = {name: own_params[name] for name in named} | limited["default"]["OPTIONS"]
+    threads, opened = [], []
     for each in those:
-        # As Django does; else what is prepared fails once a column is added.
-        own = psycopg.connect(
-            **named, autocommit=True, prepare_threshold=None, options=LIMITS
-        )
-        connections.append(own)
+        own = psycopg.connect(**params, autocommit=True)
+        opened.append(own)
         act: Callable[..., None] = each.go_on
         threads.append(threading.Thread(target=act, args=(own, is_over), daemon=True))
         threads[-1].start()
@@ -228,7 +229,7 @@ def both(*those: Beside) -> Iterator[None]:
         yield
     finally:
         is_over.set()
-        for thread, own in zip(threads, connections, strict=True):
+        for thread, own in zip(threads, opened, strict=True):
             thread.join(10)
             own.close()
 
