@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_NO_SIZE = 10**10  # of any part
+_TOO_LARGE = 10**10  # for a size of any model
 # Two matrices in the feed-forward part in place of three.
 _UNGATED = {"bloom", "gpt2", "gpt_neox", "gptj", "opt", "phi", "starcoder2"}
 # These tie input and output embedding where their config.json does not say.
@@ -136,7 +136,7 @@ def dimensions_of(model_config: Mapping[str, Any]) -> Dimensions:
             value = config.get(name)
             if isinstance(value, bool) or not isinstance(value, int):
                 continue
-            if 0 < value < _NO_SIZE:
+            if 0 < value < _TOO_LARGE:
                 return value
         if default is None:
             raise ValueError(
