@@ -84,6 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     # It imports Django's tests, which read settings.
     importlib.import_module("tests.emptying").empty_at_teardown()
+    importlib.import_module("tests.patience").look_to_the_end()
     for module in FIXTURES:
         config.pluginmanager.import_plugin(module)
 

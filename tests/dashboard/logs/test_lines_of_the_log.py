@@ -207,7 +207,7 @@ def test_a_long_text_is_quietened_soon(said: str) -> None:
 
     quieten(said * 30_000)
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize(

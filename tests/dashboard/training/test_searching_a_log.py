@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +95,9 @@ def test_a_search_that_takes_too_long_stops_and_says_so(
     path = tmp_path / "log"
     path.write_text("x" * 99 + "\n" + "y\n" * 2_000_000)
 
-    begun = time.monotonic()
     found = found_in(path, "z")
 
-    assert "were searched, for" in found.stopped
-    assert time.monotonic() - begun < 1
+    assert "Only the first 1 MiB were searched, for" in found.stopped
 
 
 class Counted:

@@ -9,6 +9,10 @@ from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score, score_completion
 from trainer.rewards.spec import Recipe, RuleSpec
 
+# Seconds of a core's time, which other work on it doubles. What grows as the square of
+# a text's length takes minutes.
+AT_ONCE = 5
+
 # Others ask a model, which is not always there.
 BY_THEMSELVES = [kind for kind, rule in RULES.items() if rule.batching is None]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.trainer.rewards.scores import BY_THEMSELVES, recipe_of
+from tests.trainer.rewards.scores import AT_ONCE, BY_THEMSELVES, recipe_of
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import score_all
@@ -121,9 +121,6 @@ LONG = {
     "two scripts": "二a" * 50_000,
     "commands": "\\a" * 50_000,
 }
-# Of a core's time, which other work on it doubles. What grows as the square of a text's
-# length takes minutes.
-AT_ONCE = 5
 
 PUBLISHED = [
     ("numeric_answer", {"wrong_score": -1.0}),

@@ -119,23 +119,23 @@ def test_an_endpoint_that_is_away_gives_no_score(judging: Judging) -> None:
 
 
 def test_a_slow_reply_is_waited_for_as_long_as_allowed(judging: Judging) -> None:
-    judging.faults = [slow(0.5)]
+    judging.faults = [slow(60)]
     begin = time.monotonic()
 
     (found,) = ask(judging, timeout_seconds=0.1, max_tries=1)
 
     assert "within 0.1 s" in found
-    assert time.monotonic() - begin < 0.4
+    assert time.monotonic() - begin < 30
 
 
 def test_a_reply_that_drips_is_held_to_the_same_time(judging: Judging) -> None:
-    judging.faults = [dripping(5)]
+    judging.faults = [dripping(60)]
     begin = time.monotonic()
 
     (found,) = ask(judging, timeout_seconds=0.2, max_tries=1)
 
     assert "within 0.2 s" in found
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 30
 
 
 def test_retry_after_holds_for_all_that_ask(judging: Judging, run: Session) -> None:
@@ -250,7 +250,7 @@ def test_connections_are_kept_and_a_closed_one_is_replaced(
 
 
 def test_a_page_has_the_time_that_it_has(judging: Judging) -> None:
-    judging.faults = [slow(8)]
+    judging.faults = [slow(60)]
     begin = time.monotonic()
 
     with limited_to(0.1):
@@ -260,16 +260,16 @@ def test_a_page_has_the_time_that_it_has(judging: Judging) -> None:
     # What of it was left when the question was sent, if any.
     assert re.search(r"within 0\.(1|0\d) s", found) or "No time" in found
     assert "No time" in later
-    assert time.monotonic() - begin < 7
+    assert time.monotonic() - begin < 30
 
 
 def test_the_end_of_a_run_ends_what_is_asked(judging: Judging, tmp_path: Path) -> None:
-    judging.faults = [slow(20), status(503, Retry_After="20")]
+    judging.faults = [slow(60), status(503, Retry_After="60")]
     found: list[Any] = []
     with open_session(tmp_path):
         asker = threading.Thread(
             target=lambda: found.extend(
-                ask(judging, *"abcd", max_concurrency=2, timeout_seconds=30)
+                ask(judging, *"abcd", max_concurrency=2, timeout_seconds=60)
             )
         )
         asker.start()
@@ -278,7 +278,7 @@ def test_the_end_of_a_run_ends_what_is_asked(judging: Judging, tmp_path: Path) -
         begin = time.monotonic()
 
     asker.join()
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
     assert len(found) == 4
     assert all(isinstance(each, str) for each in found)
 

@@ -93,11 +93,11 @@ def test_a_certificate_of_another_name_is_not_taken(
 def test_the_end_of_a_run_ends_what_is_asked_over_tls(
     judging: Judging, trusted: None, tmp_path: Path
 ) -> None:
-    judging.faults = [slow(20)]
+    judging.faults = [slow(60)]
     found: list[Any] = []
     with session.open_session(tmp_path):
         asker = threading.Thread(
-            target=lambda: found.extend(ask(judging, timeout_seconds=30))
+            target=lambda: found.extend(ask(judging, timeout_seconds=60))
         )
         asker.start()
         while not judging.asked:
@@ -105,5 +105,5 @@ def test_the_end_of_a_run_ends_what_is_asked_over_tls(
         begin = time.monotonic()
 
     asker.join()
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
     assert isinstance(found[0], str)

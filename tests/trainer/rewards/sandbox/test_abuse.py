@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -231,12 +230,10 @@ def test_32_bit_calls_kill_the_call(asker: Asker) -> None:
     ],
 )
 def test_what_does_not_end_is_ended(asker: Asker, body: str) -> None:
-    begin = time.monotonic()
-
     answer = asker.call(body, wall_seconds=0.3)
 
     assert answer.end == "time"
-    assert 0.3 <= answer.wall_seconds < 0.8 or time.monotonic() - begin < 5
+    assert 0.3 <= answer.wall_seconds < 30
 
 
 def test_what_is_printed_is_cut(asker: Asker) -> None:
@@ -383,12 +380,12 @@ def test_the_kernel_ends_it_first_when_memory_runs_out(asker: Asker) -> None:
 
 
 def test_replies_that_nobody_asked_for_end_the_call(asker: Asker) -> None:
-    body = "import os; os.write(4, b'\\x02\\0\\0\\0{}' * 9); import time; time.sleep(9)"
+    body = "import os, time; os.write(4, b'\\x02\\0\\0\\0{}' * 9); time.sleep(59)"
 
-    answer = asker.call(body)
+    answer = asker.call(body, wall_seconds=59)
 
     assert answer.end == "flood"
-    assert answer.wall_seconds < 5
+    assert answer.wall_seconds < 30
 
 
 def test_sixteen_threads_have_one_memory_together(asker: Asker) -> None:

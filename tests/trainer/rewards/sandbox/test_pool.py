@@ -227,7 +227,7 @@ def test_a_call_gets_no_more_than_what_is_left(pool: _Pool) -> None:
         answer = pool.ask("a", "function", [question], Limits(wall_seconds=30))
 
     assert answer.end == "time"
-    assert answer.wall_seconds < 3
+    assert answer.wall_seconds < 20
 
 
 def test_a_sandbox_is_replaced_after_many_calls(
