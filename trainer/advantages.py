@@ -104,7 +104,9 @@ def _divisor(
 ) -> torch.Tensor | float:
     match config.scale:
         case "group_std":
-            return group_std(values, scored, ddof=config.ddof) + config.eps
+            spread = group_std(values, scored, ddof=config.ddof) + config.eps
+            # their squares are too small for a float64: so little is nothing to learn
+            return torch.where(spread > 0, spread, 1.0)
         case "batch_std":
             flat, mask = values.reshape(1, -1), scored.reshape(1, -1)
             spread = group_std(flat, mask, ddof=config.ddof) + config.eps

@@ -124,7 +124,7 @@ def _divisor(
 ) -> float:
     match config.scale:
         case "group_std":
-            return _std(scored, config.ddof) + config.eps
+            return _std(scored, config.ddof) + config.eps or 1.0
         case "batch_std":
             return _std(batch, config.ddof) + config.eps or 1.0
         case "mean":

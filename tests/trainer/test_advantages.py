@@ -75,6 +75,12 @@ def test_zero_eps_and_equal_rewards_give_zero_not_nan() -> None:
     assert advantages([0.3, 0.3], eps=0.0) == [[0.0, 0.0]]
 
 
+def test_rewards_too_close_for_a_spread_give_a_finite_advantage() -> None:
+    (found,) = advantages([0.0, 1.5e-285], ddof=0, eps=0.0)
+
+    assert found == pytest.approx([0.0, 0.0], abs=1e-280)
+
+
 def test_unscored_completions_are_left_out_of_mean_and_spread() -> None:
     with_gaps = advantages([1, NAN, 0, 0, NAN])[0]
 
