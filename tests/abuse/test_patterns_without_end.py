@@ -39,9 +39,7 @@ def test_there_are_twenty_of_them() -> None:
 
 
 @pytest.mark.parametrize(("pattern", "text"), PATTERNS)
-def test_a_pattern_is_judged_or_refused_at_once(
-    pattern: str, text: str
-) -> None:
+def test_a_pattern_is_judged_or_refused_at_once(pattern: str, text: str) -> None:
     rule = RULES["regex"]
     assert rule.score is not None
     begin = time.thread_time()

@@ -40,7 +40,7 @@ class Terminal:
     def text(self) -> str:
         return self.printed.read_text()
 
-    def wait_for_link(self, seconds: float = 90) -> str:
+    def wait_for_link(self, seconds: float = 180) -> str:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             found = re.search(r"http://\S+/sign-in/\S+", self.text())
@@ -70,8 +70,9 @@ def start(data: Path, port: int) -> Iterator[Callable[..., Terminal]]:
         terminal.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def data() -> Iterator[Path]:
+    """Of all tests here: to set it up takes half a minute."""
     with tempfile.TemporaryDirectory(prefix="cohort-up-", dir="/tmp") as name:
         yield Path(name) / "data"
 
@@ -136,25 +137,25 @@ def test_a_second_start_on_the_same_folder_is_refused(
 
     second = start("--no-starter")
 
-    assert second.process.wait(30) == 1
+    assert second.process.wait(60) == 1
     assert "already runs on" in second.text()
     assert "Traceback" not in second.text()
     assert first.process.poll() is None
 
 
 def test_a_port_in_use_is_told_before_anything_is_started(
-    start: Callable[..., Terminal], data: Path, port: int
+    tmp_path: Path, port: int
 ) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        terminal = start()
+        terminal = Terminal(tmp_path / "data", port)
 
-        assert terminal.process.wait(30) == 1
+        assert terminal.process.wait(60) == 1
 
     assert f"Port {port} is in use" in terminal.text()
     assert "Traceback" not in terminal.text()
-    assert not (data / "postgres").exists()
+    assert not (tmp_path / "data/postgres").exists()
 
 
 @pytest.mark.slow
@@ -196,7 +197,7 @@ def test_what_is_killed_is_started_again(
     postmaster = int((data / "postgres/postmaster.pid").read_text().split()[0])
 
     os.kill(postmaster, signal.SIGKILL)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while "ended (SIGKILL)" not in terminal.text() or not is_ready(port):
         assert time.monotonic() < deadline, terminal.text()
         time.sleep(0.2)

@@ -125,17 +125,16 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.slow(minutes=4)
+@pytest.mark.slow(minutes=3)
 def test_the_starter_run_learns(tmp_path, request):
-    """Half of it, which suffices; all of it by `make soak`."""
+    """A fifth of it, where it gains 0.16 by now; all of it by `make soak`."""
+    num_steps, gain = (200, 0.2) if request.config.getoption("--soak") else (40, 0.1)
     out = tmp_path / "starter"
     assert main(["warmup", "--out", str(out)]) == 0
     toml = (out / "run.toml").read_text()
     assert toml.count("num_steps = 200") == 1
-    if not request.config.getoption("--soak"):
-        (out / "run.toml").write_text(
-            toml.replace("num_steps = 200", "num_steps = 100")
-        )
+    toml = toml.replace("num_steps = 200", f"num_steps = {num_steps}")
+    (out / "run.toml").write_text(toml)
     run = [sys.executable, "-m", "trainer", "run", str(out / "run.toml")]
 
     subprocess.run([*run, "--out", str(tmp_path / "run")], cwd=ROOT, check=True)
@@ -150,4 +149,4 @@ def test_the_starter_run_learns(tmp_path, request):
         if event["type"] == "step_finished"
     ]
     assert 0.2 < sum(rewards[:5]) / 5 < 0.5
-    assert sum(rewards[-20:]) / 20 > sum(rewards[:5]) / 5 + 0.2
+    assert sum(rewards[-20:]) / 20 > sum(rewards[:5]) / 5 + gain

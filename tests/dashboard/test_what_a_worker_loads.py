@@ -1,0 +1,29 @@
+"""A worker starts within seconds, and each of its processes holds what it loads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BEGIN = """
+import sys
+from dashboard.celery import app
+app.loader.import_default_modules()
+print("training.dispatch" in app.tasks, "dashboard.urls" in sys.modules)
+"""
+
+
+def test_a_worker_knows_its_tasks_and_loads_no_pages() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", BEGIN],
+        cwd=ROOT,
+        env=dict(os.environ),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    assert told.stdout.split() == ["True", "False"]
