@@ -22,6 +22,9 @@ GPU_PYTHON := PYTHONPATH="$(BENCH)/packages$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTH
 JS_TESTS = $(wildcard tests/js/*.js)
 # vLLM's build for machines without a GPU is there for Linux only.
 ON_LINUX := $(filter Linux,$(shell uname))
+# Where Python may keep no bytecode, each of the hundreds of processes that tests start
+# compiles Cohort anew.
+unexport PYTHONDONTWRITEBYTECODE
 # A machine without Node.js gets one inside the virtual environment.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \

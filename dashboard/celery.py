@@ -17,8 +17,8 @@ from dashboard.meters.tasks import count_tasks
 from dashboard.reporting.begin import begin_reporting
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
-# Django's checks would load every page, which takes seconds and 50 MB; `make check` runs
-# them.
+# Django's checks would load every page, which takes seconds and 50 MB. `make check`
+# runs them.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 limit_sessions(settings.DATABASES, statement_seconds=120, pooled=False)
 

@@ -31,6 +31,8 @@ COPY static ./static
 RUN for folder in @tabler/core/dist/css diff/dist htmx.org/dist plotly.js-cartesian-dist-min; do \
       /venv/bin/python -m whitenoise.compress --no-brotli --quiet "node_modules/$folder" || exit; \
     done
+# Nothing is written there any more.
+RUN /venv/bin/python -m compileall -q dashboard trainer
 ENV PATH=/venv/bin:$PATH \
     COHORT_DATA=/data \
     COHORT_LOG_FORMAT=json \

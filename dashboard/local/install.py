@@ -196,6 +196,15 @@ PYTHONPATH={root}"${{PYTHONPATH:+:$PYTHONPATH}}" exec {python} -P -m trainer.cli
         path.chmod(0o755)
 
 
+def compile_sources() -> None:
+    """Not at each start, nor by services that may write nothing here.
+
+    What fails costs no more than that.
+    """
+    command = [PYTHON, "-m", "compileall", "-q", "dashboard", "trainer"]
+    subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+
+
 def install_vllm() -> None:
     """vLLM for machines without a GPU, in an environment of its own.
 
@@ -317,6 +326,7 @@ def main() -> int:
     try:
         install_python(locks)
         install_command()
+        compile_sources()
         install_front_end(with_tools=chosen.tests)
         install_sandbox()
         if chosen.language_model:
