@@ -8,8 +8,13 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from dashboard.accounts.models import Team
+from dashboard.datasets.imports.mapping import Mapping
+from dashboard.datasets.imports.uploads import import_upload, peek, store_upload
 from dashboard.datasets.models import Dataset, Upload
+from dashboard.datasets.parsing.refusals import ImportRefused, Refusals
 from tests.dashboard.datasets.parsing.bad_files import BAD_FILES, BadFile, zstd
+
+SOME = 9  # so many files are read for one that is sent through the pages
 
 
 @pytest.fixture(autouse=True)
@@ -23,10 +28,51 @@ def test_there_are_three_hundred_of_them():
     assert len(BAD_FILES) >= 300
 
 
-@pytest.mark.parametrize("bad", BAD_FILES, ids=lambda bad: f"{bad.filename} {bad.name}")
-def test_the_pages_name_line_value_and_remedy_and_import_nothing(
-    bad: BadFile, alice_client: Client, team: Team
+def name_of(bad: BadFile) -> str:
+    return f"{bad.filename} {bad.name}"
+
+
+@pytest.mark.parametrize("bad", BAD_FILES, ids=name_of)
+def test_line_value_and_remedy_are_named_and_nothing_is_imported(
+    bad: BadFile, team: Team
 ):
+    file = SimpleUploadedFile(bad.filename, bad.content)
+
+    upload = store_upload(team=team, user=None, file=file, dataset=None)
+    seen = peek(upload)
+    refusals = seen.refusals
+    if seen.records:
+        with pytest.raises(ImportRefused) as refused:
+            import_upload(
+                upload=upload, mapping=_mapping(seen.names), name="Bad", user=None
+            )
+        refusals = refused.value.refusals
+
+    assert Dataset.objects.count() == 0
+    assert_named(bad, refusals)
+
+
+def _mapping(names: list[str]) -> Mapping:
+    return Mapping(
+        prompt="prompt" if "prompt" in names else names[0],
+        answer="answer" if "answer" in names else None,
+        columns=("level",) if "level" in names else (),
+    )
+
+
+def assert_named(bad: BadFile, refusals: Refusals) -> None:
+    first = refusals.shown[0]
+    assert (first.line or 0) == (bad.line or 0), first
+    assert first.row == bad.row
+    assert bad.value in first.value
+    assert len(first.value) <= 110
+    assert first.problem.endswith(".")
+    assert bad.remedy in first.remedy
+    str(first).encode()
+
+
+@pytest.mark.parametrize("bad", BAD_FILES[::SOME], ids=name_of)
+def test_the_pages_say_what_was_refused(bad: BadFile, alice_client: Client, team: Team):
     file = SimpleUploadedFile(bad.filename, bad.content)
 
     answer = alice_client.post("/alpha/datasets/upload", {"file": file})
@@ -36,14 +82,7 @@ def test_the_pages_name_line_value_and_remedy_and_import_nothing(
     assert answer.status_code == 422
     assert "refused row" in answer.content.decode()
     assert Dataset.objects.count() == 0
-    first = answer.context["refusals"].shown[0]
-    assert (first.line or 0) == (bad.line or 0), first
-    assert first.row == bad.row
-    assert bad.value in first.value
-    assert len(first.value) <= 110
-    assert first.problem.endswith(".")
-    assert bad.remedy in first.remedy
-    str(first).encode()
+    assert_named(bad, answer.context["refusals"])
 
 
 def _import(client: Client, url: str, bad: BadFile):
