@@ -31,7 +31,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests run link check test test-slow soak bench bench-step bench-gpu demo screenshots starter-llm lock format clean
+.PHONY: help setup setup-tests run link check test test-slow test-minutes test-vllm soak bench bench-step bench-gpu demo screenshots starter-llm lock format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,15 +75,21 @@ test: ## Run the tests, browser tests included; slow ones and faults are in test
 	$(if $(JS_TESTS),node --test $(JS_TESTS))
 	$(PYTEST) $(IN_PARALLEL) $(ARGS)
 
-test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
-	@$(INSTALL) --tests --browser $(if $(ON_LINUX),--vllm)
+test-slow: test-minutes test-vllm ## Run what takes minutes: faults, full starts, learning, vLLM
+
+test-minutes:
+	@$(INSTALL) --tests --browser
 	$(PYTEST) -m "slow or faults" $(IN_PARALLEL) $(ARGS)
+
+test-vllm:
+	@$(INSTALL) --tests $(if $(ON_LINUX),--vllm)
 	$(if $(ON_LINUX),.venv-vllm/bin/python -m pytest -m vllm tests/trainer $(ARGS))
 
 soak: ## Run for hours: each fault ten times, any course of events, any input, ingest, streaming, pages, a large file, 50 million completions
 	@$(INSTALL) --tests --browser
 	$(PYTEST) -m faults --soak $(ARGS)
-	$(PYTEST) -m slow --soak tests/dashboard/training/machine tests/inputs tests/bench tests/trainer/starter $(ARGS)
+	$(PYTEST) -m slow --soak tests/dashboard/training/machine tests/inputs tests/bench tests/upgrades \
+		tests/trainer/starter tests/trainer/test_exact_resume.py $(ARGS)
 	$(BIN)/python tests/bench/bench_ingest.py 300
 	$(PYTEST) -m load -q -s tests/load/bench_soak.py
 	$(PYTEST) -m load -q -s tests/load/bench_http.py

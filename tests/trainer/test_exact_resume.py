@@ -98,7 +98,7 @@ CASES = [
         variant,
         marks=[]
         if variant == "plain" or (passes, micro_batch_tokens) == SEVERAL
-        else pytest.mark.slow,
+        else [pytest.mark.slow, pytest.mark.soak],
     )
     for passes, micro_batch_tokens in itertools.product([1, 2], [100_000, 64])
     for variant in VARIANTS

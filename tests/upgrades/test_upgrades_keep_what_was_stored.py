@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from django.core.management import call_command
 from django.db import InternalError, connection, transaction
@@ -18,7 +21,7 @@ from dashboard.runs.models import MetricSummary, Run
 from dashboard.samples.models import RuleNote
 from tests.upgrades.filling import LOGS, NAMES, TEXTS, VALUES, Filled, Filler
 from tests.upgrades.test_migrations import OURS
-from tests.upgrades.versions import MOVES_DATA, VERSIONS
+from tests.upgrades.versions import LAST_BEFORE_RELEASES, MOVES_DATA, VERSIONS
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +34,13 @@ def fill(version: str) -> Filled:
         return Filler(state.apps).fill()
 
 
-@pytest.fixture(params=sorted(VERSIONS))
+def points() -> Iterator[Any]:
+    for version in sorted(VERSIONS):
+        is_last = version in ("0.1.0", LAST_BEFORE_RELEASES)
+        yield pytest.param(version, marks=[] if is_last else pytest.mark.soak)
+
+
+@pytest.fixture(params=points())
 def filled(request: pytest.FixtureRequest, fresh_database: None) -> Filled:
     """Stored by an older version, and then migrated to this one."""
     stored = fill(request.param)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tests.upgrades.baseline import LEAVES
 
+LAST_BEFORE_RELEASES = "a row each completion"
 VERSIONS: dict[str, list[tuple[str, str]]] = {
     "the first tables": [
         ("samples", "0001_initial"),
@@ -21,7 +22,7 @@ VERSIONS: dict[str, list[tuple[str, str]]] = {
         ("alerts", "0001_initial"),
     ],
     "no run table": [("runs", "0011_run_table"), ("samples", "0012_completion_blocks")],
-    "a row each completion": [
+    LAST_BEFORE_RELEASES: [
         ("runs", "0015_completions_deleted"),
         ("samples", "0014_values_an_import_lacks"),
         ("insights", "0001_votes"),
