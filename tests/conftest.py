@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from typing import Literal
 
 import django
 import hypothesis
@@ -27,6 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from dashboard.local.postgres import EmbeddedPostgres
 from dashboard.local.redis_server import EmbeddedRedis
 
+# Marks of tests that are asked for by themselves; few files have any.
+APART = {"slow", "faults", "load", "vllm"}
 # They import models, so they are loaded once Django is set up.
 FIXTURES = ("tests.fixtures_people", "tests.fixtures_app", "tests.fixtures_meters")
 
@@ -107,6 +110,17 @@ def _start_redis(config: pytest.Config, folder: Path) -> None:
     server.start()
     config.add_cleanup(server.stop)
     os.environ["REDIS_URL"] = f"unix://{server.socket}"
+
+
+def pytest_ignore_collect(
+    collection_path: Path, config: pytest.Config
+) -> Literal[True] | None:
+    """Files without a test that is asked for are not loaded, which takes a minute."""
+    asked = set(config.option.markexpr.split(" or "))
+    if not asked <= APART or not collection_path.name.endswith(".py"):
+        return None
+    text = collection_path.read_text()
+    return None if any(f"mark.{name}" in text for name in asked) else True
 
 
 def pytest_collection_finish() -> None:
