@@ -22,8 +22,7 @@ GPU_PYTHON := PYTHONPATH="$(BENCH)/packages$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTH
 JS_TESTS = $(wildcard tests/js/*.js)
 # vLLM's build for machines without a GPU is there for Linux only.
 ON_LINUX := $(filter Linux,$(shell uname))
-# Where Python may keep no bytecode, each of the hundreds of processes that tests start
-# compiles Cohort anew.
+# Where Python may keep no bytecode, pytest would compile all tests anew each time.
 unexport PYTHONDONTWRITEBYTECODE
 # A machine without Node.js gets one inside the virtual environment.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -75,7 +74,9 @@ test: ## Run the tests, browser tests included; slow ones and faults are in test
 	$(if $(JS_TESTS),node --test $(JS_TESTS))
 	$(PYTEST) $(IN_PARALLEL) $(ARGS)
 
-test-slow: test-minutes test-vllm ## Run what takes minutes: faults, full starts, learning, vLLM
+test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
+	@$(MAKE) test-minutes
+	@$(MAKE) test-vllm
 
 test-minutes:
 	@$(INSTALL) --tests --browser

@@ -18,7 +18,7 @@ from dashboard.reporting.begin import begin_reporting
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 # Django's checks would load every page, which takes seconds and 50 MB. `make check`
-# runs them.
+# runs them on the code, `manage.py check --deploy` on a server's settings.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 limit_sessions(settings.DATABASES, statement_seconds=120, pooled=False)
 

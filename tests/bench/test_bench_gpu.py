@@ -105,8 +105,7 @@ def test_nothing_is_imported_that_a_gpu_machine_may_lack(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.soak
-@pytest.mark.slow
+@pytest.mark.slow(minutes=1)
 def test_all_is_measured_with_nothing_but_torch_and_transformers(
     tmp_path: Path,
 ) -> None:

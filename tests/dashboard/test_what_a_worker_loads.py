@@ -7,13 +7,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from django.urls import reverse
+
+from dashboard.alerts.message import PATHS
+
 ROOT = Path(__file__).parents[2]
 BEGIN = """
 import sys
 from dashboard.celery import app
 app.loader.import_default_modules()
+from dashboard.alerts.message import public_link
+public_link("run", "alpha", 1)
 print("training.dispatch" in app.tasks, "dashboard.urls" in sys.modules)
 """
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_links_are_those_of_the_pages(name: str) -> None:
+    values = ["alpha", *range(2, 1 + PATHS[name].count("{}"))]
+
+    assert PATHS[name].format(*values) == reverse(name, args=values)
 
 
 def test_a_worker_knows_its_tasks_and_loads_no_pages() -> None:

@@ -21,7 +21,7 @@ from dashboard.runs.models import MetricSummary, Run
 from dashboard.samples.models import RuleNote
 from tests.upgrades.filling import LOGS, NAMES, TEXTS, VALUES, Filled, Filler
 from tests.upgrades.test_migrations import OURS
-from tests.upgrades.versions import LAST_BEFORE_RELEASES, MOVES_DATA, VERSIONS
+from tests.upgrades.versions import LONG_AGO, MOVES_DATA, VERSIONS
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +36,8 @@ def fill(version: str) -> Filled:
 
 def points() -> Iterator[Any]:
     for version in sorted(VERSIONS):
-        is_last = version in ("0.1.0", LAST_BEFORE_RELEASES)
-        yield pytest.param(version, marks=[] if is_last else pytest.mark.soak)
+        marks = [pytest.mark.soak] if version in LONG_AGO else []
+        yield pytest.param(version, marks=marks)
 
 
 @pytest.fixture(params=points())

@@ -150,8 +150,10 @@ def test_a_port_in_use_is_told_before_anything_is_started(
         taken.bind(("127.0.0.1", port))
         taken.listen()
         terminal = Terminal(tmp_path / "data", port)
-
-        assert terminal.process.wait(60) == 1
+        try:
+            assert terminal.process.wait(60) == 1
+        finally:
+            terminal.stop()
 
     assert f"Port {port} is in use" in terminal.text()
     assert "Traceback" not in terminal.text()

@@ -70,4 +70,7 @@ def test_the_processors_time_ends_a_call_by_itself(
 
 @pytest.mark.parametrize("body", ["while True: pass", "import time; time.sleep(60)"])
 def test_the_clock_ends_a_call(asker: Asker, body: str) -> None:
-    assert 0.3 <= asker.call(body, wall_seconds=0.3).wall_seconds < 30
+    answer = asker.call(body, wall_seconds=0.3)
+
+    assert answer.end == "time"
+    assert answer.wall_seconds >= 0.3
