@@ -201,7 +201,7 @@ def compile_sources() -> None:
 
     What fails costs no more than that.
     """
-    command = [PYTHON, "-m", "compileall", "-q", "dashboard", "trainer"]
+    command = [str(PYTHON), "-m", "compileall", "-q", "dashboard", "trainer"]
     subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
 
 
