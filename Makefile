@@ -7,8 +7,10 @@ PYTEST := $(BIN)/python -m pytest
 # files in the order of tests/conftest.py, in which browser tests are last. A process that
 # crashes ends the tests: pytest-xdist would start another, deal it files that are done,
 # and wait for ever.
-IN_PARALLEL := -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
-	--max-worker-restart 0
+DEALT := --maxprocesses 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+IN_PARALLEL := -n logical $(DEALT)
+# One more where much is waited for.
+WAITING = -n $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)") $(DEALT)
 BENCH := .cohort/bench
 STEP := $(BIN)/python -m tests.bench.bench_step
 SAMPLING := $(BIN)/python -m tests.bench.bench_generation
@@ -80,7 +82,7 @@ test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
 
 test-minutes:
 	@$(INSTALL) --tests --browser
-	$(PYTEST) -m "slow or faults" $(IN_PARALLEL) $(ARGS)
+	$(PYTEST) -m "slow or faults" $(WAITING) $(ARGS)
 
 test-vllm:
 	@$(INSTALL) --tests $(if $(ON_LINUX),--vllm)
