@@ -15,12 +15,18 @@ from tests.load.stage import read_truth, set_scene
 from tests.load.steady_trainer import Pace
 
 pytestmark = pytest.mark.faults
-BACK_SECONDS = 20
+BACK_SECONDS = 20  # with the machine to itself, as it is while it soaks
 
 
 @pytest.fixture
 def num_viewers(request: pytest.FixtureRequest) -> int:
     return 200 if request.config.getoption("--soak") else 40
+
+
+@pytest.fixture
+def back_seconds(request: pytest.FixtureRequest) -> int:
+    is_alone = request.config.getoption("--soak")
+    return BACK_SECONDS if is_alone else 3 * BACK_SECONDS
 
 
 @pytest.fixture
@@ -55,6 +61,7 @@ def test_all_viewers_come_back_and_lack_nothing(
     crowd: Crowd,
     web_processes: WebProcesses,
     num_viewers: int,
+    back_seconds: int,
     end: Callable[[WebProcesses], None],
     tmp_path: Path,
 ) -> None:
@@ -72,6 +79,6 @@ def test_all_viewers_come_back_and_lack_nothing(
     truth = tmp_path / "truth.json"
     truth.write_text(json.dumps(read_truth(show.scene.run_id)))
     held = crowd.ask("finish", group="viewers", truth=str(truth))
-    assert back["seconds"] < BACK_SECONDS
+    assert back["seconds"] < back_seconds
     assert (held["viewers"], held["faults"]) == (num_viewers, [])
     assert held["connections"] >= 2 * num_viewers
