@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import Sample
 
@@ -39,9 +40,17 @@ def test_there_are_twenty_of_them() -> None:
 
 
 @pytest.mark.parametrize(("pattern", "text"), PATTERNS)
-def test_a_pattern_is_judged_or_refused_at_once(pattern: str, text: str) -> None:
+def test_a_pattern_is_judged_or_refused_within_a_quarter_second(
+    pattern: str, text: str
+) -> None:
+    # The best of several: the others tell how busy the machine is.
+    assert min(seconds_to_judge(pattern, text) for _ in range(3)) < 0.25
+
+
+def seconds_to_judge(pattern: str, text: str) -> float:
     rule = RULES["regex"]
     assert rule.score is not None
+    compile_pattern.cache_clear()
     begin = time.thread_time()
     try:
         params = rule.params_model.model_validate({"pattern": pattern})
@@ -51,4 +60,4 @@ def test_a_pattern_is_judged_or_refused_at_once(pattern: str, text: str) -> None
         score = rule.score(Sample("?", text, None), params)
 
     assert score in (None, 0.0, 1.0)
-    assert time.thread_time() - begin < 2
+    return time.thread_time() - begin

@@ -203,11 +203,11 @@ def test_of_a_name_that_there_is_no_line_is_written(team: Team) -> None:
     "said", ["COPY a, line 1", "Key (a)=(", "Key (", "Failing row contains \n\n"]
 )
 def test_a_long_text_is_quietened_soon(said: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
 
     quieten(said * 30_000)
 
-    assert time.monotonic() - began < 30
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_forty_rules_that_each_wait_a_minute_end_within_seconds(
     benches = try_recipe(recipe, rows, dict.fromkeys(range(5), ENDLESS))
     warn_unscorable(recipe, rows)
 
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 30
     (tried,) = benches[0].tried
     assert tried.score is not None
     assert "No time was left" in tried.score.errors["r39"]

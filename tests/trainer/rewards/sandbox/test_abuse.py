@@ -380,6 +380,7 @@ def test_the_kernel_ends_it_first_when_memory_runs_out(asker: Asker) -> None:
 
 
 def test_replies_that_nobody_asked_for_end_the_call(asker: Asker) -> None:
+    # It goes on for longer than the bound, so that only the flood can end it in time.
     body = "import os, time; os.write(4, b'\\x02\\0\\0\\0{}' * 9); time.sleep(59)"
 
     answer = asker.call(body, wall_seconds=59)
