@@ -65,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
             "Django read its settings before the test servers were started. Unset "
             "DJANGO_SETTINGS_MODULE and run pytest again."
         )
+    gc.disable()  # till all is loaded; see pytest_collection_finish
     # A shell has what it starts in the background ignore Ctrl-C, and so would processes
     # that tests start and end by it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -134,6 +135,7 @@ def pytest_collection_finish() -> None:
     """
     if settings.configured:
         _forget_limits_of_sessions()
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from collections.abc import Sequence
 
 from trainer.host import settle_in
 from trainer.leaving import leave
+from trainer.loading import load_module
 
 COMMANDS = {
     "run": ("trainer.launch", "train a model by a run configuration"),
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
     chosen = parser.parse_args(arguments[:1]).command
-    module = importlib.import_module(COMMANDS[chosen][0])
+    module = load_module(COMMANDS[chosen][0])
     command = argparse.ArgumentParser(
         prog=f"python -m trainer {chosen}", description=COMMANDS[chosen][1]
     )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import importlib
 import os
 import signal
 import socket
@@ -21,6 +20,7 @@ from typing import Self
 
 from trainer.config import RunConfig, read_config
 from trainer.host import num_cores
+from trainer.loading import load_module
 from trainer.parent import PIPE, watch_parent
 from trainer.saying import log_descriptors, open_json_log
 
@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
         open_json_log()
         config = read_config(args.config)
         if is_alone(config, os.environ):
-            run = importlib.import_module("trainer.run")
+            run = load_module("trainer.run")
             code: int = run.main(args, config)
             return code
         watch_parent()
