@@ -1,4 +1,4 @@
-"""Queue a tiny run in the environment's database (MODEL NUM_STEPS); prints its id."""
+"""Queue runs in the environment's database: MODEL NUM_STEPS [COUNT]; prints ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import django
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 
-def main(model: str, num_steps: str) -> None:
+def main(model: str, num_steps: str, count: str = "1") -> None:
     django.setup()
     from dashboard.accounts.services import create_first_team
     from tests.dashboard.training.factories import Launcher
@@ -18,8 +18,9 @@ def main(model: str, num_steps: str) -> None:
 
     owner = create_first_team()
     launch = Launcher(owner.teams.get(), owner)
-    run = launch(**config_tree(Path(model), num_steps=int(num_steps)))
-    sys.stdout.write(f"{run.id}\n")
+    for _ in range(int(count)):
+        run = launch(**config_tree(Path(model), num_steps=int(num_steps)))
+        sys.stdout.write(f"{run.id}\n")
 
 
 if __name__ == "__main__":

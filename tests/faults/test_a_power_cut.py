@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ import psycopg
 import pytest
 
 from dashboard.local.addresses import embedded_addresses
-from tests.faults.tiny import ROOT, History, Series, untimed
+from tests.faults.tiny import ROOT, Groups, History, Series, untimed
 from tests.faults.workers import wait_for
 from tests.load.stack import Stack, command_of, descendants, parents_of_all
 
@@ -49,12 +50,17 @@ def ask(folder: Path, sql: str, *values: object) -> list[tuple[Any, ...]]:
         return connection.execute(sql, values).fetchall()
 
 
-def launch(stack: Stack, model: Path) -> int:
-    command = [sys.executable, "tests/faults/launch_run.py", str(model), str(NUM_STEPS)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=stack.env, check=True, capture_output=True, text=True
-    )
-    return int(done.stdout)
+def launch(stack: Stack, model: Path, *, count: int) -> list[int]:
+    told = _ask_python(stack, "launch_run.py", str(model), str(NUM_STEPS), str(count))
+    return [int(line) for line in told.split()]
+
+
+def _ask_python(stack: Stack, script: str, *arguments: str) -> str:
+    """A script's answer, of the database that the stack has or had."""
+    command = [sys.executable, f"tests/faults/{script}", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=stack.env, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def cut_power(stack: Stack) -> list[str]:
@@ -90,21 +96,30 @@ def test_a_power_cut_costs_what_was_behind_the_last_checkpoint(
 ) -> None:
     stacks.append(Stack(folder))
     stacks[0].wait_until_it_is_up()
-    run_id = launch(stacks[0], tiny_model)
+    run_id, next_id = launch(stacks[0], tiny_model, count=2)
     wait_for(lambda: _run(folder, run_id)[1] >= 30, what="step 30")
 
     killed = cut_power(stacks[0])
     stacks.append(Stack(folder))
     stacks[1].wait_until_it_is_up()
-    wait_for(lambda: _run(folder, run_id)[0] == "finished", what="its end")
+    for each in (run_id, next_id):
+        wait_for(lambda each=each: _run(folder, each)[0] == "finished", what="its end")
 
     parts = ["manage.py up", "uvicorn", "celery", "beat", "postgres", "redis-server"]
     parts.append("-m trainer run")
     assert [part for part in parts if not any(part in one for one in killed)] == []
     assert _run(folder, run_id) == ("finished", NUM_STEPS, 2)
     assert _resumed_from(folder, run_id) >= 20
-    expected = {step: undisturbed.series[step] for step in range(1, NUM_STEPS + 1)}
-    assert _stored(folder, run_id) == expected
+    # It waited for its turn, and still did when there was power again.
+    assert _run(folder, next_id) == ("finished", NUM_STEPS, 1)
+    steps = range(1, NUM_STEPS + 1)
+    for each in (run_id, next_id):
+        assert _stored(folder, each) == {s: undisturbed.series[s] for s in steps}
+        assert _stored_groups(stacks[1], each) == {
+            place: group
+            for place, group in undisturbed.groups.items()
+            if place[0] in steps
+        }
 
 
 def _run(folder: Path, run_id: int) -> tuple[str, int, int]:
@@ -124,6 +139,14 @@ def _resumed_from(folder: Path, run_id: int) -> int:
         run_id,
     )
     return int(step)
+
+
+def _stored_groups(stack: Stack, run_id: int) -> Groups:
+    told = json.loads(_ask_python(stack, "stored_run.py", str(run_id)))
+    return {
+        (step, place): [(text, reward, advantage) for text, reward, advantage in group]
+        for step, place, group in told
+    }
 
 
 def _stored(folder: Path, run_id: int) -> Series:
