@@ -3,8 +3,9 @@
 8 hours of a step every 5 s are 5,760 steps, told here as fast as COHORT_LOAD_EVENTS a
 second, each step four groups of eight completions and its end. Pages come and go all
 the time, and some stay. Measured is the resident memory of the web process and of the
-supervisor, which ingests, and of all that `up` started processes, connections of
-PostgreSQL and open files. bench_streaming.py measures the browser's.
+supervisor, which ingests, the own memory of workers, PostgreSQL and Redis, and of all
+that `up` started processes, connections of PostgreSQL and open files.
+bench_streaming.py measures the browser's.
 COHORT_LOAD_STEPS says how many.
 """
 
@@ -25,6 +26,7 @@ EVENTS = float(os.environ.get("COHORT_LOAD_EVENTS", "100"))
 NUM_GROUPS = 4
 NUM_READINGS = 8
 NUM_STAYING, NUM_PASSING = 10, 10
+OTHERS = ("workers", "PostgreSQL", "Redis")
 
 
 def test_the_server_does_not_grow() -> None:
@@ -57,6 +59,7 @@ def test_the_server_does_not_grow() -> None:
                     f"{visits:,}",
                     f"{web:.1f} MB",
                     f"{supervisor:.1f} MB",
+                    *(f"{prints[-1].megabytes[part]:.1f} MB" for part in OTHERS),
                     f"{prints[-1].num_processes}",
                     f"{prints[-1].num_connections}",
                     f"{prints[-1].num_files}",
@@ -68,7 +71,7 @@ def test_the_server_does_not_grow() -> None:
     title = f"{NUM_STEPS:,} steps of {NUM_GROUPS} groups"
     say("\n" + heading("pytest", packages=("django", "uvicorn")))
     say(f"Load average {os.getloadavg()[0]:.1f} after.\n")
-    names = (title, "visits so far", "web process", "supervisor")
+    names = (title, "visits so far", "web process", "supervisor", *OTHERS)
     say(table((*names, "processes", "connections", "open files"), rows))
     assert ended["faults"] == []
     half = prints[NUM_READINGS // 2]
@@ -76,5 +79,6 @@ def test_the_server_does_not_grow() -> None:
     assert prints[-1].num_connections <= half.num_connections + 2  # two are just open
     assert prints[-1].num_files <= half.num_files + 10
     # From when each of its threads and connections has once been used.
-    for megabytes in (webs, supervisors):
+    others = [[each.megabytes[part] for each in prints] for part in OTHERS]
+    for megabytes in (webs, supervisors, *others):
         assert megabytes[-1] < 1.05 * megabytes[1]

@@ -227,6 +227,7 @@ class Stack:
             num_processes=sum(map(len, pids.values())),
             num_connections=self.num_connections(),
             num_files=sum(map(num_open_files, ours)),
+            megabytes={part: sum(map(own_mb, of)) for part, of in pids.items()},
         )
 
     def stop(self) -> None:
@@ -286,16 +287,25 @@ def command_of(pid: int) -> str:
 
 def resident_mb(pid: int) -> float:
     """Memory of the process itself that is in RAM."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    match = re.search(r"VmRSS:\s+(\d+) kB", status)
-    assert match is not None, status
-    return int(match[1]) * 1024 / 1e6
+    return _told_mb(pid, "VmRSS")
 
 
 def peak_mb(pid: int) -> float:
     """The most memory that the process has had in RAM."""
+    return _told_mb(pid, "VmHWM")
+
+
+def own_mb(pid: int) -> float:
+    """Memory that is neither a file's nor shared with others; 0 where it has ended."""
+    try:
+        return _told_mb(pid, "RssAnon")
+    except OSError:
+        return 0.0
+
+
+def _told_mb(pid: int, what: str) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
-    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    match = re.search(rf"{what}:\s+(\d+) kB", status)
     assert match is not None, status
     return int(match[1]) * 1024 / 1e6
 
@@ -305,6 +315,7 @@ class Footprint:
     num_processes: int
     num_connections: int  # of PostgreSQL
     num_files: int  # open, sockets among them
+    megabytes: dict[str, float]  # by part, without what processes share
 
 
 def num_open_files(pid: int) -> int:

@@ -39,7 +39,13 @@ def never() -> bool:
     return False
 
 
-def live(run: Run, behaviour: str, is_shutting_down: Callable[[], bool] = never) -> Run:
+def live(
+    run: Run,
+    behaviour: str,
+    is_shutting_down: Callable[[], bool] = never,
+    *,
+    timing: Timing = FAST,
+) -> Run:
     """One life of the run, from claim to end."""
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
@@ -47,7 +53,7 @@ def live(run: Run, behaviour: str, is_shutting_down: Callable[[], bool] = never)
         claim,
         is_shutting_down=is_shutting_down,
         command=script(behaviour),
-        timing=FAST,
+        timing=timing,
     )
     return Run.objects.get(id=run.id)
 
