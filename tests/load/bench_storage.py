@@ -273,7 +273,8 @@ def show_pages() -> None:
         "text in one of 100,000": f"{at}completions/?text=zyzzyvas",
         "text in all": f"{at}completions/?text=the",
         "words in all": f"{at}completions/?text=the&match=words",
-        "its export": f"{at}export/?first_step=9000",
+        "its export, a tenth of the steps": f"{at}export/?first_step=9000",
+        "its export, all steps": f"{at}export/",
     }
     client.get(at)  # loads templates
     rows = [time_page(client, name, page)[:5] for name, page in pages.items()]
