@@ -100,6 +100,18 @@ def test_ranks_drawn_are_as_good_as_seeds_drawn() -> None:
     assert fast.std() == pytest.approx(slow.std(), rel=0.06)
 
 
+@pytest.mark.parametrize("num", [2, 3, 5, 8, 12])
+def test_the_ends_are_the_percentiles_of_all_resamples(num: int) -> None:
+    values = np.random.default_rng(num).lognormal(size=(num, 40)).round(1)
+    values[0, ::3] = NAN
+
+    found = iqm_interval(values)
+
+    ends = np.percentile(resample_iqm(values, seed=0), [2.5, 97.5], axis=0)
+    ends[:, np.isfinite(values).sum(axis=0) < 2] = NAN
+    assert np.array([found.low, found.high]) == pytest.approx(ends, nan_ok=True)
+
+
 def test_a_difference_of_means_is_welchs() -> None:
     found = welch_difference(column(*TEN), column(*FIVE))
 
