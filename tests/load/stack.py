@@ -296,17 +296,18 @@ def peak_mb(pid: int) -> float:
 
 
 def own_mb(pid: int) -> float:
-    """Memory that is neither a file's nor shared with others; 0 where it has ended."""
+    """Memory that is neither a file's nor shared with others; 0 where it is ending."""
     try:
         return _told_mb(pid, "RssAnon")
-    except OSError:
+    except (OSError, LookupError):
         return 0.0
 
 
 def _told_mb(pid: int, what: str) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     match = re.search(rf"{what}:\s+(\d+) kB", status)
-    assert match is not None, status
+    if match is None:  # it gave back its memory, and is not gone yet
+        raise LookupError(status)
     return int(match[1]) * 1024 / 1e6
 
 
