@@ -8,10 +8,20 @@ from pathlib import Path
 
 from django.db.models.functions import Now
 
+from dashboard.runs.directory import run_directory
 from dashboard.runs.doorbell import ring_workers
 from dashboard.runs.models import Run, RunState
 from dashboard.training.reaper import reap
-from tests.faults.tiny import NUM_STEPS, Groups, History, Series, untimed
+from tests.faults.tiny import (
+    NUM_STEPS,
+    Groups,
+    History,
+    Series,
+    groups,
+    read_log,
+    series,
+    untimed,
+)
 from tests.faults.workers import trainer_pid, wait_for
 
 
@@ -42,6 +52,15 @@ def assert_whole(run: Run, expected: History, *, num_steps: int = NUM_STEPS) -> 
     assert stored_groups(run) == {
         place: group for place, group in expected.groups.items() if place[0] in steps
     }
+    assert_told_once(run)
+
+
+def assert_as_told(run: Run) -> None:
+    """In one life: each step, group and line of its log, once."""
+    told = read_log(run_directory(run.id).epoch(1).events)
+    assert run.epoch == 1
+    assert stored_series(run) == series(told)
+    assert stored_groups(run) == groups(told)
     assert_told_once(run)
 
 

@@ -94,7 +94,7 @@ def counted_connections(stack: Stack) -> Iterator[list[int]]:
 
     def look() -> None:
         while not is_over.wait(1.0):
-            most[0] = max(most[0], stack.num_connections())
+            most[0] = max(most[0], len(stack.connections()))
 
     thread = threading.Thread(target=look)
     thread.start()

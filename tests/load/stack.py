@@ -210,10 +210,10 @@ class Stack:
                     break
         return found
 
-    def num_connections(self) -> int:
-        """Of PostgreSQL, each of which has a process."""
-        said = [command_of(pid) for pid in self.pids()["PostgreSQL"]]
-        return sum("[local]" in command for command in said)
+    def connections(self) -> list[int]:
+        """The processes of PostgreSQL that each answer one of ours."""
+        pids = self.pids()["PostgreSQL"]
+        return [pid for pid in pids if "[local]" in command_of(pid)]
 
     def footprint(self) -> Footprint:
         """Of all that `up` started; a run's supervisor is not among it.
@@ -223,11 +223,13 @@ class Stack:
         """
         pids = self.pids()
         ours = [pid for part in pids if part != "PostgreSQL" for pid in pids[part]]
+        connections = self.connections()
         return Footprint(
             num_processes=sum(map(len, pids.values())),
-            num_connections=self.num_connections(),
+            num_connections=len(connections),
             num_files=sum(map(num_open_files, ours)),
             megabytes={part: sum(map(own_mb, of)) for part, of in pids.items()},
+            connection_mb=max(map(own_mb, connections)),
         )
 
     def stop(self) -> None:
@@ -317,6 +319,7 @@ class Footprint:
     num_connections: int  # of PostgreSQL
     num_files: int  # open, sockets among them
     megabytes: dict[str, float]  # by part, without what processes share
+    connection_mb: float  # of PostgreSQL's largest
 
 
 def num_open_files(pid: int) -> int:
