@@ -20,6 +20,7 @@ from typing import Literal
 import django
 import hypothesis
 import pytest
+from channels.layers import channel_layers
 from django.conf import settings
 from django.core.cache import cache
 
@@ -175,6 +176,11 @@ def pytest_collection_modifyitems(
 
 
 @pytest.fixture(autouse=True)
-def _nothing_counted() -> None:
-    """No wrong password of the test before, nor anything else kept in this process."""
+def _nothing_kept() -> None:
+    """No wrong password of the test before, nor anything else kept in this process.
+
+    Where a test ends as a message of Redis comes in, its channel layer keeps a lock of
+    the event loop that is gone, for which the next test would wait in vain.
+    """
     cache.clear()
+    channel_layers.backends.clear()
