@@ -321,6 +321,11 @@ class Footprint:
     megabytes: dict[str, float]  # by part, without what processes share
     connection_mb: float  # of PostgreSQL's largest
 
+    @property
+    def num_others(self) -> int:
+        """Processes but for those of connections."""
+        return self.num_processes - self.num_connections
+
 
 def num_open_files(pid: int) -> int:
     try:
