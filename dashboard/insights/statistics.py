@@ -151,7 +151,7 @@ def resample_iqm(values: Array, *, seed: int) -> Array:
 def _draw(num: int, *, seed: int) -> tuple[Array, NDArray[np.int64]]:
     """[K, n] shares of ranks in an IQM, each once, and which of them each resample has.
 
-    Few seeds leave few: 35 of 5, about half a thousand of 8.
+    Few seeds leave few: 35 of five, 228 of eight, 1,096 of ten.
     """
     random = np.random.default_rng([seed, num])
     drawn = np.sort(random.integers(num, size=(NUM_RESAMPLES, num)), axis=1)
