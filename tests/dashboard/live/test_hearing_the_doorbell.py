@@ -25,7 +25,7 @@ class Page:
         self.heard.put_nowait(seq)
 
     async def next(self) -> int:
-        return await asyncio.wait_for(self.heard.get(), 60)
+        return await asyncio.wait_for(self.heard.get(), 5)
 
 
 async def ring(seq: int) -> None:
