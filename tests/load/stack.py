@@ -212,8 +212,7 @@ class Stack:
 
     def connections(self) -> list[int]:
         """The processes of PostgreSQL that each answer one of ours."""
-        pids = self.pids()["PostgreSQL"]
-        return [pid for pid in pids if "[local]" in command_of(pid)]
+        return list(filter(is_connection, self.pids()["PostgreSQL"]))
 
     def footprint(self) -> Footprint:
         """Of all that `up` started; a run's supervisor is not among it.
@@ -223,7 +222,7 @@ class Stack:
         """
         pids = self.pids()
         ours = [pid for part in pids if part != "PostgreSQL" for pid in pids[part]]
-        connections = self.connections()
+        connections = list(filter(is_connection, pids["PostgreSQL"]))
         return Footprint(
             num_processes=sum(map(len, pids.values())),
             num_connections=len(connections),
@@ -285,6 +284,10 @@ def command_of(pid: int) -> str:
     except OSError:
         return ""
     return b" ".join(words).decode(errors="replace")
+
+
+def is_connection(pid: int) -> bool:
+    return "[local]" in command_of(pid)
 
 
 def resident_mb(pid: int) -> float:
