@@ -112,7 +112,7 @@ def run_step(training: Training, *, should_stop: Callable[[], bool]) -> bool:
     except ScoresMissing:
         keep(training)
         raise
-    training.tell_of_rows()
+    training.tell_of_sampling()
     training.tell_of_judges()
     has_diverged = training.setbacks.count(
         outcome.updates, limit=config.optim.max_nonfinite
@@ -170,7 +170,7 @@ def run_evaluation(training: Training, *, step: int) -> None:
         )
         reward = _shown(metrics[f"eval/{name}/mean"])
         say(f"{name} after step {step}: reward {reward}")
-    training.tell_of_rows()
+    training.tell_of_sampling()
     training.tell_of_judges()
     training.log.flush()
 

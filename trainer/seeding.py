@@ -11,10 +11,12 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# The multipliers of SplitMix64: 0x9E37…, 0xBF58… and 0x94D0… as signed numbers.
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_FIRST = 0xBF58476D1CE4E5B9 - 2**64
+_SECOND = 0x94D049BB133111EB - 2**64
 
 
 def derive(seed: int, *parts: str | int) -> int:
@@ -34,22 +36,32 @@ def permutation(seed: int, length: int) -> list[int]:
 
 
 def uniforms(
-    seeds: Sequence[int], *, first: int, count: int
-) -> npt.NDArray[np.float32]:
-    """Numbers in [0, 1), shape [len(seeds), count]; column j is draw `first + j`.
+    seeds: Sequence[int],
+    *,
+    first: int,
+    count: int,
+    device: torch.device | None = None,
+) -> torch.Tensor:
+    """Float32 in [0, 1), shape [len(seeds), count]; column j is draw `first + j`.
 
     Each is a hash of (seed, draw) (SplitMix64; Steele, Lea, Flood 2014), so a row's
-    draws do not depend on which other rows are sampled beside it. 24 bits: the most
-    that float32 holds below 1.
+    draws do not depend on which other rows are sampled beside it. They are made on the
+    device, the same numbers on each: integers wrap around alike everywhere. 24 bits:
+    the most that float32 holds below 1.
     """
-    draws = np.arange(first + 1, first + count + 1, dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        mixed = np.array(seeds, dtype=np.uint64)[:, None] + draws[None, :] * _GOLDEN
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    drawn: npt.NDArray[np.float32] = (mixed >> np.uint64(40)).astype(np.float32)
-    return drawn * np.float32(2.0**-24)
+    # torch has few operations for uint64, so the bits lie in int64
+    bits = torch.from_numpy(np.array(seeds, dtype=np.uint64).view(np.int64))
+    draws = torch.arange(first + 1, first + count + 1, device=device)
+    mixed = bits.to(device)[:, None] + draws[None, :] * _GOLDEN
+    mixed = (mixed ^ _shifted(mixed, 30)) * _FIRST
+    mixed = (mixed ^ _shifted(mixed, 27)) * _SECOND
+    mixed = mixed ^ _shifted(mixed, 31)
+    return _shifted(mixed, 40).float() * 2.0**-24
+
+
+def _shifted(bits: torch.Tensor, places: int) -> torch.Tensor:
+    """64 bits moved to the right, zeros coming in, as for unsigned numbers."""
+    return (bits >> places) & (2 ** (64 - places) - 1)
 
 
 def seed_torch(seed: int) -> None:

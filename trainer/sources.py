@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
@@ -14,6 +14,7 @@ from trainer.prompts import Prompt, PromptRenderer
 from trainer.reference import load_start
 from trainer.rollout.engine import (
     OnGroup,
+    OnSlowed,
     Request,
     RolloutEngine,
     SamplingParams,
@@ -146,7 +147,7 @@ class DatasetSource:
 
 
 def start_source(
-    start: Policy, config: RunConfig, *, on_halved: Callable[[int, str], None]
+    start: Policy, config: RunConfig, *, on_slowed: OnSlowed
 ) -> EngineSource:
     """Samples from a model that stands still."""
     engine = TransformersEngine(
@@ -154,7 +155,7 @@ def start_source(
         max_batch_rows=config.rollout.max_batch_rows,
         decoding=config.rollout.decoding,
     )
-    engine.on_halved = on_halved
+    engine.on_slowed = on_slowed
     return EngineSource(engine, config)
 
 
@@ -164,7 +165,7 @@ def make_source(
     policy: Policy,
     engine: RolloutEngine,
     prompts: Sequence[Prompt],
-    on_halved: Callable[[int, str], None] = lambda _rows, _reason: None,
+    on_slowed: OnSlowed = lambda _slowed: None,
 ) -> CompletionSource:
     """The source that a run or phase asks for.
 
@@ -173,8 +174,7 @@ def make_source(
         policy: the policy being trained.
         engine: samples from it.
         prompts: all that may be trained on.
-        on_halved: told of the rows that fit where an engine made here runs out of
-            memory, and of the reason.
+        on_slowed: told when an engine made here goes on in a slower way.
 
     Raises:
         ValueError: a row lacks its completion, or the starting model cannot be loaded.
@@ -183,6 +183,6 @@ def make_source(
         case "policy":
             return EngineSource(engine, config)
         case "start":
-            return start_source(load_start(config), config, on_halved=on_halved)
+            return start_source(load_start(config), config, on_slowed=on_slowed)
         case "dataset":
             return DatasetSource(policy, config, prompts)

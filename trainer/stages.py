@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from trainer.policy import Policy
 from trainer.prompts import DataOrder, Prompt
 from trainer.reference import Reference, load_start, make_reference
 from trainer.references.frozen import FrozenReference
-from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.engine import OnSlowed, RolloutEngine
 from trainer.seeding import derive
 from trainer.sources import CompletionSource, make_source, start_source
 from trainer.updates import UpdateResult
@@ -122,7 +122,7 @@ def enter_stage(
     engine: RolloutEngine,
     prompts: Sequence[Prompt],
     saved: Path | None,
-    on_halved: Callable[[int, str], None],
+    on_slowed: OnSlowed,
 ) -> StageState:
     """Begin a phase with the policy as it is, or go on as a checkpoint left it.
 
@@ -135,17 +135,17 @@ def enter_stage(
         engine: samples from the policy.
         prompts: all that may be trained on.
         saved: a checkpoint within the phase, whose weights the policy has already.
-        on_halved: as `make_source` tells it.
+        on_slowed: as `make_source` tells it.
     """
     config = stage.config
     start = _start(stage, policy, saved)
     source: CompletionSource
     if start is None:
         source = make_source(
-            config, policy=policy, engine=engine, prompts=prompts, on_halved=on_halved
+            config, policy=policy, engine=engine, prompts=prompts, on_slowed=on_slowed
         )
     else:
-        source = start_source(start.policy, config, on_halved=on_halved)
+        source = start_source(start.policy, config, on_slowed=on_slowed)
     reference = make_reference(
         stage, policy, saved=None if saved is None else saved_reference(saved)
     )

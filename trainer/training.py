@@ -26,7 +26,7 @@ from trainer.prompts import Prompt
 from trainer.recovery import Setbacks
 from trainer.rewards.session import current_session
 from trainer.rewards.spec import needs_models
-from trainer.rollout.engine import HoldingEngine, RolloutEngine
+from trainer.rollout.engine import HoldingEngine, RolloutEngine, Slowed
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.scorer import HERE, Scorer
 from trainer.sharding import ShardedPolicy
@@ -58,7 +58,7 @@ class Training:
     heard_changes: set[int] = field(default_factory=set)  # by number
     has_unread_changes: bool = False
     _stage: StageState | None = None
-    _fewer_rows: tuple[int, str] | None = None  # that fit, and why; not yet told of
+    _slowed: list[Slowed] = field(default_factory=list)  # not yet told of
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.log, self.policy.tokenizer)
@@ -70,7 +70,7 @@ class Training:
         )
         self.ahead = SamplingAhead(self.policy.device)
         if isinstance(self.engine, TransformersEngine):
-            self.engine.on_halved = self._note_rows
+            self.engine.on_slowed = self._slowed.append
 
     @property
     def stage(self) -> StageState:
@@ -98,7 +98,7 @@ class Training:
             engine=self.engine,
             prompts=self.train_prompts,
             saved=saved,
-            on_halved=self._note_rows,
+            on_slowed=self._slowed.append,
         )
         self.budget.begin_phase(stage.config.optim.micro_batch_tokens)
 
@@ -130,26 +130,34 @@ class Training:
             value=float(tokens),
         )
 
-    def _note_rows(self, rows: int, reason: str) -> None:
-        """In the midst of sampling, where the processes do not wait for one another."""
-        self._fewer_rows = rows, reason
+    def tell_of_sampling(self) -> None:
+        """Warn where sampling became slower, in any process, once all have sampled."""
+        # another thread may sample ahead, and add to them meanwhile
+        own = [self._slowed.pop(0) for _ in range(len(self._slowed))]
+        found = self.world.gather(own)
+        told = [(each, rank) for rank, own in enumerate(found) for each in own]
+        halved = [each for each in told if each[0].code == "out_of_memory"]
+        if halved:
+            slowed, rank = min(halved, key=lambda each: each[0].rows)
+            self.journal.warn(
+                slowed.code,
+                f"Memory ran out while sampling{self._of(rank)} ({slowed.reason}), so "
+                f"from here on at most {slowed.rows} completions are sampled at once. "
+                f"Set rollout.max_batch_rows to {slowed.rows} to spare later runs "
+                "this.",
+                value=float(slowed.rows),
+            )
+        for slowed, rank in told:
+            if slowed.code == "engine_fallback":
+                self.journal.warn(
+                    slowed.code,
+                    f"Sampling failed{self._of(rank)} ({slowed.reason}) and goes on "
+                    "with transformers' own forward pass, which is slower. The log "
+                    "has the traceback.",
+                )
 
-    def tell_of_rows(self) -> None:
-        """Warn if one had to sample less at once, behind what all have sampled."""
-        found = self.world.gather(self._fewer_rows)
-        self._fewer_rows = None
-        told = [(*each, rank) for rank, each in enumerate(found) if each is not None]
-        if not told:
-            return
-        rows, reason, rank = min(told)
-        where = f" in process {rank}" if self.world.size > 1 else ""
-        self.journal.warn(
-            "out_of_memory",
-            f"Memory ran out while sampling{where} ({reason}), so from here on at most "
-            f"{rows} completions are sampled at once. Set rollout.max_batch_rows "
-            f"to {rows} to spare later runs this.",
-            value=float(rows),
-        )
+    def _of(self, rank: int) -> str:
+        return f" in process {rank}" if self.world.size > 1 else ""
 
     def tell_of_judges(self) -> None:
         """Warn of models that could not judge, in any process, each reason once."""

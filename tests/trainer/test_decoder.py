@@ -22,10 +22,8 @@ from trainer.config import ModelConfig
 from trainer.policy import Policy, load_policy
 from trainer.rollout import llama
 from trainer.rollout.cache import make_cache
-from trainer.rollout.decoder import AnyDecoder, Decoder, make_decoder, uses_graphs
-from trainer.rollout.graphs import GraphDecoder
+from trainer.rollout.decoder import AnyDecoder, Decoder, Decoding, make_decoder
 from trainer.rollout.llama import LlamaDecoder
-from trainer.rollout.transformers_engine import TransformersEngine
 
 SIZES: dict[str, Any] = {
     "vocab_size": 36,
@@ -93,16 +91,6 @@ def plain_decoder(
     policy: Policy, cache: Any, padding: Any, owners: Any, _num_steps: int
 ) -> Decoder:
     return AnyDecoder(policy, cache, padding, owners)
-
-
-def fixed_decoder(
-    policy: Policy, cache: Any, padding: Any, owners: Any, num_steps: int
-) -> Decoder:
-    """What is recorded on a GPU, done each time instead of replayed."""
-    lean = LlamaDecoder(
-        policy, cache, padding, owners, max_new_tokens=num_steps, is_fixed=True
-    )
-    return GraphDecoder(lean, record=lambda run: run)
 
 
 def hidden_states(
@@ -192,63 +180,6 @@ def test_a_step_over_four_bits_equals_that_of_transformers(
     torch.testing.assert_close(lean, plain, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("padded", [True, False])
-def test_a_step_whose_tensors_stay_in_place_is_the_same_step(
-    padded: bool, dtype: str, tmp_path: Path, model_folder: Path
-) -> None:
-    policy = policy_of(tmp_path, KINDS["qwen3"], model_folder, dtype=dtype)
-
-    fixed = hidden_states(policy, fixed_decoder, padded=padded)
-    lean = hidden_states(policy, lean_decoder, padded=padded)
-
-    allowed = 1e-4 if dtype == "float32" else 0.2
-    torch.testing.assert_close(fixed, lean, rtol=allowed, atol=allowed)
-
-
-def test_a_step_is_recorded_anew_when_its_tensors_move(
-    tmp_path: Path, model_folder: Path
-) -> None:
-    policy = policy_of(tmp_path, KINDS["llama"], model_folder)
-    recorded: list[Any] = []
-
-    def counted(
-        policy: Policy, cache: Any, padding: Any, owners: Any, num_steps: int
-    ) -> Decoder:
-        lean = LlamaDecoder(
-            policy, cache, padding, owners, max_new_tokens=num_steps, is_fixed=True
-        )
-        return GraphDecoder(lean, record=lambda run: recorded.append(run) or run)
-
-    hidden_states(policy, counted, padded=True, num_steps=130)
-
-    # the first step, the first of two rows, at 64 and at 128 tokens
-    assert len(recorded) == 4
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_recorded_step_is_the_same_step(
-    dtype: str, tmp_path: Path, model_folder: Path
-) -> None:
-    policy = policy_of(
-        tmp_path, KINDS["qwen3"], model_folder, dtype=dtype, device="cuda"
-    )
-
-    def recorded(
-        policy: Policy, cache: Any, padding: Any, owners: Any, num_steps: int
-    ) -> Decoder:
-        return make_decoder(
-            policy, cache, padding, owners, max_new_tokens=num_steps, uses_graphs=True
-        )
-
-    graphs = hidden_states(policy, recorded, padded=True)
-    lean = hidden_states(policy, lean_decoder, padded=True)
-
-    allowed = 1e-3 if dtype == "float32" else 0.2
-    torch.testing.assert_close(graphs, lean, rtol=allowed, atol=allowed)
-
-
 def test_a_step_in_bfloat16_is_as_near_as_its_numbers_are(
     tmp_path: Path, model_folder: Path
 ) -> None:
@@ -260,14 +191,19 @@ def test_a_step_in_bfloat16_is_as_near_as_its_numbers_are(
     torch.testing.assert_close(lean, plain, rtol=0.05, atol=0.05)
 
 
-def decoder_of(policy: Policy) -> Decoder:
+def decoder_of(policy: Policy, decoding: Decoding = "auto") -> Decoder:
     cache, rows = make_cache(policy.model.config), torch.arange(2)
     with torch.inference_mode():
         policy.body(
             input_ids=torch.full((2, 3), 5), past_key_values=cache, use_cache=True
         )
         return make_decoder(
-            policy, cache, torch.ones(2, 3).long(), rows, max_new_tokens=4
+            policy,
+            cache,
+            torch.ones(2, 3).long(),
+            rows,
+            max_new_tokens=4,
+            decoding=decoding,
         )
 
 
@@ -299,33 +235,7 @@ def test_what_is_not_known_is_left_to_transformers(
     assert isinstance(decoder_of(policy), AnyDecoder)
 
 
-@pytest.mark.parametrize("decoding", ["auto", "plain"])
-def test_no_graphs_are_used_without_a_gpu(decoding: Any, model_folder: Path) -> None:
-    settings = ModelConfig(path=str(model_folder), device="cpu")
+def test_any_model_can_be_decoded_plainly(tmp_path: Path, model_folder: Path) -> None:
+    policy = policy_of(tmp_path, KINDS["llama"], model_folder)
 
-    assert not uses_graphs(load_policy(settings), decoding)
-
-
-def test_graphs_that_there_cannot_be_are_refused(model_folder: Path) -> None:
-    settings = ModelConfig(path=str(model_folder), device="cpu")
-
-    with pytest.raises(
-        ValueError, match=r"not possible: the model is on cpu.*\"auto\""
-    ):
-        TransformersEngine(load_policy(settings), max_batch_rows=1, decoding="graphs")
-
-
-def test_graphs_are_for_models_decoded_lean(
-    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make = partial(policy_of, tokenizer=model_folder, lora_rank=2)
-    lean = make(tmp_path / "lean", KINDS["llama"])
-    window = make(tmp_path / "window", MistralConfig(**SIZES, sliding_window=4))
-    four_bits = make(tmp_path / "four", KINDS["llama"], quantization="4bit")
-    monkeypatch.setattr(Policy, "device", torch.device("cuda"))
-
-    assert uses_graphs(lean, "auto")
-    for policy, reason in ((window, "decoded by transformers"), (four_bits, "4 bits")):
-        assert not uses_graphs(policy, "auto")
-        with pytest.raises(ValueError, match=reason):
-            uses_graphs(policy, "graphs")
+    assert isinstance(decoder_of(policy, "plain"), AnyDecoder)

@@ -18,7 +18,7 @@ from trainer.policy import Policy, load_policy
 from trainer.prompts import Prompt, PromptRenderer, Row
 from trainer.rollout import transformers_engine
 from trainer.rollout.drawing import draw_tokens
-from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.engine import Request, SamplingParams, Slowed
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.seeding import derive, uniforms
 
@@ -182,7 +182,7 @@ def test_models_with_a_window_sample_as_transformers_do(tmp_path: Path) -> None:
 def test_tokens_are_drawn_with_their_probabilities() -> None:
     logits = torch.tensor([0.5, -1.0, 2.0, 0.0, -torch.inf])
     seeds = [derive(0, place) for place in range(4000)]
-    drawn = torch.from_numpy(uniforms(seeds, first=3, count=1)[:, 0])
+    drawn = uniforms(seeds, first=3, count=1)[:, 0]
 
     chosen, logprobs = draw_tokens(logits.expand(4000, 5), drawn, temperature=2.0)
 
@@ -201,7 +201,7 @@ def test_random_numbers_are_even_and_follow_from_seed_and_place() -> None:
     assert values.max() < 1
     counts = np.histogram(values, bins=10, range=(0, 1))[0]
     assert (abs(counts - 2000) < 4 * 2000**0.5).all()
-    assert np.array_equal(uniforms([7], first=40, count=5)[0], values[7, 40:45])
+    assert torch.equal(uniforms([7], first=40, count=5)[0], values[7, 40:45])
 
 
 def with_little_memory(monkeypatch: pytest.MonkeyPatch, *, room: int) -> list[int]:
@@ -227,9 +227,9 @@ def test_what_memory_does_not_bear_is_sampled_in_smaller_batches(
     requests = requests_of(policy, 4)
     expected = sample(policy, requests, max_batch_rows=4)
     tried = with_little_memory(monkeypatch, room=7)
-    told: list[tuple[int, str]] = []
+    told: list[Slowed] = []
     engine = TransformersEngine(policy, max_batch_rows=512)
-    engine.on_halved = lambda rows, reason: told.append((rows, reason))
+    engine.on_slowed = told.append
     params = SamplingParams(max_new_tokens=30, temperature=1.0)
 
     found = engine.sample(requests, params)
@@ -237,7 +237,11 @@ def test_what_memory_does_not_bear_is_sampled_in_smaller_batches(
     assert found == expected
     # 20 rows fail, 10 are cut between groups of 4 and fail, 4 do not
     assert [size for size in tried if size > 7] == [20, 8]
-    assert told[-1] == (4, "CUDA out of memory. Tried to allocate 2 GiB.")
+    assert told[-1] == Slowed(
+        code="out_of_memory",
+        reason="CUDA out of memory. Tried to allocate 2 GiB.",
+        rows=4,
+    )
     tried.clear()
     engine.sample(requests, params)
     assert max(tried) == 4

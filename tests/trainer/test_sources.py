@@ -13,6 +13,7 @@ from trainer.config import RunConfig
 from trainer.groups import Completion
 from trainer.policy import Policy
 from trainer.prompts import Prompt, PromptRenderer, Row
+from trainer.rollout.decoder import Decoder, Decoding, make_decoder
 from trainer.rollout.engine import OnGroup, Request, SamplingParams
 from trainer.rollout.engines import make_engine
 from trainer.rollout.transformers_engine import TransformersEngine
@@ -103,21 +104,24 @@ def test_the_starting_model_does_not_move_with_the_policy(
 
 @pytest.mark.parametrize("source", ["policy", "start"])
 def test_how_it_decodes_is_as_the_run_asks(
-    source: str, policy: Policy, model_folder: Path
+    source: str, policy: Policy, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(model_folder, rollout={"source": source, "decoding": "graphs"})
+    config = config_of(model_folder, rollout={"source": source, "decoding": "plain"})
+    asked: list[str] = []
+    make = make_decoder
 
-    with pytest.raises(
-        ValueError, match=r'rollout\.decoding = "graphs" is not possible'
-    ):
-        make_source(
-            config,
-            policy=policy,
-            engine=make_engine(config, policy)
-            if source == "policy"
-            else TransformersEngine(policy, max_batch_rows=8),
-            prompts=[],
-        )
+    def noted(*args: Any, decoding: Decoding, **options: Any) -> Decoder:
+        asked.append(decoding)
+        return make(*args, decoding=decoding, **options)
+
+    monkeypatch.setattr("trainer.rollout.transformers_engine.make_decoder", noted)
+    found = make_source(
+        config, policy=policy, engine=make_engine(config, policy), prompts=[]
+    )
+
+    found.complete(prompts_of(policy, config, {}), 1)
+
+    assert set(asked) == {"plain"}
 
 
 def test_a_row_is_learnt_as_it_is_written(policy: Policy, model_folder: Path) -> None:

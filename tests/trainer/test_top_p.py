@@ -105,7 +105,7 @@ def test_a_rows_tokens_do_not_depend_on_the_rows_beside_it() -> None:
 def test_kept_tokens_are_drawn_in_proportion_and_others_never() -> None:
     logits = torch.tensor([0.5, -1.0, 2.0, 0.0, 1.0])
     seeds = [derive(0, place) for place in range(4000)]
-    drawn = torch.from_numpy(uniforms(seeds, first=5, count=1)[:, 0])
+    drawn = uniforms(seeds, first=5, count=1)[:, 0]
 
     chosen, logprobs = draw_tokens(
         logits.expand(4000, 5), drawn, temperature=2.0, top_k=4, top_p=0.8

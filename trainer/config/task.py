@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -199,11 +199,11 @@ class RolloutConfig(Part):
         description="At most this many completions are sampled at the same time.",
         json_schema_extra=unit("completions"),
     )
-    decoding: Literal["auto", "plain", "graphs"] = Field(
+    decoding: Literal["auto", "plain"] = Field(
         "auto",
-        description="How transformers' engine adds a token: kernel by kernel (plain), "
-        "or all at once as a CUDA graph, for models that the engine has passes of its "
-        "own for. auto: graphs where they are possible.",
+        description="How transformers' engine adds a token. auto: by the engine's own "
+        "decoder for models built like Llama, and by transformers' forward pass for "
+        "others. plain: always by transformers' forward pass, which is slower.",
     )
     one_step_off: bool = Field(
         False,
@@ -246,6 +246,12 @@ class RolloutConfig(Part):
         None,
         description="File with the token that the rollout servers ask for.",
     )
+
+    @classmethod
+    def value_of(cls, name: str, value: Any) -> Any:
+        if name == "decoding" and value == "graphs":
+            return "auto"  # an earlier choice, which stored runs may hold
+        return super().value_of(name, value)
 
     @property
     def urls(self) -> tuple[str, ...]:

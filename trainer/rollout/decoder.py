@@ -15,18 +15,12 @@ from transformers.cache_utils import DynamicCache
 
 from trainer.architecture import is_built_like_llama
 from trainer.policy import Policy
-from trainer.quantization import has_four_bits
 from trainer.rollout.cache import is_growing
-from trainer.rollout.graphs import CudaGraphs, GraphDecoder
 from trainer.rollout.llama import LlamaDecoder
 
 
 class Decoder(Protocol):
     """Takes rows on by a token at a time; made anew whenever the weights change."""
-
-    # Ended rows are to leave when they are this share of the batch: sooner would cost
-    # more than it saves.
-    ended_share: float
 
     def step(self, chosen: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Last hidden states [rows, H] after one more token of each row.
@@ -44,30 +38,7 @@ class Decoder(Protocol):
         ...
 
 
-Decoding = Literal["auto", "plain", "graphs"]
-
-
-def uses_graphs(policy: Policy, decoding: Decoding) -> bool:
-    """Whether to replay CUDA graphs; auto: wherever they are possible.
-
-    Raises:
-        ValueError: they are asked for and not possible.
-    """
-    obstacle = None
-    if policy.device.type != "cuda":
-        obstacle = f"the model is on {policy.device.type}, and graphs are a GPU's"
-    elif not is_built_like_llama(policy.model):
-        obstacle = (
-            f"{type(policy.model).__name__} as it is here is decoded by transformers, "
-            "kernel by kernel"
-        )
-    elif has_four_bits(policy.model):
-        obstacle = "weights in 4 bits are unpacked kernel by kernel"
-    if decoding == "graphs" and obstacle is not None:
-        raise ValueError(
-            f'rollout.decoding = "graphs" is not possible: {obstacle}. Use "auto".'
-        )
-    return decoding != "plain" and obstacle is None
+Decoding = Literal["auto", "plain"]
 
 
 def make_decoder(
@@ -77,9 +48,9 @@ def make_decoder(
     owners: torch.Tensor,
     *,
     max_new_tokens: int,
-    uses_graphs: bool = False,
+    decoding: Decoding = "auto",
 ) -> Decoder:
-    """The quickest decoder that computes what the policy does.
+    """A decoder that computes what the policy does: the faster one, unless `plain`.
 
     Args:
         policy: with the weights to decode with.
@@ -87,28 +58,22 @@ def make_decoder(
         padding: [P, L], 0 where a prompt is padded on its left.
         owners: [rows], each row's prompt.
         max_new_tokens: steps there will be at most.
-        uses_graphs: whether to replay CUDA graphs, for a model on a GPU that
-            `is_built_like_llama`.
+        decoding: "plain" is transformers' own forward pass for any model.
     """
-    if is_built_like_llama(policy.model) and is_growing(cache):
-        lean = LlamaDecoder(
-            policy,
-            cache,
-            padding,
-            owners,
-            max_new_tokens=max_new_tokens,
-            is_fixed=uses_graphs,
+    if decoding == "auto" and can_be_lean(policy) and is_growing(cache):
+        return LlamaDecoder(
+            policy, cache, padding, owners, max_new_tokens=max_new_tokens
         )
-        if not uses_graphs:
-            return lean
-        return GraphDecoder(lean, CudaGraphs(policy.device))
     return AnyDecoder(policy, cache, padding, owners)
+
+
+def can_be_lean(policy: Policy) -> bool:
+    """Whether there is a faster way than transformers' own forward pass."""
+    return is_built_like_llama(policy.model)
 
 
 class AnyDecoder:
     """transformers' own forward pass."""
-
-    ended_share = 1 / 8
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from transformers import PreTrainedTokenizerBase
 
@@ -42,6 +42,18 @@ OnGroup = Callable[[int, tuple[Completion, ...]], None]
 # completion that has one there, by its request and its place there. An ending token is
 # none. Where memory ran out, a completion begins again at 0.
 OnTokens = Callable[[int, Mapping[tuple[int, int], int]], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slowed:
+    """An engine that goes on in a slower way, since the way before failed."""
+
+    code: Literal["out_of_memory", "engine_fallback"]
+    reason: str
+    rows: int = 0  # out of memory: completions at a time from now on
+
+
+OnSlowed = Callable[[Slowed], None]
 
 
 def ignore(place: int, completions: tuple[Completion, ...]) -> None:

@@ -22,8 +22,6 @@ _BLOCK = 64
 class LlamaDecoder:
     """See `Decoder`; keys and values of a layer lie in one buffer with room to come."""
 
-    ended_share = 1 / 8
-
     def __init__(
         self,
         policy: Policy,
@@ -32,12 +30,8 @@ class LlamaDecoder:
         owners: torch.Tensor,
         *,
         max_new_tokens: int,
-        is_fixed: bool = False,
     ) -> None:
-        """As `make_decoder`.
-
-        `is_fixed`: what is not written yet will be looked at, and has to be a number.
-        """
+        """As `make_decoder`."""
         body: Any = policy.body
         weights = self._embedding = body.embed_tokens.weight
         kind: Callable[[Any], Layer] = PlainLayer
@@ -47,10 +41,9 @@ class LlamaDecoder:
         self._norm = Norm(body.norm)
         self.length = padding.shape[1]
         self._last = self.length + max_new_tokens
-        self._is_fixed = is_fixed
         self.padding = None if padding.all() else padding[owners]
         self.held = [
-            self._tidied(_buffer_of(layer, states, owners, room=_room_for(self.length)))
+            _buffer_of(layer, states, owners, room=_room_for(self.length))
             for layer, states in zip(self.layers, cache.layers, strict=True)
         ]
         positions = torch.arange(self._last, device=policy.device)
@@ -64,46 +57,16 @@ class LlamaDecoder:
         return self.held[0].shape[2]
 
     def step(self, chosen: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        place = self.advance()
-        bias = None if self._bias is None else self._bias[..., : self.length]
-
-        def put(held: torch.Tensor, states: torch.Tensor) -> None:
-            held[:, :, place] = states
-
-        return self.forward(chosen, positions, put, span=self.length, bias=bias)
-
-    def advance(self) -> int:
-        """Make room for a token more of each row, and tell its place."""
         if self.length == self.room:
             self._move(room=_room_for(self.length))
-        self.length += 1
-        return self.length - 1
-
-    def forward(
-        self,
-        chosen: torch.Tensor,
-        positions: torch.Tensor,
-        put: Callable[[torch.Tensor, torch.Tensor], None],
-        *,
-        span: int,
-        bias: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Last hidden states [rows, H] of one more token of each row.
-
-        Args:
-            chosen: [rows], the tokens.
-            positions: [rows], their places in their own sequences.
-            put: writes a layer's keys and values [rows, 2 · kv heads, d] where they
-                belong in its buffer.
-            span: so many places of the buffers are looked at.
-            bias: added to the attention's logits, [rows, 1, 1, span].
-        """
+        place, self.length = self.length, self.length + 1
+        bias = None if self._bias is None else self._bias[..., : self.length]
         hidden = functional.embedding(chosen, self._embedding)
         turns = [table[positions] for table in self._turning]
         for layer, held in zip(self.layers, self.held, strict=True):
             queries, states = layer.ask(hidden, turns)
-            put(held, states)
-            seen = held[:, :, :span]
+            held[:, :, place] = states
+            seen = held[:, :, : self.length]
             attended = functional.scaled_dot_product_attention(
                 queries,
                 seen[:, : layer.num_kv],
@@ -122,13 +85,7 @@ class LlamaDecoder:
 
     def _move(self, *, room: int, rows: torch.Tensor | None = None) -> None:
         for place, held in enumerate(self.held):  # one after another, to save memory
-            moved = _moved(held, self.length, room=room, rows=rows)
-            self.held[place] = self._tidied(moved)
-
-    def _tidied(self, held: torch.Tensor) -> torch.Tensor:
-        if self._is_fixed:
-            held[:, :, self.length :] = 0.0
-        return held
+            self.held[place] = _moved(held, self.length, room=room, rows=rows)
 
     def _new_bias(self) -> torch.Tensor | None:
         if self.padding is None:

@@ -6,10 +6,9 @@ that have ended leave the batch; the log-probs of sampling come out with the tok
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicCache
@@ -20,15 +19,18 @@ from trainer.policy import Policy
 from trainer.pulse import beat
 from trainer.rollout.cache import join_caches, make_cache
 from trainer.rollout.collecting import Collected
-from trainer.rollout.decoder import Decoding, make_decoder, uses_graphs
+from trainer.rollout.decoder import Decoding, can_be_lean, make_decoder
 from trainer.rollout.drawing import draw_tokens
 from trainer.rollout.engine import (
     OnGroup,
+    OnSlowed,
     OnTokens,
     Request,
     SamplingParams,
+    Slowed,
     ignore,
 )
+from trainer.saying import say_fault
 from trainer.seeding import uniforms
 from trainer.tokenizers import decode_text, first_line
 
@@ -36,6 +38,11 @@ from trainer.tokenizers import decode_text, first_line
 _DRAWN_AHEAD = 64
 # Prompt tokens, padding included, that go through the model at once.
 _PREFILL_TOKENS = 16_384
+# Rows leave the batch once this share of it has ended: sooner costs more than it saves.
+_LEAVING_SHARE = 1 / 8
+# A GPU is asked once in so many tokens how many rows have ended, since the question
+# makes the host wait for all that the GPU still has to do.
+_GPU_TOKENS_PER_LOOK = 16
 
 
 @dataclass(frozen=True)
@@ -50,22 +57,25 @@ class _Rows:
         return [seed for request in self.requests for seed in request.seeds]
 
 
+# A completion with its request and its place there.
+_Ended = tuple[tuple[int, int], Completion]
+
+
+def _is_gpu(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
 class TransformersEngine:
     """Samples from a policy in this process, with the weights that are trained."""
 
     def __init__(
         self, policy: Policy, *, max_batch_rows: int, decoding: Decoding = "auto"
     ) -> None:
-        """
-        Raises:
-            ValueError: graphs are asked for, and there can be none.
-        """
         self._policy = policy
-        self._uses_graphs = uses_graphs(policy, decoding)
+        self._decoding = decoding
         self._max_batch_rows = max_batch_rows
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
-        # told of the rows that fit, where memory ran out, and of the reason
-        self.on_halved: Callable[[int, str], None] = lambda _rows, _reason: None
+        self.on_slowed: OnSlowed = lambda _slowed: None
         # told of tokens as they are drawn; whoever wants none pays nothing
         self.on_tokens: OnTokens | None = None
 
@@ -102,26 +112,59 @@ class TransformersEngine:
         params: SamplingParams,
         collected: Collected,
     ) -> None:
-        """Find the rest, or as much as memory bears, and then bear in mind how much."""
+        """Collect the rest, or what there is until a slower way has to be taken."""
         for rows in _cut(requests, self._max_batch_rows, collected.found):
+            slowed = self._collect_rows(rows, params, collected)
+            if slowed is not None:
+                # the failed batch's tensors went with the frames of its error
+                torch.cuda.empty_cache()
+                self.on_slowed(slowed)
+                return
+
+    def _collect_rows(
+        self, rows: _Rows, params: SamplingParams, collected: Collected
+    ) -> Slowed | None:
+        """Collect completions as they end; the slower way to the rest, if one failed.
+
+        What listens to groups runs outside of the `try`: its errors are its own.
+        """
+        ended = self._sample_rows(rows, params)
+        while True:
             try:
-                self._sample_rows(rows, params, collected)
-            except RuntimeError as error:
-                if not is_out_of_memory(error) or len(rows.owners) == 1:
+                found = next(ended, None)
+            except Exception as error:
+                slowed = self._slower_way(error, num_rows=len(rows.owners))
+                if slowed is None:
                     raise
-                reason = first_line(error)
-            else:
-                continue
-            # Out of the handler the failed batch's tensors are gone with its frames.
-            torch.cuda.empty_cache()
-            self._max_batch_rows = len(rows.owners) // 2
-            self.on_halved(self._max_batch_rows, reason)
-            return
+                return slowed
+            if found is None:
+                return None
+            for owner, completion in found:
+                collected.add(owner, completion)
+
+    def _slower_way(self, error: Exception, *, num_rows: int) -> Slowed | None:
+        """Choose it, for all that is sampled from now on; None where there is none."""
+        if is_out_of_memory(error):
+            if num_rows == 1:
+                return None
+            self._max_batch_rows = num_rows // 2
+            reason = first_line(error)
+            return Slowed(
+                code="out_of_memory", reason=reason, rows=self._max_batch_rows
+            )
+        is_lean = self._decoding == "auto" and can_be_lean(self._policy)
+        if not is_lean or not _is_gpu(self._policy.device):
+            return None
+        say_fault(error)
+        self._decoding = "plain"
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        return Slowed(code="engine_fallback", reason=reason)
 
     @torch.inference_mode()
     def _sample_rows(
-        self, rows: _Rows, params: SamplingParams, collected: Collected
-    ) -> None:
+        self, rows: _Rows, params: SamplingParams
+    ) -> Iterator[list[_Ended]]:
+        """Completions, some at a time, in the order in which they end."""
         policy, device = self._policy, self._policy.device
         cache, hidden, padding = self._prefill(rows.requests)
         sizes = torch.tensor([len(request.seeds) for request in rows.requests])
@@ -134,13 +177,14 @@ class TransformersEngine:
             padding,
             owner,
             max_new_tokens=params.max_new_tokens,
-            uses_graphs=self._uses_graphs,
+            decoding=self._decoding,
         )
 
         written = _Written(len(owner), params.max_new_tokens, device)
         live = torch.arange(len(owner), device=device)  # rows still in the batch
         ended = torch.zeros(len(owner), dtype=torch.bool, device=device)
         draws = _Draws(rows.seeds, device)
+        look_every = _GPU_TOKENS_PER_LOOK if _is_gpu(device) else 1
         for place in range(params.max_new_tokens):
             beat()
             chosen, logprob = draw_tokens(
@@ -157,12 +201,15 @@ class TransformersEngine:
                 owners = [rows.owners[row] for row in live[going].tolist()]
                 tokens = chosen[going].tolist()
                 self.on_tokens(place, dict(zip(owners, tokens, strict=True)))
-            num_ended = int(ended.sum())
-            if num_ended == len(live) or place + 1 == params.max_new_tokens:
+            if place + 1 == params.max_new_tokens:
                 break
-            if num_ended >= decoder.ended_share * len(live):
+            is_due = (place + 1) % look_every == 0
+            num_ended = int(ended.sum()) if is_due else 0
+            if num_ended == len(live):
+                break
+            if num_ended >= max(1, _LEAVING_SHARE * len(live)):
                 written.settle(live)
-                self._collect(live[ended], written, rows, collected)
+                yield self._ended(live[ended], written, rows)
                 stay = (~ended).nonzero().squeeze(1)
                 decoder.keep(stay)
                 live, chosen, ended = live[stay], chosen[stay], ended[stay]
@@ -170,7 +217,7 @@ class TransformersEngine:
             hidden = decoder.step(chosen, positions)
             positions = positions + 1
         written.settle(live)
-        self._collect(live, written, rows, collected)
+        yield self._ended(live, written, rows)
 
     def _ends(self, chosen: torch.Tensor) -> torch.Tensor:
         if len(self._eos) == 1:  # isin takes five times as long
@@ -215,10 +262,11 @@ class TransformersEngine:
         )[0]
         return cache, hidden[:, -1]
 
-    def _collect(
-        self, ended: torch.Tensor, written: _Written, rows: _Rows, collected: Collected
-    ) -> None:
-        """Take in the completions of some rows, which are `ended`."""
+    def _ended(
+        self, ended: torch.Tensor, written: _Written, rows: _Rows
+    ) -> list[_Ended]:
+        """The completions of some rows, without the tokens behind their end."""
+        found = []
         tokens = written.tokens[ended]
         ends = self._ends(tokens)
         counts = torch.where(
@@ -240,7 +288,8 @@ class TransformersEngine:
                 logprobs=tuple(values[:count]),
                 end_reason="stop" if stops else "length",
             )
-            collected.add(rows.owners[row], completion)
+            found.append((rows.owners[row], completion))
+        return found
 
 
 class _Written:
@@ -284,9 +333,10 @@ class _Draws:
     def at(self, place: int) -> torch.Tensor:
         if not self._first <= place < self._first + _DRAWN_AHEAD:
             self._first = place
-            drawn = uniforms(self._seeds, first=place, count=_DRAWN_AHEAD)
-            self._values = torch.from_numpy(np.ascontiguousarray(drawn.T))
-            self._values = self._values.to(self._device)
+            drawn = uniforms(
+                self._seeds, first=place, count=_DRAWN_AHEAD, device=self._device
+            )
+            self._values = drawn.T.contiguous()
         return self._values[place - self._first]
 
 

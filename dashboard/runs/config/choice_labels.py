@@ -33,9 +33,8 @@ WORDS: dict[str, dict[str, str]] = {
         "dataset": "a column of the rows (SFT)",
     },
     "rollout.decoding": {
-        "auto": "as a graph where that is possible",
-        "plain": "kernel by kernel",
-        "graphs": "as a CUDA graph, or not at all",
+        "auto": "the engine's own decoder, where it knows the model",
+        "plain": "transformers' forward pass",
     },
     "rollout.dynamic_sampling": {
         "off": "they stay in the batch",

@@ -1,0 +1,151 @@
+"""What samples on a GPU gives way to a slower way when it fails, and the run goes on.
+
+No GPU is needed: the branches of one are taken on a CPU.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.test_rollout import ids_of, requests_of, sample
+from tests.trainer.tiny import (
+    config_tree,
+    only,
+    read_events,
+    run_trainer,
+    write_config,
+)
+from trainer.policy import Policy
+from trainer.rollout import transformers_engine
+from trainer.rollout.engine import OnGroup, SamplingParams, Slowed
+from trainer.rollout.llama import LlamaDecoder
+from trainer.rollout.transformers_engine import TransformersEngine
+
+PARAMS = SamplingParams(max_new_tokens=30, temperature=1.0)
+
+
+@pytest.fixture
+def gpu_branches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers_engine, "_is_gpu", lambda _device: True)
+
+
+@pytest.fixture
+def broken_decoder(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The engine's own decoder fails at its 40th token; the tokens it was asked for."""
+    asked: list[int] = []
+    step = LlamaDecoder.step
+
+    def failing(self: LlamaDecoder, *args: Any) -> torch.Tensor:
+        asked.append(len(asked))
+        if len(asked) >= 40:
+            raise RuntimeError("CUDA error: an illegal instruction\nmore of it")
+        return step(self, *args)
+
+    monkeypatch.setattr(LlamaDecoder, "step", failing)
+    return asked
+
+
+@pytest.mark.usefixtures("gpu_branches")
+@pytest.mark.parametrize("max_batch_rows", [512, 6])
+def test_ended_rows_are_looked_for_less_often_with_the_same_completions(
+    max_batch_rows: int, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = requests_of(policy, 8)
+    seldom = sample(policy, requests, max_new_tokens=60, max_batch_rows=max_batch_rows)
+    monkeypatch.setattr(transformers_engine, "_is_gpu", lambda _device: False)
+    always = sample(policy, requests, max_new_tokens=60, max_batch_rows=max_batch_rows)
+
+    assert ids_of(seldom) == ids_of(always)
+    lengths = {len(ids) for group in ids_of(always) for ids in group}
+    assert {length % 16 for length in lengths} - {0}  # some end between two looks
+    for found, expected in zip(seldom, always, strict=True):
+        for ours, theirs in zip(found, expected, strict=True):
+            assert (ours.text, ours.end_reason) == (theirs.text, theirs.end_reason)
+            assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-5)
+
+
+@pytest.mark.usefixtures("gpu_branches")
+def test_a_decoder_that_fails_gives_way_to_transformers(
+    policy: Policy, broken_decoder: list[int]
+) -> None:
+    requests = requests_of(policy, 4)
+    engine = TransformersEngine(policy, max_batch_rows=4)
+    told: list[Slowed] = []
+    engine.on_slowed = told.append
+    groups: list[int] = []
+    on_group: OnGroup = lambda place, _completions: groups.append(place)  # noqa: E731
+
+    found = engine.sample(requests, PARAMS, on_group=on_group)
+    engine.sample(requests, PARAMS)
+
+    plain = TransformersEngine(policy, max_batch_rows=4, decoding="plain")
+    assert ids_of(found) == ids_of(plain.sample(requests, PARAMS))
+    assert len(broken_decoder) == 40  # never asked again
+    assert sorted(groups) == list(range(len(requests)))  # each once
+    assert told == [
+        Slowed(
+            code="engine_fallback",
+            reason="RuntimeError: CUDA error: an illegal instruction",
+        )
+    ]
+
+
+@pytest.mark.usefixtures("gpu_branches")
+def test_the_last_way_that_fails_is_an_error(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args: Any, **_options: Any) -> torch.Tensor:
+        raise RuntimeError("CUDA error: an illegal instruction")
+
+    monkeypatch.setattr(transformers_engine, "draw_tokens", broken)
+
+    with pytest.raises(RuntimeError, match="illegal instruction"):
+        sample(policy, requests_of(policy, 2))
+
+
+def test_on_a_cpu_nothing_is_tried_again(
+    policy: Policy, broken_decoder: list[int]
+) -> None:
+    with pytest.raises(RuntimeError, match="illegal instruction"):
+        sample(policy, requests_of(policy, 4), max_new_tokens=60)
+
+    assert len(broken_decoder) == 40
+
+
+@pytest.mark.usefixtures("gpu_branches")
+def test_what_listens_to_groups_fails_by_itself(policy: Policy) -> None:
+    engine = TransformersEngine(policy, max_batch_rows=512)
+    told: list[Slowed] = []
+    engine.on_slowed = told.append
+
+    def listen(_place: int, _completions: object) -> None:
+        raise RuntimeError("the reward workers are gone")
+
+    with pytest.raises(RuntimeError, match="reward workers"):
+        engine.sample(requests_of(policy, 2), PARAMS, on_group=listen)
+
+    assert told == []
+
+
+@pytest.mark.usefixtures("gpu_branches", "broken_decoder")
+@pytest.mark.parametrize("rollout", [{}, {"one_step_off": True}])
+def test_a_run_warns_and_trains_to_its_end(
+    rollout: dict[str, Any], model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    tree = config_tree(model_folder, rows_path, rollout=rollout)
+    if rollout:
+        tree["loss"] = {"importance_correction": "token_truncate"}
+
+    done = run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")
+
+    assert done.returncode == 0, done.stderr
+    events = read_events(tmp_path / "out" / "events.jsonl")
+    warnings = only(events, "warned")
+    (warned,) = [each for each in warnings if each["code"] == "engine_fallback"]
+    assert "illegal instruction" in warned["message"]
+    assert [event["step"] for event in only(events, "step_finished")] == [*range(1, 7)]
+    assert "Traceback" in done.stderr
