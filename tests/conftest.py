@@ -28,6 +28,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from dashboard.local.postgres import EmbeddedPostgres
 from dashboard.local.redis_server import EmbeddedRedis
+from tests.environment import hide_gpus
+
+hide_gpus()
 
 # Marks of tests that are asked for by themselves; few files have any.
 APART = {"slow", "faults", "load", "vllm"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from tests.client.server import TakesAll
+from tests.environment import child_environment
 from trainer.client.http import Server
 from trainer.client.reporter import Reporter
 from trainer.client.verl import Follower
@@ -97,7 +97,7 @@ def test_its_command_follows_to_the_end_and_goes_on_where_it_was(
 
 
 def run_until(server: Server, folder: Path, is_done: Callable[[], bool]) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = child_environment()
     environment |= {"COHORT_URL": server.url, "COHORT_TOKEN": server.token}
     command = [sys.executable, "-m", "trainer.client.verl", str(folder)]
     with subprocess.Popen(command, env=environment) as child:

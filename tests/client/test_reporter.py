@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.client.server import TakesAll, serve
+from tests.environment import child_environment
 from trainer.client.delivery import Delivery
 from trainer.client.http import Server, Unreachable
 from trainer.client.reporter import Completion, Reporter
@@ -293,7 +294,7 @@ def test_a_program_that_never_closes_its_reporter_is_told_to_its_end(
         "from trainer.client.reporter import Reporter\n"
         "r = Reporter('mine', folder='run'); r.step(1, {'loss': 1.0})\n" + end
     )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = child_environment()
     environment |= {"COHORT_URL": server.url, "COHORT_TOKEN": server.token}
 
     subprocess.run(

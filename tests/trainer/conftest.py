@@ -10,9 +10,12 @@ import pytest
 # As the trainer's own command does, before torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+from tests.environment import hide_gpus
 from tests.trainer.tiny import write_model, write_rows
 from trainer.config import ModelConfig
 from trainer.policy import Policy, load_policy
+
+hide_gpus()
 
 
 @pytest.fixture(scope="session")

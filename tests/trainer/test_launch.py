@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.environment import child_environment
 from tests.trainer.test_distributed import alone, assert_same_story, tree_of
 from tests.trainer.tiny import (
     ROOT,
@@ -153,7 +154,7 @@ def test_a_run_started_by_torchrun_is_that_of_one_process(
     done = subprocess.run(
         [*command, "-m", "trainer", "run", str(config), "--out", str(tmp_path / "two")],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=child_environment(),
         capture_output=True,
         text=True,
         check=False,

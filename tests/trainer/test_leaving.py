@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.environment import child_environment
 from tests.trainer.test_one_step_off import tree_of
 from tests.trainer.tiny import ROOT, read_events, write_config
 
@@ -43,7 +43,7 @@ def test_a_failed_run_does_not_wait_for_what_it_samples(
     done = subprocess.run(
         [sys.executable, "-c", STUCK, "run", config, "--out", tmp_path / "out"],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=child_environment(),
         capture_output=True,
         text=True,
         timeout=120,

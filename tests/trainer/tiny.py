@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from tests.environment import child_environment
 from trainer.__main__ import main
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +122,7 @@ def start_trainer(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "trainer", *(str(each) for each in arguments)],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        env=child_environment() | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -126,7 +126,10 @@ def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     scratch = str(Path(tempfile.gettempdir()) / f"cohort-judge-{os.getuid()}")
     return kept | {
-        "PYTHONPATH": str(_ROOT),
+        # behind this package what the trainer itself finds packages by
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))
+        ),
         # Not from the working directory, where anyone on this machine may put files.
         "PYTHONSAFEPATH": "1",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.environment import python_path
+
 ROOT = Path(__file__).parents[3]
 Finished = subprocess.CompletedProcess[str]
 
@@ -18,7 +20,7 @@ class Cohort:
         self.url, self.token = url, token
         self._environment = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": python_path(),
             "XDG_CONFIG_HOME": str(folder / "config"),
             "COHORT_URL": url,
             "COHORT_TOKEN": token,

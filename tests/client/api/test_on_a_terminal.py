@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.client.api.processes import ROOT
 from tests.client.api.scripted import IMPORT, VERSION, Scripted, run_tree
+from tests.environment import python_path
 
 ME = {
     "person": {"username": "a", "name": "A"},
@@ -41,7 +41,7 @@ def on_a_terminal(url: str, *arguments: str) -> tuple[int, str]:
     login = {"COHORT_URL": url, "COHORT_TOKEN": "t", "COLUMNS": "80"}
     child = subprocess.Popen(
         [sys.executable, "-m", "trainer.client", *arguments],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **login},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": python_path(), **login},
         stdin=its_end,
         stdout=its_end,
         stderr=its_end,

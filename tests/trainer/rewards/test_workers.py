@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.environment import child_environment
 from tests.trainer.rewards.bad_worker import LENGTH, misbehave
 from tests.trainer.rewards.scores import BY_THEMSELVES, recipe_of
 from tests.trainer.rewards.test_judge import ROOT, is_running, wait_until_gone
@@ -278,7 +279,7 @@ def test_a_worker_ends_with_a_trainer_that_is_killed_while_it_scores(
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=child_environment(),
     ) as trainer:
         assert trainer.stdout is not None
         pid = int(trainer.stdout.readline())
