@@ -18,6 +18,13 @@ STARTER := --model $(BENCH)/starter/model
 # Of Cohort, as of TRL: as many tokens at once as are quick there, and no more.
 STARTER_STEP := $(STARTER) --micro-batch-tokens 4096
 SMOLLM2_STEP := --model $(BENCH)/smollm2/model --micro-batch-tokens 1024 --new 32
+# What a GPU's Python may lack, as wheels for a machine without a network.
+WHEELS := .cohort/wheels
+GPU_WHEELS := pydantic pydantic-core annotated-types typing-inspection google-re2 \
+	math-verify latex2sympy2-extended antlr4-python3-runtime py3langid jsonschema \
+	jsonschema-specifications referencing rpds-py transformers tokenizers \
+	trl datasets dill multiprocess
+PLATFORMS := 2_28 2_27 2_17 2_5 2014 1
 # What the engine needs beside torch and transformers, where a GPU's Python lacks it.
 ENGINE_NEEDS := "pydantic>=2.12,<3" "google-re2>=1.1"
 GPU_PYTHON := PYTHONPATH="$(BENCH)/packages$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON)
@@ -32,7 +39,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests run link check test test-slow test-minutes test-vllm soak bench bench-step bench-gpu demo screenshots starter-llm lock format clean
+.PHONY: help setup setup-tests run link check test test-slow test-minutes test-vllm soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -138,6 +145,18 @@ bench-gpu: ## Measure steps and sampling on a GPU, by $(PYTHON) with torch and t
 	@$(GPU_PYTHON) -c "import pydantic, re2" 2>/dev/null || \
 		$(PYTHON) -m pip install --quiet --target $(BENCH)/packages $(ENGINE_NEEDS)
 	@$(GPU_PYTHON) -m tests.bench.bench_gpu $(ARGS)
+
+# This Python needs torch and transformers; the rest it takes from PyPI, or without a
+# network from a folder of wheels: PIP_FIND_LINKS=.cohort/wheels make check-gpu
+check-gpu: ## Try out, in eight minutes, all that Cohort does on a GPU
+	@$(PYTHON) -m tests.gpu.check $(ARGS)
+
+gpu-wheels: ## Fetch the wheels that check-gpu needs, into $(WHEELS)
+	@for version in 3.12 3.13; do $(PYTHON) -m pip download --quiet --no-deps \
+		--only-binary=:all: --implementation cp --python-version $$version \
+		$(foreach p,$(PLATFORMS),--platform manylinux$(if $(findstring _,$p),_)$p_x86_64) \
+		--constraint requirements.lock --constraint requirements-dev.lock --dest $(WHEELS) $(GPU_WHEELS) || exit; done
+	@du -sh $(WHEELS)
 
 demo: setup ## Start with fresh throw-away data
 	@COHORT_DATA="$$(mktemp -d)" $(BIN)/python manage.py up

@@ -79,13 +79,13 @@ def make_model(
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     model.save_pretrained(place / "model")
-    _tokenizer(config.vocab_size).save_pretrained(place / "model")
+    make_tokenizer(config.vocab_size).save_pretrained(place / "model")
     _write_rows(place / "rows.jsonl", config.vocab_size)
     (place / _COMPLETE).touch()
     return place / "model"
 
 
-def _tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
+def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
     """A word for each token, and one more that ends a text."""
     words = ["<pad>", *map(_word, range(1, vocab_size)), "<end>"]
     vocabulary = {word: place for place, word in enumerate(words)}

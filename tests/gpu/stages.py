@@ -1,0 +1,696 @@
+"""The stages of `make check-gpu`, each in a process of its own: see check.py.
+
+    python -m tests.gpu.stages NAME --device cuda --folder FOLDER
+
+A stage loads what it needs, waits for a line on its input, and prints its result as a
+line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import importlib.util
+import inspect
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+from tests.bench.random_models import config_of, make_tokenizer
+from tests.environment import child_environment
+from tests.trainer.tiny import (
+    ROOT,
+    config_tree,
+    only,
+    read_events,
+    run_trainer,
+    write_config,
+    write_model,
+    write_rows,
+)
+from trainer.adapters import Adapters, add_adapters
+from trainer.batch import Batch, MicroBatch, TrainingSample, batch_of, set_advantages
+from trainer.config import ModelConfig, RunConfig
+from trainer.drift import LIMITS, _unscored
+from trainer.groups import Completion
+from trainer.optimization import Optimizer
+from trainer.policy import Policy
+from trainer.pretrained import prepare_device
+from trainer.prompts import Prompt, Row
+from trainer.rollout.decoder import Way
+from trainer.rollout.engine import Request, SamplingParams, Slowed
+from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.tokenizers import first_line
+from trainer.updates import update
+
+# On the device that others fail on first, and those that start processes.
+UNIT_TESTS = (
+    "test_adapters",
+    "test_decoder",
+    "test_engine_fallback",
+    "test_flat",
+    "test_launch",
+    "test_logprobs",
+    "test_pulse",
+    "test_reference",
+    "test_reference_server",
+    "test_rollout",
+    "test_sharding",
+    "test_tensorfile",
+)
+MEMORY_BYTES = 1.25 * 2**30  # for the stage that runs out of it
+
+
+class Skip(Exception):
+    """The stage cannot be tried here; the text says why."""
+
+
+class Failed(Exception):
+    """The stage ran, and what it found is not good enough."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    device: str
+    tiny: bool
+    folder: Path
+    starter: Path
+    figures: dict[str, Any] = field(default_factory=dict)  # told even of a failure
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.bfloat16 if self.device == "cuda" else torch.float32
+
+    def size(self, whole: int, small: int) -> int:
+        return small if self.tiny else whole
+
+
+def environment(setup: Setup) -> None:
+    figures = setup.figures
+    figures |= {
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "cores": len(os.sched_getaffinity(0)),
+    }
+    for name in ("vllm", "liger_kernel", "trl", "peft", "bitsandbytes"):
+        figures[name] = "yes" if importlib.util.find_spec(name) else "no"
+    with contextlib.suppress(ImportError):
+        from torch.nn.attention.varlen import varlen_attn
+
+        figures["varlen_attn"] = " ".join(inspect.signature(varlen_attn).parameters)
+    if setup.device == "cuda":
+        if not torch.cuda.is_available():
+            raise Failed("torch sees no GPU")
+        total = torch.cuda.get_device_properties(0).total_memory
+        figures["gpu"] = f"{torch.cuda.get_device_name()}, {total / 2**30:.0f} GiB"
+        torch.randn(8, device="cuda").sum().item()
+
+
+def attention(_setup: Setup) -> None:
+    raise Skip("attention over packed rows is SDPA's, which logprobs covers")
+
+
+def sampling(setup: Setup) -> None:
+    """Tokens a second, and how far log-probs of sampling are from recomputed ones."""
+    policy, figures = random_policy(setup), setup.figures
+    count, group, new = setup.size(64, 4), setup.size(8, 3), setup.size(256, 24)
+    requests = requests_of(policy, count, group)
+    told: list[Slowed] = []
+    params = SamplingParams(max_new_tokens=new, temperature=1.0)
+
+    def engine(rows: int, ways: list[Way]) -> TransformersEngine:
+        found = TransformersEngine(policy, max_batch_rows=rows)
+        found.on_slowed = told.append
+        # those that this model has on this device
+        found._ways = [way for way in found._ways if way in ways]
+        return found
+
+    own = engine(count * group, ["graph", "lean"])
+    begun = time.monotonic()
+    own.sample(requests, SamplingParams(max_new_tokens=4, temperature=1.0))
+    figures["first call s"] = round(time.monotonic() - begun, 2)
+    found, seconds = timed(setup, lambda: own.sample(requests, params))
+    figures["tokens/s"] = round(count * group * new / seconds)
+    noise = rounding(setup, policy, requests, found)
+    figures["rounding"] = f"{noise:.2g} nats"
+    compare(setup, policy, requests, found, "", noise)
+    again = own.sample(requests, params)
+    figures["same tokens again"] = f"{same_share(found, again):.0%}"
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(1.02)
+    moved = own.sample(requests, params)
+    compare(setup, policy, requests, moved, " after an update", noise)
+    few = requests[: setup.size(8, 1)]
+    for way in ("lean", "plain"):
+        slower = engine(64, [way])
+        slower.sample(few, SamplingParams(max_new_tokens=4, temperature=1.0))
+        found, seconds = timed(setup, lambda each=slower: each.sample(few, params))
+        rate = round(len(few) * group * new / seconds)
+        figures[f"tokens/s, {len(few) * group} rows, {way}"] = rate
+        compare(setup, policy, few, found, f" {way}", noise)
+    if told:
+        raise Failed(f"a slower way was taken: {told[0].reason}")
+
+
+def runs(setup: Setup) -> None:
+    """Whole runs of every kind, beyond the 64th token."""
+    sizes = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 3}
+    sizes = {} if setup.tiny else sizes
+    model = write_model(setup.folder / "model", **sizes)
+    rows = write_rows(setup.folder / "rows.jsonl", 48)
+    bf16 = {"dtype": "bfloat16" if setup.device == "cuda" else "float32"}
+    kl = {"loss": {"kl_coef": 0.05}}
+    variants: dict[str, dict[str, dict[str, Any]]] = {
+        "plain": {"model": {"dtype": "float32"}},
+        "bf16, KL": {"model": bf16, **kl},
+        "LoRA, KL": {"model": {"lora_rank": 4, **bf16}, **kl},
+        "checkpointing": {"model": {"gradient_checkpointing": True, **bf16}},
+        "2 minibatches × 2": {"optim": {"minibatches": 2, "updates_per_batch": 2}},
+        "one step off": {
+            "rollout": {"one_step_off": True},
+            "loss": {"importance_correction": "token_truncate"},
+        },
+        "refill": {"rollout": {"dynamic_sampling": "refill", "max_refills": 2}},
+        "decoding plain": {"rollout": {"decoding": "plain"}},
+        "resumed": {"model": bf16},
+    }
+    if setup.tiny:
+        variants = {"resumed": variants["resumed"]}
+
+    def run(name: str) -> str:
+        tree = run_tree(setup, model, rows, variants[name])
+        folder = setup.folder / re.sub(r"\W+", "-", name)
+        out = folder / "out"
+        config = write_config(folder, tree)
+        train(config, "--out", out)
+        if name == "resumed":
+            (saved,) = (out / "checkpoints").glob("step-000002*")
+            out = folder / "later"
+            train(config, "--out", out, "--resume-from", saved)
+        return check_run(read_events(out / "events.jsonl"))
+
+    with ThreadPoolExecutor(4) as pool:
+        tried = {name: pool.submit(run, name) for name in variants}
+    failed = {
+        name: str(each.exception()) for name, each in tried.items() if each.exception()
+    }
+    for name, each in tried.items():
+        setup.figures[name] = "failed" if name in failed else each.result()
+    if failed:
+        name, reason = next(iter(failed.items()))
+        raise Failed(f"{len(failed)} of {len(tried)} failed; {name}: {reason}")
+
+
+def run_tree(
+    setup: Setup, model: Path, rows: Path, changes: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    tree = config_tree(
+        model,
+        rows,
+        rollout={
+            "prompts_per_step": setup.size(16, 2),
+            "group_size": 8,
+            "max_new_tokens": 96,
+        },
+        optim={"num_steps": 4, "learning_rate": 1e-4, "micro_batch_tokens": 8192},
+        checkpoint={"every_steps": 2},
+        evaluation={"every_steps": 4},
+        distributed={"num_threads": 2},
+    )
+    for part in (*changes, "model"):
+        tree[part] = tree.get(part, {}) | changes.get(part, {})
+    tree["model"]["device"] = setup.device
+    return tree
+
+
+def train(config: Path, *options: object) -> None:
+    command = [sys.executable, "-m", "trainer", "run", str(config), *map(str, options)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        sys.stderr.write(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}\n")
+        raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-300:]}")
+
+
+def check_run(events: list[dict[str, Any]]) -> str:
+    """Milliseconds a step; RuntimeError where the run was not as it has to be."""
+    steps = [event["metrics"] for event in only(events, "step_finished")]
+    fallen = [e for e in only(events, "warned") if e["code"] == "engine_fallback"]
+    if fallen:
+        raise RuntimeError(fallen[0]["message"])
+    first = steps[0].get("mismatch/mean")
+    if first is not None and not first <= LIMITS[torch.bfloat16]:
+        raise RuntimeError(f"log-probs of sampling are {first:.3g} nats off")
+    return f"{1000 * statistics.median(step['time/step'] for step in steps):.0f} ms"
+
+
+def logprobs(setup: Setup) -> None:
+    """A packed row with shared prompts against padded rows: values and gradients.
+
+    Both are compared with float32, whose distance says what rounding alone does.
+    """
+    policy, figures = random_policy(setup), setup.figures
+    micro = micro_batch(setup, policy, tokens=setup.size(16_384, 256))
+    found: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def passed(policy: Policy) -> tuple[torch.Tensor, torch.Tensor]:
+        weight = policy.body.layers[0].self_attn.q_proj.weight
+        policy.model.zero_grad(set_to_none=True)
+        logprob, _ = policy.logprobs(micro, temperature=1.0)
+        (logprob * micro.mask).sum().backward()
+        assert weight.grad is not None
+        return logprob.detach(), weight.grad.float()
+
+    for name, is_flat in (("packed", True), ("padded", False)):
+        policy._is_flat = is_flat
+        passed(policy)
+        reset_peak(setup)
+        found[name], seconds = timed(setup, lambda: passed(policy))
+        figures[f"{name} ms"] = round(1000 * seconds, 1)
+        figures |= peak(setup, f"{name} ")
+    micro._layout = None  # of another number format
+    exact = passed(exact_copy(policy))
+    for name, (logprob, gradient) in found.items():
+        gap = ((logprob - exact[0]).abs() * micro.mask).sum() / micro.mask.sum()
+        slope = (gradient - exact[1]).norm() / exact[1].norm()
+        figures[f"{name} off"] = f"{gap.item():.2g} nats, gradient {slope.item():.2g}"
+        found[name] = gap, slope
+    for packed, padded in zip(found["packed"], found["padded"], strict=True):
+        if not packed.item() <= 1.2 * padded.item() + 1e-5:
+            raise Failed("packed rows are further from float32 than padded ones")
+
+
+def updates(setup: Setup) -> None:
+    """Three updates of each kind: tokens a second, peak memory, waits of the host."""
+    for name, settings in (
+        ("plain", {}),
+        ("checkpointing", {"gradient_checkpointing": True}),
+        ("LoRA", {"lora_rank": 16}),
+    ):
+        found = _updates_of(setup, random_policy(setup, **settings))
+        setup.figures.update({f"{name} {key}": value for key, value in found.items()})
+        if setup.device == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _updates_of(setup: Setup, policy: Policy) -> dict[str, Any]:
+    config = RunConfig.model_validate(config_tree(Path("model"), Path("rows.jsonl")))
+    optimizer = Optimizer(policy, config.optim)
+    micro = micro_batch(setup, policy, tokens=setup.size(16_384, 256))
+    totals = Batch(tuple(micro.samples)).totals
+
+    def once() -> None:
+        micro.old_logprobs = None
+        update(
+            policy,
+            optimizer,
+            [micro],
+            totals=totals,
+            config=config,
+            learning_rate=1e-6,
+        )
+
+    once()
+    reset_peak(setup)
+    _, seconds = timed(setup, lambda: [once() for _ in range(3)])
+    packed = len(micro.layout(policy.head.weight.dtype).input_ids)
+    figures: dict[str, Any] = {
+        "ms": round(1000 * seconds / 3, 1),
+        "tokens/s": round(3 * packed / seconds),
+        "TFLOP/s": round(18 * policy.num_parameters * packed / seconds / 1e12, 1),
+    }
+    figures |= peak(setup, "")
+    if setup.device == "cuda":
+        figures["waits"] = waits_in(once)
+    return figures
+
+
+def out_of_memory(setup: Setup) -> None:
+    """A run that has too little memory halves what it does at once, and finishes."""
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(MEMORY_BYTES / total)
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 8}
+    more = {"max_position_embeddings": 512, "num_attention_heads": 8}
+    model = write_model(setup.folder / "large", **sizes, **more)
+    tree = run_tree(
+        setup,
+        model,
+        write_rows(setup.folder / "rows.jsonl", 48),
+        {
+            "rollout": {
+                "prompts_per_step": 32,
+                "group_size": 64,
+                "max_new_tokens": 320,
+                "max_batch_rows": 4096,
+            },
+            "optim": {"micro_batch_tokens": 131_072, "num_steps": 2},
+            "evaluation": {"every_steps": 0},
+        },
+    )
+    out = setup.folder / "out-of-memory"
+    done = run_trainer("run", write_config(out, tree), "--out", out / "out")
+    figures = setup.figures
+    if done.returncode != 0:
+        for event in only(read_events(out / "out" / "events.jsonl"), "run_failed"):
+            sys.stderr.write(event["details"])
+        raise Failed(f"exit code {done.returncode}: {done.stderr[-300:]}")
+    warned = only(read_events(out / "out" / "events.jsonl"), "warned")
+    for what, name in (("completions", "rows"), ("tokens", "micro-batch tokens")):
+        found = [
+            each["value"]
+            for each in warned
+            if each["code"] == "out_of_memory" and f"{what} " in each["message"]
+        ]
+        figures[name] = " → ".join(f"{value:.0f}" for value in found) or "never"
+    if figures["micro-batch tokens"] == "never" or figures["rows"] == "never":
+        raise Failed("memory was enough, so nothing was shown")
+
+
+def learning(setup: Setup) -> None:
+    """The starter's reward rises on this device; its steps alone on the machine."""
+    deadline = time.monotonic() + 80
+    while not (setup.starter / "starter.json").exists():
+        if time.monotonic() > deadline:
+            raise Skip("the starter model is not made yet; give --starter FOLDER")
+        time.sleep(0.2)
+    num_steps = setup.size(40, 2)
+    bf16 = "bfloat16" if setup.device == "cuda" else "float32"
+    recipe = json.loads((setup.starter / "recipe.json").read_text())
+    tree = {
+        "model": {
+            "path": str(setup.starter / "model"),
+            "device": setup.device,
+            "dtype": bf16,
+        },
+        "data": {
+            "rows": str(setup.starter / "rows.jsonl"),
+            "num_eval_rows": 64,
+            "chat_template": "none",
+            "max_prompt_tokens": 32,
+        },
+        "rollout": {
+            "prompts_per_step": setup.size(32, 4),
+            "group_size": 8,
+            "max_new_tokens": 96,
+        },
+        "reward": {"recipe": recipe},
+        "optim": {
+            "num_steps": num_steps,
+            "learning_rate": 3e-4,
+            "micro_batch_tokens": 32_768,
+        },
+        "evaluation": {"every_steps": 0},
+        "checkpoint": {"every_steps": 0},
+    }
+    folder = setup.folder / "learning"
+    train(write_config(folder, tree), "--out", folder / "out")
+    events = read_events(folder / "out" / "events.jsonl")
+    steps = [event["metrics"] for event in only(events, "step_finished")]
+    rewards = [step["reward/mean"] for step in steps]
+    first, last = statistics.mean(rewards[:5]), statistics.mean(rewards[-5:])
+    figures = setup.figures
+    figures["reward"] = f"{first:.3f} → {last:.3f}"
+    for phase in ("step", "generate", "score", "update", "sync"):
+        values = [each[f"time/{phase}"] or 0.0 for each in steps[1:]]
+        figures[f"{phase} s"] = round(statistics.median(values), 3)
+    figures["mismatch"] = f"{statistics.mean(s['mismatch/mean'] for s in steps):.2g}"
+    if not setup.tiny and not last - first >= 0.05:
+        raise Failed("the reward did not rise by 0.05")
+
+
+def unit_tests(setup: Setup) -> None:
+    """Tests of the engine on a machine with a GPU, which is hidden from them."""
+    files = [f"tests/trainer/{name}.py" for name in UNIT_TESTS]
+    marks = "not slow and not faults and not vllm"
+    chosen = []
+    if importlib.util.find_spec("bitsandbytes") is None:
+        chosen = ["-k", "not four_bits and not 4_bits"]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-n", "8"]
+    options = ["--rootdir", str(ROOT), "--confcutdir", "tests/trainer", "-m", marks]
+    options += ["--import-mode", "importlib", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*pytest, *options, *chosen, *files],
+        cwd=ROOT,
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    sys.stderr.write(done.stdout[-20_000:])
+    (end,) = done.stdout.strip().splitlines()[-1:] or [done.stderr.strip()[-300:]]
+    setup.figures["pytest"] = end.strip("= ")
+    if done.returncode != 0:
+        failed = re.findall(r"^(?:FAILED|ERROR) \S+", done.stdout, re.M)
+        raise Failed("; ".join(failed[:8]) or f"exit code {done.returncode}")
+
+
+def trl(setup: Setup) -> None:
+    """Steps beside TRL's, which are only told."""
+    absent = [n for n in ("trl", "datasets") if importlib.util.find_spec(n) is None]
+    if absent:
+        raise Skip(f"no {', '.join(absent)}")
+    out = setup.folder / "bench.json"
+    options = ["--model", "0.5B", "--part", "step", "--minutes", "1.5", "--steps", "2"]
+    options += ["--folder", str(setup.folder / "bench"), "--out", str(out)]
+    command = [sys.executable, "-m", "tests.bench.bench_gpu", *options]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
+    (part,) = json.loads(out.read_text())["parts"]
+    (row,) = part["table"]
+    setup.figures |= {"TRL tokens/s": row[1], "Cohort": row[2], "ratio": row[3]}
+
+
+# --- what stages share
+
+
+def random_policy(setup: Setup, **settings: Any) -> Policy:
+    """Of random weights in the sizes of Qwen2.5-0.5B; no completion ends by itself."""
+    config = config_of("tiny" if setup.tiny else "0.5B")
+    torch.manual_seed(0)
+    with torch.device(setup.device):
+        model = AutoModelForCausalLM.from_config(config, dtype=setup.dtype)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(3.0)  # so that some tokens are likelier
+    model.eval()
+    chosen = ModelConfig(path="random", **settings)
+    adapters = None
+    if chosen.lora_rank:
+        add_adapters(model, chosen)
+        adapters = Adapters(model, base={})
+    if chosen.gradient_checkpointing:
+        model.activation_checkpointing_enable({"use_reentrant": False})
+        model.train()
+    return Policy(model, make_tokenizer(config.vocab_size), adapters=adapters)
+
+
+def requests_of(policy: Policy, count: int, group: int) -> list[Request]:
+    chance, vocabulary = random.Random(0), policy.head.weight.shape[0]
+    requests = []
+    for index in range(count):
+        ids = [chance.randrange(1, vocabulary) for _ in range(chance.randint(64, 128))]
+        row = Row(index=index, prompt="", answer=None, columns={})
+        prompt = Prompt(text="", token_ids=tuple(ids), row=row)
+        seeds = tuple(1000 * index + k for k in range(group))
+        requests.append(Request(prompt=prompt, seeds=seeds))
+    return requests
+
+
+def micro_batch(setup: Setup, policy: Policy, *, tokens: int) -> MicroBatch:
+    """So many tokens in groups of 8 that share prompts of 256, as one micro-batch."""
+    chance, vocabulary = random.Random(1), policy.head.weight.shape[0]
+    prompt, completion = setup.size(256, 8), setup.size(512, 24)
+
+    def ids(count: int) -> tuple[int, ...]:
+        return tuple(chance.randrange(1, vocabulary) for _ in range(count))
+
+    samples: list[TrainingSample] = []
+    while sum(each.num_tokens for each in samples) + prompt + completion <= tokens:
+        if len(samples) % 8 == 0:
+            shared = ids(prompt)
+        length = chance.randint(completion // 2, completion)
+        logprobs = (-11.0,) * length
+        samples.append(
+            TrainingSample(
+                prompt_ids=shared,
+                completion_ids=ids(length),
+                sampling_logprobs=logprobs,
+            )
+        )
+    batch = Batch(tuple(samples))
+    micro = batch.pack([*range(len(samples))], device=policy.device)
+    set_advantages([micro], torch.randn(1, len(samples), dtype=torch.float64))
+    return micro
+
+
+def exact_copy(policy: Policy) -> Policy:
+    """The same weights in float32, in the padded form that every model takes."""
+    model = copy.deepcopy(policy.model).float()
+    exact = Policy(model, policy.tokenizer)
+    exact._is_flat = False
+    return exact
+
+
+def differences(
+    policy: Policy,
+    requests: Sequence[Request],
+    found: Sequence[tuple[Completion, ...]],
+    *,
+    exact: Policy | None = None,
+) -> torch.Tensor:
+    """|log-prob of sampling - the policy's|, or of the policy's own and exact ones."""
+    batch = batch_of(_unscored([each.prompt for each in requests], found))
+    parts = []
+    with torch.no_grad():
+        for micro in batch.micro_batches(max_tokens=16_384, device=policy.device):
+            logprob, _ = policy.logprobs(micro, temperature=1.0)
+            other = micro.sampling_logprobs
+            if exact is not None:
+                other, _ = exact.logprobs(micro, temperature=1.0)
+            parts.append((logprob - other)[micro.mask > 0].abs())
+    return torch.cat(parts)
+
+
+def rounding(
+    setup: Setup,
+    policy: Policy,
+    requests: Sequence[Request],
+    found: Sequence[tuple[Completion, ...]],
+) -> float:
+    """How far the policy's log-probs are from float32 ones, in nats a token."""
+    few = setup.size(8, 2)
+    exact = exact_copy(policy)
+    gap = differences(policy, requests[:few], found[:few], exact=exact)
+    return gap.mean().item()
+
+
+def compare(
+    setup: Setup,
+    policy: Policy,
+    requests: Sequence[Request],
+    found: Sequence[tuple[Completion, ...]],
+    when: str,
+    noise: float,
+) -> None:
+    """Failed where sampling and recomputing differ by more than rounding twice does."""
+    gap = differences(policy, requests, found)
+    mean, most = gap.mean().item(), gap.max().item()
+    setup.figures[f"gap{when}"] = f"{mean:.2g} (max {most:.2g})"
+    if not mean <= 2.5 * noise + 1e-5:
+        raise Failed(f"log-probs of sampling are not the policy's{when}")
+
+
+def same_share(
+    one: Sequence[tuple[Completion, ...]], other: Sequence[tuple[Completion, ...]]
+) -> float:
+    pairs = zip(
+        (each.token_ids for group in one for each in group),
+        (each.token_ids for group in other for each in group),
+        strict=True,
+    )
+    return statistics.mean(a == b for a, b in pairs)
+
+
+def timed(setup: Setup, work: Callable[[], Any]) -> tuple[Any, float]:
+    wait(setup)
+    begun = time.perf_counter()
+    found = work()
+    wait(setup)
+    return found, time.perf_counter() - begun
+
+
+def wait(setup: Setup) -> None:
+    if setup.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def reset_peak(setup: Setup) -> None:
+    if setup.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak(setup: Setup, name: str) -> dict[str, Any]:
+    if setup.device != "cuda":
+        return {}
+    return {f"{name}GiB": round(torch.cuda.max_memory_allocated() / 2**30, 2)}
+
+
+def waits_in(work: Callable[[], None]) -> int:
+    """How often the host waits for the GPU."""
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            work()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchronizing" in str(each.message) for each in caught)
+
+
+STAGES: dict[str, Callable[[Setup], None]] = {
+    "environment": environment,
+    "attention": attention,
+    "sampling": sampling,
+    "runs": runs,
+    "logprobs": logprobs,
+    "update": updates,
+    "out_of_memory": out_of_memory,
+    "learning": learning,
+    "unit_tests": unit_tests,
+    "trl": trl,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stage", choices=STAGES)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--starter", type=Path, required=True)
+    args = parser.parse_args()
+    starter = args.starter.resolve()  # configurations name it from another folder
+    setup = Setup(args.device, args.tiny, args.folder, starter)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    prepare_device(torch.device(args.device))
+    sys.stdin.readline()
+    status, reason = "PASS", ""
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            STAGES[args.stage](setup)
+        except Skip as skip:
+            status, reason = "SKIP", str(skip)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the result
+            status, reason = "FAIL", f"{type(error).__name__}: {first_line(error)}"
+            traceback.print_exc()
+    found = {"status": status, "reason": reason, "figures": setup.figures}
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
