@@ -8,6 +8,12 @@ import torch
 
 # Logits held at a time, in numbers; 16 million float32 are 64 MiB.
 _MAX_LOGITS = 16 * 2**20
+# On a GPU as many tokens at a time, if an eighth of its free memory holds the logits,
+# their probabilities and their gradient. Each chunk goes through the whole gradient of
+# the weight: 16,000 tokens of a vocabulary of 152,000 took 450 ms in chunks of 110,
+# 315 ms in chunks of 1,024 and 306 ms in chunks of 4,096 (H100, a model of 0.5B).
+_GPU_TOKENS, _LEAST_GPU_TOKENS = 1_024, 256
+_BYTES_PER_LOGIT = 12
 # Below this many, the probabilities are kept for the backward pass, which saves
 # computing them twice; 64 million float32 are 256 MiB.
 _MAX_KEPT = 64 * 2**20
@@ -50,7 +56,8 @@ class _TokenLogProbs(torch.autograd.Function):
             hidden.new_zeros(num_tokens, dtype=_wide(hidden.dtype)) for _ in range(3)
         )
         kept = []
-        for place in _chunks(num_tokens, vocabulary):
+        size = ctx.chunk_size = _chunk_size(vocabulary, hidden.device)
+        for place in _chunks(num_tokens, size):
             logprobs = _log_softmax(hidden[place], weight, bias, scale)
             logprob[place] = logprobs.gather(1, targets[place, None]).squeeze(1)
             probs = logprobs.exp()
@@ -86,7 +93,7 @@ class _TokenLogProbs(torch.autograd.Function):
         )
         d_bias = torch.zeros_like(bias) if bias is not None and needs_bias else None
         stored = iter(kept)
-        for place in _chunks(hidden.shape[0], weight.shape[0]):
+        for place in _chunks(hidden.shape[0], ctx.chunk_size):
             logprobs = (
                 next(stored)
                 if kept
@@ -128,8 +135,18 @@ def _add_product(
         total += d_logits.T @ hidden
 
 
-def _chunks(num_tokens: int, vocabulary: int) -> list[slice]:
+def _chunk_size(vocabulary: int, device: torch.device) -> int:
+    """Tokens whose logits are held at a time."""
     size = max(1, _MAX_LOGITS // vocabulary)
+    if device.type != "cuda" or size >= _GPU_TOKENS:
+        return size
+    free, _ = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    bearable = free // 8 // (_BYTES_PER_LOGIT * vocabulary)
+    return max(_LEAST_GPU_TOKENS, min(_GPU_TOKENS, bearable))
+
+
+def _chunks(num_tokens: int, size: int) -> list[slice]:
     return [slice(first, first + size) for first in range(0, num_tokens, size)]
 
 

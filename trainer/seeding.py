@@ -56,12 +56,12 @@ def uniforms(
     mixed = (mixed ^ _shifted(mixed, 30)) * _FIRST
     mixed = (mixed ^ _shifted(mixed, 27)) * _SECOND
     mixed = mixed ^ _shifted(mixed, 31)
-    return _shifted(mixed, 40).float() * 2.0**-24
+    return _shifted(mixed, 40).float() / 2**24
 
 
 def _shifted(bits: torch.Tensor, places: int) -> torch.Tensor:
     """64 bits moved to the right, zeros coming in, as for unsigned numbers."""
-    return (bits >> places) & (2 ** (64 - places) - 1)
+    return (bits >> places) & ((1 << (64 - places)) - 1)
 
 
 def seed_torch(seed: int) -> None:

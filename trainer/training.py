@@ -152,8 +152,7 @@ class Training:
                 self.journal.warn(
                     slowed.code,
                     f"Sampling failed{self._of(rank)} ({slowed.reason}) and goes on "
-                    "with transformers' own forward pass, which is slower. The log "
-                    "has the traceback.",
+                    f"with {slowed.way}, which is slower. The log has the traceback.",
                 )
 
     def _of(self, rank: int) -> str:

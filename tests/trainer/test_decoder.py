@@ -20,9 +20,16 @@ from transformers import (
 
 from trainer.config import ModelConfig
 from trainer.policy import Policy, load_policy
-from trainer.rollout import llama
+from trainer.rollout import decoder, graphs, llama
 from trainer.rollout.cache import make_cache
-from trainer.rollout.decoder import AnyDecoder, Decoder, Decoding, make_decoder
+from trainer.rollout.decoder import (
+    AnyDecoder,
+    Decoder,
+    Decoding,
+    make_decoder,
+    ways_to_decode,
+)
+from trainer.rollout.graphs import GraphDecoder
 from trainer.rollout.llama import LlamaDecoder
 
 SIZES: dict[str, Any] = {
@@ -91,6 +98,29 @@ def plain_decoder(
     policy: Policy, cache: Any, padding: Any, owners: Any, _num_steps: int
 ) -> Decoder:
     return AnyDecoder(policy, cache, padding, owners)
+
+
+def fixed_decoder(
+    policy: Policy, cache: Any, padding: Any, owners: Any, num_steps: int
+) -> Decoder:
+    """What is recorded on a GPU."""
+    return make_decoder(
+        policy, cache, padding, owners, max_new_tokens=num_steps, way="graph"
+    )
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """Steps are done each time instead of replayed; those that would be recorded."""
+    found: list[Callable[[], None]] = []
+
+    def note(run: Callable[[], None]) -> Callable[[], None]:
+        found.append(run)
+        run()  # as it is to set libraries up
+        return run
+
+    monkeypatch.setattr(graphs, "record", note)
+    return found
 
 
 def hidden_states(
@@ -180,6 +210,48 @@ def test_a_step_over_four_bits_equals_that_of_transformers(
     torch.testing.assert_close(lean, plain, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_step_whose_tensors_stay_in_place_is_the_same_step(
+    padded: bool, dtype: str, tmp_path: Path, model_folder: Path
+) -> None:
+    policy = policy_of(tmp_path, KINDS["qwen3"], model_folder, dtype=dtype)
+
+    fixed = hidden_states(policy, fixed_decoder, padded=padded)
+    lean = hidden_states(policy, lean_decoder, padded=padded)
+
+    allowed = 1e-4 if dtype == "float32" else 0.2
+    torch.testing.assert_close(fixed, lean, rtol=allowed, atol=allowed)
+
+
+@pytest.mark.parametrize(("num_steps", "least", "count"), [(130, 512, 2), (130, 30, 4)])
+def test_a_step_is_recorded_anew_when_its_tensors_move(
+    num_steps: int,
+    least: int,
+    count: int,
+    recorded: list[Callable[[], None]],
+    tmp_path: Path,
+    model_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(llama, "_LEAST_FIXED", least)
+    policy = policy_of(tmp_path, KINDS["llama"], model_folder)
+
+    hidden_states(policy, fixed_decoder, padded=True, num_steps=num_steps)
+
+    # the first step and the first of two rows; with little room also at 64 and 128
+    assert len(recorded) == count
+
+
+def test_rows_leave_a_graph_only_where_much_is_to_come() -> None:
+    decoder = GraphDecoder.__new__(GraphDecoder)
+
+    assert decoder.lets_leave(96, 128, 600)
+    assert not decoder.lets_leave(96, 128, 500)
+    assert not decoder.lets_leave(95, 128, 600)
+
+
 def test_a_step_in_bfloat16_is_as_near_as_its_numbers_are(
     tmp_path: Path, model_folder: Path
 ) -> None:
@@ -203,7 +275,7 @@ def decoder_of(policy: Policy, decoding: Decoding = "auto") -> Decoder:
             torch.ones(2, 3).long(),
             rows,
             max_new_tokens=4,
-            decoding=decoding,
+            way=ways_to_decode(policy, decoding)[0],
         )
 
 
@@ -239,3 +311,19 @@ def test_any_model_can_be_decoded_plainly(tmp_path: Path, model_folder: Path) ->
     policy = policy_of(tmp_path, KINDS["llama"], model_folder)
 
     assert isinstance(decoder_of(policy, "plain"), AnyDecoder)
+
+
+def test_a_gpu_replays_graphs_unless_weights_are_in_four_bits(
+    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = partial(policy_of, tokenizer=model_folder, lora_rank=2)
+    lean = make(tmp_path / "lean", KINDS["llama"])
+    window = make(tmp_path / "window", MistralConfig(**SIZES, sliding_window=4))
+    four_bits = make(tmp_path / "four", KINDS["llama"], quantization="4bit")
+    assert ways_to_decode(lean, "auto") == ["lean", "plain"]
+    monkeypatch.setattr(decoder, "is_gpu", lambda _device: True)
+
+    assert ways_to_decode(lean, "auto") == ["graph", "lean", "plain"]
+    assert ways_to_decode(four_bits, "auto") == ["lean", "plain"]
+    assert ways_to_decode(window, "auto") == ["plain"]
+    assert ways_to_decode(lean, "plain") == ["plain"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.test_rollout import ids_of, requests_of, sample
+from tests.trainer.test_rollout import TEXTS, ids_of, requests_of, sample
 from tests.trainer.tiny import (
     config_tree,
     only,
@@ -20,7 +20,7 @@ from tests.trainer.tiny import (
     write_config,
 )
 from trainer.policy import Policy
-from trainer.rollout import transformers_engine
+from trainer.rollout import decoder, graphs, transformers_engine
 from trainer.rollout.engine import OnGroup, SamplingParams, Slowed
 from trainer.rollout.llama import LlamaDecoder
 from trainer.rollout.transformers_engine import TransformersEngine
@@ -30,22 +30,25 @@ PARAMS = SamplingParams(max_new_tokens=30, temperature=1.0)
 
 @pytest.fixture
 def gpu_branches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers_engine, "_is_gpu", lambda _device: True)
+    for module in (decoder, transformers_engine):
+        monkeypatch.setattr(module, "is_gpu", lambda _device: True)
+    # done each time instead of recorded and replayed
+    monkeypatch.setattr(graphs, "record", lambda run: run)
 
 
 @pytest.fixture
 def broken_decoder(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The engine's own decoder fails at its 40th token; the tokens it was asked for."""
+    """The engine's own decoder fails from its 40th token on; how often it was asked."""
     asked: list[int] = []
-    step = LlamaDecoder.step
+    forward = LlamaDecoder.forward
 
-    def failing(self: LlamaDecoder, *args: Any) -> torch.Tensor:
+    def failing(self: LlamaDecoder, *args: Any, **options: Any) -> torch.Tensor:
         asked.append(len(asked))
         if len(asked) >= 40:
             raise RuntimeError("CUDA error: an illegal instruction\nmore of it")
-        return step(self, *args)
+        return forward(self, *args, **options)
 
-    monkeypatch.setattr(LlamaDecoder, "step", failing)
+    monkeypatch.setattr(LlamaDecoder, "forward", failing)
     return asked
 
 
@@ -56,7 +59,8 @@ def test_ended_rows_are_looked_for_less_often_with_the_same_completions(
 ) -> None:
     requests = requests_of(policy, 8)
     seldom = sample(policy, requests, max_new_tokens=60, max_batch_rows=max_batch_rows)
-    monkeypatch.setattr(transformers_engine, "_is_gpu", lambda _device: False)
+    for module in (decoder, transformers_engine):
+        monkeypatch.setattr(module, "is_gpu", lambda _device: False)
     always = sample(policy, requests, max_new_tokens=60, max_batch_rows=max_batch_rows)
 
     assert ids_of(seldom) == ids_of(always)
@@ -84,14 +88,70 @@ def test_a_decoder_that_fails_gives_way_to_transformers(
 
     plain = TransformersEngine(policy, max_batch_rows=4, decoding="plain")
     assert ids_of(found) == ids_of(plain.sample(requests, PARAMS))
-    assert len(broken_decoder) == 40  # never asked again
+    # by graphs, then kernel by kernel, then never again
+    assert len(broken_decoder) == 41
     assert sorted(groups) == list(range(len(requests)))  # each once
     assert told == [
         Slowed(
             code="engine_fallback",
             reason="RuntimeError: CUDA error: an illegal instruction",
+            way=way,
+        )
+        for way in (
+            "its own decoder without CUDA graphs",
+            "transformers' own forward pass",
         )
     ]
+
+
+@pytest.mark.usefixtures("gpu_branches")
+def test_what_cannot_be_recorded_is_done_kernel_by_kernel(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_run: object) -> None:
+        raise RuntimeError("CUDA error: operation not permitted when capturing")
+
+    monkeypatch.setattr(graphs, "record", refuse)
+    requests = requests_of(policy, 4)
+    engine = TransformersEngine(policy, max_batch_rows=512)
+    told: list[Slowed] = []
+    engine.on_slowed = told.append
+
+    found = engine.sample(requests, PARAMS)
+
+    assert [slowed.way for slowed in told] == ["its own decoder without CUDA graphs"]
+    assert ids_of(found) == ids_of(sample(policy, requests))
+
+
+@pytest.mark.usefixtures("gpu_branches")
+def test_groups_are_told_of_while_no_row_leaves(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = requests_of(policy, 2)[:3]
+    stops = [60, 60, 2, 2, 20, 20]  # tokens of each row; the shortest prompt's first
+    place = 0
+
+    def drawn(
+        logits: torch.Tensor, uniform: torch.Tensor, **_: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        nonlocal place
+        place += 1
+        assert len(logits) == len(stops)
+        ids = [policy.eos_ids[0] if stop == place else 5 for stop in stops]
+        return torch.tensor(ids), torch.zeros(len(ids))
+
+    monkeypatch.setattr(transformers_engine, "draw_tokens", drawn)
+    told: list[tuple[str, int]] = []
+    engine = TransformersEngine(policy, max_batch_rows=512)
+
+    found = engine.sample(
+        requests,
+        SamplingParams(max_new_tokens=70, temperature=1.0),
+        on_group=lambda n, _: told.append((requests[n].prompt.text, place)),
+    )
+
+    assert told == [(TEXTS[0], 16), (TEXTS[2], 32), (TEXTS[1], 64)]
+    assert [group[0].num_tokens for group in found] == [2, 60, 20]
 
 
 @pytest.mark.usefixtures("gpu_branches")
@@ -145,7 +205,8 @@ def test_a_run_warns_and_trains_to_its_end(
     assert done.returncode == 0, done.stderr
     events = read_events(tmp_path / "out" / "events.jsonl")
     warnings = only(events, "warned")
-    (warned,) = [each for each in warnings if each["code"] == "engine_fallback"]
-    assert "illegal instruction" in warned["message"]
+    first, second = [e for e in warnings if e["code"] == "engine_fallback"]
+    for warned in (first, second):
+        assert "illegal instruction" in warned["message"]
     assert [event["step"] for event in only(events, "step_finished")] == [*range(1, 7)]
     assert "Traceback" in done.stderr

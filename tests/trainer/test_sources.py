@@ -13,7 +13,7 @@ from trainer.config import RunConfig
 from trainer.groups import Completion
 from trainer.policy import Policy
 from trainer.prompts import Prompt, PromptRenderer, Row
-from trainer.rollout.decoder import Decoder, Decoding, make_decoder
+from trainer.rollout.decoder import Decoder, Way, make_decoder
 from trainer.rollout.engine import OnGroup, Request, SamplingParams
 from trainer.rollout.engines import make_engine
 from trainer.rollout.transformers_engine import TransformersEngine
@@ -110,9 +110,9 @@ def test_how_it_decodes_is_as_the_run_asks(
     asked: list[str] = []
     make = make_decoder
 
-    def noted(*args: Any, decoding: Decoding, **options: Any) -> Decoder:
-        asked.append(decoding)
-        return make(*args, decoding=decoding, **options)
+    def noted(*args: Any, way: Way, **options: Any) -> Decoder:
+        asked.append(way)
+        return make(*args, way=way, **options)
 
     monkeypatch.setattr("trainer.rollout.transformers_engine.make_decoder", noted)
     found = make_source(

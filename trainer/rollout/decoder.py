@@ -15,8 +15,10 @@ from transformers.cache_utils import DynamicCache
 
 from trainer.architecture import is_built_like_llama
 from trainer.policy import Policy
+from trainer.quantization import has_four_bits
 from trainer.rollout.cache import is_growing
-from trainer.rollout.llama import LlamaDecoder
+from trainer.rollout.graphs import GraphDecoder
+from trainer.rollout.llama import LEAVING_SHARE, LlamaDecoder
 
 
 class Decoder(Protocol):
@@ -33,12 +35,33 @@ class Decoder(Protocol):
         """
         ...
 
+    def lets_leave(self, num_ended: int, num_rows: int, num_left: int) -> bool:
+        """Whether rows that have ended are to leave, with so many tokens to come."""
+        ...
+
     def keep(self, rows: torch.Tensor) -> None:
         """Go on with these rows only; `rows` are their places."""
         ...
 
 
 Decoding = Literal["auto", "plain"]
+# Ways to decode, the fastest first: the operations of `LlamaDecoder` replayed as a CUDA
+# graph, the same one by one, transformers' own forward pass.
+Way = Literal["graph", "lean", "plain"]
+
+
+def ways_to_decode(policy: Policy, decoding: Decoding) -> list[Way]:
+    """Those that a policy's model allows, the fastest first."""
+    if decoding == "plain" or not is_built_like_llama(policy.model):
+        return ["plain"]
+    # bitsandbytes unpacks weights by kernels that cannot be recorded
+    if not is_gpu(policy.device) or has_four_bits(policy.model):
+        return ["lean", "plain"]
+    return ["graph", "lean", "plain"]
+
+
+def is_gpu(device: torch.device) -> bool:
+    return device.type == "cuda"
 
 
 def make_decoder(
@@ -48,9 +71,9 @@ def make_decoder(
     owners: torch.Tensor,
     *,
     max_new_tokens: int,
-    decoding: Decoding = "auto",
+    way: Way,
 ) -> Decoder:
-    """A decoder that computes what the policy does: the faster one, unless `plain`.
+    """A decoder that computes what the policy does.
 
     Args:
         policy: with the weights to decode with.
@@ -58,18 +81,19 @@ def make_decoder(
         padding: [P, L], 0 where a prompt is padded on its left.
         owners: [rows], each row's prompt.
         max_new_tokens: steps there will be at most.
-        decoding: "plain" is transformers' own forward pass for any model.
+        way: one of `ways_to_decode`.
     """
-    if decoding == "auto" and can_be_lean(policy) and is_growing(cache):
-        return LlamaDecoder(
-            policy, cache, padding, owners, max_new_tokens=max_new_tokens
-        )
-    return AnyDecoder(policy, cache, padding, owners)
-
-
-def can_be_lean(policy: Policy) -> bool:
-    """Whether there is a faster way than transformers' own forward pass."""
-    return is_built_like_llama(policy.model)
+    if way == "plain" or not is_growing(cache):
+        return AnyDecoder(policy, cache, padding, owners)
+    lean = LlamaDecoder(
+        policy,
+        cache,
+        padding,
+        owners,
+        max_new_tokens=max_new_tokens,
+        is_fixed=way == "graph",
+    )
+    return GraphDecoder(lean) if way == "graph" else lean
 
 
 class AnyDecoder:
@@ -101,6 +125,9 @@ class AnyDecoder:
             use_cache=True,
         )[0]
         return hidden[:, -1]
+
+    def lets_leave(self, num_ended: int, num_rows: int, num_left: int) -> bool:
+        return num_ended >= LEAVING_SHARE * num_rows
 
     def keep(self, rows: torch.Tensor) -> None:
         self._cache.batch_select_indices(rows)

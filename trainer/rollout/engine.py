@@ -46,11 +46,12 @@ OnTokens = Callable[[int, Mapping[tuple[int, int], int]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Slowed:
-    """An engine that goes on in a slower way, since the way before failed."""
+    """An engine that samples on in a slower way, since the way before failed."""
 
     code: Literal["out_of_memory", "engine_fallback"]
     reason: str
     rows: int = 0  # out of memory: completions at a time from now on
+    way: str = ""  # else what it goes on with
 
 
 OnSlowed = Callable[[Slowed], None]

@@ -15,8 +15,11 @@ from trainer.rollout.layers import Layer, Norm, PackedLayer, PlainLayer
 
 # Up to so many bytes of weights, copies of them are made that take fewer operations.
 _MAX_PACKED_BYTES = 64 * 2**20
-# Room for new tokens is made for so many at a time.
-_BLOCK = 64
+# Rows leave once this share of them has ended: sooner would cost more than it saves.
+LEAVING_SHARE = 1 / 8
+# Room for new tokens is made for so many at a time; where it costs more to move, for as
+# many as there are, and this many at least.
+_BLOCK, _LEAST_FIXED = 64, 512
 
 
 class LlamaDecoder:
@@ -30,8 +33,13 @@ class LlamaDecoder:
         owners: torch.Tensor,
         *,
         max_new_tokens: int,
+        is_fixed: bool = False,
     ) -> None:
-        """As `make_decoder`."""
+        """As `make_decoder`.
+
+        `is_fixed`: buffers move seldom, and what is not written yet will be looked at,
+        so it has to be a number.
+        """
         body: Any = policy.body
         weights = self._embedding = body.embed_tokens.weight
         kind: Callable[[Any], Layer] = PlainLayer
@@ -41,9 +49,10 @@ class LlamaDecoder:
         self._norm = Norm(body.norm)
         self.length = padding.shape[1]
         self._last = self.length + max_new_tokens
+        self._is_fixed = is_fixed
         self.padding = None if padding.all() else padding[owners]
         self.held = [
-            _buffer_of(layer, states, owners, room=_room_for(self.length))
+            self._tidied(_buffer_of(layer, states, owners, room=self._room_for_more()))
             for layer, states in zip(self.layers, cache.layers, strict=True)
         ]
         positions = torch.arange(self._last, device=policy.device)
@@ -57,16 +66,46 @@ class LlamaDecoder:
         return self.held[0].shape[2]
 
     def step(self, chosen: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        if self.length == self.room:
-            self._move(room=_room_for(self.length))
-        place, self.length = self.length, self.length + 1
+        place = self.advance()
         bias = None if self._bias is None else self._bias[..., : self.length]
+
+        def put(held: torch.Tensor, states: torch.Tensor) -> None:
+            held[:, :, place] = states
+
+        return self.forward(chosen, positions, put, span=self.length, bias=bias)
+
+    def advance(self) -> int:
+        """Make room for a token more of each row, and tell its place."""
+        if self.length == self.room:
+            self._move(room=self._room_for_more())
+        self.length += 1
+        return self.length - 1
+
+    def forward(
+        self,
+        chosen: torch.Tensor,
+        positions: torch.Tensor,
+        put: Callable[[torch.Tensor, torch.Tensor], None],
+        *,
+        span: int,
+        bias: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Last hidden states [rows, H] of one more token of each row.
+
+        Args:
+            chosen: [rows], the tokens.
+            positions: [rows], their places in their own sequences.
+            put: writes a layer's keys and values [rows, 2 · kv heads, d] where they
+                belong in its buffer.
+            span: so many places of the buffers are looked at.
+            bias: added to the attention's logits, [rows, 1, 1, span].
+        """
         hidden = functional.embedding(chosen, self._embedding)
         turns = [table[positions] for table in self._turning]
         for layer, held in zip(self.layers, self.held, strict=True):
             queries, states = layer.ask(hidden, turns)
-            held[:, :, place] = states
-            seen = held[:, :, : self.length]
+            put(held, states)
+            seen = held[:, :, :span]
             attended = functional.scaled_dot_product_attention(
                 queries,
                 seen[:, : layer.num_kv],
@@ -77,6 +116,9 @@ class LlamaDecoder:
             hidden = layer.finish(hidden, attended)
         return self._norm(hidden)
 
+    def lets_leave(self, num_ended: int, num_rows: int, num_left: int) -> bool:
+        return num_ended >= LEAVING_SHARE * num_rows
+
     def keep(self, rows: torch.Tensor) -> None:
         self._move(room=self.room, rows=rows)
         if self.padding is not None:
@@ -85,7 +127,20 @@ class LlamaDecoder:
 
     def _move(self, *, room: int, rows: torch.Tensor | None = None) -> None:
         for place, held in enumerate(self.held):  # one after another, to save memory
-            self.held[place] = _moved(held, self.length, room=room, rows=rows)
+            moved = _moved(held, self.length, room=room, rows=rows)
+            self.held[place] = self._tidied(moved)
+
+    def _room_for_more(self) -> int:
+        """Whole blocks, with room for a token at least."""
+        wanted = self.length + 1
+        if self._is_fixed:
+            wanted = max(wanted, min(self._last, max(2 * self.length, _LEAST_FIXED)))
+        return -(-wanted // _BLOCK) * _BLOCK
+
+    def _tidied(self, held: torch.Tensor) -> torch.Tensor:
+        if self._is_fixed:
+            held[:, :, self.length :] = 0.0
+        return held
 
     def _new_bias(self) -> torch.Tensor | None:
         if self.padding is None:
@@ -98,11 +153,6 @@ def _is_packed(policy: Policy) -> bool:
     is_small = policy.num_parameters * dtype.itemsize <= _MAX_PACKED_BYTES
     is_wide = dtype in (torch.float32, torch.float64)
     return is_small and is_wide and not has_four_bits(policy.model)
-
-
-def _room_for(length: int) -> int:
-    """Whole blocks, with room for a token at least."""
-    return (length // _BLOCK + 1) * _BLOCK
 
 
 def bias_of(padding: torch.Tensor, room: int, *, dtype: torch.dtype) -> torch.Tensor:

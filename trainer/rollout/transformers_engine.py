@@ -19,7 +19,13 @@ from trainer.policy import Policy
 from trainer.pulse import beat
 from trainer.rollout.cache import join_caches, make_cache
 from trainer.rollout.collecting import Collected
-from trainer.rollout.decoder import Decoding, can_be_lean, make_decoder
+from trainer.rollout.decoder import (
+    Decoding,
+    Way,
+    is_gpu,
+    make_decoder,
+    ways_to_decode,
+)
 from trainer.rollout.drawing import draw_tokens
 from trainer.rollout.engine import (
     OnGroup,
@@ -30,6 +36,7 @@ from trainer.rollout.engine import (
     Slowed,
     ignore,
 )
+from trainer.rollout.llama import LEAVING_SHARE
 from trainer.saying import say_fault
 from trainer.seeding import uniforms
 from trainer.tokenizers import decode_text, first_line
@@ -38,8 +45,12 @@ from trainer.tokenizers import decode_text, first_line
 _DRAWN_AHEAD = 64
 # Prompt tokens, padding included, that go through the model at once.
 _PREFILL_TOKENS = 16_384
-# Rows leave the batch once this share of it has ended: sooner costs more than it saves.
-_LEAVING_SHARE = 1 / 8
+# What the engine goes on with, as the run's warning says it.
+_WAYS: dict[Way, str] = {
+    "graph": "CUDA graphs",
+    "lean": "its own decoder without CUDA graphs",
+    "plain": "transformers' own forward pass",
+}
 # A GPU is asked once in so many tokens how many rows have ended, since the question
 # makes the host wait for all that the GPU still has to do.
 _GPU_TOKENS_PER_LOOK = 16
@@ -61,10 +72,6 @@ class _Rows:
 _Ended = tuple[tuple[int, int], Completion]
 
 
-def _is_gpu(device: torch.device) -> bool:
-    return device.type == "cuda"
-
-
 class TransformersEngine:
     """Samples from a policy in this process, with the weights that are trained."""
 
@@ -72,7 +79,7 @@ class TransformersEngine:
         self, policy: Policy, *, max_batch_rows: int, decoding: Decoding = "auto"
     ) -> None:
         self._policy = policy
-        self._decoding = decoding
+        self._ways = ways_to_decode(policy, decoding)  # the first is taken
         self._max_batch_rows = max_batch_rows
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
         self.on_slowed: OnSlowed = lambda _slowed: None
@@ -144,21 +151,18 @@ class TransformersEngine:
 
     def _slower_way(self, error: Exception, *, num_rows: int) -> Slowed | None:
         """Choose it, for all that is sampled from now on; None where there is none."""
-        if is_out_of_memory(error):
-            if num_rows == 1:
-                return None
+        if is_out_of_memory(error) and num_rows > 1:
             self._max_batch_rows = num_rows // 2
             reason = first_line(error)
             return Slowed(
                 code="out_of_memory", reason=reason, rows=self._max_batch_rows
             )
-        is_lean = self._decoding == "auto" and can_be_lean(self._policy)
-        if not is_lean or not _is_gpu(self._policy.device):
+        if len(self._ways) == 1 or not is_gpu(self._policy.device):
             return None
         say_fault(error)
-        self._decoding = "plain"
+        del self._ways[0]
         reason = f"{type(error).__name__}: {first_line(error)}"
-        return Slowed(code="engine_fallback", reason=reason)
+        return Slowed(code="engine_fallback", reason=reason, way=_WAYS[self._ways[0]])
 
     @torch.inference_mode()
     def _sample_rows(
@@ -177,14 +181,16 @@ class TransformersEngine:
             padding,
             owner,
             max_new_tokens=params.max_new_tokens,
-            decoding=self._decoding,
+            way=self._ways[0],
         )
 
         written = _Written(len(owner), params.max_new_tokens, device)
         live = torch.arange(len(owner), device=device)  # rows still in the batch
         ended = torch.zeros(len(owner), dtype=torch.bool, device=device)
+        told = torch.zeros_like(ended)  # of those ended
+        num_told = 0
         draws = _Draws(rows.seeds, device)
-        look_every = _GPU_TOKENS_PER_LOOK if _is_gpu(device) else 1
+        look_every = _GPU_TOKENS_PER_LOOK if is_gpu(device) else 1
         for place in range(params.max_new_tokens):
             beat()
             chosen, logprob = draw_tokens(
@@ -207,17 +213,23 @@ class TransformersEngine:
             num_ended = int(ended.sum()) if is_due else 0
             if num_ended == len(live):
                 break
-            if num_ended >= max(1, _LEAVING_SHARE * len(live)):
-                written.settle(live)
-                yield self._ended(live[ended], written, rows)
-                stay = (~ended).nonzero().squeeze(1)
-                decoder.keep(stay)
-                live, chosen, ended = live[stay], chosen[stay], ended[stay]
-                positions = positions[stay]
+            if num_ended > 0:
+                num_left = params.max_new_tokens - place - 1
+                leave = decoder.lets_leave(num_ended, len(live), num_left)
+                if leave or num_ended - num_told >= LEAVING_SHARE * len(live):
+                    written.settle(live)
+                    yield self._ended(live[ended & ~told], written, rows)
+                    told, num_told = ended, num_ended
+                if leave:
+                    stay = (~ended).nonzero().squeeze(1)
+                    decoder.keep(stay)
+                    live, chosen, ended = live[stay], chosen[stay], ended[stay]
+                    positions = positions[stay]
+                    told, num_told = ended, 0
             hidden = decoder.step(chosen, positions)
             positions = positions + 1
         written.settle(live)
-        yield self._ended(live, written, rows)
+        yield self._ended(live[~told], written, rows)
 
     def _ends(self, chosen: torch.Tensor) -> torch.Tensor:
         if len(self._eos) == 1:  # isin takes five times as long
