@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
@@ -38,3 +41,76 @@ def keep_visible(gpus: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def trainer_variables() -> dict[str, str]:
     """What a trainer needs to keep to its worker's class."""
     return {"CUDA_VISIBLE_DEVICES": ""} if takes_here() == "cpu" else {}
+
+
+def training_device() -> str:
+    """Which device runs train on here, and why: a sentence."""
+    machine = read_gpus()
+    if takes_here() == "cpu":
+        return _on_the_cpu("COHORT_WORKER_CLASS is cpu")
+    if not machine:
+        return _on_the_cpu("nvidia-smi finds no GPU")
+    gpus = keep_visible(machine)
+    if not gpus:
+        return _on_the_cpu(f"CUDA_VISIBLE_DEVICES={visible_gpus()} shows no GPU")
+    if refusal := _refusal_of_torch():
+        return _on_the_cpu(refusal)
+    names = [f"{gpu['name']} ({gpu['memory_bytes'] / 2**30:.0f} GiB)" for gpu in gpus]
+    return f"Runs train on the GPU: {', '.join(names)}."
+
+
+def _on_the_cpu(reason: str) -> str:
+    return f"Runs train on the CPU: {reason}."
+
+
+_ASK_TORCH = """
+import json, warnings, torch
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    found = torch.cuda.is_available()
+said = [str(each.message).strip() for each in caught]
+print(json.dumps([torch.__version__, torch.version.cuda, found, said]))
+"""
+
+
+def _refusal_of_torch() -> str:
+    """Why PyTorch cannot use this machine's GPU; empty where it can.
+
+    It is asked in another process: what serves pages never loads it.
+    """
+    command = [sys.executable, "-c", _ASK_TORCH]
+    asked = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if asked.returncode:
+        return "PyTorch cannot be imported"
+    version, cuda, found, said = json.loads(asked.stdout.splitlines()[-1])
+    if found:
+        return ""
+    if cuda is None:
+        wanted = f"torch=={version.split('+')[0]}"
+        return (
+            f"PyTorch {version} is built without CUDA. Install the other build: "
+            f".venv/bin/pip install --force-reinstall {wanted}"
+        )
+    reason = said[0].splitlines()[0].rstrip(".") if said else "it finds no device"
+    return f"PyTorch {version} cannot use the GPU: {reason}"
+
+
+def read_gpus() -> list[dict[str, Any]]:
+    """The whole machine's, as nvidia-smi lists them."""
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,memory.total",
+        "--format=csv,noheader,nounits",
+    ]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return []  # no GPU here that nvidia-smi knows
+    if answer.returncode:
+        return []
+    rows = [line.rsplit(",", 1) for line in answer.stdout.strip().split("\n") if line]
+    return [
+        {"name": name.strip(), "memory_bytes": int(mib) * 2**20}
+        for name, mib in rows
+        if mib.strip().isdigit()
+    ]

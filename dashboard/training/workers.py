@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import subprocess
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -25,7 +24,7 @@ from dashboard.training.lives import lose_life
 from dashboard.training.models import Worker
 from dashboard.training.system.proc import read_disk_size, told
 from dashboard.training.system.reader import METRICS, Reader, Values
-from dashboard.training.worker_class import keep_visible, takes_here
+from dashboard.training.worker_class import keep_visible, read_gpus, takes_here
 from trainer.rewards.sandbox.slot import START_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -208,7 +207,7 @@ def read_hardware() -> dict[str, Any]:
         "num_cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "disk_bytes": told(lambda: read_disk_size(Path(settings.COHORT_DATA))),
-        "gpus": keep_visible(_read_gpus()),
+        "gpus": keep_visible(read_gpus()),
     }
 
 
@@ -219,23 +218,3 @@ def _read_cpu() -> str:
         return ""
     names = [line.split(":", 1)[1] for line in lines if line.startswith("model name")]
     return names[0].strip() if names else ""
-
-
-def _read_gpus() -> list[dict[str, Any]]:
-    query = [
-        "nvidia-smi",
-        "--query-gpu=name,memory.total",
-        "--format=csv,noheader,nounits",
-    ]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return []  # no GPU here that nvidia-smi knows
-    if answer.returncode:
-        return []
-    rows = [line.rsplit(",", 1) for line in answer.stdout.strip().split("\n") if line]
-    return [
-        {"name": name.strip(), "memory_bytes": int(mib) * 2**20}
-        for name, mib in rows
-        if mib.strip().isdigit()
-    ]

@@ -70,6 +70,7 @@ class Command(BaseCommand):
         with announce(self.stdout, "Starting pages and workers"):
             supervisor.start()
             wait_until_served(processes[0], port=port)
+        call_command("device", stdout=self.stdout)
         if with_starter:
             self._make_starter()
         self._invite(address)

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from dashboard.training.worker_class import training_device
+
+
+class Command(BaseCommand):
+    help = "Say which device runs train on here, and why."
+    requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
+
+    def handle(self, *_args: Any, **_options: Any) -> None:
+        self.stdout.write(f"  {training_device()}")
