@@ -20,6 +20,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -139,8 +140,8 @@ class Stage:
     def end(self) -> None:
         """End it and what it started, which is its process group."""
         if self._process.poll() is None:
-            os.killpg(self._process.pid, 9)
-            self._process.wait()
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
 
     def _result(
         self, status: str, reason: str, figures: dict[str, Any] | None = None

@@ -1,0 +1,69 @@
+"""`make check-gpu` in its form for a CPU, so that it works where there is a GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.environment import ROOT, child_environment
+from tests.gpu import check
+
+
+def test_each_stage_that_needs_no_gpu_passes(tmp_path: Path) -> None:
+    out = tmp_path / "check.json"
+    environment = child_environment()
+    environment.pop("PIP_FIND_LINKS", None)
+    options = ["--device", "cpu", "--tiny", "--out", str(out)]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu.check", *options],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = {each["stage"]: each for each in json.loads(out.read_text())["results"]}
+    assert set(results) == set(check.STAGES) - set(check.GPU_ONLY)
+    assert {each["status"] for each in results.values()} == {"PASS"}
+    assert results["sampling"]["figures"]["same tokens again"] == "100%"
+    assert results["runs"]["figures"].keys() == {"resumed"}
+
+
+def test_a_stage_that_fails_hangs_or_comes_too_late_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\nread line\n"
+        'case "$3" in\n'
+        "  environment) echo trouble >&2; exit 3;;\n"
+        "  sampling) sleep 60;;\n"
+        '  *) echo \'{"status": "PASS", "reason": "", "figures": {"ms": 3}}\';;\n'
+        "esac\n"
+    )
+    python.chmod(0o755)
+    monkeypatch.setattr(check, "make_environment", lambda _folder: str(python))
+    monkeypatch.setitem(check.STAGES, "sampling", 1)
+    monkeypatch.setattr(check, "LEAST_SECONDS", 0)
+    out = tmp_path / "check.json"
+    stages = ["environment", "sampling", "runs"]
+
+    options = ["--out", str(out), "--starter", str(tmp_path), "--seconds", "30"]
+    code = check.main([*options, "--only", *stages])
+
+    assert code == 1
+    assert "1 PASS, 2 FAIL, 0 SKIP" in capsys.readouterr().out
+    found = json.loads(out.read_text())["results"]
+    assert [each["status"] for each in found] == ["FAIL", "FAIL", "PASS"]
+    assert "trouble" in found[0]["reason"]
+    assert found[2]["figures"] == {"ms": 3}
+
+    assert check.main([*options[:-1], "-1", "--only", "runs"]) == 0
+    assert json.loads(out.read_text())["results"][0]["status"] == "SKIP"
