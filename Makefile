@@ -146,12 +146,12 @@ bench-gpu: ## Measure steps and sampling on a GPU, by $(PYTHON) with torch and t
 		$(PYTHON) -m pip install --quiet --target $(BENCH)/packages $(ENGINE_NEEDS)
 	@$(GPU_PYTHON) -m tests.bench.bench_gpu $(ARGS)
 
-# This Python needs torch and transformers; the rest it takes from PyPI, or without a
-# network from a folder of wheels: PIP_FIND_LINKS=.cohort/wheels make check-gpu
+# Where there is no .venv, $(PYTHON) needs torch and transformers; the rest comes from
+# PyPI, or without a network from wheels: PIP_FIND_LINKS=.cohort/wheels make check-gpu
 check-gpu: ## Try out, in eight minutes, all that Cohort does on a GPU
-	@$(PYTHON) -m tests.gpu.check $(ARGS)
+	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m tests.gpu.check $(ARGS)
 
-gpu-wheels: ## Fetch the wheels that check-gpu needs, into $(WHEELS)
+gpu-wheels: ## Fetch the wheels that check-gpu needs, into .cohort/wheels
 	@for version in 3.12 3.13; do $(PYTHON) -m pip download --quiet --no-deps \
 		--only-binary=:all: --implementation cp --python-version $$version \
 		$(foreach p,$(PLATFORMS),--platform manylinux$(if $(findstring _,$p),_)$p_x86_64) \
