@@ -33,7 +33,11 @@ def check_same_setup(world: World, config: RunConfig) -> None:
     """
     if world.size > 1:
         own = {
-            "run configuration": _digest([config.model_dump_json().encode()]),
+            # A folder has a place of its own on each host; `check_same_content`
+            # compares what the model is.
+            "run configuration": _digest(
+                [config.model_dump_json(exclude={"model": {"path"}}).encode()]
+            ),
             "torch": str(torch.__version__),
             "transformers": str(transformers.__version__),
         }

@@ -13,6 +13,7 @@ from trainer.config.course import (
     LoggingConfig,
     OptimConfig,
 )
+from trainer.config.model_paths import HUB_ID, named_models
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
 from trainer.config.part import Part
 from trainer.config.phases import Phase
@@ -22,6 +23,7 @@ from trainer.config.schedule import learning_rate
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
 
 __all__ = [
+    "HUB_ID",
     "MAY_CHANGE",
     "AdvantageConfig",
     "Change",
@@ -45,5 +47,6 @@ __all__ = [
     "has_long_key",
     "learning_rate",
     "load_config",
+    "named_models",
     "read_config",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from trainer.config.model_paths import place_models
 from trainer.config.run import RunConfig
 from trainer.rewards.patterns import compile_pattern
 
@@ -19,6 +20,8 @@ _PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*\.[ \t]*"""
 
 def load_config(path: Path) -> RunConfig:
     """Read a run's configuration from TOML or, by its suffix, JSON.
+
+    Folders of models are taken from the file's own folder, as its rows are.
 
     Raises:
         OSError: the file cannot be read.
@@ -31,7 +34,9 @@ def load_config(path: Path) -> RunConfig:
             f"{path} has more than {MAX_BYTES:,} bytes, which no run configuration "
             "has. Name another file."
         )
-    return RunConfig.model_validate(_parse(path, data))
+    tree = _parse(path, data)
+    place_models(tree, path.parent)
+    return RunConfig.model_validate(tree)
 
 
 def read_config(path: Path) -> RunConfig:

@@ -17,7 +17,8 @@ class ModelConfig(Part):
     path: str = Field(
         min_length=1,
         title="Model",
-        description="A folder with a saved model and tokenizer, or a hub id.",
+        description="A folder with a saved model and tokenizer, or a hub id. In a "
+        "file, a folder may be relative to the file's own.",
     )
     revision: str | None = Field(
         None, description="Branch, tag or commit when the model comes from a hub."

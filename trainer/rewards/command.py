@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from trainer.config.model_paths import place_models
 from trainer.presets.preset import load_preset
 from trainer.rewards.published import as_published, published_names
 from trainer.rewards.sample import Sample
@@ -105,8 +106,14 @@ def _recipe(options: argparse.Namespace) -> Recipe:
                 "published grader to follow. Leave --as-published out."
             )
     else:
-        recipe = Recipe.model_validate_json(_read(options.recipe))
+        recipe = _recipe_of(options.recipe)
     return as_published(recipe) if options.as_published else recipe
+
+
+def _recipe_of(path: Path) -> Recipe:
+    tree = Recipe.model_validate_json(_read(path)).model_dump(mode="json")
+    place_models(tree, path.parent)
+    return Recipe.model_validate(tree)
 
 
 def _read(path: Path) -> bytes:

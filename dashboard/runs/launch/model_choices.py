@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,12 @@ from django.conf import settings
 
 from dashboard.accounts.models import Team
 from dashboard.runs.launch.published import published_at
+from trainer.config import HUB_ID
 
 TITLES = {
     "countdown": "Countdown starter (0.6 M)",
     "smollm2": "SmolLM2-135M-Instruct",
 }
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

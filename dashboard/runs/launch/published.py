@@ -11,6 +11,7 @@ from django.conf import settings
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import ENDED, PublishedModel, Run
+from trainer.config import HUB_ID, named_models
 
 FOLDER = re.compile(r"models/\d+/(\d{1,18})/model")
 OF_A_RUN = re.compile(r"runs/(\d{1,18})(/.*)?")
@@ -30,6 +31,10 @@ def hold_published(team: Team, config: dict[str, Any]) -> None:
 
     ValueError: a folder of the configuration is another team's, or was unpublished.
     """
+    for path in named_models(config):
+        # relative, it would lead from the run's folder to another one's
+        if not path.startswith("/") and HUB_ID.fullmatch(path) is None:
+            raise ValueError(_unknown(path))
     for path in _paths(config):
         within = _within(path)
         if match := OF_A_RUN.fullmatch(within):

@@ -72,6 +72,17 @@ def test_another_teams_checkpoint_is_no_start(saving: Saving, charlie: User) -> 
     hold_published(saving.run.team, {"model": {"path": path}})
 
 
+@pytest.mark.parametrize("path", ["../7/checkpoints/step/model", "~/x", "a/../../7"])
+def test_a_model_cannot_be_named_by_its_way_from_the_runs_own_folder(
+    path: str, team: Team
+) -> None:
+    judge = {"name": "judge", "kind": "reward_model", "params": {"path": path}}
+    config = {"reward": {"recipe": {"rules": [judge]}}}
+
+    with pytest.raises(ValueError, match="no model in"):
+        hold_published(team, config)
+
+
 def test_it_stays_while_a_run_needs_it(
     model: PublishedModel, team: Team, alice: User
 ) -> None:
