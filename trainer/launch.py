@@ -22,7 +22,8 @@ from trainer.config import RunConfig, read_config
 from trainer.host import num_cores
 from trainer.loading import load_module
 from trainer.parent import PIPE, watch_parent
-from trainer.saying import log_descriptors, open_json_log
+from trainer.saying import log_descriptors, open_json_log, say
+from trainer.stopping import Stopped, StopSwitch
 
 STDERR = 2  # whatever sys.stderr is by now
 EXIT_FINISHED, EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_STOPPED, EXIT_PAUSED = range(5)
@@ -74,9 +75,7 @@ def main(args: argparse.Namespace) -> int:
         open_json_log()
         config = read_config(args.config)
         if is_alone(config, os.environ):
-            run = load_module("trainer.run")
-            code: int = run.main(args, config)
-            return code
+            return _run(args, config)
         watch_parent()
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
@@ -84,6 +83,18 @@ def main(args: argparse.Namespace) -> int:
     with Family(command_of(args), count=config.distributed.num_processes) as family:
         end = family.wait()
     return end if end >= 0 else _end_by(signal.Signals(-end))
+
+
+def _run(args: argparse.Namespace, config: RunConfig) -> int:
+    stop = StopSwitch(exit_code=EXIT_STOPPED)
+    try:
+        with stop.at_once():
+            run = load_module("trainer.run")
+        code: int = run.main(args, config, stop)
+    except Stopped:
+        say("stopped while loading")
+        return EXIT_STOPPED
+    return code
 
 
 def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:
@@ -111,6 +122,7 @@ class Family:
 
     def __init__(self, command: list[str], *, count: int) -> None:
         self._killed: set[int] = set()  # ranks that we ended ourselves
+        self._is_asked = False  # to stop
         read_end, self._write_end = os.pipe()
         environment = _environment(count, pipe=read_end)
         self._members = [
@@ -136,6 +148,7 @@ class Family:
         os.close(self._write_end)
 
     def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+        self._is_asked = True
         # A terminal's Ctrl-C has reached them too; that and this are one request.
         for member in self._members:
             member.terminate()
@@ -161,6 +174,8 @@ class Family:
                 self._kill()
             time.sleep(_POLL_SECONDS)
         ends = [member.returncode for member in self._members]
+        if self._is_asked and {*ends} <= {EXIT_STOPPED, -signal.SIGTERM}:
+            return EXIT_STOPPED  # one that had only begun knew no other end
         self._tell(ends)
         fault = fault or self._fault_in(ends)
         if fault is not None and fault < 0:

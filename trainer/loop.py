@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,11 @@ from trainer.training import Training
 
 
 def train(
-    training: Training, *, resume_from: Path | None, should_stop: Callable[[], bool]
+    training: Training,
+    *,
+    resume_from: Path | None,
+    should_stop: Callable[[], bool],
+    loading: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
     """Run the steps after `training.done_steps`, to the end or until asked to stop.
 
@@ -35,6 +40,7 @@ def train(
     metrics, then its evaluation. A resumed run owes nothing to the past.
 
     All processes ask `should_stop` at the same places and must get the same answer.
+    What a phase begins with is loaded within `loading`.
 
     Raises:
         ScoresMissing: a step cannot be trained on; what was before it is saved.
@@ -46,7 +52,9 @@ def train(
     hear_changes(training)
     while (stage := _stage_at(training)) is not None and not should_stop():
         is_begun = training.done_steps >= stage.first_step
-        training.enter(stage, saved=resume_from if is_begun else None)
+        with loading():
+            training.enter(stage, saved=resume_from if is_begun else None)
+            training.world.gather(None)  # all load, or none does
         if is_begun and state is not None and resume_from is not None:
             training.stage.load_state(state["phase"])
             training.ahead.batch = _batch_ahead(training, resume_from, state)

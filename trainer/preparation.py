@@ -49,6 +49,14 @@ class Place:
     passed_over: Sequence[str] = ()  # why further checkpoints are not gone on from
     lives: Path | None = None  # folder of all lives' folders, `out` among them
 
+    @property
+    def newest_checkpoint(self) -> Path | None:
+        return self.resume_from
+
+    @property
+    def done_steps(self) -> int:
+        return 0 if self.resume_from is None else saved_step(self.resume_from)
+
 
 def prepare(
     config: RunConfig,
@@ -92,7 +100,7 @@ def prepare(
         out=place.out,
         checkpoints=place.checkpoints,
         epoch=place.epoch,
-        done_steps=0 if place.resume_from is None else saved_step(place.resume_from),
+        done_steps=place.done_steps,
         newest_checkpoint=place.resume_from,
         lives=place.lives,
         world=world,
@@ -108,7 +116,6 @@ def prepare(
         ],
     )
     _check_phases(training)
-    _announce(training, place)
     return training
 
 
@@ -167,7 +174,8 @@ def set_up_torch(config: RunConfig) -> None:
     seed_torch(config.seed)
 
 
-def _announce(training: Training, place: Place) -> None:
+def announce(training: Training, place: Place) -> None:
+    """Tell what the run begins or goes on with."""
     facts = {
         "num_steps": training.config.optim.num_steps,
         "num_parameters": training.policy.num_parameters,

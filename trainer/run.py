@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 from trainer.checkpoint import newest_checkpoint, verify_checkpoint
 from trainer.config import RunConfig
@@ -34,37 +32,30 @@ from trainer.log import (
 )
 from trainer.loop import train
 from trainer.parent import watch_parent
-from trainer.preparation import Place, prepare
+from trainer.preparation import Place, announce, prepare
 from trainer.pulse import begin_pulse
 from trainer.rewards.sandbox.probe import found_here
 from trainer.rewards.session import open_session
 from trainer.room import NoRoom, is_disk_full
 from trainer.saying import say, say_error, say_fault
 from trainer.scorer import Scorer
+from trainer.stopping import Stopped, StopSwitch
 from trainer.training import Training
 
 
-class StopSwitch:
-    """Set by SIGTERM or SIGINT; the loop looks at it between steps."""
+def main(args: argparse.Namespace, config: RunConfig, stop: StopSwitch) -> int:
+    """Run to the end, a stop, a pause or a failure; the exit code says which.
 
-    def __init__(self) -> None:
-        self.is_set = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.is_set = True
-        signal.signal(number, signal.SIG_DFL)  # a second one ends the process
-
-
-def main(args: argparse.Namespace, config: RunConfig) -> int:
-    """Run to the end, a stop, a pause or a failure; the exit code says which."""
-    stop, world = StopSwitch(), ALONE
+    Raises:
+        Stopped: before there is a log to say so in.
+    """
+    world = ALONE
     try:
-        watch_parent()
-        _require_sandbox(config)
-        world = join_world(config)
-        place = world.from_main(lambda: _place(args))
+        with stop.at_once():
+            watch_parent()
+            _require_sandbox(config)
+            world = join_world(config)
+            place = world.from_main(lambda: _place(args))
     except ValueError as error:
         # all found the same; before they have met, all of this machine
         name = "LOCAL_RANK" if world is ALONE else "RANK"
@@ -79,7 +70,11 @@ def main(args: argparse.Namespace, config: RunConfig) -> int:
         ),
         closing(Scorer(config.reward.num_workers)) as scorer,
     ):
-        code = _run(config, place, log, stop, world, scorer)
+        try:
+            code = _run(config, place, log, stop, world, scorer)
+        except Stopped:
+            stop.say_last_words()
+            return EXIT_STOPPED  # and so do the others, who are asked nothing more
         if code != EXIT_FAILED and not world.from_main(log.is_written):
             code = EXIT_PAUSED  # resumed, it says its last word again
     if code != EXIT_FAILED:
@@ -149,9 +144,15 @@ def _run(
     world: World,
     scorer: Scorer,
 ) -> int:
+    stop.last_words = partial(_tell_of_a_stop, log, place)
+    training: Training | None = None
     try:
-        training = prepare(config, place, log, world=world, scorer=scorer)
+        with stop.at_once():
+            training = prepare(config, place, log, world=world, scorer=scorer)
+            world.gather(None)  # all load, or none does
+        stop.last_words = partial(_tell_of_a_stop, log, training)
         with closing(training):
+            announce(training, place)
             if world.is_main:
                 begin_pulse(place.out)
             try:
@@ -159,6 +160,7 @@ def _run(
                     training,
                     resume_from=place.resume_from,
                     should_stop=partial(_should_stop, world, log, stop),
+                    loading=stop.at_once,
                 )
             except ScoresMissing as missing:
                 # all processes have the same groups, so all are here
@@ -168,15 +170,15 @@ def _run(
                 return _wait_for_room(log, place, lack, world)
     except Exception as error:  # noqa: BLE001 - whatever it is, the log must say it
         failure = world.explain(error)
-        say_fault(error)
+        if training is not None or not isinstance(error, ValueError):
+            say_fault(error)  # else it is the configuration's, and a sentence is all
         if is_disk_full(error) and world.size == 1:
             return _wait_for_room(log, place, lack_of_room(place.out, error), world)
         _tell(log, failure)
         return EXIT_FAILED
     step = training.done_steps
     if step < training.config.optim.num_steps:  # which may have changed
-        log.add(RunStopped, step=step, checkpoint=_checkpoint_name(training))
-        say(f"stopped after step {step}")
+        stop.say_last_words()
         return EXIT_STOPPED
     log.add(RunFinished, step=step)
     say("finished")
@@ -187,6 +189,13 @@ def _should_stop(world: World, log: EventLog, stop: StopSwitch) -> bool:
     """NoRoom, in all processes, where the first one cannot write the log any more."""
     world.from_main(log.require_room)
     return world.agree(wants=stop.is_set)
+
+
+def _tell_of_a_stop(log: EventLog, reached: Place | Training) -> None:
+    step = reached.done_steps
+    log.add(RunStopped, step=step, checkpoint=_checkpoint_name(reached))
+    log.is_written()
+    say(f"stopped after step {step}")
 
 
 def _pause(log: EventLog, training: Training, missing: ScoresMissing) -> int:
@@ -232,8 +241,8 @@ def _wait_for_room(log: EventLog, place: Place, lack: NoRoom, world: World) -> i
     return EXIT_PAUSED  # which must do where the log takes nothing more
 
 
-def _checkpoint_name(training: Training) -> str | None:
-    newest = training.newest_checkpoint
+def _checkpoint_name(reached: Place | Training) -> str | None:
+    newest = reached.newest_checkpoint
     return None if newest is None else newest.name
 
 

@@ -98,7 +98,7 @@ def test_a_stop_is_asked_of_all() -> None:
     with family(f"{stops} print('ready'); time.sleep(600)") as members:
         threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
 
-        assert members.wait() in (-15, 3)  # by SIGTERM where one was not up yet
+        assert members.wait() == 3  # though SIGTERM ends one that is not up yet
 
 
 def test_leaving_ends_whoever_is_left() -> None:

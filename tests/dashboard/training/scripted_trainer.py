@@ -81,6 +81,15 @@ class Script:
         self.flush()
         return 3
 
+    def load_until_told(self) -> int:
+        sys.stdout.write("loading\n")
+        sys.stdout.flush()
+        while not self.is_told_to_stop:
+            time.sleep(0.01)
+        self.log.add(RunStopped, step=0, checkpoint=None)
+        self.flush()
+        return 3
+
     def talk_until_told(self) -> int:
         self.log.started()
         step = 0

@@ -127,6 +127,29 @@ def test_a_stop_ends_with_a_checkpoint(run: Run, alice: User) -> None:
     assert AuditEntry.objects.get(verb="run.stop_requested").actor == alice
 
 
+def is_loading(run: Run) -> bool:
+    log = run_directory(run.id).epoch(1).trainer_log
+    return log.exists() and "loading" in log.read_text()
+
+
+def test_a_run_that_is_stopped_as_it_loads_has_stopped(run: Run, alice: User) -> None:
+    def look() -> bool:
+        if is_loading(run) and Run.objects.get(id=run.id).state == RunState.STARTING:
+            request_stop(run=run, user=alice)
+        return False
+
+    ended = live(run, "load_until_told", look)
+
+    assert ended.state == RunState.STOPPED
+    assert run.epochs.get().outcome == "stopped at step 0"
+
+
+def test_a_run_that_loads_as_its_worker_shuts_down_is_handed_back(run: Run) -> None:
+    ended = live(run, "load_until_told", lambda: is_loading(run))
+
+    assert (ended.state, ended.attempt) == (RunState.QUEUED, 0)
+
+
 def test_a_trainer_that_talks_without_end_does_not_fill_the_disk(
     run: Run, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
