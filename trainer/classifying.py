@@ -16,6 +16,7 @@ from transformers import (
 
 from trainer.batch import split_by_length
 from trainer.config import ModelConfig
+from trainer.hub import check_source
 from trainer.pretrained import pick_device, pick_dtype
 from trainer.tokenizers import first_line, load_tokenizer
 
@@ -52,6 +53,7 @@ class Classifier:
             ValueError: the model cannot be loaded, is no classifier, or has not the
                 label.
         """
+        check_source(settings.path, revision=settings.revision)
         config = ModelConfig(path=settings.path, device=settings.device)
         device = _own_device(pick_device(config))
         self._settings = settings

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from transformers import AutoConfig
-from transformers.utils.hub import cached_file
 
+from trainer.hub import check_source, weight_files
 from trainer.tokenizers import first_line
 
-_WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 # Rows read of each weight. A training step moves nearly every number of it.
 _NUM_ROWS = 8
 # These say how a model was saved, not what it computes.
@@ -40,6 +39,7 @@ def model_fingerprint(source: str, *, revision: str | None = None) -> str:
     Raises:
         ValueError: the folder or hub id holds no model in safetensors.
     """
+    check_source(source, revision=revision)
     digest = hashlib.sha256(_settings(source, revision))
     for name, shape, rows in sorted(_rows(source, revision), key=lambda row: row[0]):
         digest.update(json.dumps([name, shape]).encode())
@@ -86,25 +86,10 @@ def _rows(
 
 
 def _weight_files(source: str, revision: str | None) -> list[Path]:
-    index = _found(source, _INDEX, revision)
-    if index is not None:
-        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-    else:
-        names = [_WHOLE]
-    files = [_found(source, name, revision) for name in names]
-    missing = [name for name, file in zip(names, files, strict=True) if file is None]
+    files = weight_files(source, revision)
+    missing = [name for name, file in files.items() if file is None]
     if missing:
         raise ValueError(
             f"The model {source} has no {missing[0]}. Save its weights as safetensors."
         )
-    return [file for file in files if file is not None]
-
-
-def _found(source: str, name: str, revision: str | None) -> Path | None:
-    try:
-        path = cached_file(
-            source, name, revision=revision, _raise_exceptions_for_missing_entries=False
-        )
-    except OSError:
-        return None
-    return None if path is None else Path(path)
+    return [file for file in files.values() if file is not None]

@@ -17,8 +17,9 @@ from trainer.batch import MicroBatch
 from trainer.config import ModelConfig
 from trainer.fingerprint import model_fingerprint
 from trainer.flat import flat_hidden
+from trainer.hub import check_source
 from trainer.logprobs import token_logprobs, token_logprobs_and_kl
-from trainer.pretrained import check_folder, load_model
+from trainer.pretrained import load_model
 from trainer.pulse import beat
 from trainer.tokenizers import load_tokenizer
 
@@ -207,11 +208,11 @@ def load_policy(
     saved in the folder `adapters`.
 
     Raises:
-        ValueError: no such folder, no weights or tokenizer in it, or no GPU.
+        ValueError: no such folder, no weights or tokenizer in it, no hub, or no GPU.
     """
     source = config.path if path is None else path
     revision = config.revision if path is None else None
-    check_folder(source)
+    check_source(source, revision=revision)
     tokenizer = load_tokenizer(tokenizer_path or source, revision=revision)
     model = load_model(source, config, revision=revision)
     found = None

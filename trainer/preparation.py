@@ -17,6 +17,7 @@ from trainer.config import RunConfig
 from trainer.config.agreement import complaints_of_many
 from trainer.distributed import ALONE, World
 from trainer.events import RunResumed, RunStarted, Warned
+from trainer.hub import check_source
 from trainer.log import EventLog
 from trainer.policy import Policy
 from trainer.prompts import Prompt, PromptRenderer, read_rows, split_rows
@@ -76,6 +77,8 @@ def prepare(
         for complaint in complaints_of_many(stage.config, num_processes=world.size):
             raise ValueError(complaint)
     check_same_setup(world, config)
+    if place.resume_from is None:
+        check_source(config.model.path, revision=config.model.revision)
     set_up_torch(config)
     rows = read_rows(place.config.parent / config.data.rows)
     train_rows, eval_rows = split_rows(

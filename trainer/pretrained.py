@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,21 +11,6 @@ from trainer.config import ModelConfig
 from trainer.host import keep_large_blocks
 from trainer.quantization import four_bit_settings, keep_packing
 from trainer.tokenizers import first_line
-
-
-def check_folder(source: str) -> None:
-    folder = Path(source)
-    looks_like_folder = folder.is_absolute() or source.startswith(".")
-    if looks_like_folder and not folder.is_dir():
-        raise ValueError(
-            f"There is no model folder {source}. Set model.path to a folder with a "
-            "saved model, or to a hub id."
-        )
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise ValueError(
-            f"The folder {source} holds no model (no config.json). Set model.path to "
-            "a folder that save_pretrained wrote."
-        )
 
 
 def load_model(

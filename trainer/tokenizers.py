@@ -12,6 +12,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from trainer.hub import check_source
+
 # Of what a process writes to; a large tokenizer and a long prompt take 1 GB.
 MAX_BYTES = 4 * 2**30
 
@@ -32,10 +34,12 @@ def load_tokenizer(
     (a Qwen2 folder loses a word-level tokenizer's spaces and newlines).
 
     Raises:
-        ValueError: the folder has no tokenizer that can be read.
+        ValueError: the folder has no tokenizer that can be read, or no hub answers.
     """
     folder = Path(path)
-    if folder.is_dir() and not any(folder.glob("*token*")):
+    if not folder.is_dir():
+        check_source(path, revision=revision, has_weights=False)
+    elif not any(folder.glob("*token*")):
         raise ValueError(
             f"The model folder {path} has no tokenizer (no tokenizer.json). Save the "
             "model's tokenizer into it."

@@ -68,6 +68,7 @@ WITHOUT_ROW = {
     "trainer.client.login": OURS,
     "trainer.client.spool": OURS,
     "trainer.fingerprint": "transformers has loaded the model by it before",
+    "trainer.hub": "one object's key is read, and whatever it lacks is a ValueError",
     "trainer.presets.preset": SHIPPED,
     "trainer.prompt_previews": OURS,
     "trainer.rewards.answering": OURS,

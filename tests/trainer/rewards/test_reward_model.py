@@ -344,7 +344,7 @@ def test_the_conversation_is_what_the_model_reads(folder: Path, in_run: None) ->
 def test_what_cannot_be_loaded_is_told_before_a_run(
     tmp_path: Path, in_run: None
 ) -> None:
-    with pytest.raises(ValueError, match="has no tokenizer"):
+    with pytest.raises(ValueError, match="holds no model"):
         check_model(params(tmp_path))
 
 

@@ -1,0 +1,164 @@
+"""A model's source: a folder that is there, or a hub that answers.
+
+The hub's own library tries a hub that is out of reach again and again, for minutes and
+for each file. So it is asked once before, for one file, in bounded time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import huggingface_hub
+from huggingface_hub import constants
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+from transformers.utils.hub import cached_file
+
+from trainer.config import HUB_ID
+from trainer.saying import say_error
+
+CONFIG = "config.json"
+WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+_TOKENIZERS = "tokenizer_config.json", "tokenizer.json"
+# With the seconds that torch takes to load, 15 from a run's start to its end.
+WAIT_SECONDS = 8.0
+_SERVER_FAULTS = 500  # HTTP statuses from here on
+_answered: set[str] = set()  # hubs that did, in this process
+
+
+def check_source(
+    source: str, *, revision: str | None, has_weights: bool = True
+) -> None:
+    """Refuse a folder without a model, and a hub that is out of reach.
+
+    Where it is, and this machine's cache has what is needed, this process goes on as
+    with HF_HUB_OFFLINE=1.
+
+    Args:
+        has_weights: whether they are needed; else the tokenizer is enough.
+
+    Raises:
+        ValueError: there is no such folder, no model in it, or no answer.
+    """
+    if HUB_ID.fullmatch(source) is None or Path(source).is_dir():
+        _check_folder(source)
+        return
+    hub = constants.ENDPOINT
+    if huggingface_hub.is_offline_mode() or hub in _answered:
+        return
+    lack = _ask(source, revision or "main")
+    if lack is None:
+        _answered.add(hub)
+        return
+    host = urlsplit(hub).netloc or hub
+    if not _is_cached(source, revision, has_weights=has_weights):
+        raise ValueError(
+            f"The hub {host} cannot be reached for the model {source} ({lack}): check "
+            "the network and HF_ENDPOINT, name a model folder instead, or set "
+            "HF_HUB_OFFLINE=1 where the model is in this machine's cache."
+        )
+    say_error(
+        f"The hub {host} cannot be reached ({lack}), so the model {source} is taken "
+        "from this machine's cache. Set HF_HUB_OFFLINE=1 to ask no hub."
+    )
+    constants.HF_HUB_OFFLINE = True
+    os.environ["HF_HUB_OFFLINE"] = "1"  # for processes that this one starts
+
+
+def _check_folder(source: str) -> None:
+    folder = Path(source)
+    if not folder.is_dir():
+        raise ValueError(
+            f"There is no model folder {folder.absolute()}. Name a folder with a saved "
+            "model, or a hub id."
+        )
+    if not (folder / CONFIG).is_file():
+        raise ValueError(
+            f"The folder {source} holds no model (no {CONFIG}). Name a folder that "
+            "save_pretrained wrote."
+        )
+
+
+def _ask(source: str, revision: str) -> str | None:
+    """Why the hub gives no answer; None where it gives one, be it a refusal."""
+    found: list[str | None] = []
+
+    def ask() -> None:
+        found.append(_fault_of(source, revision))
+
+    # Looking up a host's name heeds no timeout, and neither does a slow answer's sum.
+    asking = threading.Thread(target=ask, daemon=True, name="ask-hub")
+    asking.start()
+    asking.join(WAIT_SECONDS)
+    return found[0] if found else f"no answer within {WAIT_SECONDS:g} s"
+
+
+def _fault_of(source: str, revision: str) -> str | None:
+    try:
+        url = huggingface_hub.hf_hub_url(source, CONFIG, revision=revision)
+        huggingface_hub.get_hf_file_metadata(url, timeout=WAIT_SECONDS)
+    except (ValueError, OfflineModeIsEnabled):
+        return None  # no hub's id: loading says so
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        return f"it answers {status}" if status >= _SERVER_FAULTS else None
+    except Exception as error:  # noqa: BLE001 - of whichever HTTP library the hub's has
+        lines = str(error).strip().splitlines()
+        return lines[0].rstrip(".") if lines else type(error).__name__
+    return None
+
+
+def _is_cached(source: str, revision: str | None, *, has_weights: bool) -> bool:
+    """Whether the tokenizer is and, where they are needed, settings and all weights."""
+    files = {
+        name: find_file(source, name, revision, local=True)
+        for name in (CONFIG, *_TOKENIZERS)
+    }
+    if not any(files[name] for name in _TOKENIZERS):
+        return False
+    if not has_weights:
+        return True
+    weights = weight_files(source, revision, local=True)
+    return files[CONFIG] is not None and None not in weights.values()
+
+
+def weight_files(
+    source: str, revision: str | None, *, local: bool = False
+) -> dict[str, Path | None]:
+    """A model's files of weights by name, as far as they are there.
+
+    Raises:
+        ValueError: the list of them cannot be read.
+    """
+    index = find_file(source, WEIGHTS_INDEX, revision, local=local)
+    names = [WEIGHTS] if index is None else _names_in(index)
+    return {name: find_file(source, name, revision, local=local) for name in names}
+
+
+def _names_in(index: Path) -> list[str]:
+    try:
+        return sorted({*json.loads(index.read_bytes())["weight_map"].values()})
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise ValueError(
+            f"{index} lists no files of weights. Save or download the model anew."
+        ) from None
+
+
+def find_file(
+    source: str, name: str, revision: str | None, *, local: bool = False
+) -> Path | None:
+    """A file of a model folder or hub id; with `local`, no hub is asked."""
+    try:
+        path = cached_file(
+            source,
+            name,
+            revision=revision,
+            local_files_only=local,
+            _raise_exceptions_for_missing_entries=False,
+        )
+    except OSError:
+        return None
+    return None if path is None else Path(path)
