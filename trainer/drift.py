@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from trainer.batch import batch_of
-from trainer.config import LossConfig, RunConfig, read_config
+from trainer.config import LossConfig, RunConfig, read_config, require_packages
 from trainer.failures import explain
 from trainer.groups import Completion, Group
 from trainer.minibatches import MemoryBudget, Minibatch
@@ -75,6 +75,7 @@ def main(args: argparse.Namespace) -> int:
         config = read_config(args.config)
         if args.steps < 1:
             raise ValueError(f"--steps must be at least 1; got {args.steps}.")
+        require_packages(config)
         set_up_torch(config)
         policy = load_policy(config.model)
         engine = make_engine(config, policy)

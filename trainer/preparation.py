@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from trainer.checkpoint import restore_policy, saved_step
-from trainer.config import RunConfig
+from trainer.config import RunConfig, require_packages
 from trainer.config.agreement import complaints_of_many
 from trainer.distributed import ALONE, World
 from trainer.events import RunResumed, RunStarted, Warned
@@ -77,6 +77,7 @@ def prepare(
         for complaint in complaints_of_many(stage.config, num_processes=world.size):
             raise ValueError(complaint)
     check_same_setup(world, config)
+    require_packages(config)
     if place.resume_from is None:
         check_source(config.model.path, revision=config.model.revision)
     set_up_torch(config)

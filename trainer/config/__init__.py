@@ -15,6 +15,12 @@ from trainer.config.course import (
 )
 from trainer.config.model_paths import HUB_ID, named_models
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
+from trainer.config.packages import (
+    PackageNeed,
+    installed_packages,
+    needed_packages,
+    require_packages,
+)
 from trainer.config.part import Part
 from trainer.config.phases import Phase
 from trainer.config.reading import has_long_key, load_config, read_config
@@ -36,6 +42,7 @@ __all__ = [
     "LossConfig",
     "ModelConfig",
     "OptimConfig",
+    "PackageNeed",
     "Part",
     "Phase",
     "ReferenceConfig",
@@ -45,8 +52,11 @@ __all__ = [
     "Stage",
     "change_settings",
     "has_long_key",
+    "installed_packages",
     "learning_rate",
     "load_config",
     "named_models",
+    "needed_packages",
     "read_config",
+    "require_packages",
 ]
