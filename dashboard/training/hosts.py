@@ -40,8 +40,10 @@ def this_host(name: str) -> Host:
 
 
 def _describe(name: str, hardware: Mapping[str, Any]) -> Host:
+    packages = hardware.get("packages")  # workers of an older version lack it
     return Host(
         name=name,
         num_gpus=len(hardware.get("gpus", [])),
         takes=hardware.get("takes", "any"),
+        packages=frozenset(packages) if packages is not None else None,
     )

@@ -25,6 +25,7 @@ from dashboard.training.models import Worker
 from dashboard.training.system.proc import read_disk_size, told
 from dashboard.training.system.reader import METRICS, Reader, Values
 from dashboard.training.worker_class import keep_visible, read_gpus, takes_here
+from trainer.config import installed_packages
 from trainer.rewards.sandbox.slot import START_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,9 @@ class WorkerBeat:
         self._on_drain = on_drain
         self._is_drained = False
         self._is_registered = False
-        self._sandbox: Sandbox | None = None  # as the database was told
+        # As the database was told.
+        self._sandbox: Sandbox | None = None
+        self._packages: list[str] | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="beat", daemon=True)
 
@@ -89,6 +92,7 @@ class WorkerBeat:
             while True:
                 self._say(reader)
                 self._heed_drain()
+                self._say_packages()
                 self._say_sandbox()
                 if self._end.wait(BEAT_SECONDS):
                     break
@@ -100,7 +104,8 @@ class WorkerBeat:
         try:
             if not (self._is_registered and self._report(reader)):
                 register(self.name, num_slots=self.num_slots)
-                self._is_registered, self._sandbox = True, None
+                self._is_registered = True
+                self._sandbox = self._packages = None
         except DatabaseError as error:
             logger.warning("The worker could not report to the database: %s", error)
             connection.close()
@@ -125,18 +130,26 @@ class WorkerBeat:
             return
         self._is_drained = drained
 
+    def _say_packages(self) -> None:
+        """One that is installed meanwhile is there for the next run."""
+        found = installed_packages()
+        if found != self._packages and self._tell(packages=found):
+            self._packages = found
+
     def _say_sandbox(self) -> None:
         """After the first word, since a busy machine takes long to find it out."""
         found = sandbox_here(timeout_seconds=START_SECONDS)
-        if found == self._sandbox:
-            return
+        if found != self._sandbox and self._tell(sandbox=found.as_json()):
+            self._sandbox = found
+
+    def _tell(self, **facts: Any) -> bool:
         try:
-            tell_sandbox(self.name, found)
+            tell_facts(self.name, **facts)
         except DatabaseError as error:
-            logger.warning("The worker could not report its sandbox: %s", error)
+            logger.warning("The worker could not report what it has: %s", error)
             connection.close()
-            return
-        self._sandbox = found
+            return False
+        return True
 
     def _farewell(self) -> None:
         try:
@@ -193,10 +206,11 @@ def register(name: str, *, num_slots: int) -> None:
     )
 
 
-def tell_sandbox(name: str, sandbox: Sandbox) -> None:
+def tell_facts(name: str, **facts: Any) -> None:
+    """Add to what is known of a worker's machine, where it is registered."""
     worker = Worker.objects.filter(name=name).first()
     if worker is not None:
-        worker.hardware |= {"sandbox": sandbox.as_json()}
+        worker.hardware |= facts
         worker.save(update_fields=["hardware"])
 
 

@@ -19,8 +19,13 @@ from dashboard.runs.launch.model_choices import StarterModel
 from dashboard.runs.launch.pace import Pace, past_paces
 from dashboard.runs.launch.row_fit import fit_to_rows
 from dashboard.runs.launch.starts import Start
-from dashboard.runs.queue.hosts import Needs, describe_lack, known_hosts
-from trainer.config import RunConfig
+from dashboard.runs.queue.hosts import (
+    Needs,
+    describe_lack,
+    describe_missing,
+    known_hosts,
+)
+from trainer.config import RunConfig, needed_packages
 from trainer.rewards.judge import limited_to
 from trainer.rewards.sample import Sample
 from trainer.rewards.sandbox.pool import asking_for
@@ -242,12 +247,10 @@ def warn(launch: Launch) -> tuple[str, ...]:
     is_kept = not needs_sandbox(Recipe.model_validate(version.spec))
     find = rules_without_score if is_kept else rules_without_score.__wrapped__
     told = []
-    if (hosts := known_hosts()) and (
-        lack := describe_lack(
-            Needs.of(launch.config.model_dump()), hosts, or_else="choose"
-        )
-    ):
+    needs, hosts = Needs.of(launch.config.model_dump()), known_hosts()
+    if hosts and (lack := describe_lack(needs, hosts, or_else="choose")):
         told.append(f"No worker would start this run now. {lack}")
+    told += describe_missing(needed_packages(launch.config), needs, hosts)
     if too_long := warn_of_lengths(launch.config, launch.dataset_version):
         told.append(too_long)
     with asking_for(f"team {version.recipe.team_id}"):

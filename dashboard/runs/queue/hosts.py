@@ -12,6 +12,8 @@ from typing import Any, Self
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from trainer.config import PackageNeed
+
 # COHORT_WORKER_CLASS: the runs that a worker takes.
 CLASSES = {
     "any": "any run",
@@ -19,6 +21,7 @@ CLASSES = {
     "gpu": "runs on one GPU",
     "gpus": "runs on several GPUs",
 }
+SHOWN_HOSTS = 3  # of those that lack something
 START = "celery --app dashboard.celery worker --queues training --concurrency 1"
 
 
@@ -64,6 +67,7 @@ class Host:
     num_gpus: int = 0
     takes: str = "any"  # of CLASSES
     leaves: frozenset[int] = frozenset()  # runs whose checkpoint it does not see
+    packages: frozenset[str] | None = None  # optional ones; None: it does not say
 
     def has(self, needs: Needs) -> bool:
         if needs.device == "cpu" or (needs.device == "auto" and not self.num_gpus):
@@ -106,6 +110,25 @@ def describe_lack(
             f"({'; '.join(kinds)}). Start one with another COHORT_WORKER_CLASS."
         )
     return f"It needs {needs}; {_largest(hosts)}. {_remedy(needs, or_else)}"
+
+
+def describe_missing(
+    packages: Sequence[PackageNeed], needs: Needs, hosts: Sequence[Host]
+) -> list[str]:
+    """A sentence for each package that a worker lacks which may take such a run."""
+    takers = [h for h in hosts if h.may_take(needs) and h.packages is not None]
+    told = []
+    for need in packages:
+        lacking = [h.name for h in takers if need.package not in (h.packages or ())]
+        if lacking:
+            shown = ", ".join(lacking[:SHOWN_HOSTS])
+            rest = len(lacking) - SHOWN_HOSTS
+            others = f" and {rest} more" if rest > 0 else ""
+            told.append(
+                f"{need}, which is not installed on {shown}{others}, so the run would "
+                f"fail there: {need.remedy}."
+            )
+    return told
 
 
 def _largest(hosts: Sequence[Host]) -> str:

@@ -17,10 +17,11 @@ from dashboard.rewards import sandboxes
 from dashboard.rewards.sandboxes import describe
 from dashboard.runs.models import Run
 from dashboard.training import workers
+from dashboard.training.hosts import list_hosts
 from dashboard.training.lease import claim_run
 from dashboard.training.models import Worker
 from dashboard.training.system.reader import Reader
-from dashboard.training.workers import WorkerBeat, register, tell_sandbox
+from dashboard.training.workers import WorkerBeat, register, tell_facts
 from tests.dashboard.training.factories import Launcher
 from trainer.rewards.sandbox.probe import Found
 
@@ -138,6 +139,22 @@ def test_a_worker_that_was_forgotten_registers_again(
     assert worker.hardware["sandbox"] == sandbox.as_json()
 
 
+def test_a_worker_tells_of_a_package_that_is_installed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = ["peft"]
+    monkeypatch.setattr(workers, "installed_packages", lambda: list(here))
+    beat = WorkerBeat("training@gpu-1", num_slots=2)
+    beat._say(Reader(tmp_path))
+    beat._say_packages()
+    assert list_hosts()[0].packages == {"peft"}
+
+    here.append("vllm")
+    beat._say_packages()
+
+    assert list_hosts()[0].packages == {"peft", "vllm"}
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_registers_and_signs_off() -> None:
     beat = WorkerBeat("training@gpu-1", num_slots=2)
@@ -162,7 +179,8 @@ def test_a_worker_says_which_sandbox_it_has(alice_client: Client) -> None:
     register("training@gpu-1", num_slots=1)
     assert "not known yet" in page(alice_client)
 
-    tell_sandbox("training@gpu-1", describe(Found(level="B", reasons={})))
+    sandbox = describe(Found(level="B", reasons={}))
+    tell_facts("training@gpu-1", sandbox=sandbox.as_json())
 
     assert "Sandbox level B" in page(alice_client)
     assert "Landlock and seccomp" in page(alice_client)
@@ -171,7 +189,7 @@ def test_a_worker_says_which_sandbox_it_has(alice_client: Client) -> None:
 def test_a_worker_without_one_says_why_and_what_to_do(alice_client: Client) -> None:
     register("training@gpu-1", num_slots=1)
 
-    tell_sandbox("training@gpu-1", describe(NONE))
+    tell_facts("training@gpu-1", sandbox=describe(NONE).as_json())
 
     html = page(alice_client)
     assert "<strong>Off.</strong>" in html

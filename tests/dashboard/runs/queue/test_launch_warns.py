@@ -60,3 +60,34 @@ def test_without_a_worker_the_run_will_wait_which_needs_no_tick(
 
     assert "The run will wait. No worker is alive" in html
     assert "Launch anyway" not in html
+
+
+@pytest.mark.parametrize(
+    ("packages", "is_warned"),
+    [([], True), (["bitsandbytes"], False), (None, False)],  # None: an older worker
+)
+def test_a_package_that_a_worker_lacks_is_warned_of(
+    packages: list[str] | None,
+    is_warned: bool,
+    alice_client: Client,
+    form: dict[str, object],
+) -> None:
+    register("training@here", num_slots=1)
+    told = {} if packages is None else {"packages": packages}
+    Worker.objects.update(
+        hardware={"gpus": [{"name": "L4", "memory_bytes": 1}], **told}
+    )
+
+    html = summary(alice_client, form | {"optim.optimizer": "adamw_8bit"})
+
+    assert ("pip install bitsandbytes" in html) == is_warned
+    assert ("Launch anyway" in html) == is_warned
+    assert ("training@here" in html) == is_warned
+
+
+def test_without_a_worker_nothing_is_said_of_packages(
+    alice_client: Client, form: dict[str, object]
+) -> None:
+    html = summary(alice_client, form | {"optim.optimizer": "adamw_8bit"})
+
+    assert "pip install" not in html

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.runs.queue.hosts import Host, Needs, describe_lack
+from dashboard.runs.queue.hosts import Host, Needs, describe_lack, describe_missing
 from tests.dashboard.runs.launching import make_config
+from trainer.config import PackageNeed
 
 CPU = Host(name="cpu")
 ONE = Host(name="one", num_gpus=1)
@@ -81,3 +82,22 @@ def test_workers_that_could_but_take_other_runs_are_named() -> None:
 def test_without_a_worker_the_lack_is_a_worker() -> None:
     assert "No worker is alive" in describe_lack(Needs(), [])
     assert describe_lack(Needs(), [CPU]) == ""
+
+
+NEED = PackageNeed(package="peft", setting="model.lora_rank = 8", otherwise="0")
+
+
+def test_of_many_workers_that_lack_a_package_some_are_named() -> None:
+    lacking = [Host(name=f"w{n}", packages=frozenset()) for n in range(5)]
+    able = Host(name="able", packages=frozenset({"peft"}))
+
+    [told] = describe_missing([NEED], Needs(), [able, *lacking])
+
+    assert "w0, w1, w2 and 2 more" in told
+    assert "able" not in told
+
+
+def test_a_worker_that_would_not_take_the_run_may_lack_anything() -> None:
+    other = Host(name="cpu", packages=frozenset())
+
+    assert describe_missing([NEED], Needs(device="cuda"), [other]) == []
