@@ -39,7 +39,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests run link check test test-slow test-minutes test-vllm soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
+.PHONY: help setup setup-tests run link check test test-smoke test-slow test-minutes test-vllm soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,11 @@ test: ## Run the tests, browser tests included; slow ones and faults are in test
 	@$(INSTALL) --tests --browser
 	$(if $(JS_TESTS),node --test $(JS_TESTS))
 	$(PYTEST) $(IN_PARALLEL) $(ARGS)
+
+# One test for each guarantee of the slow suites; their list is a file of arguments.
+test-smoke:
+	@$(INSTALL) --tests --browser
+	$(PYTEST) -m "slow or faults" $(WAITING) @tests/smoke.txt $(ARGS)
 
 test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
 	@$(MAKE) test-minutes
