@@ -85,8 +85,9 @@ class WebProcesses:
 
     def serve(self, env: dict[str, str]) -> str:
         """Its address."""
-        # PYTEST_CURRENT_TEST is another one for each test.
-        env = {k: v for k, v in env.items() if not k.startswith("PYTEST_")}
+        # Each test has others of these, and the web process reads none of them.
+        others = ("PYTEST_", "XDG_", "COHORT_TOKEN")
+        env = {k: v for k, v in env.items() if not k.startswith(others)}
         if self._web is None or self._web.poll() is not None or env != self._env:
             self.stop()
             self._start(env, free_port())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.tiny import write_model
@@ -105,6 +107,41 @@ def test_the_norm_before_clipping_is_told(policy: Policy, model_folder: Path) ->
     second = one_update(other, clipped, Optimizer(other, clipped.optim))
 
     assert first.grad_norm == second.grad_norm > 1e-3
+
+
+def test_the_gradients_norm_is_cut_to_its_limit(policy: Policy) -> None:
+    config = run_config(max_grad_norm=1e-3)
+    applied: list[float] = []
+
+    def note(adamw: torch.optim.Optimizer, *_: object) -> None:
+        gradients = [p.grad for group in adamw.param_groups for p in group["params"]]
+        found = [each for each in gradients if each is not None]
+        applied.append(torch.nn.utils.get_total_norm(found).item())
+
+    hook = register_optimizer_step_pre_hook(note)
+    try:
+        result = one_update(policy, config, Optimizer(policy, config.optim))
+    finally:
+        hook.remove()
+
+    assert result.grad_norm > 2e-3
+    assert applied == pytest.approx([1e-3], rel=1e-2)
+
+
+def test_a_gradient_that_is_infinite_leaves_the_weights(policy: Policy) -> None:
+    config = run_config()
+    optimizer = Optimizer(policy, config.optim)
+    before = weights(policy)
+    weight = next(policy.model.parameters())
+
+    hook = weight.register_hook(lambda gradient: gradient * torch.inf)
+    result = one_update(policy, config, optimizer)
+    hook.remove()
+
+    assert result.is_skipped
+    assert math.isfinite(result.loss)
+    assert torch.equal(weights(policy), before)
+    assert not one_update(policy, config, optimizer).is_skipped
 
 
 def test_a_loss_that_is_no_number_leaves_the_weights(policy: Policy) -> None:

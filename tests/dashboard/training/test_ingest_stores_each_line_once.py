@@ -55,6 +55,17 @@ def test_a_step_becomes_rows(claim: Claim) -> None:
     )
 
 
+def test_a_checkpoint_ends_the_count_of_lost_lives(claim: Claim) -> None:
+    Run.objects.filter(id=claim.run_id).update(attempt=2)
+    log = LogBuilder().started().stepped(1)
+
+    ingest(claim, log.events)
+    assert Run.objects.get(id=claim.run_id).attempt == 2
+
+    ingest(claim, log.saved(1).events)
+    assert Run.objects.get(id=claim.run_id).attempt == 0
+
+
 def test_what_rules_printed_and_failed_with_is_kept_with_its_group(
     claim: Claim,
 ) -> None:
