@@ -39,7 +39,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests run link check test test-smoke test-slow test-minutes test-vllm soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
+.PHONY: help setup setup-tests run link check test test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,11 +100,16 @@ test-vllm:
 	@$(INSTALL) --tests $(if $(ON_LINUX),--vllm)
 	$(if $(ON_LINUX),.venv-vllm/bin/python -m pytest -m vllm tests/trainer $(ARGS))
 
+seeded: ## Put faults of one line into a copy, and see that the tests find each
+	@$(INSTALL) --tests --browser
+	$(BIN)/python -m tests.seeded.run $(ARGS)
+
 soak: ## Run for hours: each fault ten times, any course of events, any input, ingest, streaming, pages, a large file, 50 million completions
 	@$(INSTALL) --tests --browser
 	$(PYTEST) -m faults --soak $(ARGS)
 	$(PYTEST) -m slow --soak tests/dashboard/training/machine tests/inputs tests/bench tests/upgrades \
 		tests/trainer/starter tests/trainer/test_exact_resume.py $(ARGS)
+	@$(MAKE) seeded
 	$(BIN)/python tests/bench/bench_ingest.py 300
 	$(PYTEST) -m load -q -s tests/load/bench_soak.py
 	$(PYTEST) -m load -q -s tests/load/bench_http.py
