@@ -15,7 +15,6 @@ _MOMENTS = {"adamw": 2 * _FLOAT32, "adamw_8bit": 2 * (1 + _FLOAT32 / 256)}
 # `trainer.logprobs` holds so many logits at a time, keeps at most so many for the
 # backward pass, and has so many copies of a chunk while it computes.
 _CHUNK, _KEPT, _CHUNK_COPIES = 16 * 2**20, 64 * 2**20, 3
-_GPU_CHUNK_TOKENS = 1_024  # on a GPU a chunk has so many tokens at least
 # `trainer.rollout` has so many copies of a token's logits while it draws.
 _DRAWING_COPIES = 5
 # Prompt tokens that go through the model at once.
@@ -35,9 +34,7 @@ class Footprint:
         self._stage = stage
         self._num_held_out = max(stage.config.data.num_eval_rows, largest_set)
         config = self._config = stage.config
-        self._on_gpu = _trains_on_gpu(config, on_gpu=on_gpu)
-        # of a weight, an activation
-        self._each = _bytes_each(config, fast=self._on_gpu)
+        self._each = _bytes_each(config, on_gpu=on_gpu)  # of a weight, an activation
         self._has_adapters = config.model.lora_rank > 0
         self._processes = config.distributed.num_processes
         length = config.data.max_prompt_tokens + config.rollout.max_new_tokens
@@ -229,10 +226,7 @@ class Footprint:
         if loss.kl_estimator == "full" and loss.kl_coef > 0:
             values *= 2  # the reference's too
         kept = values if values <= _KEPT else 0
-        chunk = _CHUNK
-        if self._on_gpu:
-            chunk = max(chunk, _GPU_CHUNK_TOKENS * sizes.vocabulary)
-        chunks = min(values, chunk) * _CHUNK_COPIES
+        chunks = min(values, _CHUNK) * _CHUNK_COPIES
         head = 0 if self._has_adapters else sizes.vocabulary * sizes.hidden
         hidden = tokens * sizes.hidden * self._each
         return _FLOAT32 * (kept + chunks + head) + hidden
@@ -315,14 +309,10 @@ _INPUTS = {
 }
 
 
-def _trains_on_gpu(config: RunConfig, *, on_gpu: bool) -> bool:
-    device = config.model.device
-    return device == "cuda" or (device == "auto" and on_gpu)
-
-
-def _bytes_each(config: RunConfig, *, fast: bool) -> int:
+def _bytes_each(config: RunConfig, *, on_gpu: bool) -> int:
     """Of a weight and of an activation. A GPU of today has bfloat16."""
-    dtype = config.model.dtype
+    dtype, device = config.model.dtype, config.model.device
+    fast = device == "cuda" or (device == "auto" and on_gpu)
     if dtype == "auto":
         dtype = "bfloat16" if fast else "float32"
     return 2 if dtype == "bfloat16" else _FLOAT32

@@ -259,15 +259,3 @@ def test_curves_are_served_for_a_range_of_steps(alice_client: Client, run: Run) 
     assert answer["curves"]["loss"]["steps"] == [2, 3, 4]
     assert answer["curves"]["never"]["steps"] == []
     assert answer["is_thinned"] is False
-
-
-def test_sampling_that_became_slower_is_told_on_the_runs_page(
-    alice_client: Client, run: Run
-) -> None:
-    story = Story(run)
-    story.start()
-    story.warn("engine_fallback", "It goes on without CUDA graphs (capture failed).")
-    story.take_steps(1)
-
-    assert "engine_fallback" in page(alice_client, run)
-    assert "CUDA graphs (capture failed)" in page(alice_client, run, "alerts/")
