@@ -24,7 +24,7 @@ CONFIG = "config.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 _TOKENIZERS = "tokenizer_config.json", "tokenizer.json"
 # With the seconds that torch takes to load, 15 from a run's start to its end.
-WAIT_SECONDS = 8.0
+WAIT_SECONDS = max(8.0, float(os.environ.get("HF_HUB_ETAG_TIMEOUT") or 0))
 _SERVER_FAULTS = 500  # HTTP statuses from here on
 _answered: set[str] = set()  # hubs that did, in this process
 

@@ -174,8 +174,10 @@ class Family:
                 self._kill()
             time.sleep(_POLL_SECONDS)
         ends = [member.returncode for member in self._members]
-        if self._is_asked and {*ends} <= {EXIT_STOPPED, -signal.SIGTERM}:
-            return EXIT_STOPPED  # one that had only begun knew no other end
+        # one that had only begun knew no other end than the signal's
+        stopped = {EXIT_STOPPED, -signal.SIGTERM, -signal.SIGINT}
+        if self._is_asked and {*ends} <= stopped:
+            return EXIT_STOPPED
         self._tell(ends)
         fault = fault or self._fault_in(ends)
         if fault is not None and fault < 0:

@@ -12,7 +12,7 @@ _MAX_LOGITS = 16 * 2**20
 # their probabilities and their gradient. Each chunk goes through the whole gradient of
 # the weight: 16,000 tokens of a vocabulary of 152,000 took 450 ms in chunks of 110,
 # 315 ms in chunks of 1,024 and 306 ms in chunks of 4,096 (H100, a model of 0.5B).
-_GPU_TOKENS, _LEAST_GPU_TOKENS = 1_024, 256
+_GPU_TOKENS = 1_024
 _BYTES_PER_LOGIT = 12
 # Below this many, the probabilities are kept for the backward pass, which saves
 # computing them twice; 64 million float32 are 256 MiB.
@@ -143,7 +143,7 @@ def _chunk_size(vocabulary: int, device: torch.device) -> int:
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     bearable = free // 8 // (_BYTES_PER_LOGIT * vocabulary)
-    return max(_LEAST_GPU_TOKENS, min(_GPU_TOKENS, bearable))
+    return max(size, min(_GPU_TOKENS, bearable))
 
 
 def _chunks(num_tokens: int, size: int) -> list[slice]:

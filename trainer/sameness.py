@@ -7,13 +7,14 @@ other weights, and nothing would ever say so.
 from __future__ import annotations
 
 import hashlib
+import json
 from array import array
 from collections.abc import Iterable, Mapping
 
 import torch
 import transformers
 
-from trainer.config import RunConfig
+from trainer.config import RunConfig, without_model_paths
 from trainer.distributed import World
 from trainer.policy import Policy
 from trainer.prompts import Prompt
@@ -32,12 +33,11 @@ def check_same_setup(world: World, config: RunConfig) -> None:
         ValueError: naming the first process that has something else than the first.
     """
     if world.size > 1:
+        tree = without_model_paths(config.model_dump(mode="json"))
         own = {
             # A folder has a place of its own on each host; `check_same_content`
             # compares what the model is.
-            "run configuration": _digest(
-                [config.model_dump_json(exclude={"model": {"path"}}).encode()]
-            ),
+            "run configuration": _digest([json.dumps(tree).encode()]),
             "torch": str(torch.__version__),
             "transformers": str(transformers.__version__),
         }

@@ -66,10 +66,14 @@ class StopSwitch:
             finally:
                 self._is_at_once = False
 
-    def say_last_words(self) -> None:
-        with self._saying:
+    def say_last_words(self, *, timeout: float = -1) -> None:
+        if not self._saying.acquire(timeout=timeout):
+            return
+        try:
             words, self.last_words = self.last_words, lambda: None
             words()
+        finally:
+            self._saying.release()
 
     def _heed(self, cause: Exception | None = None) -> None:
         if self.is_set:
@@ -107,5 +111,5 @@ class StopSwitch:
                 return
         if not is_over.wait(GRACE_SECONDS):
             with suppress(Exception):
-                self.say_last_words()
+                self.say_last_words(timeout=GRACE_SECONDS)
             os._exit(self._exit_code)

@@ -63,6 +63,7 @@ def _on_the_cpu(reason: str) -> str:
     return f"Runs train on the CPU: {reason}."
 
 
+ASK_SECONDS = 60
 _ASK_TORCH = """
 import json, warnings, torch
 with warnings.catch_warnings(record=True) as caught:
@@ -79,8 +80,13 @@ def _refusal_of_torch() -> str:
     It is asked in another process: what serves pages never loads it.
     """
     command = [sys.executable, "-c", _ASK_TORCH]
-    asked = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if asked.returncode:
+    try:
+        asked = subprocess.run(
+            command, capture_output=True, text=True, timeout=ASK_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return f"PyTorch gave no answer within {ASK_SECONDS} s"
+    if asked.returncode or not asked.stdout.strip():
         return "PyTorch cannot be imported"
     version, cuda, found, said = json.loads(asked.stdout.splitlines()[-1])
     if found:

@@ -139,9 +139,9 @@ class Stage:
 
     def end(self) -> None:
         """End it and what it started, which is its process group."""
-        if self._process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.communicate()
+        self._process.communicate()
 
     def _result(
         self, status: str, reason: str, figures: dict[str, Any] | None = None
@@ -156,6 +156,7 @@ class Stage:
 
 def main(arguments: list[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and end the stages
     deadline = time.monotonic() + args.seconds
     names = [name for name in STAGES if name in (args.only or STAGES)]
     if args.device == "cpu":

@@ -247,9 +247,9 @@ def test_a_step_is_recorded_anew_when_its_tensors_move(
 def test_rows_leave_a_graph_only_where_much_is_to_come() -> None:
     decoder = GraphDecoder.__new__(GraphDecoder)
 
-    assert decoder.lets_leave(96, 128, 600)
-    assert not decoder.lets_leave(96, 128, 500)
-    assert not decoder.lets_leave(95, 128, 600)
+    assert decoder.should_drop_ended(96, 128, 600)
+    assert not decoder.should_drop_ended(96, 128, 500)
+    assert not decoder.should_drop_ended(95, 128, 600)
 
 
 def test_a_step_in_bfloat16_is_as_near_as_its_numbers_are(

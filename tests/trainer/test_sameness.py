@@ -82,3 +82,19 @@ def test_another_one_on_another_host_is_refused(
 
     with pytest.raises(ValueError, match=f"Process 1 of 2 has another {name} than"):
         check(Recorder(said={}, heard=theirs), model_folder, rows_path)
+
+
+def test_models_in_another_place_are_the_same_configuration(
+    model_folder: Path, rows_path: Path
+) -> None:
+    digests = set()
+    for host in ("/a", "/b"):
+        judge = {"name": "judge", "kind": "reward_model", "params": {"path": host}}
+        tree = config_tree(model_folder, rows_path, model={"path": f"{host}/model"})
+        tree["reward"] = {"recipe": {"rules": [judge]}}
+        world = Recorder(said={}, heard={})
+
+        check_same_setup(world, RunConfig.model_validate(tree))
+        digests.add(world.said["run configuration"])
+
+    assert len(digests) == 1

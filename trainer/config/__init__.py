@@ -13,7 +13,7 @@ from trainer.config.course import (
     LoggingConfig,
     OptimConfig,
 )
-from trainer.config.model_paths import HUB_ID, named_models
+from trainer.config.model_paths import HUB_ID, named_models, without_model_paths
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
 from trainer.config.packages import (
     PackageNeed,
@@ -59,4 +59,5 @@ __all__ = [
     "needed_packages",
     "read_config",
     "require_packages",
+    "without_model_paths",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Iterator
@@ -32,6 +33,14 @@ def place_model(path: str, folder: Path) -> str:
         return path
     is_folder = HUB_ID.fullmatch(path) is None or os.path.isdir(place)
     return place if is_folder else path
+
+
+def without_model_paths(tree: Any) -> Any:
+    """A copy in which no model has a path: a folder's differs from host to host."""
+    copied = copy.deepcopy(tree)
+    for part in _naming_models(copied):
+        part["path"] = ""
+    return copied
 
 
 def named_models(tree: Any) -> list[str]:

@@ -29,6 +29,10 @@ class Collected:
         if self._missing[place] == 0:
             self._on_group(place, self._group(place))
 
+    def add_all(self, ended: Sequence[tuple[tuple[int, int], Completion]]) -> None:
+        for owner, completion in ended:
+            self.add(owner, completion)
+
     def groups(self) -> list[tuple[Completion, ...]]:
         """All of them, in the order of the requests."""
         return [self._group(place) for place in range(len(self._sizes))]

@@ -35,7 +35,7 @@ class Decoder(Protocol):
         """
         ...
 
-    def lets_leave(self, num_ended: int, num_rows: int, num_left: int) -> bool:
+    def should_drop_ended(self, num_ended: int, num_rows: int, num_left: int) -> bool:
         """Whether rows that have ended are to leave, with so many tokens to come."""
         ...
 
@@ -46,7 +46,7 @@ class Decoder(Protocol):
 
 Decoding = Literal["auto", "plain"]
 # Ways to decode, the fastest first: the operations of `LlamaDecoder` replayed as a CUDA
-# graph, the same one by one, transformers' own forward pass.
+# graph, the same operations without a graph, transformers' own forward pass.
 Way = Literal["graph", "lean", "plain"]
 
 
@@ -126,7 +126,7 @@ class AnyDecoder:
         )[0]
         return hidden[:, -1]
 
-    def lets_leave(self, num_ended: int, num_rows: int, num_left: int) -> bool:
+    def should_drop_ended(self, num_ended: int, num_rows: int, num_left: int) -> bool:
         return num_ended >= LEAVING_SHARE * num_rows
 
     def keep(self, rows: torch.Tensor) -> None:

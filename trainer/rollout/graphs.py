@@ -79,7 +79,7 @@ class GraphDecoder:
         self._replay()
         return step.hidden
 
-    def lets_leave(self, num_ended: int, num_rows: int, num_left: int) -> bool:
+    def should_drop_ended(self, num_ended: int, num_rows: int, num_left: int) -> bool:
         return num_ended >= _LEAVING_SHARE * num_rows and num_left >= _LEAST_TOKENS
 
     def keep(self, rows: torch.Tensor) -> None:
@@ -106,11 +106,15 @@ def record(run: Callable[[], None]) -> Callable[[], None]:
     with torch.cuda.stream(own):
         run()
     current.wait_stream(own)
-    with torch.cuda.graph(
-        graph,
-        stream=own,
-        # another thread may train meanwhile, and ask for memory as it likes
-        capture_error_mode="thread_local",
-    ):
-        run()
+    try:
+        with torch.cuda.graph(
+            graph,
+            stream=own,
+            # another thread may train meanwhile, and ask for memory as it likes
+            capture_error_mode="thread_local",
+        ):
+            run()
+    finally:
+        # a capture that is broken off leaves this thread on the recording stream
+        torch.cuda.set_stream(current)
     return graph.replay

@@ -116,7 +116,7 @@ class LlamaDecoder:
             hidden = layer.finish(hidden, attended)
         return self._norm(hidden)
 
-    def lets_leave(self, num_ended: int, num_rows: int, num_left: int) -> bool:
+    def should_drop_ended(self, num_ended: int, num_rows: int, num_left: int) -> bool:
         return num_ended >= LEAVING_SHARE * num_rows
 
     def keep(self, rows: torch.Tensor) -> None:

@@ -6,8 +6,9 @@ that have ended leave the batch; the log-probs of sampling come out with the tok
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -66,10 +67,6 @@ class _Rows:
     @property
     def seeds(self) -> list[int]:
         return [seed for request in self.requests for seed in request.seeds]
-
-
-# A completion with its request and its place there.
-_Ended = tuple[tuple[int, int], Completion]
 
 
 class TransformersEngine:
@@ -133,21 +130,20 @@ class TransformersEngine:
     ) -> Slowed | None:
         """Collect completions as they end; the slower way to the rest, if one failed.
 
-        What listens to groups runs outside of the `try`: its errors are its own.
+        Listeners are called outside of the `try`: their errors are not sampling's.
         """
-        ended = self._sample_rows(rows, params)
+        reports = self._sample_rows(rows, params, collected)
         while True:
             try:
-                found = next(ended, None)
+                report = next(reports, None)
             except Exception as error:
                 slowed = self._slower_way(error, num_rows=len(rows.owners))
                 if slowed is None:
                     raise
                 return slowed
-            if found is None:
+            if report is None:
                 return None
-            for owner, completion in found:
-                collected.add(owner, completion)
+            report()
 
     def _slower_way(self, error: Exception, *, num_rows: int) -> Slowed | None:
         """Choose it, for all that is sampled from now on; None where there is none."""
@@ -161,14 +157,16 @@ class TransformersEngine:
             return None
         say_fault(error)
         del self._ways[0]
-        reason = f"{type(error).__name__}: {first_line(error)}"
+        # a recording that was broken off says so, and only then why
+        cause = error.__context__ or error
+        reason = f"{type(cause).__name__}: {first_line(cause)}"
         return Slowed(code="engine_fallback", reason=reason, way=_WAYS[self._ways[0]])
 
     @torch.inference_mode()
     def _sample_rows(
-        self, rows: _Rows, params: SamplingParams
-    ) -> Iterator[list[_Ended]]:
-        """Completions, some at a time, in the order in which they end."""
+        self, rows: _Rows, params: SamplingParams, collected: Collected
+    ) -> Iterator[Callable[[], None]]:
+        """Sample, and hand out what there is to report on the way, to be called."""
         policy, device = self._policy, self._policy.device
         cache, hidden, padding = self._prefill(rows.requests)
         sizes = torch.tensor([len(request.seeds) for request in rows.requests])
@@ -187,8 +185,8 @@ class TransformersEngine:
         written = _Written(len(owner), params.max_new_tokens, device)
         live = torch.arange(len(owner), device=device)  # rows still in the batch
         ended = torch.zeros(len(owner), dtype=torch.bool, device=device)
-        told = torch.zeros_like(ended)  # of those ended
-        num_told = 0
+        reported = torch.zeros_like(ended)  # of those ended
+        num_reported = 0
         draws = _Draws(rows.seeds, device)
         look_every = _GPU_TOKENS_PER_LOOK if is_gpu(device) else 1
         for place in range(params.max_new_tokens):
@@ -206,7 +204,8 @@ class TransformersEngine:
                 going = ~ended
                 owners = [rows.owners[row] for row in live[going].tolist()]
                 tokens = chosen[going].tolist()
-                self.on_tokens(place, dict(zip(owners, tokens, strict=True)))
+                drawn = dict(zip(owners, tokens, strict=True))
+                yield partial(self.on_tokens, place, drawn)
             if place + 1 == params.max_new_tokens:
                 break
             is_due = (place + 1) % look_every == 0
@@ -215,21 +214,23 @@ class TransformersEngine:
                 break
             if num_ended > 0:
                 num_left = params.max_new_tokens - place - 1
-                leave = decoder.lets_leave(num_ended, len(live), num_left)
-                if leave or num_ended - num_told >= LEAVING_SHARE * len(live):
+                leave = decoder.should_drop_ended(num_ended, len(live), num_left)
+                if leave or num_ended - num_reported >= LEAVING_SHARE * len(live):
                     written.settle(live)
-                    yield self._ended(live[ended & ~told], written, rows)
-                    told, num_told = ended, num_ended
+                    found = self._ended(live[ended & ~reported], written, rows)
+                    yield partial(collected.add_all, found)
+                    reported, num_reported = ended, num_ended
                 if leave:
                     stay = (~ended).nonzero().squeeze(1)
                     decoder.keep(stay)
                     live, chosen, ended = live[stay], chosen[stay], ended[stay]
                     positions = positions[stay]
-                    told, num_told = ended, 0
+                    reported, num_reported = ended, 0
             hidden = decoder.step(chosen, positions)
             positions = positions + 1
         written.settle(live)
-        yield self._ended(live[~told], written, rows)
+        found = self._ended(live[~reported], written, rows)
+        yield partial(collected.add_all, found)
 
     def _ends(self, chosen: torch.Tensor) -> torch.Tensor:
         if len(self._eos) == 1:  # isin takes five times as long
@@ -276,7 +277,7 @@ class TransformersEngine:
 
     def _ended(
         self, ended: torch.Tensor, written: _Written, rows: _Rows
-    ) -> list[_Ended]:
+    ) -> list[tuple[tuple[int, int], Completion]]:
         """The completions of some rows, without the tokens behind their end."""
         found = []
         tokens = written.tokens[ended]
