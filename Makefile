@@ -107,7 +107,7 @@ seeded: ## Put faults of one line into a copy, and see that the tests find each
 soak: ## Run for hours: each fault ten times, any course of events, any input, ingest, streaming, pages, a large file, 50 million completions
 	@$(INSTALL) --tests --browser
 	$(PYTEST) -m faults --soak $(ARGS)
-	$(PYTEST) -m slow --soak tests/dashboard/training/machine tests/inputs tests/bench tests/upgrades \
+	$(PYTEST) -m slow --soak tests/dashboard/training/machine tests/inputs tests/bench \
 		tests/trainer/starter tests/trainer/test_exact_resume.py $(ARGS)
 	@$(MAKE) seeded
 	$(BIN)/python tests/bench/bench_ingest.py 300
@@ -129,7 +129,6 @@ bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(PYTEST) -m load -q -s tests/load/bench_stalled.py
 	$(PYTEST) -m load -q -s tests/load/bench_reconnects.py
 	$(PYTEST) -m load -q -s tests/load/bench_http.py
-	$(BIN)/python -m tests.load.bench_upgrade
 	$(PYTEST) -m load -q -s tests/load/bench_upload.py
 	$(BIN)/python -m tests.bench.bench_scoring
 	$(BIN)/python -m tests.bench.bench_rules

@@ -10,18 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import django
+from django.core.management import call_command
 
 from dashboard.local.postgres import EmbeddedPostgres
 
 
 @contextmanager
-def throwaway_database(
-    leaves: list[tuple[str, str]] | None = None,
-) -> Iterator[None]:
-    """Django, set up with an empty database of the default durability, migrated.
-
-    `leaves`: the last migrations that it has; without, all.
-    """
+def throwaway_database() -> Iterator[None]:
+    """Django, set up with an empty database of the default durability, migrated."""
     folder = Path(tempfile.mkdtemp(prefix="cohort-bench-", dir="/tmp"))
     server = EmbeddedPostgres(
         folder=folder / "pg", socket_folder=folder / "s", log=folder / "postgres.log"
@@ -33,19 +29,8 @@ def throwaway_database(
         os.environ["COHORT_DATA"] = str(folder / "data")
         os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.settings"
         django.setup()
-        _migrate(leaves)
+        call_command("migrate", verbosity=0, skip_checks=True)
         yield
     finally:
         server.stop()
         shutil.rmtree(folder)
-
-
-def _migrate(leaves: list[tuple[str, str]] | None) -> None:
-    from django.core.management import call_command
-    from django.db import connection
-    from django.db.migrations.executor import MigrationExecutor
-
-    if leaves is None:
-        call_command("migrate", verbosity=0, skip_checks=True)
-    else:
-        MigrationExecutor(connection).migrate(leaves)

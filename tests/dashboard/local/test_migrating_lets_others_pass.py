@@ -12,13 +12,19 @@ import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations import Migration, RunSQL
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 
 from dashboard.local.management.commands import migrate
 from tests.fixtures_app import test_database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
-APP, BEFORE = "training", "0001_initial"  # 0002 alters training_worker
+APP, NAME = "training", "9000_of_this_test"
+GROWS = """
+ALTER TABLE crowded_second ADD COLUMN later text;
+ALTER TABLE crowded_first ADD COLUMN later text;
+"""
 
 
 class Sleeps:
@@ -46,45 +52,49 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> Sleeps:
     return sleeps
 
 
-@pytest.fixture
-def older() -> Iterator[None]:
-    """The app's tables as they were a migration before."""
-    MigrationExecutor(connection).migrate([(APP, BEFORE)])
-    yield
-    call_command("migrate", verbosity=0)
+@pytest.fixture(autouse=True)
+def _migration(
+    monkeypatch: pytest.MonkeyPatch, transactional_db: None
+) -> Iterator[None]:
+    """One that is not applied, and alters two tables."""
+    load_disk = MigrationLoader.load_disk
 
+    def load_this_too(loader: MigrationLoader) -> None:
+        load_disk(loader)
+        migration = Migration(NAME, APP)
+        migration.dependencies = [(APP, "0001_initial")]
+        migration.operations = [RunSQL(GROWS)]
+        loader.disk_migrations[APP, NAME] = migration
 
-@pytest.fixture
-def with_completions() -> Iterator[None]:
-    """As before samples' 0018, which deletes their table."""
-    MigrationExecutor(connection).migrate([("samples", "0017_unpack_backwards")])
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE crowded_first (); CREATE TABLE crowded_second ()")
+    monkeypatch.setattr(MigrationLoader, "load_disk", load_this_too)
     yield
-    call_command("migrate", verbosity=0)
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE crowded_first, crowded_second")
+    MigrationRecorder(connection).record_unapplied(APP, NAME)
 
 
 @contextmanager
-def reading(
-    table: str = "training_worker",
-) -> Iterator[psycopg.Connection[tuple[int]]]:
-    """Somebody in the middle of a read of the table, for 20 seconds at most."""
+def reading() -> Iterator[psycopg.Connection[tuple[int]]]:
+    """Somebody in the middle of a read of a table, for 20 seconds at most."""
     with psycopg.connect(test_database_url()) as reader:
         reader.execute("SET idle_in_transaction_session_timeout = '20s'")
-        reader.execute(f"SELECT count(*) FROM {table}")  # noqa: S608 - names of ours
+        reader.execute("SELECT count(*) FROM crowded_first")
         yield reader
 
 
 def migrate_now() -> str:
     told = StringIO()
-    call_command("migrate", verbosity=0, stderr=told)
+    call_command("migrate", verbosity=0, stderr=told, skip_checks=True)
     return told.getvalue()
 
 
 def is_migrated() -> bool:
-    done = MigrationExecutor(connection).loader.applied_migrations
-    return (APP, "0002_drained_workers_and_system_samples") in done
+    return (APP, NAME) in MigrationRecorder(connection).applied_migrations()
 
 
-def test_it_tries_again_until_the_table_is_free(older: None, sleeps: Sleeps) -> None:
+def test_it_tries_again_until_the_table_is_free(sleeps: Sleeps) -> None:
     with reading() as reader:
         sleeps.on_sleep = lambda: reader.rollback() if len(sleeps.waits) == 2 else None
 
@@ -95,27 +105,14 @@ def test_it_tries_again_until_the_table_is_free(older: None, sleeps: Sleeps) -> 
     assert "tries again in 2 s" in told
 
 
-def test_a_table_that_is_deleted_is_waited_for_as_briefly(
-    with_completions: None, sleeps: Sleeps
-) -> None:
-    with reading("samples_completion") as reader:
-        sleeps.on_sleep = reader.rollback
-
-        told = migrate_now()
-
-    assert sleeps.waits == [1.0]
-    assert "A table is in use" in told
-    assert "samples_completion" not in connection.introspection.table_names()
-
-
 def test_it_gives_way_where_each_waits_for_the_other(
-    with_completions: None, sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
+    sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody stores a group, and its completions once their table is locked."""
+    """Somebody writes to the first table, and then to the second, which is locked."""
     monkeypatch.setattr(migrate, "LOCK_SECONDS", 10)
     with psycopg.connect(test_database_url()) as writer:
         # Who waits first asks first, after a second, whether that is a deadlock.
-        writer.execute("LOCK TABLE samples_group IN ROW EXCLUSIVE MODE")
+        writer.execute("LOCK TABLE crowded_first IN ROW EXCLUSIVE MODE")
         sleeps.on_sleep = writer.rollback
         thread = Thread(target=lock_in_turn, args=(writer,))
         thread.start()
@@ -126,7 +123,7 @@ def test_it_gives_way_where_each_waits_for_the_other(
 
     assert sleeps.waits == [1.0]
     assert "tries again in 1 s" in told
-    assert "samples_completion" not in connection.introspection.table_names()
+    assert is_migrated()
 
 
 def lock_in_turn(writer: psycopg.Connection[tuple[int]]) -> None:
@@ -135,10 +132,10 @@ def lock_in_turn(writer: psycopg.Connection[tuple[int]]) -> None:
     with psycopg.connect(test_database_url(), autocommit=True) as looking:
         while looking.execute(waits).fetchone() is None:
             sleep(0.05)
-    writer.execute("LOCK TABLE samples_completion IN ROW EXCLUSIVE MODE")
+    writer.execute("LOCK TABLE crowded_second IN ROW EXCLUSIVE MODE")
 
 
-def test_it_gives_up_with_a_sentence(older: None, sleeps: Sleeps) -> None:
+def test_it_gives_up_with_a_sentence(sleeps: Sleeps) -> None:
     with reading():
         sleeps.on_sleep = lambda: setattr(sleeps, "seconds", 10_000.0)
 
@@ -148,7 +145,7 @@ def test_it_gives_up_with_a_sentence(older: None, sleeps: Sleeps) -> None:
         assert not is_migrated()
 
 
-def test_the_session_waits_as_before_afterwards(older: None) -> None:
+def test_the_session_waits_as_before_afterwards() -> None:
     before = lock_timeout()
 
     migrate_now()

@@ -6,15 +6,12 @@ import re
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from dashboard.samples import found as module
-from dashboard.samples.models import RuleNote
 from tests.dashboard.samples.factories import (
     make_config,
     make_group,
@@ -167,36 +164,3 @@ def test_it_costs_the_same_queries_whatever_there_is(
         get(alice_client, run)
     with django_assert_num_queries(9):
         get(alice_client, empty, "?page=3")
-
-
-@pytest.mark.slow
-@pytest.mark.django_db(transaction=True)
-def test_logs_of_completions_become_notes(team: Team) -> None:
-    group = make_group(make_run(team), step=7, rewards=(1.0, 0.0))
-    _migrate("0003_completion_logs")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE samples_completion SET logs = %s WHERE position = 1",
-            ['{"answer": "a\\nb", "format": "c"}'],
-        )
-
-    _migrate_to_the_newest()
-
-    names = ("run_id", "group_id", "step", "position", "rule", "is_error", "text")
-    assert sorted(RuleNote.objects.values_list(*names)) == [
-        (group.run_id, group.pk, 7, 1, "answer", False, "a\nb"),
-        (group.run_id, group.pk, 7, 1, "format", False, "c"),
-    ]
-    group.refresh_from_db()
-    assert group.num_notes == 2
-
-
-def _migrate(name: str) -> None:
-    executor = MigrationExecutor(connection)
-    executor.migrate([("samples", name)])
-
-
-def _migrate_to_the_newest() -> None:
-    # The tests behind this one need all tables.
-    executor = MigrationExecutor(connection)
-    executor.migrate(executor.loader.graph.leaf_nodes())

@@ -1,7 +1,7 @@
-"""Which statements of a migration hold a large table for as long as it is large.
+"""A migration keeps nobody from working for as long as a large table is large.
 
-Reading and writing wait meanwhile, or a lock is kept until a whole table was looked
-through. It judges SQL, so it sees what Django makes of an operation.
+It judges the SQL that Django makes of each migration since the baseline, the first ones
+of each app, which make the tables.
 """
 
 from __future__ import annotations
@@ -9,10 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from django.apps import apps
 from django.db import connection
 from django.db.migrations import RunPython
 from django.db.migrations.loader import MigrationLoader
 
+Key = tuple[str, str]
+OURS = {
+    config.label
+    for config in apps.get_app_configs()
+    if config.name.startswith("dashboard.")
+}
+# The number of the last migration of the baseline; of other apps the first.
+BASELINE = {"accounts": 2, "runs": 2, "samples": 2}
 # What grows with each step, event and completion; every other table stays small.
 BIG = re.compile(
     r"runs_(step|runevent|rollup|evaluation)|samples_\w+|training_systemsample"
@@ -66,7 +75,7 @@ def find_faults(statements: Iterable[str]) -> Iterator[str]:
                 yield f"{found['table']}: {why}"
 
 
-def statements_of(loader: MigrationLoader, key: tuple[str, str]) -> list[str]:
+def statements_of(loader: MigrationLoader, key: Key) -> list[str]:
     """As `sqlmigrate` has it."""
     migration = loader.graph.nodes[key]
     state = loader.project_state((key[0], key[1]), at_end=False)
@@ -75,8 +84,55 @@ def statements_of(loader: MigrationLoader, key: tuple[str, str]) -> list[str]:
     return list(editor.collected_sql)
 
 
-def runs_python_beside_schema(loader: MigrationLoader, key: tuple[str, str]) -> bool:
+def runs_python_beside_schema(loader: MigrationLoader, key: Key) -> bool:
     """The schema's locks are kept for as long as it takes."""
     operations = loader.graph.nodes[key].operations
     num = sum(isinstance(one, RunPython) for one in operations)
     return 0 < num < len(operations)
+
+
+def since_the_baseline(key: Key) -> bool:
+    app, name = key
+    return app in OURS and int(name[:4]) > BASELINE.get(app, 1)
+
+
+def test_no_migration_holds_a_large_table_for_long(db: None) -> None:
+    loader = MigrationLoader(connection)
+    found: dict[Key, set[str]] = {}
+    for key in filter(since_the_baseline, loader.graph.nodes):
+        faults = set(find_faults(statements_of(loader, key)))
+        if runs_python_beside_schema(loader, key):
+            faults.add("Python beside a change of the schema")
+        if faults:
+            found[key] = faults
+
+    assert not found, (
+        "Do it in steps: add the column without a default that has to be computed, "
+        "fill it in a migration of its own (atomic = False, some rows at a time, so "
+        "that it may be run again), build the index with AddIndexConcurrently, add the "
+        "constraint NOT VALID and validate it in the migration behind."
+    )
+
+
+def test_statements_that_hold_a_large_table_are_found() -> None:
+    index = 'CREATE INDEX "named" ON "samples_group" ("run_id");'
+    hold = [
+        index,
+        'ALTER TABLE "runs_step" ALTER COLUMN "step" TYPE bigint USING "step"::bigint;',
+        'ALTER TABLE "runs_step" ADD COLUMN "key" uuid DEFAULT gen_random_uuid();',
+        'ALTER TABLE "runs_step" ADD COLUMN "n" int GENERATED ALWAYS AS IDENTITY;',
+        'ALTER TABLE "runs_step" ADD CONSTRAINT "named" CHECK ("step" >= 0);',
+        'ALTER TABLE "samples_group" ALTER COLUMN "reward_mean" SET NOT NULL;',
+        '-- Fill\nUPDATE "runs_step" SET "epoch" = 1;',
+    ]
+    hold_none = [
+        'ALTER TABLE "runs_step" ADD COLUMN "epoch" integer DEFAULT 0 NOT NULL;',
+        'ALTER TABLE "runs_runevent" ALTER COLUMN "type" TYPE varchar(40);',
+        'CREATE INDEX CONCURRENTLY "named" ON "samples_group" ("run_id");',
+        'ALTER TABLE "runs_step" ADD CONSTRAINT "named" CHECK ("step" >= 0) NOT VALID;',
+        'CREATE INDEX "named" ON "accounts_team" ("slug");',
+    ]
+
+    assert [one for one in hold if not list(find_faults([one]))] == []
+    assert list(find_faults(hold_none)) == []
+    assert list(find_faults(['CREATE TABLE "samples_group" ();', index])) == []
