@@ -1,7 +1,8 @@
 """Every test runs against a real PostgreSQL and a real Redis.
 
-A throw-away pair is started for the session, unless DATABASE_URL (and REDIS_URL) name
-others. This happens as pytest is configured, before Django reads its settings.
+A throw-away pair is started for each process, unless DATABASE_URL (and REDIS_URL) name
+others; the PostgreSQL is a copy of one that was migrated before (tests/template.py).
+This happens as pytest is configured, before Django reads its settings.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ import pytest
 from channels.layers import channel_layers
 from django.conf import settings
 from django.core.cache import cache
+from django.db import connection
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from dashboard.local.postgres import EmbeddedPostgres
 from dashboard.local.redis_server import EmbeddedRedis
 from tests.environment import hide_gpus
+from tests.template import FAST, copy_template, make_template
 
 hide_gpus()
 
@@ -46,9 +49,6 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("untimed")
 
-# What a crash may cost does not matter to a cluster that lives for one session.
-FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -59,7 +59,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    is_ours = "DATABASE_URL" not in os.environ
     if config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
+        if is_ours:
+            make_template()  # before the others copy it
         return  # it deals files out to processes, each of which starts its own
     if hasattr(config, "workerinput"):
         # Each has a core, and so have the trainers that it starts.
@@ -79,11 +82,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["COHORT_DATA"] = str(folder / "data")
     os.environ.setdefault("COHORT_SECRET_KEY", "for-tests-only-" + "x" * 40)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
-    if "DATABASE_URL" not in os.environ:
+    if is_ours:
         _start_postgres(config, folder)
     if "REDIS_URL" not in os.environ:
         _start_redis(config, folder)
     django.setup()
+    if is_ours:
+        made = {"TEMPLATE": "cohort", "MIGRATE": False}
+        connection.settings_dict["TEST"].update(made)
     # Each test's clients load the middleware anew, and WhiteNoise would read all of a
     # thousand files each time. Web processes, which tests start too, do read them.
     settings.WHITENOISE_AUTOREFRESH = True
@@ -98,11 +104,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _start_postgres(config: pytest.Config, folder: Path) -> None:
+    copy_template(folder / "pg")
     server = EmbeddedPostgres(
         folder=folder / "pg",
         socket_folder=folder / "s",
         log=folder / "postgres.log",
-        role_options="CREATEDB",  # pytest-django makes its own database
         settings=FAST,
     )
     server.start()

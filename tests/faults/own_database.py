@@ -17,17 +17,14 @@ from tests.faults.tiny import ROOT, Groups, Series, groups, read_log, series, un
 
 
 def environment(server: EmbeddedPostgres, folder: Path) -> dict[str, str]:
-    """Of processes that are to use it, with all tables there."""
-    env = {
+    """Of processes that are to use it, a copy of the template."""
+    return {
         **os.environ,
         "DATABASE_URL": address(server),
         "REDIS_URL": settings.REDIS_URL,
         "COHORT_DATA": str(folder / "data"),
         "DJANGO_SETTINGS_MODULE": "dashboard.settings",
     }
-    command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
-    subprocess.run(command, cwd=ROOT, env=env, check=True)
-    return env
 
 
 def address(server: EmbeddedPostgres) -> str:

@@ -14,6 +14,7 @@ import pytest
 from dashboard.local.postgres import EmbeddedPostgres
 from tests.faults.own_database import StoredRun, environment
 from tests.faults.workers import Worker, wait_for
+from tests.template import copy_template
 
 pytestmark = pytest.mark.faults
 
@@ -29,6 +30,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def server(folder: Path) -> Iterator[EmbeddedPostgres]:
     """A cluster of its own, as durable as in real use."""
+    copy_template(folder / "pg")
     server = EmbeddedPostgres(
         folder=folder / "pg", socket_folder=folder / "s", log=folder / "postgres.log"
     )

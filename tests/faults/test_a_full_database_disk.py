@@ -16,6 +16,7 @@ from dashboard.local.supervisor import Supervisor
 from tests.faults.own_database import StoredRun, address, environment
 from tests.faults.small_disk import fill, make_room, small_disk
 from tests.faults.workers import Worker, wait_for
+from tests.template import copy_template
 
 pytestmark = pytest.mark.faults
 ROW = "x" * 8_000
@@ -49,6 +50,7 @@ def insert_until_it_fails(server: EmbeddedPostgres) -> int:
 @pytest.fixture
 def server(folder: Path) -> Iterator[EmbeddedPostgres]:
     """Its write-ahead log on a small disk of its own."""
+    copy_template(folder / "pg")
     server = EmbeddedPostgres(
         folder=folder / "pg", socket_folder=folder / "s", log=folder / "postgres.log"
     )
