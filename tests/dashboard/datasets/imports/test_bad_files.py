@@ -1,6 +1,9 @@
 """Every bad file is answered with its line, the value and the remedy."""
 
 import gzip
+import re
+from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 import pytest
@@ -8,13 +11,25 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.imports.mapping import Mapping
-from dashboard.datasets.imports.uploads import import_upload, peek, store_upload
+from dashboard.datasets.imports.mapping import Mapping, map_record
+from dashboard.datasets.limits import PEEK_ROWS
 from dashboard.datasets.models import Dataset, Upload
-from dashboard.datasets.parsing.refusals import ImportRefused, Refusals
+from dashboard.datasets.parsing.detection import detect
+from dashboard.datasets.parsing.formats import read_records
+from dashboard.datasets.parsing.parquet import read_batches
+from dashboard.datasets.parsing.records import Parsed, Record, bounded
+from dashboard.datasets.parsing.refusals import Refusal
+from dashboard.datasets.parsing.source import Source
 from tests.dashboard.datasets.parsing.bad_files import BAD_FILES, BadFile, zstd
 
-SOME = 9  # so many files are read for one that is sent through the pages
+# One of each remedy goes through the pages, as it came first; not what is slow to read.
+QUICK = [
+    bad
+    for bad in BAD_FILES
+    if len(bad.content) < 10**6
+    and (bad.filename != "rows.parquet" or bad.name in ("cut short", "dates"))
+]
+THROUGH_THE_PAGES = list({bad.remedy: bad for bad in reversed(QUICK)}.values())
 
 
 @pytest.fixture(autouse=True)
@@ -28,28 +43,40 @@ def test_there_are_three_hundred_of_them():
     assert len(BAD_FILES) >= 300
 
 
-def name_of(bad: BadFile) -> str:
-    return f"{bad.filename} {bad.name}"
+def test_line_value_and_remedy_are_named(tmp_path: Path):
+    wrong = {}
+    for bad in BAD_FILES:
+        path = tmp_path / "upload"
+        path.write_bytes(bad.content)
+        first = _first_refusal(bad, path)
+        if first is None or not _is_named(bad, first):
+            wrong[f"{bad.filename} {bad.name}"] = first
+
+    assert wrong == {}
 
 
-@pytest.mark.parametrize("bad", BAD_FILES, ids=name_of)
-def test_line_value_and_remedy_are_named_and_nothing_is_imported(
-    bad: BadFile, team: Team
-):
-    file = SimpleUploadedFile(bad.filename, bad.content)
+def _first_refusal(bad: BadFile, path: Path) -> Refusal | None:
+    detected = detect(bad.filename, path)
+    source = Source(path, detected.format, detected.packing)
+    items = list(islice(_read(source), PEEK_ROWS))
+    names = {n: None for item in items if isinstance(item, Record) for n in item.values}
+    is_text = not Upload(format=detected.format).has_types
+    for item in items:
+        row = (
+            map_record(item, _mapping(list(names)), is_text=is_text)
+            if isinstance(item, Record)
+            else item
+        )
+        if isinstance(row, Refusal):
+            return row
+    return None
 
-    upload = store_upload(team=team, user=None, file=file, dataset=None)
-    seen = peek(upload)
-    refusals = seen.refusals
-    if seen.records:
-        with pytest.raises(ImportRefused) as refused:
-            import_upload(
-                upload=upload, mapping=_mapping(seen.names), name="Bad", user=None
-            )
-        refusals = refused.value.refusals
 
-    assert Dataset.objects.count() == 0
-    assert_named(bad, refusals)
+def _read(source: Source) -> Iterator[Parsed]:
+    """Parquet without the process that the pages read it in."""
+    if source.format == "parquet":
+        return bounded(chain.from_iterable(read_batches(source)))
+    return read_records(source)
 
 
 def _mapping(names: list[str]) -> Mapping:
@@ -60,29 +87,31 @@ def _mapping(names: list[str]) -> Mapping:
     )
 
 
-def assert_named(bad: BadFile, refusals: Refusals) -> None:
-    first = refusals.shown[0]
-    assert (first.line or 0) == (bad.line or 0), first
-    assert first.row == bad.row
-    assert bad.value in first.value
-    assert len(first.value) <= 110
-    assert first.problem.endswith(".")
-    assert bad.remedy in first.remedy
+def _is_named(bad: BadFile, first: Refusal) -> bool:
     str(first).encode()
+    return (
+        (first.line or 0) == (bad.line or 0)
+        and first.row == bad.row
+        and bad.value in first.value
+        and len(first.value) <= 110
+        and first.problem.endswith(".")
+        and bad.remedy in first.remedy
+    )
 
 
-@pytest.mark.parametrize("bad", BAD_FILES[::SOME], ids=name_of)
-def test_the_pages_say_what_was_refused(bad: BadFile, alice_client: Client, team: Team):
-    file = SimpleUploadedFile(bad.filename, bad.content)
+def test_the_pages_say_what_was_refused_and_nothing_is_imported(
+    alice_client: Client, team: Team
+):
+    for bad in THROUGH_THE_PAGES:
+        file = SimpleUploadedFile(bad.filename, bad.content)
 
-    answer = alice_client.post("/alpha/datasets/upload", {"file": file})
-    if answer.status_code == 302:
-        answer = _import(alice_client, answer["Location"], bad)
+        answer = alice_client.post("/alpha/datasets/upload", {"file": file})
+        if answer.status_code == 302:
+            answer = _import(alice_client, answer["Location"], bad)
 
-    assert answer.status_code == 422
-    assert "refused row" in answer.content.decode()
+        assert answer.status_code == 422, bad.name
+        assert _is_named(bad, answer.context["refusals"].shown[0]), bad.name
     assert Dataset.objects.count() == 0
-    assert_named(bad, answer.context["refusals"])
 
 
 def _import(client: Client, url: str, bad: BadFile):
@@ -95,43 +124,52 @@ def _import(client: Client, url: str, bad: BadFile):
     return client.post(url, mapping)
 
 
-@pytest.mark.parametrize(
-    ("filename", "content", "said"),
-    [
-        ("rows.jsonl", b"", "empty"),
-        ("rows.xlsx", b"PK\x03\x04", "spreadsheet"),
-        ("rows.xls", b"\xd0\xcf\x11\xe0\xa1", "spreadsheet"),
-        ("rows.jsonl.gz", b"\x1f\x8b\x08", "damaged"),
-        ("rows.jsonl.gz", gzip.compress(b""), "empty"),
-        ("rows.jsonl.gz", gzip.compress(gzip.compress(b"a")), "packed twice"),
-        ("rows.jsonl.gz", zstd(gzip.compress(b"a")), "packed twice"),
-        ("rows.tar.gz", gzip.compress(b"a" * 257 + b"ustar"), "tar archive"),
-        ("rows.csv.gz", gzip.compress(b"a,b\n" * 99)[:-9], "cut short"),
-        ("rows.jsonl.bz2", b"BZh9", "bzip2"),
-        ("rows.jsonl.xz", b"\xfd7zXZ\x00", "xz"),
-        ("rows.jsonl.lz4", b"\x04\x22\x4d\x18", "lz4"),
-        ("rows.jsonl.7z", b"7z\xbc\xaf\x27\x1c", "7-Zip"),
-        ("rows.rar", b"Rar!\x1a\x07", "RAR"),
-        ("rows.jsonl.zst", b"\x28\xb5\x2f\xfd", "damaged"),
-        ("rows.jsonl.zst", zstd(b"a" * 99)[:-3], "cut short"),
-        ("rows.arrow", b"ARROW1\x00\x00", "Arrow"),
-        ("rows.avro", b"Obj\x01", "Avro"),
-        ("rows.h5", b"\x89HDF\r\n", "HDF5"),
-        ("rows.db", b"SQLite format 3\x00", "SQLite"),
-        ("rows.npy", b"\x93NUMPY", "NumPy"),
-        ("rows.pdf", b"%PDF-1.7", "PDF"),
-        ("rows.pkl", b"\x80\x04\x95abc", "pickle"),
-        ("rows.jsonl", b"\x80\x05\x95abc", "pickle"),
-        ("rows.parquet", b"prompt\na\n", "does not begin as a Parquet file"),
-        ("rows.txt", b"hello", ".txt"),
-        ("rows", b"hello", "JSONL, JSON, CSV, TSV or Parquet"),
-        ("../../etc/passwd", b"root", "JSONL, JSON, CSV, TSV or Parquet"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+FOREIGN = [
+    ("rows.jsonl", b"", "empty"),
+    ("rows.xlsx", b"PK\x03\x04", "spreadsheet"),
+    ("rows.xls", b"\xd0\xcf\x11\xe0\xa1", "spreadsheet"),
+    ("rows.jsonl.gz", b"\x1f\x8b\x08", "damaged"),
+    ("rows.jsonl.gz", gzip.compress(b""), "empty"),
+    ("rows.jsonl.gz", gzip.compress(gzip.compress(b"a")), "packed twice"),
+    ("rows.jsonl.gz", zstd(gzip.compress(b"a")), "packed twice"),
+    ("rows.tar.gz", gzip.compress(b"a" * 257 + b"ustar"), "tar archive"),
+    ("rows.csv.gz", gzip.compress(b"a,b\n" * 99)[:-9], "cut short"),
+    ("rows.jsonl.bz2", b"BZh9", "bzip2"),
+    ("rows.jsonl.xz", b"\xfd7zXZ\x00", "xz"),
+    ("rows.jsonl.lz4", b"\x04\x22\x4d\x18", "lz4"),
+    ("rows.jsonl.7z", b"7z\xbc\xaf\x27\x1c", "7-Zip"),
+    ("rows.rar", b"Rar!\x1a\x07", "RAR"),
+    ("rows.jsonl.zst", b"\x28\xb5\x2f\xfd", "damaged"),
+    ("rows.jsonl.zst", zstd(b"a" * 99)[:-3], "cut short"),
+    ("rows.arrow", b"ARROW1\x00\x00", "Arrow"),
+    ("rows.avro", b"Obj\x01", "Avro"),
+    ("rows.h5", b"\x89HDF\r\n", "HDF5"),
+    ("rows.db", b"SQLite format 3\x00", "SQLite"),
+    ("rows.npy", b"\x93NUMPY", "NumPy"),
+    ("rows.pdf", b"%PDF-1.7", "PDF"),
+    ("rows.pkl", b"\x80\x04\x95abc", "pickle"),
+    ("rows.jsonl", b"\x80\x05\x95abc", "pickle"),
+    ("rows.parquet", b"prompt\na\n", "does not begin as a Parquet file"),
+    ("rows.txt", b"hello", ".txt"),
+    ("rows", b"hello", "JSONL, JSON, CSV, TSV or Parquet"),
+    ("../../etc/passwd", b"root", "JSONL, JSON, CSV, TSV or Parquet"),
+]
+
+
+def test_a_file_of_another_kind_is_told_by_how_it_begins(tmp_path: Path):
+    path = tmp_path / "upload"
+    for filename, content, said in FOREIGN:
+        path.write_bytes(content)
+
+        with pytest.raises(ValueError, match=re.escape(said)):
+            detect(filename, path)
+
+
+@pytest.mark.parametrize("case", [FOREIGN[0], FOREIGN[1], FOREIGN[3], FOREIGN[-1]])
 def test_a_file_of_another_kind_is_refused_at_once(
-    alice_client: Client, filename: str, content: bytes, said: str
+    alice_client: Client, case: tuple[str, bytes, str]
 ):
+    filename, content, said = case
     file = SimpleUploadedFile("x", content)
     file._name = filename
     before = _stored_files()
