@@ -266,40 +266,53 @@ KL = {"kl_estimator": "k3", "kl_coef": 0.04}
 GSPO = {"importance_sampling_level": "sequence"}
 
 
-@pytest.mark.parametrize("masks", [False, True])
-@pytest.mark.parametrize("beta", [0.0, 0.04])
+LOSS_TYPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "grpo": ({"loss_type": "grpo"}, MEAN_OF_MEANS),
+    "bnpo": ({"loss_type": "bnpo"}, {"aggregation": "token_mean"}),
+    "dapo": ({"loss_type": "dapo"}, {"aggregation": "token_mean"}),
+    "dr_grpo": (
+        {"loss_type": "dr_grpo"},
+        {"aggregation": "constant", "constant_length": MAX_NEW},
+    ),
+    # TRL bounds the weight itself by epsilon_high, and not from below
+    "cispo": (
+        {"loss_type": "cispo", "epsilon_high": 1.05},
+        {"surrogate": "cispo", "clip_low": 1.0, "clip_high": 0.05},
+    ),
+    "gspo": (
+        {"loss_type": "grpo", **GSPO},
+        {"surrogate": "gspo", **MEAN_OF_MEANS},
+    ),
+    "luspo": (
+        {"loss_type": "luspo", **GSPO},
+        {"surrogate": "gspo", "aggregation": "sequence_mean_token_sum"},
+    ),
+}
+# Without KL and mask, with either, with both: each of them at some loss types.
+SOME = {
+    *(("grpo", 0.04, True), ("bnpo", 0.0, False), ("dapo", 0.0, True)),
+    *(("dr_grpo", 0.04, False), ("cispo", 0.04, True), ("gspo", 0.04, False)),
+    ("luspo", 0.0, True),
+}
+
+
+def marks(*, is_one_of_some: bool) -> list[pytest.MarkDecorator]:
+    """TRL's trainer takes a third of a second for each; all of them do so in slow."""
+    return [] if is_one_of_some else [pytest.mark.slow]
+
+
 @pytest.mark.parametrize(
-    ("trl", "loss"),
+    ("name", "beta", "masks"),
     [
-        ({"loss_type": "grpo"}, MEAN_OF_MEANS),
-        ({"loss_type": "bnpo"}, {"aggregation": "token_mean"}),
-        ({"loss_type": "dapo"}, {"aggregation": "token_mean"}),
-        (
-            {"loss_type": "dr_grpo"},
-            {"aggregation": "constant", "constant_length": MAX_NEW},
-        ),
-        (
-            # TRL bounds the weight itself by epsilon_high, and not from below
-            {"loss_type": "cispo", "epsilon_high": 1.05},
-            {"surrogate": "cispo", "clip_low": 1.0, "clip_high": 0.05},
-        ),
-        ({"loss_type": "grpo", **GSPO}, {"surrogate": "gspo", **MEAN_OF_MEANS}),
-        (
-            {"loss_type": "luspo", **GSPO},
-            {"surrogate": "gspo", "aggregation": "sequence_mean_token_sum"},
-        ),
+        pytest.param(*each, marks=marks(is_one_of_some=each in SOME))
+        for each in itertools.product(LOSS_TYPES, (0.0, 0.04), (False, True))
     ],
-    ids=["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "gspo", "luspo"],
 )
 def test_each_loss_type(
-    model_folder: Path,
-    tmp_path: Path,
-    trl: dict[str, Any],
-    loss: dict[str, Any],
-    *,
-    beta: float,
-    masks: bool,
+    model_folder: Path, tmp_path: Path, name: str, *, beta: float, masks: bool
 ) -> None:
+    trl, loss = LOSS_TYPES[name]
+
     check(
         model_folder,
         tmp_path,
@@ -311,7 +324,11 @@ def test_each_loss_type(
 @pytest.mark.parametrize(
     ("trl", "loss"),
     [
-        ({"epsilon": 0.05}, {"clip_low": 0.05, "clip_high": 0.05}),
+        pytest.param(
+            {"epsilon": 0.05},
+            {"clip_low": 0.05, "clip_high": 0.05},
+            marks=pytest.mark.slow,  # delta has it too
+        ),
         (
             {"epsilon": 0.03, "epsilon_high": 0.1},
             {"clip_low": 0.03, "clip_high": 0.1},
@@ -337,7 +354,9 @@ def test_each_bound(
     )
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize(
+    "level", ["token", pytest.param("sequence", marks=pytest.mark.slow)]
+)
 def test_a_kl_weighed_by_the_ratio(
     model_folder: Path, tmp_path: Path, level: str
 ) -> None:
@@ -359,7 +378,9 @@ def test_a_kl_weighed_by_the_ratio(
     )
 
 
-@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+@pytest.mark.parametrize(
+    "scale", [pytest.param("group", marks=pytest.mark.slow), "batch", "none"]
+)
 def test_each_scale_of_rewards(model_folder: Path, tmp_path: Path, scale: str) -> None:
     ours = {"group": "group_std", "batch": "batch_std", "none": "none"}
 
@@ -372,9 +393,15 @@ def test_each_scale_of_rewards(model_folder: Path, tmp_path: Path, scale: str) -
     )
 
 
-@pytest.mark.parametrize("cap", [1.3, 1.6, 2.5, 3.0])
 @pytest.mark.parametrize(
-    "mode", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+    ("mode", "cap"),
+    [
+        pytest.param(mode, cap, marks=marks(is_one_of_some=cap == 1.6))
+        for mode in (
+            *("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+        )
+        for cap in (1.3, 1.6, 2.5, 3.0)
+    ],
 )
 def test_each_correction_of_the_sampling_engine(
     model_folder: Path, tmp_path: Path, mode: str, cap: float
