@@ -29,7 +29,6 @@ SYSTEMS = [
     "verl",
 ]
 FORMS = [(name, scaled) for name in SYSTEMS for scaled in (False, True)]
-FORM_IDS = [f"{name}{'-scaled' if scaled else ''}" for name, scaled in FORMS]
 
 
 def config_of(name: str, *, scaled: bool = False, **changes: Any) -> RunConfig:
@@ -47,50 +46,52 @@ def test_an_unknown_preset_is_answered_with_those_there_are() -> None:
         load_preset("trk")
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_preset_says_where_it_was_read_and_what_to_mind(name: str) -> None:
-    preset = load_preset(name)
+def test_a_preset_says_where_it_was_read_and_what_to_mind() -> None:
+    for name in SYSTEMS:
+        preset = load_preset(name)
 
-    assert preset.title
-    assert preset.summary.endswith(".")
-    assert preset.source
-    assert preset.notes
-    assert all(note[-1] in ".:" or "--as-published" in note for note in preset.notes)
-
-
-@pytest.mark.parametrize(("name", "scaled"), FORMS, ids=FORM_IDS)
-def test_both_forms_are_valid_runs(name: str, scaled: bool) -> None:
-    config = config_of(name, scaled=scaled)
-
-    assert config.model.path == "m"
-    assert config.data.rows == "rows.jsonl"
-    for part, values in load_preset(name).effective(scaled=scaled).items():
-        assert values.items() <= config.model_dump()[part].items(), part
+        assert preset.title
+        assert preset.summary.endswith(".")
+        assert preset.source
+        assert preset.notes
+        assert all(
+            note[-1] in ".:" or "--as-published" in note for note in preset.notes
+        )
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_scaled_form_keeps_the_algorithm_and_takes_the_starters_task(
-    name: str,
-) -> None:
-    full, scaled = config_of(name), config_of(name, scaled=True)
+def test_both_forms_are_valid_runs() -> None:
+    for name, scaled in FORMS:
+        config = config_of(name, scaled=scaled)
 
-    assert full.advantage == scaled.advantage
-    length = {"constant_length": None}
-    assert full.loss.model_copy(update=length) == scaled.loss.model_copy(update=length)
-    assert full.reference.kind == scaled.reference.kind
-    for setting in ("max_grad_norm", "updates_per_batch", "optimizer"):
-        assert getattr(full.optim, setting) == getattr(scaled.optim, setting)
-    assert (full.optim.minibatches == 1) == (scaled.optim.minibatches == 1)
-    assert full.rollout.temperature == scaled.rollout.temperature
-    assert full.logprob_temperature == scaled.logprob_temperature
-    assert full.rollout.dynamic_sampling == scaled.rollout.dynamic_sampling
+        assert config.model.path == "m"
+        assert config.data.rows == "rows.jsonl"
+        for part, values in load_preset(name).effective(scaled=scaled).items():
+            assert values.items() <= config.model_dump()[part].items(), part
 
-    assert scaled.rollout.max_new_tokens == 96
-    assert scaled.completions_per_step <= 128
-    assert "countdown" in {rule.kind for rule in scaled.reward.recipe.rules}
-    assert scaled.data.chat_template == "none"
-    assert scaled.data.system_prompt is None
-    assert scaled.data.prompt_template is None
+
+def test_a_scaled_form_keeps_the_algorithm_and_takes_the_starters_task() -> None:
+    for name in SYSTEMS:
+        full, scaled = config_of(name), config_of(name, scaled=True)
+
+        assert full.advantage == scaled.advantage
+        length = {"constant_length": None}
+        assert full.loss.model_copy(update=length) == scaled.loss.model_copy(
+            update=length
+        )
+        assert full.reference.kind == scaled.reference.kind
+        for setting in ("max_grad_norm", "updates_per_batch", "optimizer"):
+            assert getattr(full.optim, setting) == getattr(scaled.optim, setting)
+        assert (full.optim.minibatches == 1) == (scaled.optim.minibatches == 1)
+        assert full.rollout.temperature == scaled.rollout.temperature
+        assert full.logprob_temperature == scaled.logprob_temperature
+        assert full.rollout.dynamic_sampling == scaled.rollout.dynamic_sampling
+
+        assert scaled.rollout.max_new_tokens == 96
+        assert scaled.completions_per_step <= 128
+        assert "countdown" in {rule.kind for rule in scaled.reward.recipe.rules}
+        assert scaled.data.chat_template == "none"
+        assert scaled.data.system_prompt is None
+        assert scaled.data.prompt_template is None
 
 
 def test_changes_are_put_over_the_presets_own() -> None:
@@ -106,35 +107,35 @@ def test_changes_that_contradict_are_refused() -> None:
         config_of("grpo-zero", loss={"kl_coef": 0.1})
 
 
-@pytest.mark.parametrize(("name", "scaled"), FORMS, ids=FORM_IDS)
-def test_what_is_shown_can_be_run(name: str, scaled: bool, tmp_path: Path) -> None:
-    text = write_preset(load_preset(name), scaled=scaled, model="m", rows="rows.jsonl")
-    path = tmp_path / "run.toml"
-    path.write_text(text, encoding="utf-8")
+def test_what_is_shown_can_be_run(tmp_path: Path) -> None:
+    for name, scaled in FORMS:
+        text = write_preset(
+            load_preset(name), scaled=scaled, model="m", rows="rows.jsonl"
+        )
+        path = tmp_path / "run.toml"
+        path.write_text(text, encoding="utf-8")
 
-    assert load_config(path) == config_of(name, scaled=scaled)
+        assert load_config(path) == config_of(name, scaled=scaled)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_setting_that_differs_from_the_default_has_the_default_behind_it(
-    name: str,
-) -> None:
-    shown = write_preset(load_preset(name))
-    part, marked = "", set()
-    for line in shown.splitlines():
-        if line.startswith("["):
-            part = line.strip("[]")
-        elif "  # Cohort: " in line:
-            marked.add(f"{part}.{line.partition(' ')[0]}")
+def test_a_setting_that_differs_from_the_default_has_the_default_behind_it() -> None:
+    for name in SYSTEMS:
+        shown = write_preset(load_preset(name))
+        part, marked = "", set()
+        for line in shown.splitlines():
+            if line.startswith("["):
+                part = line.strip("[]")
+            elif "  # Cohort: " in line:
+                marked.add(f"{part}.{line.partition(' ')[0]}")
 
-    different = {
-        f"{part}.{setting}"
-        for part, values in load_preset(name).effective().items()
-        for setting, value in values.items()
-        if setting not in ("recipe", "step_recipe")
-        and value != PARTS[part].model_fields[setting].default
-    }
-    assert {mark for mark in marked if not mark.startswith(".")} == different
+        different = {
+            f"{part}.{setting}"
+            for part, values in load_preset(name).effective().items()
+            for setting, value in values.items()
+            if setting not in ("recipe", "step_recipe")
+            and value != PARTS[part].model_fields[setting].default
+        }
+        assert {mark for mark in marked if not mark.startswith(".")} == different
 
 
 def test_a_seed_is_shown_with_the_default() -> None:
@@ -181,18 +182,18 @@ def test_the_list_names_every_preset(capsys: pytest.CaptureFixture[str]) -> None
     assert [line.split()[0] for line in lines] == SYSTEMS
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
 def test_every_preset_can_score(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text(
-        '{"completion": "so 7", "answer": "7", "numbers": [3, 4], "target": 7}\n'
-    )
+    for name in SYSTEMS:
+        rows = tmp_path / "rows.jsonl"
+        rows.write_text(
+            '{"completion": "so 7", "answer": "7", "numbers": [3, 4], "target": 7}\n'
+        )
 
-    assert main(["score", "--preset", name, "--rows", str(rows)]) == 0
+        assert main(["score", "--preset", name, "--rows", str(rows)]) == 0
 
-    assert capsys.readouterr().out.count('"total"') == 1
+        assert capsys.readouterr().out.count('"total"') == 1
 
 
 def test_a_reward_of_our_own_has_no_published_grader(

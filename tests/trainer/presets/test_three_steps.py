@@ -18,6 +18,8 @@ SHORT = {
     "checkpoint": {"every_steps": 0},
     "distributed": {"num_threads": 1},
 }
+# Groups refilled, groups dropped, rewards of steps with a KL.
+SOME = {"dapo", "simple-grpo", "deepseekmath-process"}
 ALWAYS = {"loss", "reward/mean", "advantage/abs_mean", "grad_norm", "ratio/mean"}
 
 
@@ -30,7 +32,13 @@ def three_steps_of(name: str, starter: Path) -> RunConfig:
     )
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in SOME else pytest.mark.slow)
+        for name in preset_names()
+    ],
+)
 def test_three_steps_of_the_scaled_form(
     name: str, starter: Path, tmp_path: Path
 ) -> None:
