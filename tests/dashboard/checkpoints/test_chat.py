@@ -1,9 +1,15 @@
-"""A checkpoint and its base model answer side by side: real models, a real child."""
+"""A checkpoint and its base model answer side by side.
+
+One question is answered by real models in a real child; what befalls the others is told
+by a stand-in at the child's edge here, and by the real one in test-slow.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +32,68 @@ from trainer.rewards.child import NoReply
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}={% endfor %}"
 
 
+class StandIn:
+    """Speaks as `trainer.chat` does, at once: for the same seed the same."""
+
+    pid = 0
+
+    def __init__(self, *arguments: str, environment: dict[str, str]) -> None:
+        paths = [b for a, b in pairwise(arguments) if a == "--model"]
+        gone = [path for path in paths if not Path(path).is_dir()]
+        problem = {"problem": f"There is no model folder {''.join(gone[:1])}."}
+        self._lines: deque[dict[str, Any]] = deque(
+            [problem if gone else {"device": "cpu"}]
+        )
+        self._is_alive = True
+
+    def is_alive(self) -> bool:
+        return self._is_alive
+
+    def kill(self) -> None:
+        self._is_alive = False
+
+    end = kill
+
+    def write(self, message: dict[str, Any]) -> None:
+        self._lines.clear()
+        places = range(message.get("num_samples", 0))
+        for model in (0, 1):
+            for place in places:
+                text = f"{message['seed']} {place}"
+                written = {"text": text[:1], "num_tokens": 1}
+                self._lines.append({"model": model, "written": {str(place): written}})
+            for place in places:
+                text = f"{message['seed']} {place}"
+                told = {"text": text, "num_tokens": 3, "end_reason": "stop"}
+                self._lines.append({"model": model, "place": place, "completion": told})
+        self._lines.append({"done": True})
+
+    def read(self, *, timeout_seconds: float) -> dict[str, Any]:
+        if not self._lines:
+            raise NoReply(f"it took longer than {timeout_seconds:g} s")
+        return self._lines.popleft()
+
+
+@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.slow)])
+def child(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "stand-in":
+        monkeypatch.setattr(warm, "Child", StandIn)
+        monkeypatch.setattr("os.setpriority", lambda *_: None)
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def real_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     found = model_files(tmp_path_factory.mktemp("base") / "model")
     return {**found, "model/chat_template.jinja": TEMPLATE.encode()}
+
+
+@pytest.fixture
+def files(child: str, request: pytest.FixtureRequest) -> dict[str, bytes]:
+    if child == "stand-in":
+        return {"model/model.safetensors": bytes(100)}
+    found: dict[str, bytes] = request.getfixturevalue("real_files")
+    return found
 
 
 @pytest.fixture
@@ -65,6 +129,7 @@ def put(checkpoint: Checkpoint, user: User, **changes: Any) -> Chat:
     return ask(checkpoint=checkpoint, user=user, **given | changes)
 
 
+@pytest.mark.parametrize("child", ["real"], indirect=True)
 def test_both_answer_with_scores_and_stay_loaded(
     checkpoint: Checkpoint, alice: User, desk: Desk, bob_client: Client
 ) -> None:

@@ -19,7 +19,7 @@ from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.checkpoints.saved import Saving
 from tests.dashboard.runs.stories import queue_run
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture
