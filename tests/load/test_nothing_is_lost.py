@@ -13,6 +13,7 @@ from tests.load.stack import Crowd, Show
 from tests.load.stage import read_truth, set_scene
 from tests.load.steady_trainer import Pace
 
+pytestmark = pytest.mark.slow  # 600 paced steps each
 PACE = Pace(num_steps=600, events_per_second=150)
 
 

@@ -187,6 +187,7 @@ def test_a_checkpoint_of_two_processes_has_the_form_of_one(
             assert tensor.shape == theirs[key].shape
 
 
+@pytest.mark.slow
 def test_one_process_goes_on_from_a_checkpoint_of_two(config: Path, two: Path) -> None:
     checkpoint = two / "checkpoints" / "step-000002-epoch-1"
 
@@ -195,6 +196,7 @@ def test_one_process_goes_on_from_a_checkpoint_of_two(config: Path, two: Path) -
     assert_same_story(out, two, after=2)
 
 
+@pytest.mark.slow
 def test_two_processes_go_on_from_a_checkpoint_of_one(config: Path, one: Path) -> None:
     checkpoint = one / "checkpoints" / "step-000002-epoch-1"
 
@@ -203,6 +205,7 @@ def test_two_processes_go_on_from_a_checkpoint_of_one(config: Path, one: Path) -
     assert_same_story(out, one, after=2)
 
 
+@pytest.mark.slow
 def test_three_sequences_on_two_processes(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
@@ -219,6 +222,7 @@ def test_three_sequences_on_two_processes(
     assert_same_story(together(config, "two"), alone(config, "one"))
 
 
+@pytest.mark.slow
 def test_two_processes_sample_ahead_as_one_does(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:

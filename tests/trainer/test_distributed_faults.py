@@ -14,8 +14,9 @@ from tests.trainer.several import run_several
 from tests.trainer.test_distributed import alone, assert_same_story, tree_of
 from tests.trainer.tiny import only, read_events, write_config
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.parametrize(
     "mishap",
     [mishaps.memory_runs_out_going_forward, mishaps.memory_runs_out_going_backward],
@@ -81,7 +82,6 @@ def test_processes_with_different_rows_do_not_train(
     assert failed["error"].startswith("Process 1 of 2 has another rows than process 0")
 
 
-@pytest.mark.slow
 def test_the_log_names_the_process_that_had_no_memory_at_all(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
@@ -101,7 +101,6 @@ def test_the_log_names_the_process_that_had_no_memory_at_all(
     assert "in _refuse" in failed["details"]
 
 
-@pytest.mark.slow
 def test_the_log_names_the_process_whose_sampling_ahead_failed(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
@@ -126,7 +125,6 @@ def test_the_log_names_the_process_whose_sampling_ahead_failed(
     assert failed["error"] == "Process 1 of 2 failed: The sampler fell over."
 
 
-@pytest.mark.slow
 def test_a_process_that_is_stuck_is_not_waited_for_longer_than_asked(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
@@ -147,7 +145,6 @@ def test_a_process_that_is_stuck_is_not_waited_for_longer_than_asked(
     assert "gone or stuck" in failed["error"]
 
 
-@pytest.mark.slow
 def test_a_process_that_is_stuck_ends_with_one_that_failed_and_names_it(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
@@ -170,7 +167,6 @@ def test_a_process_that_is_stuck_ends_with_one_that_failed_and_names_it(
     assert "in _break" in failed["details"]
 
 
-@pytest.mark.slow
 def test_the_others_hear_why_the_first_one_failed(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
@@ -188,7 +184,6 @@ def test_the_others_hear_why_the_first_one_failed(
     assert "was killed" not in output
 
 
-@pytest.mark.slow
 def test_a_loss_without_a_number_in_one_is_skipped_and_undone_in_all(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:

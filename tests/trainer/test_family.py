@@ -78,9 +78,10 @@ def test_one_that_dies_takes_the_others_with_it_after_a_grace(
     [
         ("os.kill(os.getpid(), 9)", "sys.exit(1)", -9),  # it lost the other one
         ("sys.exit(1)", "os.abort()", 1),
-        ("sys.exit(2)", "os.abort()", 1),
-        ("sys.exit(3)", "os.abort()", -6),
-        ("sys.exit(3)", "time.sleep(600)", 1),  # and is killed by us
+        pytest.param("sys.exit(2)", "os.abort()", 1, marks=pytest.mark.slow),
+        pytest.param("sys.exit(3)", "os.abort()", -6, marks=pytest.mark.slow),
+        # and is killed by us
+        pytest.param("sys.exit(3)", "time.sleep(600)", 1, marks=pytest.mark.slow),
     ],
 )
 def test_the_first_fault_of_any_is_that_of_all(

@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.environment import child_environment
 from tests.trainer.test_one_step_off import tree_of
 from tests.trainer.tiny import ROOT, read_events, write_config
+
+pytestmark = pytest.mark.slow  # trainers of their own
 
 # Sampling for the second step never ends, and the first step's update fails.
 STUCK = """

@@ -82,7 +82,7 @@ def gaps(outcome: StepOutcome, policy: Policy) -> tuple[float, float]:
     return sampling, old
 
 
-@pytest.mark.parametrize("lora_rank", [0, 4])
+@pytest.mark.parametrize("lora_rank", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_batch_is_of_the_weights_before_the_last_update(
     lora_rank: int,
     model_folder: Path,
@@ -298,6 +298,7 @@ def test_each_phase_begins_with_a_batch_of_its_own_weights(
     assert staleness == [0, 1, 1, 0, 0, 1]
 
 
+@pytest.mark.slow
 def test_the_reward_rises(model_folder: Path, rows_path: Path, tmp_path: Path) -> None:
     tree = tree_of(
         model_folder, rows_path, optim={"num_steps": 25}, evaluation={"every_steps": 0}

@@ -218,6 +218,7 @@ def test_what_was_scored_ahead_is_not_what_it_pauses_at_again(
     assert [e["step"] for e in only(events, "step_finished")] == [3, 4, 5]
 
 
+@pytest.mark.slow
 def test_several_processes_pause_as_one(model_folder, rows_path, tmp_path):
     written = config(tmp_path, model_folder, rows_path)
 

@@ -107,6 +107,7 @@ def run(env: dict[str, str], code: str = PROCESS) -> str:
     return ended.stderr
 
 
+@pytest.mark.slow
 def test_faults_and_spans_arrive_without_what_people_wrote(
     app_environment: dict[str, str], receiver: Receiver
 ) -> None:
@@ -146,6 +147,7 @@ trace.get_tracer_provider().force_flush()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_own", [False, True])
 def test_spans_go_where_a_file_says_unless_they_have_an_endpoint_of_their_own(
     app_environment: dict[str, str], receiver: Receiver, tmp_path: Path, with_own: bool
@@ -165,6 +167,7 @@ def test_spans_go_where_a_file_says_unless_they_have_an_endpoint_of_their_own(
     assert b"a span" in body
 
 
+@pytest.mark.slow
 def test_what_is_set_but_not_installed_is_said_and_nothing_else_fails(
     app_environment: dict[str, str],
 ) -> None:
@@ -185,6 +188,7 @@ def test_what_is_set_but_not_installed_is_said_and_nothing_else_fails(
     assert "pip install '.[observe]'" in said
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_that_is_not_asked_for(
     app_environment: dict[str, str],
 ) -> None:

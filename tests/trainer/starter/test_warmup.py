@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import subprocess
 import sys
@@ -24,15 +26,10 @@ STEPS = 20
 def starter(tmp_path_factory):
     """A folder made with a few steps, and what was printed meanwhile."""
     folder = tmp_path_factory.mktemp("warm") / "starter"
-    command = [sys.executable, "-m", "trainer", "warmup", "--json-progress"]
-    result = subprocess.run(
-        [*command, "--out", folder, "--steps", str(STEPS)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=True,
-    )
-    return folder, result.stdout
+    arguments = ["--json-progress", "--out", str(folder), "--steps", str(STEPS)]
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        assert main(["warmup", *arguments]) == 0
+    return folder, told.getvalue()
 
 
 def facts_of(folder: Path) -> dict:
