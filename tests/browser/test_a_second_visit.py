@@ -7,7 +7,7 @@ from playwright.sync_api import Page
 
 from dashboard.accounts.models import Team
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FETCHED = """performance.getEntriesByType("resource")
     .filter(({ name }) => new URL(name).pathname.startsWith("/static/"))
     .map(({ transferSize }) => transferSize)"""

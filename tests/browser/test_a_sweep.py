@@ -17,7 +17,11 @@ from tests.dashboard.samples.factories import (
     make_run,
 )
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
 
 
 @pytest.fixture
@@ -43,7 +47,6 @@ def group(team: Team) -> RunGroup:
     return group
 
 
-@pytest.mark.slow
 def test_a_sweep_is_brushed_and_leads_to_its_runs(page: Page, group: RunGroup) -> None:
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))

@@ -12,12 +12,15 @@ from tests.browser.waiting import wait_until
 from tests.dashboard.alerts.factories import make_rule
 from tests.dashboard.runs.stories import Story, queue_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
 SHOW = "document.querySelector('[data-chart=\"{}\"]')"
 MARKS = SHOW + ".layout?.shapes?.map(({{ x0 }}) => x0).join()"
 
 
-@pytest.mark.slow
 def test_a_firing_is_marked_at_its_step_and_leads_to_the_alert(
     page: Page, team: Team
 ) -> None:

@@ -15,7 +15,11 @@ from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_group, make_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
 LONG = "First we add the two numbers, and then we look at what is left of them. " * 3
 
 
@@ -62,7 +66,6 @@ def test_words_are_looked_for_from_the_keyboard(page: Page, run: Run) -> None:
     expect(page.get_by_text("1–40 of 40 found")).to_have_count(2)
 
 
-@pytest.mark.slow
 def test_it_is_accessible_and_fits_the_screen(page: Page, run: Run) -> None:
     found = []
     for query in (

@@ -95,6 +95,7 @@ def test_a_zoom_shows_every_step_in_all_charts_and_is_in_the_address(
     assert "/groups/" not in page.url
 
 
+@pytest.mark.slow
 def test_what_the_pointer_is_at_is_told_in_the_other_charts(
     page: Page, long_run: Run
 ) -> None:
@@ -111,6 +112,7 @@ def test_what_the_pointer_is_at_is_told_in_the_other_charts(
     expect(other).to_have_text(re.compile(r"step [\d,]+"))
 
 
+@pytest.mark.slow
 def test_a_chart_is_drawn_when_it_comes_into_view_or_onto_paper(
     page: Page, long_run: Run
 ) -> None:
@@ -132,6 +134,7 @@ def test_a_chart_is_drawn_when_it_comes_into_view_or_onto_paper(
     expect(entropy).to_have_count(1)
 
 
+@pytest.mark.slow
 def test_settings_are_kept_and_forgotten(
     page: Page, long_run: Run, alice: User
 ) -> None:
@@ -149,6 +152,7 @@ def test_settings_are_kept_and_forgotten(
     assert read_settings(alice) == ""
 
 
+@pytest.mark.slow
 def test_one_chart_has_full_screen_a_link_and_files(page: Page, long_run: Run) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/")
     card = page.locator("#chart-group-std_mean")
@@ -169,6 +173,7 @@ def save(page: Page, kind: str) -> Path:
     return Path(download.value.path())
 
 
+@pytest.mark.slow
 def test_a_vector_file_has_the_title_and_the_line(page: Page, long_run: Run) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
@@ -183,6 +188,7 @@ def test_a_vector_file_has_the_title_and_the_line(page: Page, long_run: Run) -> 
     assert max(line.get("d", "").count("L") for line in lines) > 100
 
 
+@pytest.mark.slow
 def test_a_picture_has_the_line_in_its_colour(page: Page, long_run: Run) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
@@ -198,6 +204,7 @@ def test_a_picture_has_the_line_in_its_colour(page: Page, long_run: Run) -> None
     assert 1_000 < num_pixels < width * height / 4
 
 
+@pytest.mark.slow
 def test_a_file_has_the_value_of_every_step(page: Page, long_run: Run) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/?smooth=0.5")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
@@ -218,6 +225,7 @@ def test_a_file_has_the_value_of_every_step(page: Page, long_run: Run) -> None:
     assert len(rows) == NUM_STEPS
 
 
+@pytest.mark.slow
 def test_a_file_that_could_not_be_read_whole_says_so(page: Page, long_run: Run) -> None:
     page.goto(f"/alpha/runs/{long_run.id}/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
@@ -233,6 +241,7 @@ def test_a_file_that_could_not_be_read_whole_says_so(page: Page, long_run: Run) 
     expect(save).to_be_enabled(timeout=20_000)  # the words stay a while
 
 
+@pytest.mark.slow
 def test_a_charts_link_shows_the_same_to_somebody_else(
     page: Page, long_run: Run
 ) -> None:
@@ -252,6 +261,7 @@ def test_a_charts_link_shows_the_same_to_somebody_else(
         assert part in link
 
 
+@pytest.mark.slow
 def test_a_hidden_tab_draws_nothing_and_catches_up_when_it_is_seen(
     page: Page, team: Team
 ) -> None:
@@ -272,6 +282,7 @@ def test_a_hidden_tab_draws_nothing_and_catches_up_when_it_is_seen(
     wait_until(page, points, lambda count: count == 7)
 
 
+@pytest.mark.slow
 def test_a_search_finds_metrics_whose_history_comes_when_they_are_seen(
     page: Page, long_run: Run
 ) -> None:
@@ -288,6 +299,7 @@ def test_a_search_finds_metrics_whose_history_comes_when_they_are_seen(
     assert page.evaluate(drawn) < 40
 
 
+@pytest.mark.slow
 def test_what_a_resume_goes_back_before_turns_grey_while_one_looks(
     page: Page, team: Team
 ) -> None:
@@ -315,6 +327,7 @@ def test_what_a_resume_goes_back_before_turns_grey_while_one_looks(
     wait_until(page, lines, lambda steps: steps == [[1, 2, 3, 4, 5]])
 
 
+@pytest.mark.slow
 def test_the_page_of_all_metrics_has_no_accessibility_findings(
     page: Page, long_run: Run
 ) -> None:

@@ -17,7 +17,11 @@ from tests.dashboard.insights.seeds import make_seeds
 from tests.dashboard.samples.factories import make_group
 from tests.fixtures_app import sign_in
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
 PLOT = "document.querySelector('[data-curve-plot]')"
 DIFFERENCES = "document.querySelector('[data-difference-plot]')"
 
@@ -182,7 +186,6 @@ def test_without_script_a_form_asks_for_the_same(
     context.close()
 
 
-@pytest.mark.slow
 def test_the_pages_are_accessible_and_fit_the_screen(
     page: Page, address: str, answered: str
 ) -> None:

@@ -43,6 +43,7 @@ def open_logs(page: Page, team: Team, query: str = "") -> None:
     page.locator(".log-line").first.wait_for()
 
 
+@pytest.mark.slow
 def test_lines_come_as_they_are_written_and_wait_for_who_reads_above(
     page: Page, team: Team, log: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_lines_come_as_they_are_written_and_wait_for_who_reads_above(
     expect(newer).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_what_a_model_prints_is_text_and_does_nothing(
     page: Page, team: Team, log: Path
 ) -> None:
@@ -100,6 +102,7 @@ def test_the_whole_log_is_searched_and_a_line_has_an_address(
     assert not findings_in_each_view(page)
 
 
+@pytest.mark.slow
 def test_a_page_holds_two_thousand_lines_and_loads_the_earlier_ones(
     page: Page, team: Team, log: Path, count: Callable[[], int]
 ) -> None:
@@ -121,6 +124,7 @@ def count(page: Page) -> Callable[[], int]:
     return lambda: page.locator(".log-line").count()
 
 
+@pytest.mark.slow
 def test_a_trainers_lines_and_its_workers_are_one_list_by_time(
     page: Page, team: Team, log: Path
 ) -> None:

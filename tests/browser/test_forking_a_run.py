@@ -20,10 +20,13 @@ from tests.dashboard.runs.launching import (
 from tests.dashboard.runs.stories import Story
 from tests.dashboard.training.checkpoints import save
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
 
 
-@pytest.mark.slow
 def test_a_run_is_forked_and_drawn_behind_its_parent(page: Page, team: Team) -> None:
     parent = make_run(
         team,

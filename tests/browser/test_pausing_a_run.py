@@ -62,6 +62,7 @@ def test_a_run_that_pauses_says_why_at_once_and_is_resumed(
     assert run.config["reward"]["max_error_share"] == 0.35
 
 
+@pytest.mark.slow
 def test_a_dialog_left_open_closes_when_somebody_else_resumes_the_run(
     page: Page, team: Team, alice: User
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_dialog_left_open_closes_when_somebody_else_resumes_the_run(
     expect(page.locator("[data-run-state]")).to_have_text("queued")
 
 
+@pytest.mark.slow
 def test_the_pause_button_asks_for_a_pause(page: Page, team: Team) -> None:
     story = Story(queue_run(team))
     story.start()
@@ -111,6 +113,7 @@ def noted(team: Team) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_the_reward_log_is_filtered_and_leads_to_the_completion(
     page: Page, noted: Run
 ) -> None:
@@ -130,6 +133,7 @@ def test_the_reward_log_is_filtered_and_leads_to_the_completion(
     assert findings(page) == []
 
 
+@pytest.mark.slow
 def test_the_reward_log_offers_what_is_newer(page: Page, team: Team) -> None:
     story = Story(queue_run(team))
     story.start()

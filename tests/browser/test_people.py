@@ -11,13 +11,10 @@ from dashboard.accounts.models import User
 from tests.browser.accessibility import findings_in_each_view
 from tests.fixtures_app import set_password
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
+@pytest.mark.slow
 def test_somebody_is_invited_signs_up_becomes_an_admin_and_is_removed(
     page: Page, bob: User, open_browser: Callable[[User | None], BrowserContext]
 ) -> None:
@@ -57,10 +54,20 @@ def test_somebody_is_invited_signs_up_becomes_an_admin_and_is_removed(
     assert not {one.split(": ", 1)[-1] for one in trouble if "410" not in one}
 
 
+def none(page: Page) -> list[str]:
+    return []
+
+
+@pytest.mark.parametrize(
+    "findings",
+    [none, pytest.param(findings_in_each_view, marks=pytest.mark.slow)],
+    ids=["alone", "each page for everybody"],
+)
 def test_a_passkey_lets_in_and_a_session_is_ended(
     alice: User,
     live_app: str,
     open_browser: Callable[[User | None], BrowserContext],
+    findings: Callable[[Page], list[str]],
 ) -> None:
     """A browser has keys for localhost, not for an address in numbers."""
     set_password(alice, "correct horse battery")
@@ -71,26 +78,26 @@ def test_a_passkey_lets_in_and_a_session_is_ended(
     page.on("console", lambda m: m.type == "error" and trouble.append(m.text))
     give_a_security_key(page)
     page.goto(f"{here}/sign-in/")
-    trouble += findings_in_each_view(page)
+    trouble += findings(page)
     page.get_by_label("Username").fill("alice")
     page.get_by_label("Password").fill("correct horse battery")
     page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url("**/alpha/runs/")
 
     page.goto(f"{here}/account/factors/webauthn/add/")
-    trouble += findings_in_each_view(page)  # asks for the password first
+    trouble += findings(page)  # asks for the password first
     page.get_by_label("Password").fill("correct horse battery")
     page.get_by_role("button", name="Confirm").click()
     page.wait_for_url("**/webauthn/add/")
-    trouble += findings_in_each_view(page)
+    trouble += findings(page)
     page.get_by_label("Passwordless").check()
     page.get_by_role("button", name="Add").click()
     page.wait_for_url("**/recovery-codes/**")
     for address in ("", "webauthn/", "recovery-codes/", "totp/activate/"):
         page.goto(f"{here}/account/factors/{address}")
-        trouble += findings_in_each_view(page)
+        trouble += findings(page)
     page.goto(f"{here}/account/email/")
-    trouble += findings_in_each_view(page)
+    trouble += findings(page)
     page.goto(f"{here}/account/")
     expect(page.get_by_text("Key “")).to_be_visible()
     page.get_by_text("A", exact=True).first.click()
@@ -99,7 +106,7 @@ def test_a_passkey_lets_in_and_a_session_is_ended(
     page.get_by_role("button", name="Sign in by a passkey").click()
     page.wait_for_url("**/alpha/runs/")
     page.goto(f"{here}/account/")
-    trouble += findings_in_each_view(page)
+    trouble += findings(page)
     expect(page.get_by_text("(this one)")).to_be_visible()
     assert not {one.split(": ", 1)[-1] for one in trouble}
 

@@ -58,6 +58,7 @@ def test_a_key_shows_what_differs_from_the_best_and_the_link_keeps_it(
     expect(first.locator("ins")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_differences_stay_when_a_completion_is_marked(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/?diff=on")
     first = page.locator("#completion-0")
@@ -75,6 +76,7 @@ def test_differences_stay_when_a_completion_is_marked(page: Page, run: Run) -> N
     assert first.locator("ins").all_text_contents() == ["48", "12"]
 
 
+@pytest.mark.slow
 def test_a_key_that_no_selector_takes_does_nothing(page: Page, run: Run) -> None:
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
@@ -88,6 +90,7 @@ def test_a_key_that_no_selector_takes_does_nothing(page: Page, run: Run) -> None
     assert faults == []
 
 
+@pytest.mark.slow
 def test_a_key_renders_markdown_and_formulas(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
 
@@ -101,6 +104,7 @@ def test_a_key_renders_markdown_and_formulas(page: Page, run: Run) -> None:
     expect(page.get_by_role("combobox", name="Read as")).to_have_count(1)
 
 
+@pytest.mark.slow
 def test_stacked_completions_take_the_whole_width(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
     box = page.locator("#completion-0").bounding_box()
@@ -115,6 +119,7 @@ def test_stacked_completions_take_the_whole_width(page: Page, run: Run) -> None:
     expect(page).to_have_url(re.compile("layout=stacked"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["?diff=on", "?view=rendered", "?layout=stacked"])
 def test_each_way_of_reading_is_for_everybody(page: Page, run: Run, query: str) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/{query}")
@@ -123,6 +128,7 @@ def test_each_way_of_reading_is_for_everybody(page: Page, run: Run, query: str) 
     assert findings_in_each_view(page) == []
 
 
+@pytest.mark.slow
 def test_completions_are_marked_without_leaving_the_page(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
     first = page.locator("#completion-0")
@@ -155,6 +161,7 @@ def test_completions_are_marked_without_leaving_the_page(page: Page, run: Run) -
     assert findings_in_each_view(page) == []
 
 
+@pytest.mark.slow
 def test_a_half_written_comment_stays_when_something_else_is_marked(
     page: Page, run: Run
 ) -> None:
@@ -174,6 +181,7 @@ def test_a_half_written_comment_stays_when_something_else_is_marked(
     expect(comment).to_have_value("")
 
 
+@pytest.mark.slow
 def test_a_mention_is_found_from_any_page(page: Page, run: Run, team: Team) -> None:
     group = run.groups.get(step=3)
     bob = User.objects.create_user("bob2")

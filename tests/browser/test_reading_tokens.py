@@ -61,6 +61,7 @@ def test_tokens_are_coloured_and_told_of(page: Page, run: Run) -> None:
     expect(page).to_have_url(re.compile("view=tokens"))
 
 
+@pytest.mark.slow
 def test_arrow_keys_go_from_token_to_token(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/?view=tokens&color=ratio")
     page.locator("#text-0 .token").first.wait_for()
@@ -76,6 +77,7 @@ def test_arrow_keys_go_from_token_to_token(page: Page, run: Run) -> None:
     expect(page.locator("#text-0 .token").nth(3)).to_have_attribute("data-level", "-4")
 
 
+@pytest.mark.slow
 def test_a_value_that_was_not_measured_is_said_to_be_none(page: Page, run: Run) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/?view=tokens")
     page.get_by_role("combobox", name="Colour").select_option("kl")
@@ -85,6 +87,7 @@ def test_a_value_that_was_not_measured_is_said_to_be_none(page: Page, run: Run) 
     expect(page.locator(".completion-text [data-level]")).to_have_count(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("color", ["logprob", "coefficient", "clipped"])
 def test_tokens_are_for_everybody(page: Page, run: Run, color: str) -> None:
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/?view=tokens&color={color}")

@@ -134,6 +134,7 @@ def read_from_disk(context: BrowserContext, path: Path) -> None:
     assert asked == [path.as_uri()]
 
 
+@pytest.mark.slow
 def test_what_somebody_else_saved_is_shown_beside_ones_own(
     page: Page, alice: User, team: Team
 ) -> None:

@@ -15,7 +15,11 @@ from tests.browser.accessibility import findings
 from tests.browser.waiting import wait_until
 from tests.dashboard.samples.factories import make_group, make_run, make_steps
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
 LONG = "\n".join(f"Try {i}: 3 * {i} = {3 * i}" for i in range(60))
 
 
@@ -150,7 +154,6 @@ ADDRESSES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_pages_are_accessible_and_fit_the_screen(

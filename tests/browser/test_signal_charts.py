@@ -13,7 +13,7 @@ from tests.browser.tabs import HeldAnswers, hide, show
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 AXE = Path("node_modules/axe-core/axe.min.js")
 MAP = '[data-signal-chart="map"]'
 COLUMNS = f"document.querySelector('{MAP}').data?.[0].x"

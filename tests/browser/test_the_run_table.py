@@ -18,7 +18,11 @@ from tests.dashboard.training.factories import Launcher
 from tests.faults.tiny import config_tree, save_model
 from tests.faults.workers import Worker
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
 RATE = "config.optim.learning_rate"
 
 
@@ -51,7 +55,6 @@ def launch(launcher: Launcher, model: Path, name: str, rate: float) -> Run:
     return launcher(name=name, **tree)
 
 
-@pytest.mark.slow
 def test_runs_are_found_compared_kept_and_put_away(
     page: Page,
     team: Team,

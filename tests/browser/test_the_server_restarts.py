@@ -13,7 +13,11 @@ from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.fixtures_app import WebProcesses
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
 REWARD = "document.querySelector('[data-chart=\"reward-mean\"]').data?.at(-1)"
 
 
@@ -24,7 +28,6 @@ def take_step(story: Story) -> None:
     story.take_steps(1)
 
 
-@pytest.mark.slow
 def test_the_page_says_so_and_goes_on_by_itself_where_it_was(
     page: Page, team: Team, web_processes: WebProcesses
 ) -> None:

@@ -12,7 +12,7 @@ from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.training.machines import make_samples
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 CHART = "document.querySelector('[data-system-chart=\"{}\"]')"
 CPU, MEMORY = CHART.format("cpu"), CHART.format("memory")
 RANGES = f"[{CPU}, {MEMORY}].map((one) => one._fullLayout?.xaxis.range.join())"

@@ -70,6 +70,7 @@ def test_steps_reach_the_charts_without_a_reload(
     assert problems == []
 
 
+@pytest.mark.slow
 def test_the_trainers_warnings_show_up_while_one_looks(
     page: Page, story: Story
 ) -> None:
@@ -85,6 +86,7 @@ def test_the_trainers_warnings_show_up_while_one_looks(
     )
 
 
+@pytest.mark.slow
 def test_a_reload_shows_the_same(page: Page, story: Story) -> None:
     open_run(page, story, "?smooth=0&x=step")
     values = f"document.querySelector('{REWARD}').data.at(-1).y"
@@ -98,6 +100,7 @@ def test_a_reload_shows_the_same(page: Page, story: Story) -> None:
     assert page.evaluate(values) == before
 
 
+@pytest.mark.slow
 def test_where_sockets_are_blocked_the_page_asks_over_http(
     page: Page, story: Story
 ) -> None:
@@ -125,6 +128,7 @@ def test_a_page_that_reaches_nobody_says_when_it_tries_again(
     expect(link).to_have_text("live, every 4 s", timeout=30_000)
 
 
+@pytest.mark.slow
 def test_smoothing_and_axis_are_in_the_address(page: Page, story: Story) -> None:
     open_run(page, story)
 
@@ -136,6 +140,7 @@ def test_smoothing_and_axis_are_in_the_address(page: Page, story: Story) -> None
     expect(page.get_by_label("Smoothing")).to_have_value("0.3")
 
 
+@pytest.mark.slow
 def test_a_click_on_a_point_leads_to_the_groups_of_its_step(
     page: Page, story: Story
 ) -> None:
@@ -151,12 +156,14 @@ def test_a_click_on_a_point_leads_to_the_groups_of_its_step(
     page.wait_for_url("**/groups/?step=3")
 
 
+@pytest.mark.slow
 def test_the_page_has_no_accessibility_findings(page: Page, story: Story) -> None:
     open_run(page, story)
 
     assert findings(page) == []
 
 
+@pytest.mark.slow
 def test_every_chart_takes_another_theme_without_a_reload(
     page: Page, story: Story
 ) -> None:

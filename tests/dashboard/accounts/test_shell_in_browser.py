@@ -9,7 +9,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import create_sign_in_link
 from tests.dashboard.samples.factories import make_run
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_opening_the_link_is_enough_to_sign_in(

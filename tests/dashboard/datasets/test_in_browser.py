@@ -15,7 +15,7 @@ from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
 from tests.browser.accessibility import findings_in_each_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 ROWS = [
     {"question": f"What is {i} + {i}?", "answer": 2 * i, "level": i % 3}
@@ -217,7 +217,6 @@ def test_a_recipe_is_composed_tried_and_saved(
 PAGES = ["datasets/", "datasets/upload", "datasets/generate", "rewards/", "rewards/new"]
 
 
-@pytest.mark.slow
 def test_every_page_is_accessible_in_both_themes_and_widths(
     team: Team, alice: User, page: Page
 ):

@@ -11,7 +11,7 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from tests.browser.accessibility import findings_in_each_view
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 STORY = "A train leaves the town at nine and another one at noon, so when do they meet"
 ROWS = [
@@ -28,7 +28,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.slow
 def test_a_dataset_is_split_checked_put_away_and_restored(team: Team, page: Page):
     version = create_dataset_version(
         team=team,

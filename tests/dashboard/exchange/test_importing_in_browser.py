@@ -10,7 +10,7 @@ from dashboard.runs.models import Run
 from tests.browser.accessibility import findings, findings_in_each_view
 from tests.dashboard.exchange.tools import event_file, verl_jsonl
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_files_become_a_run(team: Team, page: Page) -> None:

@@ -21,7 +21,7 @@ from tests.dashboard.probes.factories import (
 )
 from trainer.config import RunConfig
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 # A byte order mark, semicolons, empty lines, a stray space, answers in words.
 MESSY = (

@@ -22,7 +22,7 @@ from tests.dashboard.rescoring.factories import (
     start,
 )
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 Make = Callable[[Team], str]
 FAILING = """
 def reward(completion, answer):
@@ -140,7 +140,6 @@ def failed(team: Team) -> str:
     return f"rescorings/{rescoring.pk}/"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [nothing, listed, new, refused, waiting, finished, failed]
 )

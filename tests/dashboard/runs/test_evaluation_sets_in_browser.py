@@ -12,7 +12,7 @@ from tests.dashboard.runs.launching import make_recipe
 from tests.dashboard.runs.test_evaluation_sets import make_rows, make_version
 from tests.dashboard.runs.test_launch_in_browser import assert_accessible
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture

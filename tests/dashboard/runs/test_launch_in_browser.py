@@ -15,7 +15,7 @@ from tests.dashboard.runs.launching import (
     make_recipe,
 )
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_numbers_follow_while_settings_are_typed(page: Page, team: Team) -> None:
@@ -149,7 +149,6 @@ def test_marks_fit_what_the_browser_fills_in_again(page: Page, team: Team) -> No
     expect(clip).to_have_text("no effect: this surrogate has no second clip")
 
 
-@pytest.mark.slow
 def test_the_whole_form_is_accessible_on_any_screen(page: Page, team: Team) -> None:
     make_dataset(team)
     recipe = make_recipe(team)
@@ -158,7 +157,6 @@ def test_the_whole_form_is_accessible_on_any_screen(page: Page, team: Team) -> N
     assert_accessible(page)
 
 
-@pytest.mark.slow
 def test_a_form_with_problems_is_accessible(page: Page, team: Team) -> None:
     page.goto("/alpha/runs/new")
     page.get_by_label("Learning rate", exact=True).fill("fast")

@@ -7,7 +7,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture

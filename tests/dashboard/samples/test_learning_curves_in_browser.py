@@ -15,7 +15,11 @@ from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import make_group, make_run
 from tests.dashboard.samples.prompts import MAPPING, ROWS, visit
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
 CURVES = [
     (0, 0, 0, 0, 0, 0),  # never solved
     (0, 1, 2, 3, 4, 4),  # solved

@@ -14,7 +14,7 @@ from dashboard.datasets.services import create_dataset_version
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import make_group, make_run
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 ROWS = [
     Row(prompt=f"What is {i} + {i}?", answer=str(2 * i), columns={"level": i % 3})

@@ -14,7 +14,11 @@ from dashboard.training.workers import register, tell_facts
 from tests.browser.accessibility import findings_in_each_view
 from trainer.rewards.sandbox.probe import Found
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.dashboard.datasets.imports.test_transfer_in_browser import (
 )
 from tests.faults.workers import Worker
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 __all__ = ["start_default_worker"]
 FETCH = "Fetch it and look at the columns"
 
@@ -61,7 +61,6 @@ def import_as(page: Page, name: str) -> None:
     expect(page.get_by_text("Imported 300 rows as version 1.")).to_be_visible()
 
 
-@pytest.mark.slow
 def test_a_link_and_a_hub_dataset_become_versions(
     team: Team,
     alice: User,

@@ -91,6 +91,7 @@ def test_an_upload_that_broke_off_goes_on_where_it_stopped(
     assert found == []
 
 
+@pytest.mark.slow
 def test_an_upload_is_cancelled_and_another_begun(
     team: Team, alice: User, page: Page, file: Path
 ):
@@ -110,6 +111,7 @@ def test_an_upload_is_cancelled_and_another_begun(
     page.wait_for_url("**/uploads/*")
 
 
+@pytest.mark.slow
 def test_what_the_server_refuses_is_said(
     team: Team, alice: User, page: Page, file: Path
 ):
@@ -124,6 +126,7 @@ def test_what_the_server_refuses_is_said(
     expect(page.get_by_role("button", name="Cancel")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_pasted_rows_come_to_their_columns(team: Team, alice: User, page: Page):
     page.goto("/alpha/datasets/upload")
     page.get_by_label("Rows").fill("question\tanswer\n1 + 1?\t2\n")

@@ -17,7 +17,7 @@ from dashboard.datasets.services import create_dataset_version
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.datasets.tokens.chat_model import save_chat_model
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,6 @@ def test_before_an_import_the_columns_are_tried(
     assert height_of(preview) == height  # what stands below does not jump
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("place", ["dataset", "launch", "mapping"])
 def test_the_preview_can_be_used_by_all(
     page: Page, version: DatasetVersion, sent: str, model: str, place: str

@@ -12,7 +12,7 @@ from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.samples.factories import make_group, make_run, make_steps
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def make_audited(team: Team) -> Run:
@@ -66,7 +66,6 @@ def test_a_point_opens_the_groups_of_its_step(page: Page, team: Team) -> None:
     expect(page).to_have_url(re.compile(rf"/runs/{run.pk}/groups/\?step=5$"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("where", ["", "length/", "?at=2"])
 def test_nothing_keeps_people_from_an_audit(page: Page, team: Team, where: str) -> None:
     run = make_audited(team)
@@ -77,7 +76,6 @@ def test_nothing_keeps_people_from_an_audit(page: Page, team: Team, where: str) 
     assert findings_in_each_view(page) == []
 
 
-@pytest.mark.slow
 def test_nothing_keeps_people_from_an_empty_audit(page: Page, team: Team) -> None:
     page.goto(f"/alpha/runs/{make_run(team).pk}/audit/")
 

@@ -11,7 +11,11 @@ from dashboard.training.workers import register
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.runs.stories import Story, queue_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+]
 
 
 def names(page: Page) -> list[str]:
