@@ -40,14 +40,27 @@ APART = {"slow", "faults", "load", "vllm"}
 # They import models, so they are loaded once Django is set up.
 FIXTURES = ("tests.fixtures_people", "tests.fixtures_app", "tests.fixtures_meters")
 
-# How long an example takes says how busy the machine is, and nothing about the code.
-hypothesis.settings.register_profile(
-    "untimed",
-    parent=hypothesis.settings(),
-    deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile("untimed")
+# How many examples a property is given: few and each time the same in `make test`. How
+# long one takes says how busy the machine is, and nothing about the code.
+for name, num_examples in (("ci", 20), ("slow", 100), ("soak", 2_000)):
+    hypothesis.settings.register_profile(
+        name,
+        parent=hypothesis.settings.get_profile("default"),
+        max_examples=num_examples,
+        derandomize=name == "ci",
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before tests are loaded, whose settings are made from the profile."""
+    asked = set(session.config.option.markexpr.split(" or "))
+    is_soak = session.config.getoption("--soak")
+    hypothesis.settings.load_profile(
+        "soak" if is_soak else "slow" if "slow" in asked else "ci"
+    )
+
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

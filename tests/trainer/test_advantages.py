@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.advantages import (
@@ -243,7 +243,6 @@ def flattened(rows: list[list[float]]) -> list[float]:
 
 
 @pytest.mark.parametrize(("baseline", "scale"), COMPARED)
-@settings(max_examples=30)
 @given(st.lists(rewards_of_a_group, min_size=1, max_size=3), st.integers(-8, 8))
 def test_shifting_all_rewards_changes_nothing(
     baseline: str, scale: str, groups: list[list[float]], shift: int
@@ -258,7 +257,6 @@ def test_shifting_all_rewards_changes_nothing(
 
 
 @pytest.mark.parametrize("scale", ["group_std", "batch_std"])
-@settings(max_examples=30)
 @given(st.lists(rewards_of_a_group, min_size=1, max_size=3), st.integers(1, 50))
 def test_stretching_all_rewards_changes_nothing_without_eps(
     scale: str, groups: list[list[float]], factor: int
@@ -273,7 +271,6 @@ def test_stretching_all_rewards_changes_nothing_without_eps(
 
 
 @pytest.mark.parametrize(("baseline", "scale"), [*COMPARED, ("none", "batch_std")])
-@settings(max_examples=30)
 @given(st.lists(rewards_of_a_group, min_size=1, max_size=3), st.data())
 def test_a_missing_score_leaves_the_others_as_if_it_were_not_there(
     baseline: str, scale: str, groups: list[list[float]], data: st.DataObject

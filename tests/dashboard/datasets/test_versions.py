@@ -59,11 +59,7 @@ def test_the_hash_is_that_of_the_frozen_file(team: Team, tmp_path: Path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(
         st.builds(

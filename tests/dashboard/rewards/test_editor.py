@@ -433,11 +433,7 @@ def test_saving_without_a_change_says_so(alice_client: Client):
     assert recipe.versions.count() == 1
 
 
-@settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     changes=st.dictionaries(
         st.sampled_from(

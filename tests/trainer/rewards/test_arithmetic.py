@@ -5,7 +5,7 @@ import operator
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.rewards.arithmetic import MAX_DEPTH, ArithmeticRefused, compute
@@ -111,7 +111,6 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(EXPRESSIONS)
 def test_values_agree_with_a_walk_of_pythons_own_syntax_tree(text):
     try:

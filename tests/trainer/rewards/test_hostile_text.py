@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.rewards.scores import AT_ONCE, BY_THEMSELVES, recipe_of
@@ -33,8 +33,6 @@ JSON = st.recursive(
     ),
     max_leaves=10,
 )
-# A machine that is busy with other tests says nothing about one example.
-NO_DEADLINE = settings(deadline=None)
 IN_PROCESS = [
     kind for kind in BY_THEMSELVES if kind not in {"math_verify", "reasoning_gym"}
 ]
@@ -52,7 +50,6 @@ def judged(kind: str, sample: Sample, **params) -> None:
 
 
 @pytest.mark.parametrize("kind", IN_PROCESS)
-@NO_DEADLINE
 @given(completion=TEXTS, answer=st.none() | TEXTS)
 def test_any_completion_is_scored(kind, completion, answer):
     columns = RULES[kind].example_pass.sample.columns
@@ -61,7 +58,6 @@ def test_any_completion_is_scored(kind, completion, answer):
 
 
 @pytest.mark.parametrize("kind", ["math_verify", "reasoning_gym"])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(completion=TEXTS)
 def test_any_completion_is_scored_by_the_libraries(kind, completion):
     example = RULES[kind].example_pass.sample
@@ -75,7 +71,6 @@ def test_any_completion_is_scored_by_the_libraries(kind, completion):
     )
 
 
-@NO_DEADLINE
 @given(completion=TEXTS, mode=st.sampled_from(["grpo_zero", "nano_aha_moment"]))
 def test_any_completion_is_scored_as_published(completion, mode):
     columns = {"numbers": [1, 2, 3], "target": 9}
@@ -142,7 +137,6 @@ PUBLISHED = [
 
 
 @pytest.mark.parametrize(("kind", "params"), PUBLISHED)
-@NO_DEADLINE
 @given(completion=TEXTS, answer=TEXTS)
 def test_any_completion_is_scored_by_the_other_published_graders(
     kind, params, completion, answer
@@ -164,7 +158,6 @@ def test_a_hundred_thousand_characters_are_judged_at_once_as_published(
     assert {name: each for name, each in seconds.items() if each >= AT_ONCE} == {}
 
 
-@NO_DEADLINE
 @given(columns=st.fixed_dictionaries({"numbers": JSON, "target": JSON}))
 def test_any_columns_are_answered(columns):
     judged("countdown", Sample("p", "<answer>1+2</answer>", None, columns))

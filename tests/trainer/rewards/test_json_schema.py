@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.trainer.rewards.scores import AT_ONCE, score
@@ -207,7 +207,6 @@ def is_json(text: str) -> bool:
     return not numbers
 
 
-@settings(deadline=None)
 @example(document="NaN")
 @example(document=math.nan)
 @given(document=DOCUMENTS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.rewards.scores import score, scored
@@ -105,7 +105,6 @@ def test_open_r1s_format_and_tags(completion, steps, tags):
 WORDS = st.lists(st.sampled_from(["so", "it", "is"]), max_size=25)
 
 
-@settings(deadline=None)
 @given(words=WORDS, size=st.integers(1, 5), penalty=st.floats(-3, 0))
 def test_trls_repetition_penalty(words, size, penalty):
     from trl.rewards import get_repetition_penalty_reward

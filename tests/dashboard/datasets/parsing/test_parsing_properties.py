@@ -74,25 +74,21 @@ def check_answers(file_format: str, content: bytes, packing: str = "") -> None:
             str(row).encode()
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200) | FRAGMENTS)
 def test_any_bytes_as_jsonl(content: bytes):
     check_answers("jsonl", content)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200) | FRAGMENTS | FRAGMENTS.map(lambda inner: b"[" + inner))
 def test_any_bytes_as_json(content: bytes):
     check_answers("json", content)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200) | FRAGMENTS)
 def test_any_bytes_as_csv(content: bytes):
     check_answers("csv", content)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200) | FRAGMENTS)
 def test_any_bytes_as_tsv(content: bytes):
     check_answers("tsv", content)
@@ -104,7 +100,6 @@ PACKED = {
 }
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(PACKED)), st.integers(0, 200), st.integers(0, 255))
 def test_a_packed_file_with_one_byte_changed(packing: str, place: int, value: int):
     broken = bytearray(PACKED[packing])
@@ -113,7 +108,6 @@ def test_a_packed_file_with_one_byte_changed(packing: str, place: int, value: in
     check_answers("jsonl", bytes(broken), packing)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(["gzip", "zstd"]), st.binary(max_size=100), st.booleans())
 def test_any_bytes_as_a_packed_file(packing: str, content: bytes, is_begun: bool):
     magic = PACKED[packing][:10] if is_begun else b""
@@ -121,7 +115,6 @@ def test_any_bytes_as_a_packed_file(packing: str, content: bytes, is_begun: bool
     check_answers("jsonl", magic + content, packing)
 
 
-@settings(max_examples=500, deadline=None)
 @given(
     st.sampled_from(["jsonl", "json", "csv", "tsv", "parquet", "txt", "csv.gz", ""]),
     st.binary(max_size=200) | FRAGMENTS,
@@ -148,13 +141,13 @@ SOUND = _parquet([{"prompt": "a" * 40, "answer": str(i)} for i in range(30)])
 
 
 # Each starts a process.
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.binary(max_size=200).map(lambda middle: b"PAR1" + middle + b"PAR1"))
 def test_any_bytes_as_parquet(content: bytes):
     check_answers("parquet", content)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, len(SOUND) - 1), st.integers(1, 255))
 def test_a_parquet_file_with_one_byte_changed(place: int, change: int):
     broken = bytearray(SOUND)
@@ -176,7 +169,6 @@ def test_a_parquet_file_that_ends_its_reader():
     assert "it ended by SIGABRT" in refusal.value
 
 
-@settings(max_examples=200, deadline=None)
 @given(ROWS)
 def test_json_lines_come_back_as_they_were(rows: list[dict[str, Any]]):
     content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -184,7 +176,6 @@ def test_json_lines_come_back_as_they_were(rows: list[dict[str, Any]]):
     assert [item.values for item in parse("jsonl", content.encode())] == rows
 
 
-@settings(max_examples=200, deadline=None)
 @given(ROWS, st.none() | st.integers(0, 3), st.integers(1, 30), st.booleans())
 def test_a_json_list_comes_back_as_it_was(
     rows: list[dict[str, Any]], indent: int | None, piece: int, is_wrapped: bool
@@ -201,7 +192,6 @@ def test_a_json_list_comes_back_as_it_was(
     assert [item.row for item in parsed] == list(range(1, len(rows) + 1))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(TEXT, TEXT), min_size=1),
     st.sampled_from([("csv", ","), ("tsv", "\t")]),

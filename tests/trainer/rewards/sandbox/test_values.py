@@ -7,7 +7,7 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.rewards.scores import AT_ONCE
@@ -48,7 +48,6 @@ def has_nan(value: object) -> bool:
     return "nan" in repr(value).lower()
 
 
-@settings(deadline=None)
 @given(VALUES, VALUES)
 def test_values_are_equal_as_in_python(left: object, right: object) -> None:
     if not has_nan(left) and not has_nan(right):
@@ -56,14 +55,12 @@ def test_values_are_equal_as_in_python(left: object, right: object) -> None:
         assert are_equal(encode(left), encode(left))
 
 
-@settings(deadline=None)
 @given(VALUES)
 def test_values_are_true_as_in_python(value: object) -> None:
     if not has_nan(value):
         assert is_true(encode(value)) == bool(value)
 
 
-@settings(deadline=None)
 @given(ORDERED, ORDERED | st.lists(ORDERED, max_size=3), st.sampled_from([*OPERATORS]))
 def test_values_compare_as_in_python(left: object, right: object, name: str) -> None:
     try:
