@@ -91,16 +91,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 SEVERAL = (2, 64)  # passes, and micro-batches in each: what holds most to be kept
+# One of each kind of state that a checkpoint has to hold.
+SOME = {
+    *("plain", "adaptive-kl-and-reset-reference", "phases", "lora"),
+    *("minibatches", "one-step-off-refill"),
+}
+
+
+def marks(variant: str, sizes: tuple[int, int]) -> list[pytest.MarkDecorator]:
+    if sizes == SEVERAL:
+        return [] if variant in SOME else [pytest.mark.slow]
+    return [pytest.mark.slow, *([] if variant == "plain" else [pytest.mark.soak])]
+
+
 CASES = [
-    pytest.param(
-        passes,
-        micro_batch_tokens,
-        variant,
-        marks=[]
-        if variant == "plain" or (passes, micro_batch_tokens) == SEVERAL
-        else [pytest.mark.slow, pytest.mark.soak],
-    )
-    for passes, micro_batch_tokens in itertools.product([1, 2], [100_000, 64])
+    pytest.param(passes, tokens, variant, marks=marks(variant, sizes=(passes, tokens)))
+    for passes, tokens in itertools.product([1, 2], [100_000, 64])
     for variant in VARIANTS
 ]
 

@@ -16,6 +16,7 @@ from tests.trainer.tiny import (
     write_model,
     write_rows,
 )
+from trainer.__main__ import main
 from trainer.config import RunConfig, read_config
 
 
@@ -116,16 +117,20 @@ def test_a_run_and_its_memory_read_the_model_from_any_working_folder(
     assert str(tmp_path / "run" / "model") in capsys.readouterr().out
 
 
-def test_a_recipes_reward_model_is_beside_its_file(tmp_path: Path) -> None:
+def test_a_recipes_reward_model_is_beside_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     recipe = reward_of("./judge")["recipe"]
     (tmp_path / "recipe.json").write_text(json.dumps(recipe))
     (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "completion": "b"}\n')
 
-    done = run_trainer(
-        "score",
-        *("--recipe", tmp_path / "recipe.json"),
-        *("--rows", tmp_path / "rows.jsonl"),
+    code = main(
+        [
+            "score",
+            *("--recipe", str(tmp_path / "recipe.json")),
+            *("--rows", str(tmp_path / "rows.jsonl")),
+        ]
     )
 
-    assert done.returncode == 2
-    assert str(tmp_path / "judge") in done.stderr
+    assert code == 2
+    assert str(tmp_path / "judge") in capsys.readouterr().err

@@ -203,6 +203,7 @@ def test_another_model_is_refused_before_the_run_starts(
         make_reference(RunConfig.model_validate(tree).stages[0], policy)
 
 
+@pytest.mark.slow
 def test_another_model_in_the_servers_place_is_refused_in_the_middle_of_a_run(
     tmp_path: Path, model_folder: Path, rows_path: Path, policy: Policy
 ) -> None:
@@ -290,6 +291,7 @@ def test_a_file_that_holds_no_token_is_refused(tmp_path: Path, content: str) -> 
         read_or_make_token(tmp_path / "token")
 
 
+@pytest.mark.slow
 def test_a_terminated_server_ends_in_order(tmp_path: Path, model_folder: Path) -> None:
     server = Server(model_folder, tmp_path / "token")
 

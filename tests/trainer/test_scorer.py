@@ -276,7 +276,9 @@ def test_a_phase_cannot_change_the_number_of_workers() -> None:
         RunConfig.model_validate(tree | {"phases": phases})
 
 
-@pytest.mark.parametrize("credit", ["outcome", "process"])
+@pytest.mark.parametrize(
+    "credit", [pytest.param("outcome", marks=pytest.mark.slow), "process"]
+)
 def test_a_run_with_workers_is_the_run_without(
     credit: str, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:

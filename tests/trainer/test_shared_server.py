@@ -93,6 +93,7 @@ def tree(
     )
 
 
+@pytest.mark.slow
 def test_three_processes_are_sampled_for_as_one_is(
     tree: dict[str, Any], tmp_path: Path, sampler: Quiet
 ) -> None:
@@ -107,7 +108,9 @@ def test_three_processes_are_sampled_for_as_one_is(
     assert sampler.sizes == expected, "it was not asked for all at once"
 
 
-@pytest.mark.parametrize("mode", ["off", "refill"])
+@pytest.mark.parametrize(
+    "mode", ["off", pytest.param("refill", marks=pytest.mark.slow)]
+)
 def test_two_processes_are_sampled_for_ahead_as_one_is(
     mode: str, tree: dict[str, Any], tmp_path: Path, sampler: Quiet
 ) -> None:
@@ -192,6 +195,7 @@ def test_the_copy_that_a_process_has_anyway_is_the_one_that_is_sent(
     engine.close()
 
 
+@pytest.mark.slow
 def test_a_process_that_would_sample_itself_is_not_waited_for(
     tree: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -210,6 +214,7 @@ def test_a_process_that_would_sample_itself_is_not_waited_for(
     assert "Process 1 of 2 has another run configuration" in failed["error"]
 
 
+@pytest.mark.slow
 def test_what_the_server_refuses_ends_them_all(
     tree: dict[str, Any], tmp_path: Path
 ) -> None:

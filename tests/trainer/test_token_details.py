@@ -211,6 +211,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+SOME = {"grpo", "preferences"}  # by a loss's terms, by pairs
+
+
 def plain(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without token values, and without the times of anything."""
     kept = []
@@ -226,7 +229,13 @@ def plain(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(name, marks=[] if name in SOME else pytest.mark.slow)
+        for name in VARIANTS
+    ],
+)
 def test_a_run_is_bit_for_bit_the_same_with_token_values_and_without(
     variant: str, model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:
