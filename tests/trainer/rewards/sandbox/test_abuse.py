@@ -16,8 +16,10 @@ from tests.trainer.rewards.sandbox.asking import Asker
 from tests.trainer.rewards.test_judge import wait_until_gone
 from trainer.rewards.sandbox.levels import LEVELS, obstacle
 
-# The strictest that this machine can try is attacked each time, the other now and then.
-CAN_TRY = [level for level in LEVELS if obstacle(level) is None] or LEVELS[:1]
+# B each time: on A bubblewrap would hide a hole in the filters that both have. A now
+# and then, and each time by what test_probe tries.
+CAN_TRY = [level for level in reversed(LEVELS) if obstacle(level) is None]
+CAN_TRY = CAN_TRY or [*LEVELS[:1]]
 pytestmark = pytest.mark.parametrize(
     "asker",
     [

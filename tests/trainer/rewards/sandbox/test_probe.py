@@ -13,7 +13,7 @@ import pytest
 from trainer.config import RunConfig
 from trainer.preparation import _sandbox
 from trainer.rewards.sandbox import levels, probe
-from trainer.rewards.sandbox.probe import Found, found_here, try_levels
+from trainer.rewards.sandbox.probe import Found, found_here, try_level, try_levels
 from trainer.rewards.sandbox.slot import Slot, SlotLost
 from trainer.run import _require_sandbox
 
@@ -25,6 +25,12 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_level_is_found_here() -> None:
     assert try_levels().level in levels.LEVELS
+
+
+def test_each_level_that_can_be_tried_lets_nothing_through() -> None:
+    tried = [level for level in levels.LEVELS if levels.obstacle(level) is None]
+
+    assert {level: try_level(level).fault for level in tried} == dict.fromkeys(tried)
 
 
 @pytest.mark.usefixtures("forgetful")
