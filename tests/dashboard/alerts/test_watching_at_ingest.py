@@ -412,7 +412,7 @@ KINDS = [k for k in Kind if k not in (Kind.OVERFITS, Kind.WARNED)]
 
 
 @settings(
-    max_examples=15,
+    max_examples=4,  # half a second of SQL each
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -10,7 +10,6 @@ from django.db import OperationalError
 from dashboard.runs.models import Run, RunState
 from dashboard.training import supervise as supervise_module
 from dashboard.training.lease import Claim
-from tests.dashboard.training import test_supervising_a_run as supervising
 from tests.dashboard.training.test_supervising_a_run import FAST, live
 from tests.dashboard.upkeep.scraping import told
 
@@ -44,9 +43,8 @@ def test_each_renewal_is_counted_by_its_outcome(
         return renew(claim)
 
     monkeypatch.setattr(supervise_module, "renew", renew_for_a_while)
-    monkeypatch.setattr(supervising, "FAST", replace(FAST, renew_seconds=0.05))
 
-    live(run, "train_until_told")
+    live(run, "train_until_told", timing=replace(FAST, renew_seconds=0.05))
 
     now = told()
     assert num_renewals == 5

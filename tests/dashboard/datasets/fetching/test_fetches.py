@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -79,8 +80,17 @@ def text_of(client: Client, job: ImportJob) -> str:
     return client.get(page_of(job)).content.decode()
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("packing", ["", ".gz"])
+# Once here, a file takes the path of an upload, whatever its format.
+SOME = {("sums.jsonl", ""), ("sums.csv", ".gz"), ("sums.parquet", "")}
+
+
+@pytest.mark.parametrize(
+    ("name", "packing"),
+    [
+        pytest.param(*each, marks=[] if each in SOME else pytest.mark.slow)
+        for each in itertools.product(FILES, ("", ".gz"))
+    ],
+)
 def test_a_link_becomes_a_version_that_names_it(
     name: str, packing: str, alice_client: Client, site: Site
 ):
