@@ -62,7 +62,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     )
 
 
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--soak",
