@@ -5,6 +5,7 @@ No GPU is needed: the branches of one are taken on a CPU.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,34 @@ def test_what_cannot_be_recorded_is_done_kernel_by_kernel(
     found = engine.sample(requests, PARAMS)
 
     assert [slowed.way for slowed in told] == ["its own decoder without CUDA graphs"]
+    assert ids_of(found) == ids_of(sample(policy, requests))
+
+
+@pytest.mark.usefixtures("gpu_branches")
+def test_a_recording_without_memory_is_tried_with_fewer_rows(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(run: Callable[[], None]) -> Callable[[], None]:
+        step: Any = run.__self__  # type: ignore[attr-defined]  # a bound method
+        if len(step._chosen) > 6:
+            try:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            finally:
+                raise RuntimeError("CUDA error: the capture was broken off")
+        return run
+
+    monkeypatch.setattr(graphs, "record", record)
+    requests = requests_of(policy, 4)
+    engine = TransformersEngine(policy, max_batch_rows=512)
+    told: list[Slowed] = []
+    engine.on_slowed = told.append
+
+    found = engine.sample(requests, PARAMS)
+
+    assert [(each.code, each.rows) for each in told] == [
+        ("out_of_memory", 10),
+        ("out_of_memory", 4),
+    ]
     assert ids_of(found) == ids_of(sample(policy, requests))
 
 

@@ -147,9 +147,11 @@ class TransformersEngine:
 
     def _slower_way(self, error: Exception, *, num_rows: int) -> Slowed | None:
         """Choose it, for all that is sampled from now on; None where there is none."""
-        if is_out_of_memory(error) and num_rows > 1:
+        # a recording that is broken off says so, and only then why
+        cause = error.__context__ or error
+        if is_out_of_memory(cause) and num_rows > 1:
             self._max_batch_rows = num_rows // 2
-            reason = first_line(error)
+            reason = first_line(cause)
             return Slowed(
                 code="out_of_memory", reason=reason, rows=self._max_batch_rows
             )
@@ -157,8 +159,6 @@ class TransformersEngine:
             return None
         say_fault(error)
         del self._ways[0]
-        # a recording that was broken off says so, and only then why
-        cause = error.__context__ or error
         reason = f"{type(cause).__name__}: {first_line(cause)}"
         return Slowed(code="engine_fallback", reason=reason, way=_WAYS[self._ways[0]])
 
