@@ -174,7 +174,7 @@ def _forget_limits_of_sessions() -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Browser tests come last, faults before them, and files of minutes first.
+    """Browser tests come last, faults before them, and files of minutes first of each.
 
     Playwright keeps an event loop running in the main thread for the rest of the
     session, and asyncio tests need to start their own. What begins last and takes
@@ -182,7 +182,7 @@ def pytest_collection_modifyitems(
     """
     minutes: dict[Path, int] = defaultdict(int)
     for item in items:
-        for mark in item.iter_markers("slow"):
+        for mark in (*item.iter_markers("slow"), *item.iter_markers("browser")):
             minutes[item.path] += mark.kwargs.get("minutes", 0)
 
     def place(item: pytest.Item) -> tuple[bool, bool, int]:

@@ -18,7 +18,7 @@ from tests.browser.waiting import wait_until
 from tests.faults.tiny import save_model
 from tests.faults.workers import Worker
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.browser(minutes=1), pytest.mark.django_db(transaction=True)]
 MINUTE = 60_000
 FIRST_CHART = "document.querySelector('[data-chart=reward-mean]')"
 SETTINGS = {

@@ -52,6 +52,7 @@ STAGES = {
 BACKGROUND = ("unit_tests",)
 # Nothing to do without one: there is no limit of memory, or `make test` does it.
 GPU_ONLY = ("attention", "out_of_memory", "unit_tests", "trl")
+LONG = ("learning",)  # left out of the small form
 LEAST_SECONDS = 5  # a stage is not begun with less
 # What a Python with torch and transformers may lack, by the module that shows it.
 NEEDED = {
@@ -159,8 +160,8 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and end the stages
     deadline = time.monotonic() + args.seconds
     names = [name for name in STAGES if name in (args.only or STAGES)]
-    if args.device == "cpu":
-        names = [name for name in names if name not in GPU_ONLY]
+    left_out = (GPU_ONLY if args.device == "cpu" else ()) + (LONG if args.tiny else ())
+    names = [name for name in names if name not in left_out]
     with tempfile.TemporaryDirectory(prefix="cohort-check-") as folder:
         args.folder = Path(folder)
         python = make_environment(args.folder)

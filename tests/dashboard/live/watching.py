@@ -45,9 +45,16 @@ class Viewer:
         )
 
     async def connect(self) -> dict[str, Any]:
+        """The answer, or what the application raised, without waiting for the time."""
         await self.app.send_input({"type": "websocket.connect"})
-        answer: dict[str, Any] = await self.app.receive_output(timeout=5)
-        return answer
+        answer = asyncio.ensure_future(self.app.receive_output(timeout=5))
+        ended = self.app.future
+        await asyncio.wait({answer, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done() and ended.exception() is not None:
+            answer.cancel()
+            ended.result()
+        told: dict[str, Any] = await answer
+        return told
 
     async def say(self, text: str) -> None:
         await self.app.send_input({"type": "websocket.receive", "text": text})

@@ -114,6 +114,7 @@ def sign_in(link: str) -> str:
     return str(answer.geturl())
 
 
+@pytest.mark.slow  # and in tests/smoke.txt
 def test_it_starts_prints_a_link_that_signs_in_and_stops_leaving_nothing(
     start: Callable[..., Terminal], data: Path, port: int
 ) -> None:
