@@ -108,8 +108,9 @@ def test_three_processes_are_sampled_for_as_one_is(
     assert sampler.sizes == expected, "it was not asked for all at once"
 
 
-@pytest.mark.slow  # two processes; the one above it shares a server in make test
-@pytest.mark.parametrize("mode", ["off", "refill"])
+@pytest.mark.parametrize(
+    "mode", ["off", pytest.param("refill", marks=pytest.mark.slow)]
+)
 def test_two_processes_are_sampled_for_ahead_as_one_is(
     mode: str, tree: dict[str, Any], tmp_path: Path, sampler: Quiet
 ) -> None:
