@@ -678,7 +678,7 @@ def main() -> int:
     transformers.logging.disable_progress_bar()
     prepare_device(torch.device(args.device))
     if not sys.stdin.readline():
-        return 1  # whoever began this has gone
+        return 1  # the check that started it has ended
     status, reason = "PASS", ""
     with contextlib.redirect_stdout(sys.stderr):
         try:
