@@ -207,7 +207,7 @@ def register(name: str, *, num_slots: int) -> None:
 
 
 def tell_facts(name: str, **facts: Any) -> None:
-    """Add to what is known of a worker's machine, where it is registered."""
+    """Store facts of a registered worker's machine."""
     worker = Worker.objects.filter(name=name).first()
     if worker is not None:
         worker.hardware |= facts
