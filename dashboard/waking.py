@@ -26,6 +26,8 @@ def wake(task: str, *, queue: str, expires: int, count: int = 1) -> None:
     try:
         # The web process has no Celery app of its own; it only puts a message down.
         with Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False) as app:
+            # Kombu would try for 6 s, while a request waits.
+            app.conf.broker_transport_options = {"max_retries": 0}
             for _ in range(count):
                 app.send_task(task, queue=queue, expires=expires, retry=False)
     except OperationalError as error:

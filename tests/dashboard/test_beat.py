@@ -118,4 +118,5 @@ def test_without_a_broker_it_goes_on() -> None:
     with Celery(
         broker="redis+socket:///nowhere/redis.sock", set_as_current=False
     ) as app:
+        app.conf.broker_transport_options = {"max_retries": 0}
         assert Scheduler(app, lazy=True)._list_waiting() == set()

@@ -153,6 +153,7 @@ def test_without_redis_the_beat_goes_on_and_heeds_its_drain_later(
     team: Team, alice: User
 ) -> None:
     with Celery(broker="redis+socket:///nowhere/r.sock", set_as_current=False) as app:
+        app.conf.broker_transport_options = {"max_retries": 0}
         asked: list[bool] = []
         beat = WorkerBeat(NAME, num_slots=1)
         drain(make_worker(NAME), team=team, user=alice)
