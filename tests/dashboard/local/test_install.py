@@ -41,28 +41,64 @@ def test_a_step_that_fails_stops_the_installation(
         install.run("Installing", command)
 
 
-def test_what_is_installed_is_not_installed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n')
-    python.chmod(0o755)
-    monkeypatch.setattr(install, "PYTHON", python)
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A virtual environment whose programs note what they are called with."""
+    (tmp_path / "bin").mkdir()
+    for name in ("python", "uv"):
+        program = tmp_path / "bin" / name
+        program.write_text(
+            f'#!/bin/sh\ncase "$*" in *config*) echo "{SETTINGS}"; exit;; esac\n'
+            f'echo "{name} $UV_INDEX $*" >> {tmp_path}/calls\n'
+            f"test ! -e {tmp_path}/{name}-fails\n"
+        )
+        program.chmod(0o755)
+    monkeypatch.setattr(install, "PYTHON", tmp_path / "bin" / "python")
     monkeypatch.setattr(install, "VENV", tmp_path)
     monkeypatch.setattr(install, "LOG", tmp_path / "install.log")
-    lock = tmp_path / "requirements.lock"
-    lock.write_text("six==1.17.0\n")
+    (tmp_path / "requirements.lock").write_text("six==1.17.0\n")
+    return tmp_path
 
-    def installed() -> list[str]:
-        (tmp_path / "calls").unlink(missing_ok=True)
-        install.install_python([lock])
-        calls = (tmp_path / "calls").read_text().splitlines()
-        return [call.split()[-1] for call in calls if "pip" in call]
 
-    assert installed() == [install.TORCH, str(lock)]
-    assert installed() == []
+SETTINGS = ":env:.extra-index-url='https://one https://two'"
+
+
+def calls(environment: Path) -> list[str]:
+    """The programs that installed something, and the last thing that each was given."""
+    notes = environment / "calls"
+    notes.unlink(missing_ok=True)
+    install.install_python([environment / "requirements.lock"])
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    words = [line.split() for line in lines if " install " in line]
+    return [f"{each[0]} {each[-1]}" for each in words]
+
+
+def test_what_is_installed_is_not_installed_again(environment: Path) -> None:
+    lock = environment / "requirements.lock"
+    expected = [f"python {install.TORCH}", f"uv {lock}"]
+
+    assert calls(environment) == expected
+    assert calls(environment) == []
     lock.write_text("six==1.18.0\n")
-    assert installed() == [install.TORCH, str(lock)]
+    assert calls(environment) == expected
+
+
+def test_uv_has_pips_settings(
+    environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert install.uv_environment()["UV_INDEX"] == "https://one https://two"
+
+    monkeypatch.setenv("UV_INDEX", "https://mine")
+    assert install.uv_environment()["UV_INDEX"] == "https://mine"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_where_uv_fails_pip_installs(environment: Path, is_there: bool) -> None:
+    (environment / "uv-fails").touch()
+    if not is_there:
+        (environment / "bin" / "uv").unlink()
+
+    assert calls(environment)[-1] == f"python {environment / 'requirements.lock'}"
 
 
 def test_vllm_has_an_environment_that_sees_the_other(
