@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import re
 import shutil
 import signal
 import sys
@@ -37,6 +38,7 @@ hide_gpus()
 
 # Marks of tests that are asked for by themselves; few files have any.
 APART = {"slow", "faults", "load", "vllm"}
+NOT_APART = "not slow and not load and not faults and not vllm"  # pyproject.toml's
 # They import models, so they are loaded once Django is set up.
 FIXTURES = ("tests.fixtures_people", "tests.fixtures_app", "tests.fixtures_meters")
 
@@ -143,10 +145,15 @@ def pytest_ignore_collect(
     So a mark stands in the file of its tests.
     """
     asked = set(config.option.markexpr.split(" or "))
-    if not asked <= APART or not collection_path.name.endswith(".py"):
+    if collection_path.suffix != ".py":
         return None
     text = collection_path.read_text()
-    return None if any(f"mark.{name}" in text for name in asked) else True
+    if asked <= APART:
+        return None if any(f"mark.{name}" in text for name in asked) else True
+    of_all = re.search(r"^pytestmark = .*(?:\n .*)*", text, re.MULTILINE)
+    if config.option.markexpr != NOT_APART or of_all is None:
+        return None
+    return True if any(f"mark.{name}" in of_all[0] for name in APART) else None
 
 
 def pytest_collection_finish() -> None:

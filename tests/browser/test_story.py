@@ -25,7 +25,7 @@ SETTINGS = {
     "rollout.prompts_per_step": "4",
     "rollout.group_size": "4",
     "rollout.max_new_tokens": "12",
-    "optim.num_steps": "120",
+    "optim.num_steps": "60",
     "optim.learning_rate": "0.001",
     "data.num_eval_rows": "2",
     "evaluation.every_steps": "20",
@@ -142,11 +142,11 @@ def watch(page: Page) -> None:
     expect(page.locator("[data-run-state]")).to_contain_text(
         "finished", timeout=3 * MINUTE
     )
-    wait_until(page, f"{has_points} === 120")
+    wait_until(page, f"{has_points} === 60")
 
     assert page.evaluate("window.isTheSamePage")
     page.reload()
-    wait_until(page, f"{has_points} === 120")
+    wait_until(page, f"{has_points} === 60")
 
 
 def inspect(page: Page) -> None:
@@ -203,7 +203,7 @@ def click_step(page: Page, step: int) -> None:
 def clone(page: Page, first: str) -> str:
     page.goto(first)
     page.get_by_role("link", name="Clone").click()
-    expect(page.locator('[name="optim.num_steps"]')).to_have_value("120")
+    expect(page.locator('[name="optim.num_steps"]')).to_have_value("60")
     page.get_by_label("Name", exact=True).fill("second-run")
     fill(page, "optim.learning_rate", "0.002")
     page.get_by_role("button", name="Launch").click()
@@ -228,7 +228,7 @@ def compare(page: Page, first: str, second: str) -> None:
     plot = "document.querySelector('[data-curve-plot]')"
     lines = f"({plot}.data ?? []).filter(t => t.meta)"  # not drawn yet: none
     wait_until(page, f"{lines}.length === 2")
-    assert page.evaluate(f"{lines}.map(t => t.x.length)") == [120, 120]
+    assert page.evaluate(f"{lines}.map(t => t.x.length)") == [60, 60]
     names = page.evaluate(f"{lines}.map(t => t.name)")
     assert sorted(names) == ["first-run", "second-run"]
     for address in (first, second):

@@ -11,6 +11,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+import pytest
+
 from tests.client.server import TakesAll
 from tests.environment import child_environment
 from trainer.client.http import Server
@@ -79,6 +81,7 @@ def test_a_step_is_told_when_its_file_is_whole(
     ]
 
 
+@pytest.mark.slow
 def test_its_command_follows_to_the_end_and_goes_on_where_it_was(
     takes: TakesAll, server: Server, tmp_path: Path
 ) -> None:

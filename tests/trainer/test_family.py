@@ -77,7 +77,7 @@ def test_one_that_dies_takes_the_others_with_it_after_a_grace(
     ("first", "second", "expected"),
     [
         ("os.kill(os.getpid(), 9)", "sys.exit(1)", -9),  # it lost the other one
-        ("sys.exit(1)", "os.abort()", 1),
+        pytest.param("sys.exit(1)", "os.abort()", 1, marks=pytest.mark.slow),
         pytest.param("sys.exit(2)", "os.abort()", 1, marks=pytest.mark.slow),
         pytest.param("sys.exit(3)", "os.abort()", -6, marks=pytest.mark.slow),
         # and is killed by us

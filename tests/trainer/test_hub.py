@@ -104,7 +104,8 @@ def config(rows_path: Path, tmp_path: Path) -> Path:
     [
         ("silent", "no answer within 0.5 s"),
         ("127.0.0.1:1", "refused"),
-        ("no.such.host.invalid", ""),  # the system's own words
+        # the system's own words
+        pytest.param("no.such.host.invalid", "", marks=pytest.mark.slow),
     ],
 )
 def test_a_hub_that_gives_no_answer_ends_the_run_with_a_sentence(

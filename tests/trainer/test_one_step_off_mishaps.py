@@ -91,8 +91,10 @@ def break_sampling(
     "error",
     [
         ValueError("The rollout server at http://127.0.0.1 is gone. Start it again."),
-        torch.OutOfMemoryError("CUDA out of memory."),
-        KeyError("what"),
+        pytest.param(
+            torch.OutOfMemoryError("CUDA out of memory."), marks=pytest.mark.slow
+        ),
+        pytest.param(KeyError("what"), marks=pytest.mark.slow),
     ],
 )
 def test_sampling_that_fails_fails_the_run_before_its_next_update(

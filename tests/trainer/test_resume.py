@@ -192,6 +192,7 @@ def test_a_named_checkpoint_that_is_damaged_is_refused(
     assert "is no checkpoint" in done.stderr
 
 
+@pytest.mark.slow
 def test_it_ends_when_its_supervisor_is_gone(config: Path) -> None:
     read_end, write_end = os.pipe()
     out = config.parent / "orphan"

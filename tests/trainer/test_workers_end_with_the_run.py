@@ -84,6 +84,7 @@ def test_a_killed_trainer_leaves_no_worker_and_no_grader(
     assert all(wait_until_gone(pid) for pid in left)
 
 
+@pytest.mark.slow
 def test_a_signal_to_all_of_the_trainers_group_stops_it_in_order(
     trainer: subprocess.Popen[str],
 ) -> None:

@@ -129,6 +129,7 @@ def put(checkpoint: Checkpoint, user: User, **changes: Any) -> Chat:
     return ask(checkpoint=checkpoint, user=user, **given | changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("child", ["real"], indirect=True)
 def test_both_answer_with_scores_and_stay_loaded(
     checkpoint: Checkpoint, alice: User, desk: Desk, bob_client: Client

@@ -117,6 +117,7 @@ async def test_the_doorbell_wakes_a_page_before_it_polls(
 async def test_a_lost_doorbell_is_made_up_for_by_polling(
     alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(consumer, "POLL_SECONDS", 0.1)
     async with watch(story.run.id, alice) as viewer:
         await viewer.next_frame()
         monkeypatch.setattr("dashboard.live.publish._silent_until", float("inf"))
@@ -182,7 +183,10 @@ async def test_another_epoch_brings_a_snapshot(alice: User, story: Story) -> Non
     assert frame["epoch"] == 1
 
 
-async def test_a_resumed_run_rewinds_the_open_page(alice: User, story: Story) -> None:
+async def test_a_resumed_run_rewinds_the_open_page(
+    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "POLL_SECONDS", 0.1)
     await in_thread(story.take_steps)(4)
 
     async with watch(story.run.id, alice) as viewer:

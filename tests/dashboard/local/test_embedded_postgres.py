@@ -88,6 +88,7 @@ def test_only_a_private_socket_is_opened(postgres: EmbeddedPostgres) -> None:
     assert stat.S_IMODE(postgres.socket_folder.stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 def test_data_is_kept_over_a_restart(postgres: EmbeddedPostgres) -> None:
     postgres.start()
     with connect(postgres) as connection:
@@ -100,6 +101,7 @@ def test_data_is_kept_over_a_restart(postgres: EmbeddedPostgres) -> None:
         assert connection.execute("SELECT value FROM kept").fetchone() == (7,)
 
 
+@pytest.mark.slow
 def test_a_crash_loses_nothing_that_was_committed(postgres: EmbeddedPostgres) -> None:
     postgres.start()
     with connect(postgres) as connection:
@@ -131,6 +133,7 @@ def test_a_server_left_over_by_a_killed_start_is_taken_over(
     second.stop()
 
 
+@pytest.mark.slow
 def test_a_half_made_cluster_is_made_again(
     folder: Path, postgres: EmbeddedPostgres
 ) -> None:
@@ -155,6 +158,7 @@ def test_a_cluster_that_cannot_start_is_told_with_its_log(
         postgres.start()
 
 
+@pytest.mark.slow
 def test_one_that_recovers_is_awaited_for_as_long_as_it_takes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

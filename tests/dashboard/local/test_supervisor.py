@@ -90,7 +90,10 @@ def test_pauses_grow_while_it_keeps_ending(
 
 @pytest.mark.parametrize(
     "fault",
-    [LocalFault("the disk is full"), BlockingIOError(errno.EAGAIN, "fork: try again")],
+    [
+        BlockingIOError(errno.EAGAIN, "fork: try again"),
+        pytest.param(LocalFault("the disk is full"), marks=pytest.mark.slow),
+    ],
 )
 def test_what_could_not_be_started_again_is_tried_again(
     tmp_path: Path, told: list[str], fault: Exception

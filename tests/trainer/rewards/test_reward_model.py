@@ -302,6 +302,7 @@ def params(folder: Path, **changes: Any) -> RewardModelParams:
     )
 
 
+@pytest.mark.slow
 def test_the_rule_asks_a_process_of_its_own(folder: Path, in_run: None) -> None:
     samples = [Sample("1+2=", reply) for reply in REPLIES]
     here = Classifier(settings(folder)).scores([talk(reply) for reply in REPLIES])

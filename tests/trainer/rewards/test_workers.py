@@ -78,6 +78,7 @@ def pid_of(pool: Workers) -> int:
     return worker._child.pid
 
 
+@pytest.mark.slow
 def test_every_rule_gives_the_scores_that_it_gives_here(workers: Workers) -> None:
     differ = []
     for kind in BY_THEMSELVES:

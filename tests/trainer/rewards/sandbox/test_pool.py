@@ -19,7 +19,7 @@ from trainer.rewards.judge import limited_to
 from trainer.rewards.sandbox import pool as module
 from trainer.rewards.sandbox.levels import obstacle
 from trainer.rewards.sandbox.limits import Limits
-from trainer.rewards.sandbox.pool import SandboxFailed, _Pool
+from trainer.rewards.sandbox.pool import SandboxFailed, _Pool, level_here
 from trainer.rewards.sandbox.probe import Found
 from trainer.rewards.sandbox.slot import Slot, SlotLost
 
@@ -28,6 +28,7 @@ WAIT = "import time\ndef reward(completion):\n    time.sleep(completion)\n    re
 
 @pytest.fixture
 def pool() -> Iterator[_Pool]:
+    level_here()  # found before a test lets sandboxes fail
     pool = _Pool()
     yield pool
     pool.end_all()
@@ -56,6 +57,7 @@ def test_each_owner_has_a_sandbox_that_is_used_again(pool: _Pool) -> None:
     assert first.num_calls == 2
 
 
+@pytest.mark.slow
 def test_a_team_does_not_wait_for_another(pool: _Pool) -> None:
     ask(pool, "b")
     slow = threading.Thread(target=ask, args=(pool, "a", 4))
