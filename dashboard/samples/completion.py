@@ -19,7 +19,7 @@ NUM_COMPLETIONS = Func(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
-    """Stored with the others of its group (decisions/0022)."""
+    """Stored with the others of its group (DECISIONS.md, 22)."""
 
     group: Group
     position: int  # 0 … G-1

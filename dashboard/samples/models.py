@@ -78,7 +78,7 @@ class GroupCompletions(models.Model):
     """The completions of one group in columns, an entry a completion, by position.
 
     PostgreSQL compresses the texts of a group as one value, and a run is deleted by its
-    groups (decisions/0022). It lives as long as its group, or till retention deletes
+    groups (DECISIONS.md, 22). It lives as long as its group, or till retention deletes
     it.
     """
 
@@ -151,7 +151,7 @@ class StepRollup(models.Model):
     """What the signal charts need of a step, made when it is ingested.
 
     The columns are packed records, laid out in signals/records.py: a run of 100,000
-    steps is read in one piece (decisions/0009).
+    steps is read in one piece (DECISIONS.md, 9).
     """
 
     run = models.ForeignKey(

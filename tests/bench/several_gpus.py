@@ -1,8 +1,8 @@
 """What several GPUs and hosts send one another in a step, and what that costs.
 
 `python -m tests.bench.several_gpus` simulates a step layer by layer and prints the
-table of trainer/decisions/0001-what-moves-between-processes.md. It needs no GPU and no
-torch: the machines are assumptions, named here, and the volumes follow from the code.
+tables that trainer/DECISIONS.md, 1, rests on. It needs no GPU and no torch: the
+machines are assumptions, named here, and the volumes follow from the code.
 """
 
 from __future__ import annotations

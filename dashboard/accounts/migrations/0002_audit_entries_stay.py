@@ -1,6 +1,6 @@
 from django.db import migrations
 
-# `cohort.erasing` is set by accounts/erasing.py, for one transaction; decisions/0018.
+# `cohort.erasing` is set by accounts/erasing.py, for one transaction; DECISIONS.md, 18.
 STAY = """
 CREATE OR REPLACE FUNCTION audit_entries_stay() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,7 +1,7 @@
 """Finding rows by looking through them, for as long as a page may take.
 
 There is no index over the texts: it would cost more than the import itself, and say
-nothing of two letters (decisions/0004-rows-are-looked-through). A window of places is
+nothing of two letters (DECISIONS.md, 4). A window of places is
 one query, and grows while windows are quick, so that neither a million short rows nor a
 hundred long ones keep a page waiting.
 """

@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-# As of the tables of samples: rows are added, and go by whole runs (decisions/0022).
+# As of the tables of samples: rows are added, and go by whole runs (DECISIONS.md, 22).
 VACUUM = """
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_insert_scale_factor = 0.05,

@@ -1,4 +1,4 @@
-"""How PostgreSQL stores and vacuums completions: decisions/0022 has what was measured."""
+"""How PostgreSQL stores and vacuums completions: DECISIONS.md, 22."""
 
 from django.db import migrations
 

@@ -11,7 +11,7 @@ from dashboard.runs.models import Run
 
 
 class CompletionBlock(models.Model):
-    """All completions of some steps in a row, in columns (decisions/0014).
+    """All completions of some steps in a row, in columns (DECISIONS.md, 14).
 
     By step, prompt and position; laid out in columns.py. A block is never changed: a
     worker makes another one and deletes it. Those past a resume's step are deleted.

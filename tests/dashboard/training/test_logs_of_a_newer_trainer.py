@@ -1,4 +1,4 @@
-"""What a newer trainer writes is read: dashboard/decisions/0023."""
+"""What a newer trainer writes is read: dashboard/DECISIONS.md, 23."""
 
 from __future__ import annotations
 
