@@ -39,7 +39,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests run link check test test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
+.PHONY: help setup setup-tests run link docs check test test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,7 +60,7 @@ starter-llm: setup ## Add SmolLM2-135M-Instruct, a small real language model
 setup-tests:
 	@$(INSTALL) --tests
 
-check: setup-tests ## Format, lint, types, import rules, templates, scripts, images, migrations
+check: setup-tests ## Format, lint, types, import rules, templates, scripts, images, migrations, help tables
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
@@ -70,7 +70,11 @@ check: setup-tests ## Format, lint, types, import rules, templates, scripts, ima
 	node_modules/.bin/dclint --config docker/dclint.json --max-warnings 0 docker
 	$(BIN)/python -W "ignore:Got an error checking" manage.py makemigrations --check --dry-run
 	$(BIN)/python manage.py check --deploy --fail-level WARNING
+	$(BIN)/python manage.py help_tables --check
 	$(BIN)/mypy
+
+docs: setup-tests ## Write the tables of the help pages from the code
+	$(BIN)/python manage.py help_tables
 
 format: setup-tests ## Put the code into the form that `make check` expects
 	$(BIN)/ruff format .

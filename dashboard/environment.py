@@ -1,32 +1,8 @@
-"""The only module that reads the environment.
+"""The environment: what may be set, and what is set.
 
-DATABASE_URL, REDIS_URL: addresses of servers; unset, Cohort starts its own inside
-COHORT_DATA. COHORT_DATA: where everything of this installation lives.
-COHORT_SECRET_KEY: unset, one is made and kept in COHORT_DATA. COHORT_ALLOWED_HOSTS:
-comma-separated; this machine's own names are always added, for health checks.
-COHORT_PORT: where the pages are served. COHORT_JUDGE_…, for models
-that judge, are read where they are asked: trainer/rewards/model_judge/keys.py.
-COHORT_DATASET_HOSTS: hosts with their ports, comma-separated, that datasets may be
-fetched from though they are not public. HF_ENDPOINT, HF_TOKEN: the hub, and what a
-worker signs in there with. COHORT_EMAIL_URL: the mail server, read by mail.py; unset,
-no mail is sent. COHORT_EMAIL_FROM: whom mail comes from. COHORT_URL: where people reach
-the pages, for links in mail and webhooks and, by https, whose forms are taken.
-COHORT_WEBHOOK_HOSTS: hosts with their ports, comma-separated, that webhooks may be sent
-to though they are not public.
-COHORT_OIDC_URL, …_ID, …_SECRET, …_NAME, COHORT_GITHUB_ID, …_SECRET, COHORT_GOOGLE_ID,
-…_SECRET: where else people may have an account to sign in by.
-COHORT_WORKER_CLASS: which runs a training worker takes. COHORT_HANG_SECONDS: after so
-long without a sign of life a trainer is ended and its run resumed. DATABASE_PASSWORD:
-where DATABASE_URL has none.
-COHORT_LOG_FORMAT: text, for a terminal, or json, an object a line. COHORT_PROXY_IDS:
-yes, where a proxy in front sets X-Request-ID itself. COHORT_METRICS_TOKEN: what
-/metrics and the details of /readyz are opened by from elsewhere.
-COHORT_LEAST_FREE_BYTES: /readyz warns below it. COHORT_SENTRY_DSN: where faults are
-reported to. OTEL_EXPORTER_OTLP_ENDPOINT: where spans are sent; OpenTelemetry reads its
-other variables itself.
-
-Each may be given as a file, too: NAME_FILE is the path of one that holds the value of
-NAME, so that no secret stands in a list of processes or of containers.
+Every variable that is read here may be given as a file, too: NAME_FILE is the path of
+one that holds the value of NAME, so that no secret stands in a list of processes or of
+containers.
 """
 
 from __future__ import annotations
@@ -46,18 +22,253 @@ WORKER_CLASSES = ("any", "cpu", "gpu", "gpus")
 OWN_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
-SECRETS = (
-    "DATABASE_URL",
-    "DATABASE_PASSWORD",
-    "REDIS_URL",
-    "COHORT_SECRET_KEY",
-    "COHORT_EMAIL_URL",
-    "COHORT_OIDC_SECRET",
-    "COHORT_GITHUB_SECRET",
-    "COHORT_GOOGLE_SECRET",
-    "COHORT_METRICS_TOKEN",
-    "COHORT_SENTRY_DSN",
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setting:
+    """A variable as the help page lists it. `about` and `default` are Markdown."""
+
+    name: str
+    group: str
+    about: str
+    default: str = "unset"
+    is_secret: bool = False
+    is_read_elsewhere: bool = False  # by the engine or a library
+
+
+SETTINGS = (
+    Setting(
+        name="COHORT_PORT",
+        group="Server",
+        about="Port of the web server.",
+        default="`8000`",
+    ),
+    Setting(
+        name="COHORT_DATA",
+        group="Server",
+        about="Folder with everything this installation keeps: uploads, run folders, "
+        "checkpoints, published models, and the own PostgreSQL and Redis.",
+        default="`.cohort`",
+    ),
+    Setting(
+        name="COHORT_URL",
+        group="Server",
+        about="Address at which people reach the pages. Links in mail, in webhooks and "
+        "of `manage.py sign_in_link` begin with it. If it is an `https` address, its "
+        "forms are accepted whatever a proxy says about TLS. Mail needs it when "
+        "`COHORT_ALLOWED_HOSTS` has a wildcard.",
+        default="`http://localhost:<port>`",
+    ),
+    Setting(
+        name="COHORT_ALLOWED_HOSTS",
+        group="Server",
+        about="Host names that the pages may be reached by, comma-separated. "
+        "`localhost`, `127.0.0.1` and `[::1]` are always allowed.",
+        default="this machine",
+    ),
+    Setting(
+        name="COHORT_SECRET_KEY",
+        group="Server",
+        about="Key that signs sessions and webhooks, and encrypts second factors.",
+        default="made once, kept in the data folder",
+        is_secret=True,
+    ),
+    Setting(
+        name="DATABASE_URL",
+        group="Database and Redis",
+        about="PostgreSQL server.",
+        default="Cohort starts its own in the data folder",
+        is_secret=True,
+    ),
+    Setting(
+        name="DATABASE_PASSWORD",
+        group="Database and Redis",
+        about="Password for a `DATABASE_URL` without one.",
+        is_secret=True,
+    ),
+    Setting(
+        name="REDIS_URL",
+        group="Database and Redis",
+        about="Redis server.",
+        default="Cohort starts its own in the data folder",
+        is_secret=True,
+    ),
+    Setting(
+        name="COHORT_EMAIL_URL",
+        group="Mail and webhooks",
+        about="Mail server: `smtp://name:password@host:587` (STARTTLS), `smtps://…` "
+        "(TLS) or `smtp+plain://…`. Without it Cohort sends no mail.",
+        is_secret=True,
+    ),
+    Setting(
+        name="COHORT_EMAIL_FROM",
+        group="Mail and webhooks",
+        about="Sender of mail.",
+        default="`cohort@localhost`",
+    ),
+    Setting(
+        name="COHORT_WEBHOOK_HOSTS",
+        group="Mail and webhooks",
+        about="Private hosts, with ports and comma-separated, that webhooks may be "
+        "sent to.",
+        default="none",
+    ),
+    Setting(
+        name="COHORT_OIDC_URL",
+        group="Sign-in by other accounts",
+        about="OpenID Connect provider. Needs the ID and the secret, too.",
+    ),
+    Setting(
+        name="COHORT_OIDC_ID",
+        group="Sign-in by other accounts",
+        about="Client ID at that provider.",
+    ),
+    Setting(
+        name="COHORT_OIDC_SECRET",
+        group="Sign-in by other accounts",
+        about="Client secret at that provider.",
+        is_secret=True,
+    ),
+    Setting(
+        name="COHORT_OIDC_NAME",
+        group="Sign-in by other accounts",
+        about="Name of that provider on the pages.",
+        default="single sign-on",
+    ),
+    Setting(
+        name="COHORT_GITHUB_ID",
+        group="Sign-in by other accounts",
+        about="Client ID at GitHub. Needs the secret, too.",
+    ),
+    Setting(
+        name="COHORT_GITHUB_SECRET",
+        group="Sign-in by other accounts",
+        about="Client secret at GitHub.",
+        is_secret=True,
+    ),
+    Setting(
+        name="COHORT_GOOGLE_ID",
+        group="Sign-in by other accounts",
+        about="Client ID at Google. Needs the secret, too.",
+    ),
+    Setting(
+        name="COHORT_GOOGLE_SECRET",
+        group="Sign-in by other accounts",
+        about="Client secret at Google.",
+        is_secret=True,
+    ),
+    Setting(
+        name="COHORT_DATASET_HOSTS",
+        group="Datasets and models",
+        about="Private hosts, with ports and comma-separated, that datasets may be "
+        "fetched from.",
+        default="none",
+    ),
+    Setting(
+        name="HF_ENDPOINT",
+        group="Datasets and models",
+        about="Address of the Hugging Face hub.",
+        default="`https://huggingface.co`",
+    ),
+    Setting(
+        name="HF_TOKEN",
+        group="Datasets and models",
+        about="Token that workers send to the hub.",
+        # Not in SECRETS: the trainer fetches models with it.
+    ),
+    Setting(
+        name="HF_HUB_OFFLINE",
+        group="Datasets and models",
+        about="`1`: training workers read models from their cache and never ask the "
+        "hub.",
+        is_read_elsewhere=True,
+    ),
+    Setting(
+        name="COHORT_WORKER_CLASS",
+        group="Workers",
+        about="Runs that a training worker takes: all that its GPUs suffice for "
+        "(`any`), or only runs without a GPU (`cpu`), on one GPU (`gpu`) or on several "
+        "(`gpus`).",
+        default="`any`",
+    ),
+    Setting(
+        name="COHORT_HANG_SECONDS",
+        group="Workers",
+        about="Seconds without a sign of life (a token, a micro-batch, a score) after "
+        "which a trainer logs its stacks and is ended, and its run is resumed.",
+        default="`1800`",
+    ),
+    Setting(
+        name="COHORT_JUDGE_KEY_<NAME>",
+        group="Judges",
+        about="API key that recipes refer to as `<NAME>`.",
+        is_read_elsewhere=True,
+    ),
+    Setting(
+        name="COHORT_JUDGE_URL_<NAME>",
+        group="Judges",
+        about="Base URL that this key belongs to. The key is sent nowhere else.",
+        is_read_elsewhere=True,
+    ),
+    Setting(
+        name="COHORT_JUDGE_HOSTS",
+        group="Judges",
+        about="Private hosts, with ports and comma-separated, at which judges may be "
+        "asked.",
+        default="none",
+        is_read_elsewhere=True,
+    ),
+    Setting(
+        name="COHORT_LOG_FORMAT",
+        group="Monitoring",
+        about="Format of log lines: `text`, or `json` with one object per line.",
+        default="`text`",
+    ),
+    Setting(
+        name="COHORT_METRICS_TOKEN",
+        group="Monitoring",
+        about="Bearer token for `/metrics` and the details of `/readyz`, 16 characters "
+        "or more. Without it, only programs on the same machine can read them.",
+        is_secret=True,
+    ),
+    Setting(
+        name="COHORT_LEAST_FREE_BYTES",
+        group="Monitoring",
+        about="`/readyz` reports “degraded” when the data folder has less free space.",
+        default="`2147483648` (2 GiB)",
+    ),
+    Setting(
+        name="COHORT_PROXY_IDS",
+        group="Monitoring",
+        about="`yes`: take `X-Request-ID` from the proxy in front. Set it only if the "
+        "proxy overwrites what clients send.",
+    ),
+    Setting(
+        name="COHORT_SENTRY_DSN",
+        group="Monitoring",
+        about="Sentry project that receives errors.",
+        is_secret=True,
+    ),
+    Setting(
+        name="OTEL_EXPORTER_OTLP_ENDPOINT",
+        group="Monitoring",
+        about="OpenTelemetry collector that receives spans over HTTP.",
+    ),
+    Setting(
+        name="OTEL_EXPORTER_OTLP_HEADERS",
+        group="Monitoring",
+        about="Headers for the collector: `name=value,name=value`.",
+        is_read_elsewhere=True,
+    ),
+    Setting(
+        name="PROMETHEUS_MULTIPROC_DIR",
+        group="Monitoring",
+        about="With several web processes behind one port (`uvicorn --workers`): a "
+        "folder, empty at the start, through which `/metrics` reports all of them.",
+        is_read_elsewhere=True,
+    ),
 )
+READ_HERE = {one.name for one in SETTINGS if not one.is_read_elsewhere}
+# A trainer gets none of these.
+SECRETS = tuple(one.name for one in SETTINGS if one.is_secret)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,6 +369,7 @@ def _read(name: str, default: str = "") -> str:
 
     ValueError where both are given, or the file cannot be read or holds nothing.
     """
+    assert name in READ_HERE, name
     path = os.environ.get(f"{name}_FILE", "")
     if not path:
         return os.environ.get(name, default).strip()

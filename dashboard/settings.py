@@ -101,6 +101,7 @@ INSTALLED_APPS = [
     "dashboard.reports",
     "dashboard.auditlog",
     "dashboard.api",
+    "dashboard.help",
     "dashboard.upkeep",
 ]
 # Who knows what runs could be trained on: a function of a rung above the form's.

@@ -3,6 +3,7 @@ from __future__ import annotations
 from django.urls import include, path
 
 from dashboard import health
+from dashboard.help import views as help_pages
 from dashboard.reports.views.public import public_report
 from dashboard.runs.views.queue import queue
 from dashboard.upkeep.admin import site
@@ -14,6 +15,8 @@ urlpatterns = [
     path("readyz", server.readyz, name="readyz"),
     path("metrics", server.metrics, name="metrics"),
     path("public/<str:token>/", public_report, name="public_report"),
+    path("help/", help_pages.contents, name="help"),
+    path("help/<slug:topic>/", help_pages.topic, name="help_topic"),
     path("api/v1/", include("dashboard.api.urls")),
     path("admin/", site.urls),
     *personal,

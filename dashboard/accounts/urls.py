@@ -83,7 +83,6 @@ _of_allauth: list[URLPattern | URLResolver] = [
 
 urlpatterns = [
     path("", sign_in.home, name="home"),
-    path("help/", sign_in.show_help, name="help"),
     path("sign-in/", sign_in.sign_in, name="sign_in"),
     path("sign-in/<str:token>/", sign_in.sign_in_link, name="sign_in_link"),
     path("sign-out/", sign_in.sign_out, name="sign_out"),

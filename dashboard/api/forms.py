@@ -13,10 +13,10 @@ from dashboard.api.tokens import may_use
 LIFETIMES = [("7", "7 days"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year")]
 FOR_EVER = ("", "no end")
 ABOUT = {
-    Scope.READ: "looks at everything of the team",
-    Scope.WRITE: "also uploads, launches, stops, describes, marks",
-    Scope.INGEST: "sends events of runs that are trained elsewhere; reads nothing",
-    Scope.ADMIN: "all of these, and what takes an admin",
+    Scope.READ: "reads everything of the team",
+    Scope.WRITE: "reads, and does what a member may, such as upload, launch and stop",
+    Scope.INGEST: "sends events of runs trained elsewhere; reads nothing",
+    Scope.ADMIN: "all of these, and what only an admin may do",
 }
 
 

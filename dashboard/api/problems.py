@@ -25,16 +25,16 @@ logger = logging.getLogger(__name__)
 TYPE = "application/problem+json"
 MAX_SHOWN = 60  # characters of a value
 CODES = {
-    400: ("bad_request", "The request cannot be read"),
-    401: ("unauthorized", "A token is needed"),
+    400: ("bad_request", "Malformed request"),
+    401: ("unauthorized", "No valid token"),
     403: ("forbidden", "Not allowed"),
-    404: ("not_found", "There is no such thing"),
-    405: ("method_not_allowed", "The address does not take this method"),
-    409: ("conflict", "Not as things stand"),
+    404: ("not_found", "Not found"),
+    405: ("method_not_allowed", "Method not allowed"),
+    409: ("conflict", "In conflict with the current state"),
     413: ("too_large", "The request is too large"),
-    422: ("invalid", "Something in the request is wrong"),
+    422: ("invalid", "The request has invalid fields"),
     429: ("rate_limited", "Too many requests"),
-    500: ("server_error", "Cohort failed"),
+    500: ("server_error", "Internal error"),
 }
 
 
@@ -50,7 +50,7 @@ class FieldError(Schema):
 
 class ProblemSchema(Schema):
     type: str = Field(examples=["urn:cohort:problem:invalid"])
-    title: str = Field(examples=["Something in the request is wrong"])
+    title: str = Field(examples=["The request has invalid fields"])
     status: int = Field(examples=[422])
     detail: str = Field(
         description="What happened, the value seen, what to do.",

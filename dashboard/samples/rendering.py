@@ -100,7 +100,7 @@ def make_markdown() -> MarkdownIt:
         made.add_render_rule(name, _render_formula)
     made.add_render_rule("link_open", _open_link)
     for name in ("th_open", "td_open"):
-        made.add_render_rule(name, _open_cell)
+        made.add_render_rule(name, open_cell)
     return made
 
 
@@ -154,7 +154,7 @@ def _open_link(
     return renderer.renderToken(tokens, at, options, env)
 
 
-def _open_cell(
+def open_cell(
     renderer: RendererHTML,
     tokens: Sequence[Token],
     at: int,

@@ -184,14 +184,6 @@ def test_a_proxy_on_the_server_is_believed() -> None:
     assert ip_address(gateway) in ip_network(subnet)
 
 
-def test_every_variable_that_is_read_stands_in_the_readme() -> None:
-    read = (ROOT / "dashboard" / "environment.py").read_text()
-    readme = (ROOT / "README.md").read_text()
-
-    for name in re.findall(r'_read\(\s*"([A-Z_]+)"', read):
-        assert f"`{name}`" in readme, name
-
-
 def test_the_overlay_that_is_shown_fits() -> None:
     readme = (DOCKER / "README.md").read_text()
     [text] = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)

@@ -37,6 +37,7 @@ OPEN = {
     "readyz": 200,
     "metrics": 403,  # asked by a name that is not this machine's
     "help": 200,
+    "help_topic": 200,
     "sign_in": 200,
     "sign_in_link": 410,  # of a token that nobody was given
     "invitation": 410,  # as above
@@ -448,6 +449,7 @@ def addresses(team: Team, alice: User, bob: User) -> dict[str, str]:
         "import_id": run_import.pk,
         "file_id": import_file.pk,
         "file": "metrics.csv",
+        "topic": "launch",
         "token": "never-given",
         "uidb36": "1",
         "provider": "oidc",

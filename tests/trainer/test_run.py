@@ -15,6 +15,7 @@ from tests.trainer.tiny import (
     write_model,
 )
 from trainer.events import parse_event
+from trainer.metric_names import find_metric
 
 METRICS = {
     "reward/mean",
@@ -96,6 +97,14 @@ def test_every_step_has_the_agreed_metrics(finished: Path) -> None:
     for event in only(read_events(finished / "events.jsonl"), "step_finished"):
         assert event["metrics"].keys() >= METRICS
         assert all(event["metrics"][name] is not None for name in METRICS)
+
+
+def test_the_list_of_metrics_has_every_one(finished: Path) -> None:
+    events = read_events(finished / "events.jsonl")
+    measured = only(events, "step_finished") + only(events, "evaluated")
+    names = {name for event in measured for name in event["metrics"]}
+
+    assert [name for name in names if find_metric(name) is None] == []
 
 
 def test_the_reward_rises(finished: Path) -> None:

@@ -25,7 +25,6 @@ from django.views.decorators.http import (
 from dashboard.accounts.known_devices import find_device, remember_device
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.open_sessions import remember_session
-from dashboard.accounts.roles import ASCENDING, RIGHTS
 from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
 from dashboard.accounts.throttle import TooManyTries, count_try, forgive
 
@@ -36,13 +35,6 @@ def home(request: HttpRequest) -> HttpResponse:
     if team is None:
         return render(request, "accounts/no_team.html", status=403)
     return redirect("runs", team.slug)
-
-
-@login_not_required
-@require_safe
-def show_help(request: HttpRequest) -> HttpResponse:
-    context = {"roles": ASCENDING, "rights": RIGHTS}
-    return render(request, "accounts/help.html", context)
 
 
 @login_not_required

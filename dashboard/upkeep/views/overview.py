@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils.safestring import SafeString, mark_safe
-from django.utils.text import slugify
+from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
-from markdown_it import MarkdownIt
 
+from dashboard.help.pages import parse_document, render_document
 from dashboard.upkeep.overview.rows import rows_of_report
 from dashboard.upkeep.overview.runs import (
     held_runs,
@@ -63,14 +61,4 @@ def runbook(request: HttpRequest) -> HttpResponse:
 @cache
 def runbook_as_html() -> SafeString:
     """Headings bear the addresses that rows and alert rules name."""
-    made = MarkdownIt("commonmark").enable("table")
-    tokens = made.parse(RUNBOOK.read_text(encoding="utf-8"))
-    for token, text in pairwise(tokens):
-        if token.type == "heading_open":
-            token.attrSet("id", slugify(text.content))
-        elif token.type == "table_open":
-            token.attrSet("class", "table")
-        elif token.type == "code_block":
-            token.attrSet("tabindex", "0")  # long lines scroll
-    html: str = made.renderer.render(tokens, made.options, {})
-    return mark_safe(html)  # nosec B308, B703 # noqa: S308 - a file of ours
+    return render_document(parse_document(RUNBOOK.read_text(encoding="utf-8")))

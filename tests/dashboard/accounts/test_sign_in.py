@@ -79,7 +79,3 @@ def test_somebody_without_a_team_is_told_what_to_do(client: Client, db: None) ->
 
     assert response.status_code == 403
     assert "no team yet" in response.text
-
-
-def test_help_needs_no_account(client: Client, db: None) -> None:
-    assert "Held-out prompts" in client.get("/help/").text

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class HelpConfig(AppConfig):
+    name = "dashboard.help"
+    label = "help"

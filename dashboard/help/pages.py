@@ -1,0 +1,317 @@
+"""The help pages: Markdown files beside this module, as HTML and searched.
+
+They are read in the repository, too, so their links and anchors are GitHub's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from django.templatetags.static import static
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from mdit_py_plugins.anchors import anchors_plugin
+
+from dashboard.environment import ROOT
+from dashboard.samples.rendering import open_cell
+
+FOLDER = Path(__file__).parent
+GROUPS = {
+    "Start": ("first-run",),
+    "Data and rewards": (
+        "datasets",
+        "dataset-checks",
+        "rewards",
+        "test-rewards",
+        "reward-code",
+        "judges",
+    ),
+    "Train": (
+        "launch",
+        "methods",
+        "rollout-engines",
+        "gpus-and-scale",
+        "watch-a-run",
+        "control-a-run",
+        "checkpoints",
+        "alerts",
+        "webhooks",
+    ),
+    "Inspect": (
+        "inspect-samples",
+        "token-values",
+        "prompts",
+        "signal-charts",
+        "reward-audit",
+        "rescore",
+    ),
+    "Compare": (
+        "find-runs",
+        "compare-runs",
+        "sweeps",
+        "reports",
+        "import-and-export",
+    ),
+    "Teams and API": ("teams-and-access", "api-and-client", "other-trainers"),
+    "Operate": (
+        "deploy-and-operate",
+        "monitoring",
+        "backups",
+        "upgrades",
+        "storage",
+    ),
+    "Reference": ("settings", "glossary"),
+}
+MARKS = re.compile(r"^<!--.*-->$", re.MULTILINE)  # around generated tables
+ANCHOR = '<span aria-hidden="true">#</span><span class="visually-hidden">link</span>'
+LONG_CELL = 24  # characters; a table with longer ones is a list on a phone
+EXCERPT = 160  # characters around the first word found
+MAX_QUERY = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """What stands below a heading, up to the next one."""
+
+    title: str
+    slug: str  # of the page's own title: ""
+    level: int
+    text: str  # without markup, for the search
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    name: str
+    sections: tuple[Section, ...]
+    html: SafeString  # without its title
+
+    @property
+    def title(self) -> str:
+        return self.sections[0].title
+
+    @property
+    def summary(self) -> str:
+        """The first sentence, without the words with which all of them begin."""
+        sentence = re.split(r"(?<=\.)\s", self.sections[0].text, maxsplit=1)[0]
+        said = re.sub(r"^This page ((helps you to|explains) )?", "", sentence)
+        return said[:1].upper() + said[1:]
+
+    @property
+    def outline(self) -> list[Section]:
+        return [section for section in self.sections if section.level == 2]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    page: Page
+    section: Section
+    excerpt: list[tuple[str, bool]]  # pieces of text, and whether they were looked for
+
+
+@cache
+def all_pages() -> dict[str, Page]:
+    return {name: _read(name) for group in GROUPS.values() for name in group}
+
+
+def grouped_pages() -> list[tuple[str, list[Page]]]:
+    pages = all_pages()
+    return [(title, [pages[name] for name in names]) for title, names in GROUPS.items()]
+
+
+def _read(name: str) -> Page:
+    path = FOLDER / f"{name}.md"
+    tokens = parse_document(path.read_text(encoding="utf-8"))
+    sections = tuple(_sections(tokens))
+    for token in tokens:
+        if token.type == "inline":
+            token.children = list(_resolve(token.children or [], path.parent))
+    return Page(name=name, sections=sections, html=render_document(tokens[3:]))
+
+
+def parse_document(text: str) -> list[Token]:
+    """A Markdown file of the repository; headings get the anchors GitHub gives them."""
+    return _markdown().parse(MARKS.sub("", text))
+
+
+def render_document(tokens: Sequence[Token]) -> SafeString:
+    made = _markdown()
+    html: str = made.renderer.render(_fit_tables(tokens), made.options, {})
+    return SafeString(html)  # nosec B703 # files of ours, in which HTML is off
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    made = MarkdownIt("commonmark", {"html": False}).enable("table")
+    made.use(anchors_plugin, max_level=4, permalink=True, permalinkSymbol=ANCHOR)
+    for name in ("th_open", "td_open"):
+        made.add_render_rule(name, open_cell)
+    return made
+
+
+def _fit_tables(tokens: Sequence[Token]) -> list[Token]:
+    """Tables in frames that scroll; cells say their column where a phone lists them."""
+    fitted: list[Token] = []
+    head: list[str] = []
+    column, title = 0, ""
+    table = Token("table_open", "table", 1)
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.type == "heading_open":
+            title = _text_of(following)
+        elif token.type == "table_open":
+            table, head = token, []
+            table.attrSet("class", "table")
+            frame = Token("frame_open", "div", 1, block=True)
+            frame.attrs = {"class": "table-scroll", "tabindex": "0", "role": "group"}
+            frame.attrs["aria-label"] = f"Table: {title}"
+            fitted.append(frame)
+        elif token.type == "tr_open":
+            column = 0
+        elif token.type in ("th_open", "td_open"):
+            text = _text_of(following)
+            if token.type == "th_open":
+                head.append(text)
+            else:
+                token.attrSet("data-column", head[column])
+                if column and len(text) > LONG_CELL:
+                    table.attrSet("class", "table table-listed")
+            column += 1
+        elif token.type in ("fence", "code_block"):
+            token.attrSet("tabindex", "0")  # long lines scroll
+        fitted.append(token)
+        if token.type == "table_close":
+            fitted.append(Token("frame_close", "div", -1, block=True))
+    return fitted
+
+
+def _resolve(tokens: Sequence[Token], folder: Path) -> Iterator[Token]:
+    """Addresses of pages and pictures; other files of the repository have none."""
+    path = ""  # of the file that the link leads to
+    text = ""
+    for token in tokens:
+        if token.type == "link_open":
+            href = str(token.attrGet("href"))
+            address = page_address(href)
+            path = "" if address else _path_of(href, folder)
+            text = ""
+            token.attrSet("href", address or href)
+            if path:
+                continue
+        elif token.type == "link_close" and path:
+            if text != path:
+                yield Token("text", "", 0, content=" (")
+                yield Token("code_inline", "code", 0, content=path)
+                yield Token("text", "", 0, content=")")
+            path = ""
+            continue
+        elif token.type == "image":
+            picture = _path_of(str(token.attrGet("src")), folder)
+            token.attrSet("src", static(picture.removeprefix("static/")))
+            token.attrSet("loading", "lazy")
+        text += token.content
+        yield token
+
+
+def page_address(href: str) -> str:
+    """
+    >>> page_address("launch.md#presets"), page_address("../../README.md")
+    ("/help/launch/#presets", "")
+    """
+    url = urlsplit(href)
+    name = url.path.removesuffix(".md")
+    if url.scheme or (url.path and name not in all_names()):
+        return href if url.scheme else ""
+    address = reverse("help_topic", args=[name]) if name else ""
+    return f"{address}#{url.fragment}" if url.fragment else address
+
+
+def all_names() -> frozenset[str]:
+    return frozenset(name for group in GROUPS.values() for name in group)
+
+
+def _path_of(href: str, folder: Path) -> str:
+    return str((folder / urlsplit(href).path).resolve().relative_to(ROOT))
+
+
+def _sections(tokens: Sequence[Token]) -> Iterator[Section]:
+    title, slug, level = "", "", 1
+    texts: list[str] = []
+    is_heading = False
+    for token in tokens:
+        if token.type == "heading_open":
+            if title:
+                yield _section(title, slug, level, texts)
+            is_heading, level, texts = True, int(token.tag[1]), []
+            slug = "" if level == 1 else str(token.attrGet("id"))
+        elif token.type == "inline" and is_heading:
+            title, is_heading = _text_of(token), False
+        elif token.type in ("inline", "fence", "code_block"):
+            texts.append(_text_of(token))
+    yield _section(title, slug, level, texts)
+
+
+def _section(title: str, slug: str, level: int, texts: Sequence[str]) -> Section:
+    text = re.sub(r"\s+", " ", " ".join(texts)).strip()
+    return Section(title=title, slug=slug, level=level, text=text)
+
+
+def _text_of(token: Token | None) -> str:
+    if token is None:
+        return ""
+    parts = [
+        " " if child.type in ("softbreak", "hardbreak") else child.content
+        for child in token.children or []
+        if child.type != "html_block"  # an anchor
+    ]
+    return "".join(parts).strip() if token.children else token.content
+
+
+def search(query: str) -> list[Found]:
+    """Sections that have all the words, or words that begin so; titles first."""
+    words = [re.escape(word) for word in query[:MAX_QUERY].split()]
+    if not words:
+        return []
+    patterns = [re.compile(rf"(?<![^\W_]){word}", re.IGNORECASE) for word in words]
+    ranked = []
+    for place, (page, section) in enumerate(_all_sections()):
+        whole = f"{page.title} {section.title}"
+        has = [
+            all(pattern.search(text) for pattern in patterns)
+            for text in (section.title, whole, f"{whole} {section.text}")
+        ]
+        if has[2] and any(
+            p.search(f"{section.title} {section.text}") for p in patterns
+        ):
+            ranked.append((has.index(True), place, page, section))
+    found = re.compile("|".join(pattern.pattern for pattern in patterns), re.IGNORECASE)
+    return [
+        Found(page=page, section=section, excerpt=_excerpt(section.text, found))
+        for _, _, page, section in sorted(ranked, key=lambda each: each[:2])
+    ]
+
+
+def _all_sections() -> list[tuple[Page, Section]]:
+    return [(page, each) for page in all_pages().values() for each in page.sections]
+
+
+def _excerpt(text: str, found: re.Pattern[str]) -> list[tuple[str, bool]]:
+    first = found.search(text)
+    middle = first.start() if first else 0
+    begin = max(0, middle - EXCERPT // 3)
+    begin = text.find(" ", begin) + 1 if begin else 0
+    end = begin + EXCERPT
+    end = len(text) if end >= len(text) else text.rfind(" ", begin, end)
+    shown = text[begin:end]
+    pieces: list[tuple[str, bool]] = [("… ", False)] if begin else []
+    at = 0
+    for match in found.finditer(shown):
+        pieces += [(shown[at : match.start()], False), (match[0], True)]
+        at = match.end()
+    pieces.append((shown[at:] + (" …" if end < len(text) else ""), False))
+    return [piece for piece in pieces if piece[0]]

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from dashboard.help.pages import FOLDER, all_pages, search
+
+# Errors are shown to who is signed in, which asks the database.
+pytestmark = pytest.mark.django_db
+
+
+def test_every_file_is_a_page_and_needs_no_account(client: Client) -> None:
+    assert all_pages().keys() == {path.stem for path in FOLDER.glob("*.md")}
+    for name, page in all_pages().items():
+        html = client.get(f"/help/{name}/").text
+
+        assert f'<h1 class="page-title">{page.title}</h1>' in html
+        for section in page.outline:
+            assert f'<h2 id="{section.slug}">' in html
+            assert f'<li><a href="#{section.slug}">' in html
+
+
+def test_there_is_no_other_page(client: Client) -> None:
+    assert client.get("/help/no-such-page/").status_code == 404
+
+
+def test_links_lead_to_pages_and_to_no_file(client: Client) -> None:
+    addresses = [
+        address
+        for name in all_pages()
+        for address in re.findall(r'href="([^"]*)"', client.get(f"/help/{name}/").text)
+    ]
+
+    assert any(address.startswith("/help/launch/#") for address in addresses)
+    assert [address for address in addresses if ".md" in address] == []
+
+
+def test_a_search_lists_titles_first() -> None:
+    found = search("checkpoint")
+
+    in_title = [
+        "checkpoint" in f"{each.page.title} {each.section.title}".lower()
+        for each in found
+    ]
+    assert 0 < in_title.count(True) < len(found)
+    assert in_title == sorted(in_title, reverse=True)
+
+
+def test_a_search_asks_for_all_words_by_their_beginnings() -> None:
+    assert search("advantage nonsensical") == []
+    assert search("vantage") == []
+    assert search("advant")
+    assert search(" ") == []
+
+
+def test_a_search_is_an_address(client: Client) -> None:
+    html = client.get("/help/", {"q": "presets"}).text
+
+    assert 'value="presets"' in html
+    assert 'href="/help/launch/#presets"' in html
+    assert "<mark>preset" in html.lower()
+
+
+def test_markup_in_a_search_is_text(client: Client) -> None:
+    html = client.get("/help/", {"q": '<script>alert("1")</script>'}).text
+
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;" in html
