@@ -101,7 +101,7 @@ class Page:
         """The first sentence, without the words with which all of them begin."""
         sentence = re.split(r"(?<=\.)\s", self.sections[0].text, maxsplit=1)[0]
         said = re.sub(r"^This page ((helps you to|explains) )?", "", sentence)
-        return said[:1].upper() + said[1:]
+        return said[:1].upper() + said[1:].replace(" and to ", " and ")
 
     @property
     def outline(self) -> list[Section]:
@@ -126,13 +126,10 @@ def grouped_pages() -> list[tuple[str, list[Page]]]:
 
 
 def _read(name: str) -> Page:
-    path = FOLDER / f"{name}.md"
-    tokens = parse_document(path.read_text(encoding="utf-8"))
+    tokens = parse_document((FOLDER / f"{name}.md").read_text(encoding="utf-8"))
     sections = tuple(_sections(tokens))
-    for token in tokens:
-        if token.type == "inline":
-            token.children = list(_resolve(token.children or [], path.parent))
-    return Page(name=name, sections=sections, html=render_document(tokens[3:]))
+    html = render_document(tokens[3:], folder=FOLDER)
+    return Page(name=name, sections=sections, html=html)
 
 
 def parse_document(text: str) -> list[Token]:
@@ -140,7 +137,11 @@ def parse_document(text: str) -> list[Token]:
     return _markdown().parse(MARKS.sub("", text))
 
 
-def render_document(tokens: Sequence[Token]) -> SafeString:
+def render_document(tokens: Sequence[Token], *, folder: Path) -> SafeString:
+    """As HTML, with links of a file in this folder as addresses."""
+    for token in tokens:
+        if token.type == "inline":
+            token.children = list(_resolve(token.children or [], folder))
     made = _markdown()
     html: str = made.renderer.render(_fit_tables(tokens), made.options, {})
     return SafeString(html)  # nosec B703 # files of ours, in which HTML is off
@@ -191,18 +192,16 @@ def _fit_tables(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _resolve(tokens: Sequence[Token], folder: Path) -> Iterator[Token]:
-    """Addresses of pages and pictures; other files of the repository have none."""
-    path = ""  # of the file that the link leads to
-    text = ""
+    """Addresses of pages and pictures; another file has none, so its path is shown."""
+    path, text = "", ""  # of a link to such a file
     for token in tokens:
         if token.type == "link_open":
             href = str(token.attrGet("href"))
-            address = page_address(href)
-            path = "" if address else _path_of(href, folder)
-            text = ""
-            token.attrSet("href", address or href)
-            if path:
+            address = _address_of(href, folder)
+            if address is None:
+                path, text = _path_of(href, folder), ""
                 continue
+            token.attrSet("href", address)
         elif token.type == "link_close" and path:
             if text != path:
                 yield Token("text", "", 0, content=" (")
@@ -218,21 +217,19 @@ def _resolve(tokens: Sequence[Token], folder: Path) -> Iterator[Token]:
         yield token
 
 
-def page_address(href: str) -> str:
+def _address_of(href: str, folder: Path) -> str | None:
     """
-    >>> page_address("launch.md#presets"), page_address("../../README.md")
-    ("/help/launch/#presets", "")
+    >>> _address_of("launch.md#presets", FOLDER)
+    "/help/launch/#presets"
     """
     url = urlsplit(href)
-    name = url.path.removesuffix(".md")
-    if url.scheme or (url.path and name not in all_names()):
-        return href if url.scheme else ""
-    address = reverse("help_topic", args=[name]) if name else ""
+    if url.scheme or not url.path:
+        return href
+    path = Path(_path_of(href, folder))
+    if ROOT / path.parent != FOLDER or not (ROOT / path).is_file():
+        return None
+    address = reverse("help_topic", args=[path.stem])
     return f"{address}#{url.fragment}" if url.fragment else address
-
-
-def all_names() -> frozenset[str]:
-    return frozenset(name for group in GROUPS.values() for name in group)
 
 
 def _path_of(href: str, folder: Path) -> str:
@@ -242,17 +239,18 @@ def _path_of(href: str, folder: Path) -> str:
 def _sections(tokens: Sequence[Token]) -> Iterator[Section]:
     title, slug, level = "", "", 1
     texts: list[str] = []
-    is_heading = False
+    around = ""
     for token in tokens:
         if token.type == "heading_open":
             if title:
                 yield _section(title, slug, level, texts)
-            is_heading, level, texts = True, int(token.tag[1]), []
+            level, texts = int(token.tag[1]), []
             slug = "" if level == 1 else str(token.attrGet("id"))
-        elif token.type == "inline" and is_heading:
-            title, is_heading = _text_of(token), False
-        elif token.type in ("inline", "fence", "code_block"):
+        elif token.type == "inline" and around == "heading_open":
+            title = _text_of(token)
+        elif token.type in ("inline", "fence", "code_block") and around != "th_open":
             texts.append(_text_of(token))
+        around = token.type
     yield _section(title, slug, level, texts)
 
 

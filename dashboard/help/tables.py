@@ -15,7 +15,7 @@ from itertools import groupby
 from dashboard.accounts.roles import ASCENDING, RIGHTS
 from dashboard.api.forms import ABOUT
 from dashboard.api.problems import CODES
-from dashboard.environment import SETTINGS
+from dashboard.environment import SETTINGS, Setting
 from trainer.metric_names import METRICS, Metric
 from trainer.presets.preset import load_preset, preset_names
 from trainer.rewards.rules import RULES
@@ -29,30 +29,27 @@ def fill_tables(text: str) -> str:
 
 
 def _settings() -> str:
-    groups = groupby(SETTINGS, lambda one: one.group)
-    return _sections(
-        (
-            group,
-            _table(
-                ("Name", "Meaning", "Default"),
-                ((f"`{one.name}`", one.about, one.default) for one in settings),
-            ),
-        )
-        for group, settings in groups
+    head = ("Name", "Meaning", "Default")
+    parts = (
+        (group, _table(head, map(_setting, settings)))
+        for group, settings in groupby(SETTINGS, lambda one: one.group)
     )
+    return _sections(parts, level=2)
+
+
+def _setting(one: Setting) -> tuple[str, str, str]:
+    return f"`{one.name}`", one.about, one.default
 
 
 def _metrics() -> str:
-    head = ("Metric", "Unit", "Meaning")
-    return _sections(
-        (group, _table(head, map(_metric, metrics)))
-        for group, metrics in METRICS.items()
-    )
+    head = ("Metric", "Meaning", "Unit")
+    parts = ((group, _table(head, map(_metric, m))) for group, m in METRICS.items())
+    return _sections(parts, level=3)
 
 
 def _metric(one: Metric) -> tuple[str, str, str]:
     interval = " `/low` and `/high`: its 95 % interval." if one.has_interval else ""
-    return f"`{one.name}`", one.unit, one.about + interval
+    return f"`{one.name}`", one.about + interval, one.unit
 
 
 def _rules() -> str:
@@ -93,8 +90,8 @@ def _errors() -> str:
     )
 
 
-def _sections(parts: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"### {title}\n\n{table}" for title, table in parts)
+def _sections(parts: Iterable[tuple[str, str]], *, level: int) -> str:
+    return "\n".join(f"{'#' * level} {title}\n\n{table}" for title, table in parts)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

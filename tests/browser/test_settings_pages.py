@@ -56,7 +56,7 @@ OF_OPERATORS = (
     "/admin/upkeep/quota/add/",
 )
 OF_NOBODY = (
-    *("/sign-in/", "/help/", "/account/password/reset/"),
+    *("/sign-in/", "/help/?q=reward", "/help/settings/", "/account/password/reset/"),
     *("/account/password/reset/done/", "/account/password/reset/key/done/"),
     *("/account/password/reset/key/1-gone/", "/account/inactive/"),
     *("/account/confirm-email/gone/", "/account/providers/error"),

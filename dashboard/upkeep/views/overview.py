@@ -61,4 +61,5 @@ def runbook(request: HttpRequest) -> HttpResponse:
 @cache
 def runbook_as_html() -> SafeString:
     """Headings bear the addresses that rows and alert rules name."""
-    return render_document(parse_document(RUNBOOK.read_text(encoding="utf-8")))
+    tokens = parse_document(RUNBOOK.read_text(encoding="utf-8"))
+    return render_document(tokens, folder=RUNBOOK.parent)
