@@ -54,7 +54,7 @@ def _metric(one: Metric) -> tuple[str, str, str]:
 
 def _rules() -> str:
     return _table(
-        ("Rule", "Name in recipes", "Gives"),
+        ("Rule", "Name in recipes", "Meaning"),
         ((rule.title, f"`{kind}`", rule.summary) for kind, rule in RULES.items()),
     )
 
