@@ -37,8 +37,12 @@ def test_there_are_more_than_three_hundred_of_them() -> None:
 @pytest.mark.parametrize(
     "door",
     [
-        pytest.param(door, id=door.name, marks=pytest.mark.slow if door.is_slow else [])
-        for door in DOORS
+        pytest.param(
+            door,
+            id=door.name,
+            marks=pytest.mark.slow if door.is_slow or place % 3 else [],
+        )
+        for place, door in enumerate(DOORS)
     ],
 )
 def test_bad_input_is_answered(door: Door, world: World) -> None:

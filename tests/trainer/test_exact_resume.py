@@ -93,7 +93,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 SEVERAL = (2, 64)  # passes, and micro-batches in each: what holds most to be kept
 # One of each kind of state that a checkpoint has to hold.
 SOME = {
-    *("plain", "adaptive-kl-and-reset-reference", "phases", "lora"),
+    *("adaptive-kl-and-reset-reference", "phases", "lora"),
     *("minibatches", "one-step-off-refill"),
 }
 

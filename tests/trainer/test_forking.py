@@ -64,8 +64,10 @@ def test_a_fork_with_the_same_settings_is_its_parent_bit_for_bit(
 @pytest.mark.parametrize(
     "changed",
     [
-        {"optim": {"learning_rate": 1e-3, "num_steps": 4}},
-        {"loss": {"kl_coef": 0.05}},
+        pytest.param(
+            {"optim": {"learning_rate": 1e-3, "num_steps": 4}}, marks=pytest.mark.slow
+        ),
+        pytest.param({"loss": {"kl_coef": 0.05}}, marks=pytest.mark.slow),
         {"loss": {"kl_coef": 0.05, "kl_target": 0.5, "kl_horizon": 50}},
         {"rollout": {"group_size": 2, "prompts_per_step": 8, "max_new_tokens": 6}},
         {"reference": {"reset_every_steps": 2}, "loss": {"kl_coef": 0.05}},

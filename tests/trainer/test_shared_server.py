@@ -108,9 +108,8 @@ def test_three_processes_are_sampled_for_as_one_is(
     assert sampler.sizes == expected, "it was not asked for all at once"
 
 
-@pytest.mark.parametrize(
-    "mode", ["off", pytest.param("refill", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["off", "refill"])
 def test_two_processes_are_sampled_for_ahead_as_one_is(
     mode: str, tree: dict[str, Any], tmp_path: Path, sampler: Quiet
 ) -> None:

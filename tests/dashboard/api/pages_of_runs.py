@@ -131,6 +131,7 @@ NONE: dict[str, str] = {
     "readyz": "answers programs as it is, without a token",
     "metrics": "answers programs as it is, with a token of the server's",
     "help": SCREEN,
+    "help_topic": SCREEN,
     "chart_settings": SCREEN,
     "report_insert": "writes a block's line for who does not type it; a program does",
     "home": "leads to the runs of a team, which a token names",

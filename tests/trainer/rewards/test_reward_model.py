@@ -317,6 +317,7 @@ def test_the_rule_asks_a_process_of_its_own(folder: Path, in_run: None) -> None:
     assert cut == pytest.approx([min(max(s, -0.1), 0.1) for s in here], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_step_is_scored_behind_those_before_it(folder: Path, in_run: None) -> None:
     whole = Sample("1+2=", "12+3=15")
     step = Sample("1+2=", "=15", before="12+3")
@@ -327,6 +328,7 @@ def test_a_step_is_scored_behind_those_before_it(folder: Path, in_run: None) -> 
     assert found[0] == found[1] != found[2]
 
 
+@pytest.mark.slow
 def test_the_conversation_is_what_the_model_reads(folder: Path, in_run: None) -> None:
     messages = [{"role": "user", "content": "1+2="}]
 
