@@ -192,15 +192,16 @@ def install_lock(lock: Path) -> None:
                 pin for pin in UV_LOCK.read_text().split() if pin.startswith("uv==")
             ]
             pip("Installing uv", [pin for pin in pins if pin.startswith("uv==")])
-        options = ["--no-deps", "--compile-bytecode", "--python", PYTHON, "-r", lock]
-        run(text, [uv, "pip", "install", *options], env=uv_environment())
+        command: list[str | Path] = [uv, "pip", "install", "--python", PYTHON]
+        command += ["--no-deps", "--compile-bytecode", "-r", lock]
+        run(text, command, env=uv_environment())
     except (InstallFault, OSError):
         pip(f"{text}, by pip", ["--no-deps", "-r", lock])
 
 
 def uv_environment() -> dict[str, str]:
     """pip's settings, which uv doesn't read, under uv's names."""
-    command = [PYTHON, "-m", "pip", "config", "list"]
+    command = [str(PYTHON), "-m", "pip", "config", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
     found: dict[str, str] = {}
     for line in listed.stdout.splitlines():  # the environment's come first
