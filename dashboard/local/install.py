@@ -193,7 +193,8 @@ def install_lock(lock: Path) -> None:
             ]
             pip("Installing uv", [pin for pin in pins if pin.startswith("uv==")])
         command: list[str | Path] = [uv, "pip", "install", "--python", PYTHON]
-        command += ["--no-deps", "--compile-bytecode", "-r", lock]
+        # pyproject.toml's overrides are for making locks, and would change their pins.
+        command += ["--no-config", "--no-deps", "--compile-bytecode", "-r", lock]
         run(text, command, env=uv_environment())
     except (InstallFault, OSError):
         pip(f"{text}, by pip", ["--no-deps", "-r", lock])

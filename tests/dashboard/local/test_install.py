@@ -48,7 +48,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("python", "uv"):
         program = tmp_path / "bin" / name
         program.write_text(
-            f'#!/bin/sh\ncase "$*" in *config*) echo "{SETTINGS}"; exit;; esac\n'
+            f'#!/bin/sh\ncase "$*" in *"config list"*) echo "{SETTINGS}"; exit;; esac\n'
             f'echo "{name} $UV_INDEX $*" >> {tmp_path}/calls\n'
             f"test ! -e {tmp_path}/{name}-fails\n"
         )
@@ -90,6 +90,14 @@ def test_uv_has_pips_settings(
 
     monkeypatch.setenv("UV_INDEX", "https://mine")
     assert install.uv_environment()["UV_INDEX"] == "https://mine"
+
+
+def test_a_locks_pins_are_kept(environment: Path) -> None:
+    """`tool.uv` overrides some versions, for making locks alone."""
+    calls(environment)
+
+    installed = (environment / "calls").read_text().splitlines()
+    assert any(line.startswith("uv") and "--no-config" in line for line in installed)
 
 
 @pytest.mark.parametrize("is_there", [True, False])
