@@ -9,6 +9,7 @@ from itertools import chain, pairwise
 import numpy as np
 import torch
 
+from trainer.algorithm.advantages import Floats
 from trainer.config import LossConfig
 from trainer.events import EndReason
 from trainer.groups import Group
@@ -159,7 +160,7 @@ def batch_of(groups: Sequence[Group], loss: LossConfig | None = None) -> Batch:
 
 def set_advantages(
     micro_batches: Sequence[MicroBatch],
-    advantages: torch.Tensor | Sequence[torch.Tensor],
+    advantages: Floats | Sequence[Floats],
 ) -> None:
     """Hand out the advantages of the step's batch to micro-batches of it.
 
@@ -167,14 +168,16 @@ def set_advantages(
         advantages: [P, G], one for each completion; or for each completion in the
             batch's order those of its tokens, [num_tokens].
     """
-    if isinstance(advantages, torch.Tensor):
-        flat = advantages.flatten().float()
+    if isinstance(advantages, np.ndarray):
+        flat = torch.from_numpy(advantages).flatten().float()
         for micro in micro_batches:
             micro.advantages = flat[micro.members].to(micro.mask.device)
         return
     for micro in micro_batches:
         spread = torch.zeros_like(micro.mask)
-        tokens = torch.cat([advantages[member] for member in micro.members])
+        tokens = torch.from_numpy(
+            np.concatenate([advantages[member] for member in micro.members])
+        )
         # row by row, a row's completion tokens from left to right: the order of cat
         spread[micro.completion_mask > 0] = tokens.to(spread)
         micro.advantages = spread

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 
-from trainer.advantages import (
+from trainer.algorithm.advantages import (
+    Floats,
     group_advantages,
     process_advantages,
     rule_advantages,
@@ -29,8 +30,8 @@ class Credit:
     own is their mean.
     """
 
-    advantages: torch.Tensor  # float64 [P, G]
-    tokens: list[torch.Tensor] | None = None
+    advantages: Floats  # [P, G]
+    tokens: list[Floats] | None = None
 
 
 def credit_groups(
@@ -38,7 +39,7 @@ def credit_groups(
     config: RunConfig,
     *,
     step: int = 1,
-    penalties: torch.Tensor | None = None,
+    penalties: Floats | None = None,
 ) -> Credit:
     """Advantages as `config.advantage` asks for them, in float64.
 
@@ -57,16 +58,13 @@ def credit_groups(
     """
     advantage, rewards = config.advantage, reward_matrix(groups)
     if config.rollout.source == "dataset":
-        return Credit(advantages=torch.ones_like(rewards))
+        return Credit(advantages=np.ones_like(rewards))
     if advantage.credit == "process":
         return _process(groups, config)
     if config.compares_rules:
         assert penalties is None
         advantages = rule_advantages(
-            torch.tensor(
-                [rule_rewards(group, config.reward) for group in groups],
-                dtype=torch.float64,
-            ),
+            np.array([rule_rewards(group, config.reward) for group in groups]),
             rule_weights(config.reward, step=step),
             advantage,
         )
@@ -75,7 +73,7 @@ def credit_groups(
             rewards = rewards - penalties
         advantages = group_advantages(rewards, advantage)
     if advantage.whiten:
-        advantages = whiten(advantages, ~rewards.isnan(), advantage)
+        advantages = whiten(advantages, ~np.isnan(rewards), advantage)
     return Credit(advantages=advantages)
 
 
@@ -137,13 +135,15 @@ def _process(groups: Sequence[Group], config: RunConfig) -> Credit:
     )
     if config.advantage.whiten:
         scored = [
-            torch.full((length,), not all(math.isnan(reward) for reward in each))
+            np.full(length, not all(math.isnan(reward) for reward in each))
             for length, each in zip(lengths, rewards, strict=True)
         ]
-        whitened = whiten(torch.cat(tokens), torch.cat(scored), config.advantage)
-        tokens = list(whitened.split(lengths))
-    means = torch.stack([each.mean() for each in tokens])
-    return Credit(advantages=means.view(len(groups), -1), tokens=tokens)
+        whitened = whiten(
+            np.concatenate(tokens), np.concatenate(scored), config.advantage
+        )
+        tokens = np.split(whitened, np.cumsum(lengths)[:-1])
+    means = np.array([each.mean() for each in tokens])
+    return Credit(advantages=means.reshape(len(groups), -1), tokens=tokens)
 
 
 def _number(value: float | None) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from trainer.batch import batch_of
@@ -115,7 +116,7 @@ def measure(
         batch = batch_of(_unscored(chosen, source.complete(chosen, step)))
         engine.rest()
         minibatch = Minibatch(batch, max_tokens=budget.tokens, device=policy.device)
-        minibatch.set_advantages(torch.ones(len(batch.samples), dtype=torch.float64))
+        minibatch.set_advantages(np.ones(len(batch.samples)))
         result = budget.run(
             minibatch,
             lambda micros, totals=batch.totals: update(  # type: ignore[misc]

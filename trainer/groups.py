@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
+import numpy as np
 
-from trainer.advantages import group_std
+from trainer.algorithm import advantages
+from trainer.algorithm.advantages import Floats, group_std
 from trainer.events import EndReason, Signal
 from trainer.prompts import Prompt
 from trainer.rewards.scoring import Score
@@ -56,23 +56,19 @@ class Group:
         return [score.total for score in self.scores if score.total is not None]
 
 
-def reward_matrix(groups: Sequence[Group]) -> torch.Tensor:
+def reward_matrix(groups: Sequence[Group]) -> Floats:
     """Total rewards, float64 [P, G]; NaN where no rule could score a completion."""
-    rows = [
-        [math.nan if score.total is None else score.total for score in group.scores]
-        for group in groups
-    ]
-    return torch.tensor(rows, dtype=torch.float64)
+    return advantages.reward_matrix(
+        [[score.total for score in group.scores] for group in groups]
+    )
 
 
 def reward_std(group: Group, *, ddof: int) -> float | None:
     """Spread of a group's rewards; None when nothing in it could be scored."""
     if not group.scored_rewards:
         return None
-    values = torch.tensor([group.scored_rewards], dtype=torch.float64)
-    return group_std(
-        values, torch.ones_like(values, dtype=torch.bool), ddof=ddof
-    ).item()
+    values = np.array([group.scored_rewards])
+    return group_std(values, np.full(values.shape, True), ddof=ddof).item()
 
 
 def signal_of(group: Group, *, bounds: tuple[float, float]) -> Signal:

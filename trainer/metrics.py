@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-import torch
+import numpy as np
 
-from trainer.advantages import group_std
+from trainer.algorithm.advantages import Floats, group_std
 from trainer.config import RunConfig
 from trainer.events import Signal
 from trainer.gathering import Gathered
@@ -63,10 +63,10 @@ def reward_metrics(
     own deviations, the one that tells whether there is anything to learn.
     """
     rewards = reward_matrix(groups)
-    scored = ~rewards.isnan()
-    values = torch.where(scored, rewards, 0.0)
+    scored = ~np.isnan(rewards)
+    values = np.where(scored, rewards, 0.0)
     flat = values[scored]
-    spreads = group_std(values, scored, ddof=ddof)[scored.any(dim=1)]
+    spreads = group_std(values, scored, ddof=ddof)[scored.any(axis=1)]
     metrics: dict[str, float | None] = {
         "reward/mean": _mean(flat),
         "reward/std": group_std(
@@ -82,7 +82,7 @@ def reward_metrics(
     names |= dict.fromkeys(name for score in scores for name in score.rules)
     for name in names:
         given = [score.rules.get(name) for score in scores]
-        known = torch.tensor([v for v in given if v is not None], dtype=torch.float64)
+        known = np.array([v for v in given if v is not None], dtype=np.float64)
         metrics[f"reward/{name}/mean"] = _mean(known)
     return metrics
 
@@ -111,7 +111,7 @@ def completion_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
     }
 
 
-def _mean(values: torch.Tensor) -> float | None:
+def _mean(values: Floats) -> float | None:
     return values.mean().item() if len(values) else None
 
 
@@ -169,7 +169,7 @@ def step_metrics(
         | signal_metrics([signal_of(group, bounds=bounds) for group in groups])
         | completion_metrics(groups)
         | sampling_metrics(outcome.gathered)
-        | {"advantage/abs_mean": outcome.advantages.abs().mean().item()}
+        | {"advantage/abs_mean": float(np.abs(outcome.advantages).mean())}
         | update_metrics(outcome)
         | {"lr": outcome.learning_rate}
         | _given("kl/coef", outcome.kl_coef)

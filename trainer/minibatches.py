@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+import numpy as np
 import torch
 
+from trainer.algorithm.advantages import Floats
 from trainer.batch import Batch, MicroBatch, TrainingSample, set_advantages
 from trainer.dealing import deal
 from trainer.distributed import ALONE, World
@@ -15,7 +17,7 @@ from trainer.failures import is_out_of_memory
 from trainer.tokenizers import first_line
 
 Result = TypeVar("Result")
-Advantages = torch.Tensor | Sequence[torch.Tensor]
+Advantages = Floats | Sequence[Floats]
 
 
 class Minibatch:
@@ -156,12 +158,12 @@ def completion_sums(
     }
 
 
-def in_batch_order(world: World, own: Mapping[int, float]) -> torch.Tensor:
+def in_batch_order(world: World, own: Mapping[int, float]) -> Floats:
     """What all processes found of their completions, float64, in the batch's order."""
     found: dict[int, float] = {}
     for each in world.gather(dict(own)):
         found |= each
-    return torch.tensor([found[place] for place in sorted(found)], dtype=torch.float64)
+    return np.array([found[place] for place in sorted(found)], dtype=np.float64)
 
 
 class SharedPasses(Protocol):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import torch
-
+from trainer.algorithm.advantages import Floats
 from trainer.gathering import Gathered
 from trainer.groups import Group
 from trainer.minibatches import Minibatch
@@ -21,7 +20,7 @@ class StepOutcome:
     gathered: Gathered
     minibatches: Sequence[Minibatch]
     own_prompts: frozenset[int]  # rows of the step's own prompts, without refills
-    advantages: torch.Tensor  # [P, G] of the groups trained on
+    advantages: Floats  # [P, G] of the groups trained on
     updates: Sequence[UpdateResult]
     learning_rate: float
     kl_coef: float | None  # None: no KL is weighed

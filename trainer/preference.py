@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
-from trainer.advantages import preference_advantages
+from trainer.algorithm.advantages import Floats, preference_advantages
 from trainer.batch import MicroBatch
 from trainer.distributed import ALONE, World
 from trainer.minibatches import (
@@ -20,14 +21,14 @@ from trainer.policy import Policy
 
 def credit_preferences(
     minibatch: Minibatch,
-    rewards: torch.Tensor,
+    rewards: Floats,
     *,
     policy: Policy,
     temperature: float,
     beta: float,
     budget: MemoryBudget,
     world: World = ALONE,
-) -> tuple[torch.Tensor, float]:
+) -> tuple[Floats, float]:
     """Set the advantages of a minibatch's pairs under the policy as it is now.
 
     A pair's weight depends on how far the policy has told winner and loser apart, so
@@ -63,12 +64,12 @@ def credit_preferences(
     here = slice(first, first + len(minibatch.batch.samples))
     shape = (-1, rewards.shape[1])
     weighed, loss = preference_advantages(
-        policy_sums.view(shape),
-        reference_sums.view(shape),
-        rewards.flatten()[here].view(shape),
+        policy_sums.reshape(shape),
+        reference_sums.reshape(shape),
+        rewards.ravel()[here].reshape(shape),
         beta,
     )
-    advantages = torch.zeros_like(rewards)
-    advantages.view(-1)[here] = weighed.flatten()
+    advantages = np.zeros_like(rewards)
+    advantages.ravel()[here] = weighed.ravel()
     minibatch.set_advantages(advantages)
-    return advantages, float(loss)
+    return advantages, loss

@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import chain
 
-import torch
+import numpy as np
 
+from trainer.algorithm.advantages import Floats
 from trainer.batch import MicroBatch, batch_of
 from trainer.config import LossConfig, learning_rate
 from trainer.credit import credit_groups
@@ -181,7 +182,7 @@ def give_credit(
     minibatches: Sequence[Minibatch],
     *,
     step: int,
-) -> torch.Tensor:
+) -> Floats:
     """Set the batch's advantages; [P, G] for the log."""
     stage = training.stage
     loss, penalties = stage.config.loss, None
@@ -189,9 +190,8 @@ def give_credit(
         own: dict[int, float] = {}
         for minibatch in minibatches:
             own |= completion_kl(minibatch.micro_batches, loss)
-        penalties = stage.kl_coef * in_batch_order(training.world, own).view(
-            len(gathered.groups), -1
-        )
+        sums = in_batch_order(training.world, own)
+        penalties = stage.kl_coef * sums.reshape(len(gathered.groups), -1)
     credit = credit_groups(
         gathered.groups, stage.config, step=step, penalties=penalties
     )
@@ -258,17 +258,17 @@ def run_update(
 def prefer(
     training: Training,
     minibatches: Sequence[Minibatch],
-    rewards: torch.Tensor,
+    rewards: Floats,
     *,
     rate: float,
     kept: Collection[int] = (),
-) -> tuple[torch.Tensor, list[UpdateResult]]:
+) -> tuple[Floats, list[UpdateResult]]:
     """Updates by DPO, whose loss is told in place of its surrogate's.
 
     The advantages [P, G] are those of the first pass; later ones differ a little.
     """
     config = training.stage.config
-    advantages, updates = torch.zeros_like(rewards), []
+    advantages, updates = np.zeros_like(rewards), []
     for number in range(config.optim.updates_per_batch):
         for minibatch in minibatches:
             weighed, loss = credit_preferences(

@@ -11,11 +11,11 @@ from django.db.models import Max
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.probes.forms import FROM_PROBE, FROM_RUN, MAX_ROWS, ChoiceForm
 from dashboard.probes.models import ProbeGroup
-from dashboard.rewards.advantages import group_advantages
 from dashboard.rewards.findings import ScoredGroup
 from dashboard.rewards.trial import Trial, try_groups
 from dashboard.rewards.workbench import MAX_CHARS, as_sample, split_completions
 from dashboard.samples.models import Group
+from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.config import AdvantageConfig
 from trainer.rewards.spec import Recipe
 
@@ -240,12 +240,12 @@ def score_bench(
             if score := trial.score:
                 one.cells = [score.rules.get(name) for name in bench.rule_names]
     try:
-        compared = group_advantages(
-            [[one.total for one in group.tried] for group in bench.groups], advantage
-        )
+        totals = [[one.total for one in group.tried] for group in bench.groups]
+        compared = group_advantages(reward_matrix(totals), advantage).tolist()
     except ValueError as error:
         bench.problem = str(error)
         return
     for group, values in zip(bench.groups, compared, strict=True):
-        for one, value in zip(group.tried, values, strict=True):
+        # Rows of the matrix are as long as the largest group.
+        for one, value in zip(group.tried, values, strict=False):
             one.advantage = None if one.total is None else value

@@ -8,8 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dashboard.rescoring.settings import why_no_advantages
-from dashboard.rewards.advantages import group_advantages, rule_advantages, whiten
+from trainer.algorithm.advantages import (
+    group_advantages,
+    reward_matrix,
+    rule_advantages,
+    whiten,
+)
 from trainer.config import RewardConfig, RunConfig
 from trainer.events import Signal
 from trainer.rewards.composition import parts_of
@@ -79,21 +86,19 @@ def _advantages(
 ) -> list[list[float]]:
     if config.rollout.source == "dataset":
         return [[1.0] * len(group) for group in batch]
-    rewards = [[score.total for score in group] for group in batch]
+    rewards = reward_matrix([[score.total for score in group] for group in batch])
     if config.compares_rules:
+        by_rule = zip(*_by_rule(batch, config.reward), strict=True)
         found = rule_advantages(
-            [
-                [values[place] for values in _by_rule(batch, config.reward)]
-                for place in range(len(_weights(config.reward, step=step)))
-            ],
+            np.stack([reward_matrix(groups) for groups in by_rule], axis=2),
             _weights(config.reward, step=step),
             config.advantage,
         )
     else:
         found = group_advantages(rewards, config.advantage)
     if config.advantage.whiten:
-        found = whiten(found, rewards, config.advantage)
-    return found
+        found = whiten(found, ~np.isnan(rewards), config.advantage)
+    return [row[: len(group)] for row, group in zip(found.tolist(), batch, strict=True)]
 
 
 def _differs(group: Sequence[Score], config: RunConfig, *, step: int) -> bool:

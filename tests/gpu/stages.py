@@ -542,7 +542,7 @@ def micro_batch(setup: Setup, policy: Policy, *, tokens: int) -> MicroBatch:
         )
     batch = Batch(tuple(samples))
     micro = batch.pack([*range(len(samples))], device=policy.device)
-    set_advantages([micro], torch.randn(1, len(samples), dtype=torch.float64))
+    set_advantages([micro], torch.randn(1, len(samples), dtype=torch.float64).numpy())
     return micro
 
 

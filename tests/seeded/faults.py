@@ -20,23 +20,23 @@ class Fault(NamedTuple):
 FAULTS = [
     Fault(
         "A1",
-        "trainer/advantages.py",
-        "return (values - mean) * count / (count - 1).clamp(min=1)",
-        "return (values - mean) * (count - 1).clamp(min=1) / count",
+        "trainer/algorithm/advantages.py",
+        "= (values - mean) * count / (count - 1).clip(min=1)",
+        "= (values - mean) * (count - 1).clip(min=1) / count",
         "tests/trainer/test_advantages.py",
     ),
     Fault(
         "A2",
-        "trainer/advantages.py",
-        "variance = squares.sum(dim=1, keepdim=True) / (count - ddof).clamp(min=1)",
-        "variance = squares.sum(dim=1, keepdim=True) / count.clamp(min=1)",
+        "trainer/algorithm/advantages.py",
+        "variance = squares / (count - ddof).clip(min=1)",
+        "variance = squares / count.clip(min=1)",
         "tests/trainer/test_advantages.py",
     ),
     Fault(
         "A3",
-        "trainer/advantages.py",
-        "    scored = ~rewards.isnan()\n    values = torch.where(scored, rewards, 0.0)\n\n    match config.credit",
-        "    scored = ~rewards.isnan()\n    values = torch.where(scored, rewards, 0.0)\n    scored |= True\n\n    match config.credit",
+        "trainer/algorithm/advantages.py",
+        "    scored = ~np.isnan(rewards)\n    values = np.where(scored, rewards, 0.0)\n\n    match config.credit",
+        "    scored = ~np.isnan(rewards)\n    values = np.where(scored, rewards, 0.0)\n    scored |= True\n\n    match config.credit",
         "tests/trainer/test_advantages.py",
     ),
     Fault(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-import torch
+import numpy as np
 
 from trainer.batch import Batch, MicroBatch, TrainingSample, set_advantages
 from trainer.policy import Policy
@@ -33,5 +33,5 @@ def cut(batch: Batch, policy: Policy, *, max_tokens: int) -> list[MicroBatch]:
     """Micro-batches with advantages that depend on the sample alone."""
     micro_batches = batch.micro_batches(max_tokens=max_tokens, device=policy.device)
     count = len(batch.samples)
-    set_advantages(micro_batches, torch.linspace(-1, 1, count).double()[None])
+    set_advantages(micro_batches, np.linspace(-1, 1, count)[None])
     return micro_batches

@@ -8,12 +8,12 @@ import statistics
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.advantages import (
+from trainer.algorithm.advantages import (
     group_advantages,
     process_advantages,
     rule_advantages,
@@ -24,7 +24,7 @@ NAN = math.nan
 
 
 def advantages(*groups: list[float], **options: Any) -> list[list[float]]:
-    rewards = torch.tensor(groups, dtype=torch.float64)
+    rewards = np.array(groups, dtype=np.float64)
     return group_advantages(rewards, AdvantageConfig(**options)).tolist()
 
 
@@ -139,7 +139,7 @@ def test_infinite_rewards_are_refused() -> None:
 
 def test_rewards_must_be_groups() -> None:
     with pytest.raises(ValueError, match=r"\[prompts, completions\]"):
-        group_advantages(torch.zeros(4), AdvantageConfig())
+        group_advantages(np.zeros(4), AdvantageConfig())
 
 
 def slow(group: list[float], baseline: str, scale: str, ddof: int) -> list[float]:
@@ -294,7 +294,7 @@ def test_advantages_of_a_group_add_up_to_zero(group: list[float]) -> None:
 
 
 def test_rules_normalised_first_keep_the_voice_of_a_small_spread() -> None:
-    rules = torch.tensor([[[100.0, 0.0], [0.0, 1.0]]], dtype=torch.float64)
+    rules = np.array([[[100.0, 0.0], [0.0, 1.0]]])
     config = AdvantageConfig(combine="normalize_then_sum", ddof=0, eps=0.0)
 
     found = rule_advantages(rules, [1.0, 1.0], config)

@@ -6,13 +6,13 @@ import math
 import statistics
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.scored import make_group, run_config
-from trainer.advantages import group_advantages
+from trainer.algorithm.advantages import group_advantages
 from trainer.config import AdvantageConfig
 from trainer.credit import credit_groups
 from trainer.groups import Group
@@ -41,14 +41,14 @@ def test_one_rule_gives_the_same_advantages_either_way(combine: str) -> None:
 
     found = credited(*groups, combine=combine)
 
-    rewards = torch.tensor([[1.0, 0.0, torch.nan, 0.5], [0.2] * 4]).double()
+    rewards = np.array([[1.0, 0.0, math.nan, 0.5], [0.2] * 4])
     expected = group_advantages(rewards, AdvantageConfig())
     assert found == [pytest.approx(row) for row in expected.tolist()]
 
 
 def test_penalties_come_off_the_reward() -> None:
     config = run_config(advantage={"baseline": "none", "scale": "none"})
-    penalties = torch.tensor([[0.25, 0.5]], dtype=torch.float64)
+    penalties = np.array([[0.25, 0.5]])
 
     found = credit_groups([make_group(1.0, 1.5)], config, penalties=penalties)
 
@@ -202,7 +202,7 @@ def test_groups_are_pooled_each_on_its_own() -> None:
 
     alone = [credit_groups([each], process_config()) for each in (easy, hard)]
     for row, each in zip(together.advantages, alone, strict=True):
-        assert torch.equal(row[None], each.advantages)
+        assert np.array_equal(row[None], each.advantages)
     assert together.tokens is not None
     assert [t.tolist() for t in together.tokens] == [
         tokens.tolist() for each in alone for tokens in each.tokens or []

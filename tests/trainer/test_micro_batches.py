@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -51,7 +52,7 @@ def step_gradient(
         num_tokens=sum(part.totals.num_tokens for part in parts),
         num_sequences=num_samples,
     )
-    advantages = torch.linspace(-1, 1, num_samples).double()[None]
+    advantages = np.linspace(-1, 1, num_samples)[None]
     policy.model.zero_grad()
     for part in parts:
         micro_batches = part.micro_batches(max_tokens=max_tokens, device=policy.device)
@@ -140,7 +141,7 @@ def test_a_masked_token_has_no_gradient(policy: Policy) -> None:
     )
     batch = step_batch(config)
     (micro,) = batch.micro_batches(max_tokens=10_000, device=policy.device)
-    set_advantages([micro], torch.ones(1, 13))
+    set_advantages([micro], np.ones((1, 13)))
     logprobs, entropy = policy.logprobs(micro, temperature=0.8)
     logprobs.retain_grad()
 

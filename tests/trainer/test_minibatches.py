@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,7 +66,7 @@ def test_log_probs_that_only_some_parts_have_are_computed_anew() -> None:
 def test_advantages_stay_set() -> None:
     batch = make_batch(6)
     minibatch = cut(batch, 200)
-    minibatch.set_advantages(torch.arange(6).double())
+    minibatch.set_advantages(np.arange(6.0))
 
     minibatch.cut(30)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,7 +37,7 @@ def ready_batch(policy: Policy, *, max_tokens: int, loss: RunConfig) -> Minibatc
     """Nine completions with advantages, an old policy and a reference of their own."""
     batch = Batch(make_batch(9).samples, loss=loss.loss)
     minibatch = Minibatch(batch, max_tokens=max_tokens, device=policy.device)
-    minibatch.set_advantages(torch.linspace(-1, 1, 9).double()[None])
+    minibatch.set_advantages(np.linspace(-1, 1, 9)[None])
     for micro in minibatch.micro_batches:
         rows = torch.tensor(micro.members)[:, None]
         wave = torch.sin(3.0 * rows + 1.7 * torch.arange(micro.mask.shape[1]))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 import random
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +20,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainer.advantages import group_advantages
+from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.batch import batch_of, set_advantages
 from trainer.config import AdvantageConfig, LossConfig, ModelConfig
 from trainer.groups import Completion, Group
@@ -199,10 +198,8 @@ def ours(
     )
     policy.model.double()
     reference.model.double()
-    rewards = torch.tensor(
-        [math.nan if reward is None else reward for reward in sampled(folder).rewards]
-    )
-    advantages = group_advantages(rewards.view(-1, GROUP_SIZE), advantage_config)
+    rewards = reward_matrix([sampled(folder).rewards]).reshape(-1, GROUP_SIZE)
+    advantages = group_advantages(rewards, advantage_config)
     batch = batch_of(groups(folder), loss_config)
     micro_batches = batch.micro_batches(max_tokens=50, device=policy.device)
     assert len(micro_batches) > 3
@@ -233,7 +230,7 @@ def ours(
         )
         loss.backward()
         total += loss.item()
-    return advantages, total, gradients(policy.model)
+    return torch.from_numpy(advantages), total, gradients(policy.model)
 
 
 def check(

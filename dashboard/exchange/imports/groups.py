@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dashboard.datasets.row import Prompt
 from dashboard.exchange.imports.items import Sample
 from dashboard.exchange.imports.rewards import Weights, reward_of
-from dashboard.rewards.advantages import group_advantages
+from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.config import AdvantageConfig
 from trainer.events import EndReason, GroupScored, ScoredCompletion, Signal
 
@@ -96,7 +96,7 @@ def _advantages(
     told = [sample.advantage for sample in samples]
     if not scoring.computes_advantages or any(one is not None for one in told):
         return told
-    return list(group_advantages([rewards], USUAL)[0])
+    return [*group_advantages(reward_matrix([rewards]), USUAL)[0].tolist()]
 
 
 def _signal(scored: Sequence[float], scoring: Scoring) -> Signal:

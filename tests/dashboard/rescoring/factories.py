@@ -12,13 +12,13 @@ from dashboard.rescoring.models import Rescoring
 from dashboard.rescoring.selection import select_steps
 from dashboard.rescoring.services import start_rescoring
 from dashboard.rescoring.work import claim_next, work_on
-from dashboard.rewards.advantages import group_advantages
 from dashboard.rewards.workbench import as_sample
 from dashboard.runs.models import Run
 from dashboard.samples.models import Group
 from tests.dashboard.probes.factories import make_version
 from tests.dashboard.samples.factories import make_config, make_run
 from tests.dashboard.samples.stored import store_completions
+from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.config import AdvantageConfig
 from trainer.rewards.scoring import score_all
 from trainer.rewards.signals import signal_of_rewards
@@ -65,7 +65,7 @@ def _add_group(run: Run, step: int, prompt: int, texts: Sequence[str]) -> Group:
     rewards = [score.total for score in scores]
     known = [reward for reward in rewards if reward is not None]
     config = AdvantageConfig.model_validate(run.config["advantage"])
-    (advantages,) = group_advantages([rewards], config)
+    (advantages,) = group_advantages(reward_matrix([rewards]), config).tolist()
     group = Group.objects.create(
         run=run,
         step=step,

@@ -8,15 +8,15 @@ import re
 from html import unescape
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.runs.config.fields import all_fields, write_texts
 from dashboard.runs.config.idle_fields import FACTS, IDLE, find_idle, recipe_facts
 from tests.dashboard.runs.launching import make_config, make_recipe
-from trainer.advantages import group_advantages, rule_advantages
+from trainer.algorithm.advantages import group_advantages, rule_advantages
 from trainer.config import AdvantageConfig, RunConfig
 from trainer.rewards.spec import Recipe
 
@@ -171,13 +171,13 @@ def test_a_rewards_composition_decides_whether_rules_are_joined_elsewhere(
 @pytest.mark.parametrize("weight", [1.0, 2.0])
 def test_one_rule_of_weight_1_is_credited_the_same_either_way(weight: float) -> None:
     recipe = {"rules": [ONE | {"weight": weight}]}
-    rewards = torch.tensor([[1.0, 0.0, math.nan, 0.5]]).double()
+    rewards = np.array([[1.0, 0.0, math.nan, 0.5]])
     config = AdvantageConfig()
 
     summed = group_advantages(weight * rewards, config)
     by_rule = rule_advantages(rewards[:, :, None], [weight], config)
 
-    is_same = torch.allclose(summed, by_rule, rtol=1e-3)
+    is_same = np.allclose(summed, by_rule, rtol=1e-3)
     assert is_same == ("advantage.combine" in find_idle(DEFAULTS, recipe_facts(recipe)))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainer.advantages import group_advantages, process_advantages
+from trainer.algorithm.advantages import group_advantages, process_advantages
 from trainer.config import RunConfig
 from trainer.losses import policy_loss
 from trainer.presets.preset import load_preset, preset_names
@@ -189,11 +189,11 @@ def config_of(name: str, **changes: Any) -> RunConfig:
     return load_preset(name).config(model="m", rows="r", changes=changes)
 
 
-def engine_loss(config: RunConfig, n: Numbers, advantages: torch.Tensor) -> float:
+def engine_loss(config: RunConfig, n: Numbers, advantages: Array) -> float:
     loss, _ = policy_loss(
         torch.from_numpy(n.logp),
         torch.from_numpy(n.old),
-        advantages,
+        torch.from_numpy(advantages),
         torch.from_numpy(n.mask),
         config.loss_of_run,
         torch.from_numpy(n.ref) if config.loss.kl_coef else None,
@@ -202,9 +202,9 @@ def engine_loss(config: RunConfig, n: Numbers, advantages: torch.Tensor) -> floa
 
 
 def check(config: RunConfig, n: Numbers, published: tuple[Array, float]) -> None:
-    advantages = group_advantages(torch.from_numpy(n.rewards), config.advantage)
+    advantages = group_advantages(n.rewards, config.advantage)
 
-    np.testing.assert_allclose(advantages.numpy(), published[0], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(advantages, published[0], rtol=0, atol=1e-9)
     loss = engine_loss(config, n, advantages.flatten())
     assert loss == pytest.approx(published[1], rel=0, abs=1e-9)
     assert abs(loss) > 1e-5  # or any two would agree
@@ -240,7 +240,7 @@ def test_the_batch_meets_the_odd_cases() -> None:
     assert len({round(loss, 6) for loss in losses.values()}) == len(losses)
     for change in ({"dual_clip": None}, {"kl_clamp": None}):
         config = config_of("verl", loss=change)
-        advantages = group_advantages(torch.from_numpy(n.rewards), config.advantage)
+        advantages = group_advantages(n.rewards, config.advantage)
         assert abs(engine_loss(config, n, advantages.flatten()) - losses["verl"]) > 1e-4
 
 
@@ -250,7 +250,7 @@ def test_process_supervision_credits_a_token_with_the_steps_still_to_come() -> N
     config = config_of("deepseekmath-process")
     chance = np.random.default_rng(3)
     published = np.zeros_like(n.logp)
-    found = torch.zeros(P * G, T, dtype=torch.float64)
+    found = np.zeros((P * G, T))
     for group in range(P):
         rows = range(group * G, group * G + G)
         lengths = [int(n.lengths[row]) for row in rows]
@@ -270,7 +270,7 @@ def test_process_supervision_credits_a_token_with_the_steps_still_to_come() -> N
         for row, own in zip(rows, tokens, strict=True):
             found[row, : len(own)] = own
 
-    np.testing.assert_allclose(found.numpy(), published, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found, published, rtol=0, atol=1e-9)
     loss = engine_loss(config, n, found)
     assert loss == pytest.approx(deepseekmath_loss(n, published), rel=0, abs=1e-9)
 
@@ -278,7 +278,7 @@ def test_process_supervision_credits_a_token_with_the_steps_still_to_come() -> N
 def test_verl_credits_a_single_completion_with_its_reward() -> None:
     config = config_of("verl").advantage
 
-    assert group_advantages(torch.tensor([[0.7]]), config).item() == pytest.approx(0.7)
+    assert group_advantages(np.array([[0.7]]), config).item() == pytest.approx(0.7)
 
 
 def test_known_z_scores() -> None:
@@ -293,6 +293,6 @@ def test_known_z_scores() -> None:
     }
 
     for name, expected in first.items():
-        rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]]).double()
+        rewards = np.array([[1.0, 0.0, 0.0, 0.0]])
         found = group_advantages(rewards, config_of(name).advantage)[0, 0].item()
         assert found == pytest.approx(expected, abs=1e-8), name

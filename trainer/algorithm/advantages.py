@@ -1,16 +1,39 @@
-"""Advantages: how much better a completion is than the others of its group."""
+"""Advantages: how much better a completion is than the others of its group.
+
+Without torch, so that the dashboard compares rewards by the same code.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from trainer.config import AdvantageConfig
 
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
-def group_advantages(rewards: torch.Tensor, config: AdvantageConfig) -> torch.Tensor:
+
+def reward_matrix(groups: Sequence[Sequence[float | None]]) -> Floats:
+    """Rewards of P groups, float64 [P, G], G the largest group; NaN = no score.
+
+    >>> reward_matrix([[1.0, None], [0.5]])
+    array([[1. , nan],
+           [0.5, nan]])
+    """
+    size = max(map(len, groups), default=0)
+    rows = [
+        [math.nan if value is None else value for value in group]
+        + [math.nan] * (size - len(group))
+        for group in groups
+    ]
+    return np.array(rows, dtype=np.float64).reshape(len(groups), size)
+
+
+def group_advantages(rewards: Floats, config: AdvantageConfig) -> Floats:
     """Compare each reward with its group.
 
     A = (r - baseline) / (scale + eps), with baseline = mean of the group, mean of the
@@ -32,25 +55,26 @@ def group_advantages(rewards: torch.Tensor, config: AdvantageConfig) -> torch.Te
         ValueError: rewards are not [P, G], infinite, or negative with scale "mean";
             or credit is "process" or "preference", which need more than rewards.
 
-    >>> group_advantages(torch.tensor([[1.0, 0.0]]).double(), AdvantageConfig(ddof=0))
-    tensor([[ 0.9998, -0.9998]], dtype=torch.float64)
+    >>> group_advantages(np.array([[1.0, 0.0]]), AdvantageConfig(ddof=0)).round(4)
+    array([[ 0.9998, -0.9998]])
     """
     if rewards.ndim != 2:
         raise ValueError(
             f"Rewards must have the shape [prompts, completions]; got "
             f"{list(rewards.shape)}."
         )
-    rewards = rewards.double()
-    if rewards.isinf().any():
+    rewards = rewards.astype(np.float64)
+    if np.isinf(rewards).any():
         raise ValueError("A reward is infinite. Bound the rule that gave it.")
-    scored = ~rewards.isnan()
-    values = torch.where(scored, rewards, 0.0)
+    scored = ~np.isnan(rewards)
+    values = np.where(scored, rewards, 0.0)
 
     match config.credit:
         case "ones":
-            return scored.double()
+            return scored.astype(np.float64)
         case "indicator":
-            return (scored & (values >= config.indicator_threshold)).double()
+            is_credited = scored & (values >= config.indicator_threshold)
+            return is_credited.astype(np.float64)
         case "process":
             raise ValueError(
                 'credit = "process" needs the rewards of steps; '
@@ -64,89 +88,84 @@ def group_advantages(rewards: torch.Tensor, config: AdvantageConfig) -> torch.Te
             return _outcome(values, scored, config)
 
 
-def _outcome(
-    values: torch.Tensor, scored: torch.Tensor, config: AdvantageConfig
-) -> torch.Tensor:
-    count = scored.sum(dim=1, keepdim=True)
-    mean = values.sum(dim=1, keepdim=True) / count.clamp(min=1)
+def _outcome(values: Floats, scored: Bools, config: AdvantageConfig) -> Floats:
+    count = scored.sum(axis=1, keepdims=True)
+    mean = values.sum(axis=1, keepdims=True) / count.clip(min=1)
     advantages = _minus_baseline(values, mean, count, config)
     advantages = advantages / _divisor(values, scored, mean, config)
 
     divided_by_own_spread = config.scale == "group_std"
     if config.baseline != "none" or divided_by_own_spread:
-        advantages = torch.where(_is_constant(values, scored), 0.0, advantages)
+        advantages = np.where(_is_constant(values, scored), 0.0, advantages)
     single = 0.0 if config.singleton == "zero" else values
-    advantages = torch.where(count == 1, single, advantages)
-    return torch.where(scored, advantages, 0.0)
+    advantages = np.where(count == 1, single, advantages)
+    return np.where(scored, advantages, 0.0)
 
 
 def _minus_baseline(
-    values: torch.Tensor,
-    mean: torch.Tensor,
-    count: torch.Tensor,
-    config: AdvantageConfig,
-) -> torch.Tensor:
+    values: Floats, mean: Floats, count: NDArray[np.int64], config: AdvantageConfig
+) -> Floats:
     match config.baseline:
         case "mean":
             return values - mean
         case "leave_one_out":
             # r - mean of the others = (r - mean of all) · n / (n - 1)
-            return (values - mean) * count / (count - 1).clamp(min=1)
+            minus_others: Floats = (values - mean) * count / (count - 1).clip(min=1)
+            return minus_others
         case "none":
             return values
 
 
 def _divisor(
-    values: torch.Tensor,
-    scored: torch.Tensor,
-    mean: torch.Tensor,
-    config: AdvantageConfig,
-) -> torch.Tensor | float:
+    values: Floats, scored: Bools, mean: Floats, config: AdvantageConfig
+) -> Floats | float:
     match config.scale:
         case "group_std":
             spread = group_std(values, scored, ddof=config.ddof) + config.eps
             # their squares are too small for a float64: so little is nothing to learn
-            return torch.where(spread > 0, spread, 1.0)
+            return np.where(spread > 0, spread, 1.0)
         case "batch_std":
             flat, mask = values.reshape(1, -1), scored.reshape(1, -1)
             spread = group_std(flat, mask, ddof=config.ddof) + config.eps
             # no spread at all: nothing to divide by, and nothing to learn
-            return torch.where(spread > 0, spread, 1.0)
+            return np.where(spread > 0, spread, 1.0)
         case "mean":
             if (values < 0).any():
                 raise ValueError(
                     'scale = "mean" needs rewards of 0 or more, since it divides by '
-                    f"the group's mean; got {values.min().item():g}."
+                    f"the group's mean; got {values.min():g}."
                 )
             divisor = mean + config.eps
-            return torch.where(divisor > 0, divisor, 1.0)
+            return np.where(divisor > 0, divisor, 1.0)
         case "none":
             return 1.0
 
 
-def _is_constant(values: torch.Tensor, scored: torch.Tensor) -> torch.Tensor:
+def _is_constant(values: Floats, scored: Bools) -> Bools:
     """Whether each group's scores are all the same; [P, 1]."""
-    highest = values.masked_fill(~scored, -torch.inf).amax(dim=1, keepdim=True)
-    lowest = values.masked_fill(~scored, torch.inf).amin(dim=1, keepdim=True)
-    return highest <= lowest
+    highest = np.where(scored, values, -np.inf).max(
+        axis=1, keepdims=True, initial=-np.inf
+    )
+    lowest = np.where(scored, values, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+    is_constant: Bools = highest <= lowest
+    return is_constant
 
 
-def group_std(values: torch.Tensor, scored: torch.Tensor, *, ddof: int) -> torch.Tensor:
+def group_std(values: Floats, scored: Bools, *, ddof: int) -> Floats:
     """Standard deviation of the scored values of each row, [P, 1].
 
     √(Σ(r - mean)² / (n - ddof)); exactly 0 where they are all equal, or are too few.
     """
-    count = scored.sum(dim=1, keepdim=True)
-    mean = torch.where(scored, values, 0.0).sum(dim=1, keepdim=True)
-    mean = mean / count.clamp(min=1)
-    squares = torch.where(scored, (values - mean).square(), 0.0)
-    variance = squares.sum(dim=1, keepdim=True) / (count - ddof).clamp(min=1)
-    return torch.where(_is_constant(values, scored), 0.0, variance.sqrt())
+    count = scored.sum(axis=1, keepdims=True)
+    mean = values.sum(axis=1, keepdims=True, where=scored) / count.clip(min=1)
+    squares = np.square(values - mean).sum(axis=1, keepdims=True, where=scored)
+    variance = squares / (count - ddof).clip(min=1)
+    return np.where(_is_constant(values, scored), 0.0, np.sqrt(variance))
 
 
 def rule_advantages(
-    rule_rewards: torch.Tensor, weights: Sequence[float], config: AdvantageConfig
-) -> torch.Tensor:
+    rule_rewards: Floats, weights: Sequence[float], config: AdvantageConfig
+) -> Floats:
     """Σ w·A(r) over several rules, each compared by itself.
 
     So a rule of small spread keeps its voice (arXiv:2601.05242, without its last
@@ -164,11 +183,10 @@ def rule_advantages(
             f"Got rewards of shape {list(rule_rewards.shape)} and {len(weights)} "
             "weights; the shape must be [prompts, completions, rules]."
         )
-    each = [
-        weight * group_advantages(rule_rewards[:, :, place], config)
-        for place, weight in enumerate(weights)
-    ]
-    return torch.stack(each).sum(dim=0)
+    total = np.zeros(rule_rewards.shape[:2])
+    for place, weight in enumerate(weights):
+        total += weight * group_advantages(rule_rewards[:, :, place], config)
+    return total
 
 
 def process_advantages(
@@ -178,7 +196,7 @@ def process_advantages(
     config: AdvantageConfig,
     *,
     group_size: int | None = None,
-) -> list[torch.Tensor]:
+) -> list[Floats]:
     """Token advantages from the rewards of reasoning steps.
 
     The step rewards of a group's completions are pooled and compared with one another;
@@ -193,7 +211,7 @@ def process_advantages(
             all are one group.
 
     Returns:
-        One float64 tensor [num_tokens] per completion.
+        One float64 array [num_tokens] per completion.
 
     Raises:
         ValueError: lists of different length, ends that do not rise, or one past the
@@ -205,12 +223,10 @@ def process_advantages(
         [reward for rewards in step_rewards[first : first + size] for reward in rewards]
         for first in range(0, len(step_rewards), size)
     ]
-    width = max((len(rewards) for rewards in pooled), default=0)
-    if width == 0:
-        return [torch.zeros(length, dtype=torch.float64) for length in num_tokens]
-    padded = [rewards + [math.nan] * (width - len(rewards)) for rewards in pooled]
+    if not any(pooled):
+        return [np.zeros(length) for length in num_tokens]
     outcome = config.model_copy(update={"credit": "outcome"})
-    compared = group_advantages(torch.tensor(padded, dtype=torch.float64), outcome)
+    compared = group_advantages(reward_matrix(pooled), outcome)
     values = (
         value
         for row, rewards in zip(compared.tolist(), pooled, strict=True)
@@ -224,9 +240,9 @@ def process_advantages(
 
 def _spread_steps(
     values: Sequence[float], ends: Sequence[int], *, num_tokens: int
-) -> torch.Tensor:
+) -> Floats:
     """Each token's sum of the values of the steps that end after it, [num_tokens]."""
-    tokens = torch.zeros(num_tokens, dtype=torch.float64)
+    tokens = np.zeros(num_tokens)
     for value, end in zip(values, ends, strict=True):
         tokens[:end] += value
     return tokens
@@ -254,9 +270,7 @@ def _check_steps(
             )
 
 
-def whiten(
-    advantages: torch.Tensor, scored: torch.Tensor, config: AdvantageConfig
-) -> torch.Tensor:
+def whiten(advantages: Floats, scored: Bools, config: AdvantageConfig) -> Floats:
     """Normalise advantages over the whole batch (arXiv:2601.05242, its last step).
 
     (A - mean) / (std + eps) over all scored values, whatever group they are of; 0 for
@@ -267,23 +281,21 @@ def whiten(
         scored: bool, same shape.
     """
     flat, mask = advantages.reshape(1, -1), scored.reshape(1, -1)
-    flat = torch.where(mask, flat, 0.0)
-    mean = flat.sum() / mask.sum().clamp(min=1)
+    flat = np.where(mask, flat, 0.0)
+    mean = flat.sum() / mask.sum().clip(min=1)
     # Centred advantages leave a mean of rounding errors, which would lend groups
     # without a signal a tiny one.
-    mean = torch.where(mean.abs() <= 1e-12 * flat.abs().max(), 0.0, mean)
+    if abs(mean) <= 1e-12 * np.abs(flat).max(initial=0.0):
+        mean = 0.0
     spread = group_std(flat, mask, ddof=config.ddof) + config.eps
-    whitened = (flat - mean) / torch.where(spread > 0, spread, 1.0)
-    whitened = torch.where(mask & ~_is_constant(flat, mask), whitened, 0.0)
+    whitened = (flat - mean) / np.where(spread > 0, spread, 1.0)
+    whitened = np.where(mask & ~_is_constant(flat, mask), whitened, 0.0)
     return whitened.reshape(advantages.shape)
 
 
 def preference_advantages(
-    logprob_sums: torch.Tensor,
-    reference_sums: torch.Tensor,
-    rewards: torch.Tensor,
-    beta: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    logprob_sums: Floats, reference_sums: Floats, rewards: Floats, beta: float
+) -> tuple[Floats, float]:
     """DPO's gradient as advantages of each group's best and worst completion.
 
     With the log-ratios ρ = log π(completion) - log π_ref(completion) of winner w and
@@ -306,18 +318,22 @@ def preference_advantages(
     Returns:
         (float64 advantages [P, G], mean of -log σ(m) over the pairs; 0 without any).
     """
-    rewards = rewards.double()
-    scored = ~rewards.isnan()
-    best = rewards.masked_fill(~scored, -torch.inf).argmax(dim=1, keepdim=True)
+    scored = ~np.isnan(rewards)
+    values = np.where(scored, rewards, 0.0)
+    best = np.where(scored, rewards, -np.inf).argmax(axis=1)[:, None]
     # argmin names the first of equals, so it looks from behind
-    lowest_last = rewards.masked_fill(~scored, torch.inf).flip(1)
-    worst = rewards.shape[1] - 1 - lowest_last.argmin(dim=1, keepdim=True)
-    is_pair = ~_is_constant(torch.where(scored, rewards, 0.0), scored)
+    lowest_last = np.where(scored, rewards, np.inf)[:, ::-1]
+    worst = rewards.shape[1] - 1 - lowest_last.argmin(axis=1)[:, None]
+    is_pair = ~_is_constant(values, scored)
 
-    ratios = (logprob_sums.detach() - reference_sums.detach()).double()
-    margins = beta * (ratios.gather(1, best) - ratios.gather(1, worst))
-    weights = torch.where(is_pair, beta * torch.sigmoid(-margins), 0.0)
-    advantages = torch.zeros_like(rewards).scatter(1, best, weights)
-    advantages = advantages.scatter_add(1, worst, -weights)
-    losses = -torch.nn.functional.logsigmoid(margins)[is_pair]
-    return advantages, losses.sum() / max(len(losses), 1)
+    ratios = logprob_sums - reference_sums
+    best_ratios = np.take_along_axis(ratios, best, axis=1)
+    margins = beta * (best_ratios - np.take_along_axis(ratios, worst, axis=1))
+    losses = np.logaddexp(0.0, -margins)  # -log σ(m), finite for any margin
+    weights = np.where(is_pair, beta * np.exp(-np.logaddexp(0.0, margins)), 0.0)
+    advantages = np.zeros_like(ratios)
+    np.put_along_axis(advantages, best, weights, axis=1)
+    # the best and the worst are the same where there is no pair
+    worst_weights = np.take_along_axis(advantages, worst, axis=1) - weights
+    np.put_along_axis(advantages, worst, worst_weights, axis=1)
+    return advantages, float(losses[is_pair].sum() / max(is_pair.sum(), 1))

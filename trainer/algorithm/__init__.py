@@ -1,0 +1,1 @@
+"""The algorithm's numbers: what GRPO computes from rewards and log-probs."""
