@@ -11,15 +11,24 @@ from trainer.leaving import leave
 from trainer.loading import load_module
 
 COMMANDS = {
-    "run": ("trainer.launch", "train a model by a run configuration"),
-    "reference": ("trainer.references.command", "serve a reference model to trainers"),
-    "rollout-server": ("trainer.rollout.command", "sample for a run, with vLLM"),
-    "probe": ("trainer.probe", "sample from the start, to see what there is to learn"),
-    "chat": ("trainer.chat", "answer prompts by several models, side by side"),
-    "memory": ("trainer.memory_table", "estimate the memory that a run needs"),
-    "drift": ("trainer.drift", "compare log-probs of sampling and training"),
-    "tokens": ("trainer.token_lengths", "count the tokens of prompts"),
-    "preview": ("trainer.prompt_previews", "show prompts as a model sees them"),
+    "run": ("trainer.parallel.launch", "train a model by a run configuration"),
+    "reference": (
+        "trainer.serving.reference_command",
+        "serve a reference model to trainers",
+    ),
+    "rollout-server": ("trainer.rollout.server_command", "sample for a run, with vLLM"),
+    "probe": (
+        "trainer.commands.probe",
+        "sample from the start, to see what there is to learn",
+    ),
+    "chat": ("trainer.commands.chat", "answer prompts by several models, side by side"),
+    "memory": ("trainer.commands.memory_table", "estimate the memory that a run needs"),
+    "drift": (
+        "trainer.commands.selfcheck",
+        "compare log-probs of sampling and training",
+    ),
+    "tokens": ("trainer.commands.token_lengths", "count the tokens of prompts"),
+    "preview": ("trainer.commands.preview", "show prompts as a model sees them"),
     "score": ("trainer.rewards.command", "score completions by a recipe"),
     "warmup": ("trainer.starter.warmup", "make the tiny starter model and its task"),
     "starter-llm": ("trainer.starter.llm", "unpack a small pretrained model"),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from trainer.events import ScoreFault
-from trainer.groups import Group
+from trainer.types import Group
 
 MAX_FAULTS = 5  # different ones that are told
 MAX_ERROR_CHARS = 1_000

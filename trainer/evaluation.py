@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainer.config import RunConfig
-from trainer.distributed import ALONE, World
+from trainer.data import Prompt
 from trainer.estimates import (
     Bools,
     Floats,
@@ -16,15 +16,15 @@ from trainer.estimates import (
     pass_at_k,
     reported_ks,
 )
-from trainer.groups import Group
-from trainer.prompts import Prompt
+from trainer.parallel.world import ALONE, World
 from trainer.rewards.answers import AnswerReader, answer_reader, votes_of
 from trainer.rewards.signals import is_right
 from trainer.rewards.spec import recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.engine import Request, RolloutEngine, SamplingParams
-from trainer.scorer import HERE, Scorer
+from trainer.scoring import HERE, Scorer
 from trainer.seeding import derive
+from trainer.types import Group
 
 
 def evaluate(

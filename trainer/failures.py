@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from trainer.disk import is_disk_full
+from trainer.model.tokenizers import first_line
 from trainer.rewards.workers import ScoringFailed
-from trainer.room import is_disk_full
-from trainer.tokenizers import first_line
 
 
 class Diverged(Exception):

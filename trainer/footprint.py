@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer.config import RunConfig
 from trainer.config.run import Stage
-from trainer.dimensions import Dimensions
+from trainer.model_sizes import Dimensions
 
 _FLOAT32 = 4
 # NF4 with a constant for every 64 weights, itself quantized (arXiv:2305.14314).
@@ -12,7 +12,7 @@ _NF4 = 4.127 / 8
 # AdamW's two moments (arXiv:1711.05101); in 8 bits (arXiv:2110.02861) with a float32
 # constant for every 256 numbers, as bitsandbytes has it.
 _MOMENTS = {"adamw": 2 * _FLOAT32, "adamw_8bit": 2 * (1 + _FLOAT32 / 256)}
-# `trainer.logprobs` holds so many logits at a time, keeps at most so many for the
+# `trainer.model.logprobs` holds so many logits at a time, keeps at most so many for the
 # backward pass, and has so many copies of a chunk while it computes.
 _CHUNK, _KEPT, _CHUNK_COPIES = 16 * 2**20, 64 * 2**20, 3
 # `trainer.rollout` has so many copies of a token's logits while it draws.
@@ -135,7 +135,7 @@ class Footprint:
 
     @property
     def _flat_activations(self) -> int:
-        """What `trainer.flat` keeps, prompts once for each group in a micro-batch."""
+        """What `model.flat` keeps, prompts once for each group in a micro-batch."""
         sizes, each, rows = self._sizes, self._each, self._rows
         prompt = self._config.data.max_prompt_tokens
         new = self._length - prompt

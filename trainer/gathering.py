@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Protocol
 
+from trainer.algorithm.credit import rule_rewards, rule_weights, step_rewards
 from trainer.config import RunConfig
-from trainer.credit import rule_rewards, rule_weights, step_rewards
-from trainer.distributed import ALONE, World
-from trainer.groups import Group
+from trainer.data import Prompt
 from trainer.overlong import penalise_overlong
-from trainer.prompts import Prompt
-from trainer.scorer import HERE, Scorer
-from trainer.sources import CompletionSource
+from trainer.parallel.world import ALONE, World
+from trainer.rollout.sources import CompletionSource
+from trainer.scoring import HERE, Scorer
+from trainer.types import Group
 
 
 class Watch(Protocol):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainer.config import Change, ChangeList, change_settings
 from trainer.events import SettingsChanged
-from trainer.training import Training
+from trainer.state import Training
 
 CHANGES = "changes.json"  # in the folder of the event log
 

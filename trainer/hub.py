@@ -18,7 +18,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from transformers.utils.hub import cached_file
 
 from trainer.config import HUB_ID
-from trainer.saying import say_error
+from trainer.console import say_error
 
 CONFIG = "config.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -7,24 +7,24 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from trainer.checkpoint import (
+from trainer.config.run import Stage
+from trainer.console import note_step, say
+from trainer.errors import ScoresMissing, error_share
+from trainer.evaluation import evaluate
+from trainer.events import CheckpointSaved, Evaluated, PhaseStarted
+from trainer.hearing import hear_changes
+from trainer.output.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
     saved_ahead,
     saved_controllers,
     saved_step,
 )
-from trainer.config.run import Stage
-from trainer.errors import ScoresMissing, error_share
-from trainer.evaluation import evaluate
-from trainer.events import CheckpointSaved, Evaluated, PhaseStarted
-from trainer.hearing import hear_changes
-from trainer.metrics import Stopwatch
+from trainer.output.metrics import Stopwatch
+from trainer.output.saved_batch import SampledBatch, load_batch
 from trainer.rollback import go_back
-from trainer.sampled_batch import SampledBatch, load_batch
-from trainer.saying import note_step, say
+from trainer.state import Training
 from trainer.step import train_step
-from trainer.training import Training
 
 
 def train(

@@ -11,8 +11,8 @@ from typing import Any
 
 from trainer.config import RunConfig
 from trainer.config.run import Stage
-from trainer.dimensions import Dimensions, dimensions_of, read_dimensions
 from trainer.footprint import Footprint
+from trainer.model_sizes import Dimensions, dimensions_of, read_dimensions
 from trainer.reward_weights import RewardWeights, weigh_reward_models
 
 

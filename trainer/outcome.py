@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from trainer.algorithm.advantages import Floats
 from trainer.gathering import Gathered
-from trainer.groups import Group
-from trainer.minibatches import Minibatch
-from trainer.token_values import TokenValues
+from trainer.model.microbatches import Minibatch
+from trainer.model.token_values import TokenValues
+from trainer.types import Group
 from trainer.updates import UpdateResult
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trainer.config import RunConfig
-from trainer.groups import Group
 from trainer.rewards.length_penalty import penalised
+from trainer.types import Group
 
 
 def penalise_overlong(groups: Sequence[Group], config: RunConfig) -> list[Group]:

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 
 from trainer.algorithm.advantages import Floats, preference_advantages
-from trainer.batch import MicroBatch
-from trainer.distributed import ALONE, World
-from trainer.minibatches import (
+from trainer.model.microbatches import (
     MemoryBudget,
     Minibatch,
     completion_sums,
     in_batch_order,
 )
-from trainer.policy import Policy
+from trainer.model.packing import MicroBatch
+from trainer.model.policy import Policy
+from trainer.parallel.world import ALONE, World
 
 
 def credit_preferences(

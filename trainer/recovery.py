@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from trainer.groups import Group
-from trainer.minibatches import Minibatch
+from trainer.model.microbatches import Minibatch
+from trainer.types import Group
 from trainer.updates import UpdateResult
 
 FAILED_BATCH = "failed-batch"

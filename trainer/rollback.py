@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import torch
 
-from trainer.checkpoint import (
+from trainer.failures import Diverged
+from trainer.model.policy import Policy
+from trainer.outcome import StepOutcome
+from trainer.output.checkpoint import (
     restore_policy,
     saved_controllers,
     saved_step,
     verify_checkpoint,
 )
-from trainer.failures import Diverged
-from trainer.outcome import StepOutcome
-from trainer.policy import Policy
+from trainer.parallel.fsdp import spread_like
 from trainer.recovery import FAILED_BATCH, save_failed_batch
-from trainer.sharding import spread_like
-from trainer.training import Training
+from trainer.state import Training
 
 
 def go_back(training: Training, outcome: StepOutcome) -> None:

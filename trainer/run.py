@@ -10,37 +10,37 @@ from contextlib import closing, contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 
-from trainer.checkpoint import newest_checkpoint, verify_checkpoint
 from trainer.config import RunConfig
-from trainer.distributed import ALONE, World, join_world
+from trainer.console import say, say_error, say_fault
+from trainer.disk import NoRoom, is_disk_full
 from trainer.errors import ScoresMissing
 from trainer.events import RunFailed, RunFinished, RunPaused, RunStopped
 from trainer.failures import Failure
-from trainer.launch import (
-    EXIT_BAD_CONFIG,
-    EXIT_FAILED,
-    EXIT_FINISHED,
-    EXIT_PAUSED,
-    EXIT_STOPPED,
-)
-from trainer.log import (
+from trainer.heartbeat import begin_pulse
+from trainer.loop import train
+from trainer.output.checkpoint import newest_checkpoint, verify_checkpoint
+from trainer.output.log import (
     EventLog,
     UnwrittenLog,
     archive_log,
     lack_of_room,
     newest_epoch,
 )
-from trainer.loop import train
+from trainer.parallel.launch import (
+    EXIT_BAD_CONFIG,
+    EXIT_FAILED,
+    EXIT_FINISHED,
+    EXIT_PAUSED,
+    EXIT_STOPPED,
+)
+from trainer.parallel.world import ALONE, World, join_world
 from trainer.parent import watch_parent
-from trainer.preparation import Place, announce, prepare
-from trainer.pulse import begin_pulse
 from trainer.rewards.sandbox.probe import found_here
 from trainer.rewards.session import open_session
-from trainer.room import NoRoom, is_disk_full
-from trainer.saying import say, say_error, say_fault
-from trainer.scorer import Scorer
+from trainer.scoring import Scorer
+from trainer.setup import Place, announce, prepare
+from trainer.state import Training
 from trainer.stopping import Stopped, StopSwitch
-from trainer.training import Training
 
 
 def main(args: argparse.Namespace, config: RunConfig, stop: StopSwitch) -> int:

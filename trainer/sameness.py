@@ -15,9 +15,9 @@ import torch
 import transformers
 
 from trainer.config import RunConfig, without_model_paths
-from trainer.distributed import World
-from trainer.policy import Policy
-from trainer.prompts import Prompt
+from trainer.data import Prompt
+from trainer.model.policy import Policy
+from trainer.parallel.world import World
 
 # Rows read of each weight; a training step moves nearly every number of it.
 _NUM_ROWS = 8

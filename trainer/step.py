@@ -10,22 +10,22 @@ from itertools import chain
 import numpy as np
 
 from trainer.algorithm.advantages import Floats
-from trainer.batch import MicroBatch, batch_of
+from trainer.algorithm.credit import credit_groups
+from trainer.algorithm.kl import kl_estimate
+from trainer.algorithm.surrogates import compares_with_the_old_policy
 from trainer.config import LossConfig, learning_rate
-from trainer.credit import credit_groups
-from trainer.distributed import World
 from trainer.errors import check_scores
 from trainer.gathering import Gathered, gather
-from trainer.groups import reward_matrix
-from trainer.kl import kl_estimate
-from trainer.metrics import Stopwatch
-from trainer.minibatches import Minibatch, completion_sums, in_batch_order
+from trainer.model.microbatches import Minibatch, completion_sums, in_batch_order
+from trainer.model.packing import MicroBatch, batch_of
 from trainer.outcome import StepOutcome
+from trainer.output.metrics import Stopwatch
+from trainer.output.saved_batch import SampledBatch
+from trainer.output.token_details import choose_groups, places_of
+from trainer.parallel.world import World
 from trainer.preference import credit_preferences
-from trainer.sampled_batch import SampledBatch
-from trainer.surrogates import compares_with_the_old_policy
-from trainer.token_details import choose_groups, places_of
-from trainer.training import Training
+from trainer.state import Training
+from trainer.types import reward_matrix
 from trainer.updates import (
     UpdateResult,
     add_gradients,

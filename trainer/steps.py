@@ -10,9 +10,9 @@ from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from trainer.groups import Completion
+from trainer.model.tokenizers import decode_text
 from trainer.rewards.patterns import compile_pattern
-from trainer.tokenizers import decode_text
+from trainer.types import Completion
 
 Boundary = Literal["end", "begin"]
 

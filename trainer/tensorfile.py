@@ -15,7 +15,7 @@ from typing import Self
 import torch
 from safetensors import safe_open
 
-from trainer.pulse import beat
+from trainer.heartbeat import beat
 
 _NAMES = {
     torch.float64: "F64",

@@ -9,16 +9,16 @@ from typing import NamedTuple, cast
 
 import torch
 
-from trainer.batch import MicroBatch
+from trainer.algorithm.loss import BatchTotals, objective
+from trainer.algorithm.token_stats import TokenStatistics
 from trainer.config import RunConfig
-from trainer.distributed import ALONE, World
-from trainer.losses import BatchTotals, objective
-from trainer.optimization import Optimizer
-from trainer.policy import Policy, TokenPredictor
-from trainer.pulse import beat
-from trainer.reference import Reference
-from trainer.token_values import TokenValues, rows_of, token_values, tokens_of_all
-from trainer.tokens import TokenStatistics
+from trainer.heartbeat import beat
+from trainer.model.optimizer import Optimizer
+from trainer.model.packing import MicroBatch
+from trainer.model.policy import Policy, TokenPredictor
+from trainer.model.reference import Reference
+from trainer.model.token_values import TokenValues, rows_of, token_values, tokens_of_all
+from trainer.parallel.world import ALONE, World
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from django.http import HttpRequest
 
-from trainer.saying import FACTS
+from trainer.console import FACTS
 
 Facts = MappingProxyType[str, Any]
 NOTHING: Facts = MappingProxyType({})

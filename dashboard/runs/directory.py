@@ -32,7 +32,7 @@ class EpochDirectory:
 
     @property
     def pulse(self) -> Path:
-        """Touched while its trainer moves: trainer/pulse.py."""
+        """Touched while its trainer moves: trainer/heartbeat.py."""
         return self.path / "pulse"
 
     @property

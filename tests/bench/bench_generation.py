@@ -19,8 +19,8 @@ from tests.bench.comparison import least_seconds, rates_for, rates_line
 from tests.bench.machine import heading, say, spread, table, tell
 from tests.bench.rates import MachineRates
 from tests.bench.work import Lengths, Step, Work, rates, write_rows
-from trainer.policy import Policy
-from trainer.prompts import Prompt
+from trainer.data import Prompt
+from trainer.model.policy import Policy
 
 # Tokens of the first round, which is not counted.
 _WARMUP_TOKENS = 64
@@ -64,8 +64,8 @@ def sample_in_turn(
     from transformers.utils import logging
 
     from trainer.config import DataConfig, ModelConfig
-    from trainer.policy import load_policy
-    from trainer.prompts import PromptRenderer, read_rows
+    from trainer.data import PromptRenderer, read_rows
+    from trainer.model.policy import load_policy
 
     logging.disable_progress_bar()
     policy = load_policy(
@@ -99,8 +99,8 @@ def sample_in_turn(
 
 
 def _our_sampler(policy: Policy, work: Work) -> Sample:
+    from trainer.rollout.builtin import TransformersEngine
     from trainer.rollout.engine import Request, SamplingParams
-    from trainer.rollout.transformers_engine import TransformersEngine
 
     engine = TransformersEngine(policy, max_batch_rows=work.completions)
 

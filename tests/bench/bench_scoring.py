@@ -19,9 +19,9 @@ from statistics import median
 
 from tests.bench.machine import say, spread
 from trainer.config import RewardConfig
-from trainer.groups import Completion, Group
-from trainer.prompts import Prompt, Row
-from trainer.scorer import HERE, Scorer
+from trainer.data import Prompt, Row
+from trainer.scoring import HERE, Scorer
+from trainer.types import Completion, Group
 
 _WORK = "Since $x^2 + {b}x = {a}$, the ratio of {a} to {b} is what is left of it.\n"
 

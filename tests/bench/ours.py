@@ -22,9 +22,9 @@ def our_steps(give: Give, work: Work) -> None:
 
 def _steps(give: Give, work: Work, folder: Path) -> None:
     from trainer.config import RunConfig
-    from trainer.log import EventLog
     from trainer.loop import run_step
-    from trainer.preparation import Place, prepare
+    from trainer.output.log import EventLog
+    from trainer.setup import Place, prepare
 
     if work.device == "cuda":
         _time_kernels_where_they_were_started()
@@ -150,7 +150,7 @@ def _time_kernels_where_they_were_started() -> None:
     import torch
 
     from trainer import loop
-    from trainer.metrics import Stopwatch
+    from trainer.output.metrics import Stopwatch
 
     class Waiting(Stopwatch):
         @contextmanager

@@ -56,7 +56,7 @@ def shares(events: Any, seconds: float) -> dict[str, float]:
 @contextmanager
 def _without_own_passes() -> Iterator[None]:
     with (
-        mock.patch("trainer.policy.is_built_like_llama", return_value=False),
+        mock.patch("trainer.model.policy.is_built_like_llama", return_value=False),
         mock.patch("trainer.rollout.decoder.is_built_like_llama", return_value=False),
     ):
         yield
@@ -67,7 +67,7 @@ def look(work: Work, part: str) -> tuple[float, dict[str, float]]:
     from torch.profiler import ProfilerActivity, profile
 
     from trainer import step
-    from trainer.rollout.transformers_engine import TransformersEngine
+    from trainer.rollout.builtin import TransformersEngine
 
     owner: Any = TransformersEngine if part == "sample" else step
     name = "sample" if part == "sample" else "run_update"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 
 from tests.bench.limits import Rates
-from trainer.dimensions import Dimensions
+from trainer.model_sizes import Dimensions
 
-# Numbers in logits at a time, as `trainer.logprobs` has it.
+# Numbers in logits at a time, as `trainer.model.logprobs` has it.
 _MAX_LOGITS = 16 * 2**20
 _ROUNDS, _ROUND_SECONDS = 5, 0.05
 

@@ -97,7 +97,7 @@ def test_nothing_is_imported_that_a_gpu_machine_may_lack(tmp_path: Path) -> None
     modules = (
         "tests.bench.bench_gpu, tests.bench.bench_generation, tests.bench.comparison, "
         "tests.bench.random_models, trainer.loop, trainer.preparation, "
-        "trainer.rollout.transformers_engine"
+        "trainer.rollout.builtin"
     )
 
     done = run("-c", f"import {modules}", env=bare_environment(tmp_path))

@@ -24,7 +24,7 @@ from tests.trainer.tiny import (
     write_rows,
 )
 from tests.trainer.tiny import read_events as read_lines
-from trainer.token_values import NAMES
+from trainer.model.token_values import NAMES
 
 
 @pytest.fixture

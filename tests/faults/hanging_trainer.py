@@ -20,7 +20,7 @@ def sleep_for_ever() -> None:
 def main() -> int:
     import trainer.step
     from trainer.__main__ import main as trainer_main
-    from trainer.rollout import transformers_engine
+    from trainer.rollout import builtin as transformers_engine
 
     sample_batch = trainer.step.sample_batch
 

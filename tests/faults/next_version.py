@@ -27,7 +27,7 @@ CHANGES = {
         ),
         "    | StepFinished\n": "    | StepFinished\n    | WeatherChanged\n",
     },
-    "trainer/journal.py": {
+    "trainer/output/journal.py": {
         "    StepFinished,\n": "    StepFinished,\n    WeatherChanged,\n",
         "        self._log.add(StepFinished, step=self.step, metrics=metrics)\n": (
             f"        metrics['{LATER_METRIC}'] = 0.5\n"

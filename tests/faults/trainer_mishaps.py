@@ -12,10 +12,11 @@ import torch
 
 import trainer.updates
 from tests.faults.small_disk import fill
-from trainer import checkpoint, loop
-from trainer.batch import MicroBatch
-from trainer.losses import objective
-from trainer.policy import Policy
+from trainer import loop
+from trainer.algorithm.loss import objective
+from trainer.model.packing import MicroBatch
+from trainer.model.policy import Policy
+from trainer.output import checkpoint
 from trainer.tensorfile import TensorWriter
 
 ROOM = 100  # tokens that a pass bears where memory is scarce

@@ -45,19 +45,25 @@ from tests.trainer.tiny import (
     write_model,
     write_rows,
 )
-from trainer.adapters import Adapters, add_adapters
-from trainer.batch import Batch, MicroBatch, TrainingSample, batch_of, set_advantages
+from trainer.commands.selfcheck import LIMITS, _unscored
 from trainer.config import ModelConfig, RunConfig
-from trainer.drift import LIMITS, _unscored
-from trainer.groups import Completion
-from trainer.optimization import Optimizer
-from trainer.policy import Policy
-from trainer.pretrained import prepare_device
-from trainer.prompts import Prompt, Row
+from trainer.data import Prompt, Row
+from trainer.model.loading import prepare_device
+from trainer.model.lora import Adapters, add_adapters
+from trainer.model.optimizer import Optimizer
+from trainer.model.packing import (
+    Batch,
+    MicroBatch,
+    TrainingSample,
+    batch_of,
+    set_advantages,
+)
+from trainer.model.policy import Policy
+from trainer.model.tokenizers import first_line
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Way
 from trainer.rollout.engine import Request, SamplingParams, Slowed
-from trainer.rollout.transformers_engine import TransformersEngine
-from trainer.tokenizers import first_line
+from trainer.types import Completion
 from trainer.updates import update
 
 # On the device that others fail on first, and those that start processes.

@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from tests.environment import hide_gpus
 from tests.trainer.tiny import write_model, write_rows
 from trainer.config import ModelConfig
-from trainer.policy import Policy, load_policy
+from trainer.model.policy import Policy, load_policy
 
 hide_gpus()
 

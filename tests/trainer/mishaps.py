@@ -12,13 +12,16 @@ from typing import Any
 
 import torch
 
-from trainer import flat, launch, preparation, updates
+from trainer import setup as preparation
+from trainer import updates
 from trainer.config import RunConfig
-from trainer.log import EventLog
+from trainer.model import flat
+from trainer.output.log import EventLog
+from trainer.parallel import launch
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import Sample, Unscorable
-from trainer.rollout import transformers_engine
-from trainer.sources import EngineSource
+from trainer.rollout import builtin as transformers_engine
+from trainer.rollout.sources import EngineSource
 
 ROOM = 60  # tokens that a pass of the fake GPU holds
 

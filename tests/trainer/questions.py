@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from trainer.references.wire import Question
+from trainer.serving.reference_wire import Question
 
 
 def question(**changes: Any) -> Question:

@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 
-from trainer.batch import Batch, MicroBatch, TrainingSample, set_advantages
-from trainer.policy import Policy
+from trainer.model.packing import Batch, MicroBatch, TrainingSample, set_advantages
+from trainer.model.policy import Policy
 
 
 def make_batch(num_samples: int, *, seed: int = 0) -> Batch:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainer.config import RunConfig
-from trainer.groups import Completion, Group, StepScore
-from trainer.prompts import Prompt, Row
+from trainer.data import Prompt, Row
 from trainer.rewards.scoring import Score
+from trainer.types import Completion, Group, StepScore
 
 Steps = Sequence[tuple[int, float | None]]
 

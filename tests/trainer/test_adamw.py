@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from trainer.config import OptimConfig
-from trainer.optimization import Optimizer
-from trainer.policy import Policy
+from trainer.model.optimizer import Optimizer
+from trainer.model.policy import Policy
 
 
 @pytest.mark.parametrize(

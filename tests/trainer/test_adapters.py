@@ -13,13 +13,13 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.test_decoder import disturb
 from tests.trainer.tiny import config_tree, write_model
-from trainer.adapters import merged_weights
 from trainer.config import ModelConfig, OptimConfig, RunConfig
-from trainer.optimization import Optimizer
-from trainer.policy import Policy, load_policy
-from trainer.prompts import Prompt, Row
+from trainer.data import Prompt, Row
+from trainer.model.lora import merged_weights
+from trainer.model.optimizer import Optimizer
+from trainer.model.policy import Policy, load_policy
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
-from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.updates import update
 
 

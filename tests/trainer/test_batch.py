@@ -9,12 +9,18 @@ import pytest
 import torch
 
 from tests.trainer.samples import make_batch
-from trainer.batch import Batch, MicroBatch, TrainingSample, batch_of, set_advantages
 from trainer.config import LossConfig
+from trainer.data import Prompt, Row
 from trainer.events import EndReason
-from trainer.groups import Completion, Group
-from trainer.policy import Policy
-from trainer.prompts import Prompt, Row
+from trainer.model.packing import (
+    Batch,
+    MicroBatch,
+    TrainingSample,
+    batch_of,
+    set_advantages,
+)
+from trainer.model.policy import Policy
+from trainer.types import Completion, Group
 
 CPU = torch.device("cpu")
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.faults.tiny import save_model
-from trainer.chat import Asked, Stopped, Written
+from trainer.commands.chat import Asked, Stopped, Written
 from trainer.config import ModelConfig
-from trainer.groups import Completion
-from trainer.policy import Policy, load_policy
-from trainer.prompts import Prompt, Row
+from trainer.data import Prompt, Row
+from trainer.model.policy import Policy, load_policy
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
-from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.types import Completion
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +76,11 @@ def test_a_character_is_told_of_when_all_its_bytes_are_there(
     policy: Policy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = {1: "a\ufffd", 2: "a\ufffd\ufffd", 3: "aß"}
-    monkeypatch.setattr("trainer.chat.decode_text", lambda _, ids: texts[len(ids)])
-    monkeypatch.setattr("trainer.chat.TELL_SECONDS", 0.0)
-    monkeypatch.setattr("trainer.chat.TELL_SHARE", float("inf"))
+    monkeypatch.setattr(
+        "trainer.commands.chat.decode_text", lambda _, ids: texts[len(ids)]
+    )
+    monkeypatch.setattr("trainer.commands.chat.TELL_SECONDS", 0.0)
+    monkeypatch.setattr("trainer.commands.chat.TELL_SHARE", float("inf"))
     written = Written(0, policy, Asked())
 
     for place in range(3):

@@ -10,7 +10,11 @@ from transformers import AutoModelForCausalLM
 
 from tests.trainer.test_adapters import adapted, disturb, logits_of
 from tests.trainer.tiny import config_tree
-from trainer.checkpoint import (
+from trainer.config import ModelConfig, OptimConfig, RunConfig
+from trainer.model.optimizer import Optimizer
+from trainer.model.policy import Policy, load_policy
+from trainer.model.reference import make_reference
+from trainer.output.checkpoint import (
     restore_optimizer,
     restore_policy,
     save_checkpoint,
@@ -18,10 +22,6 @@ from trainer.checkpoint import (
     saved_reference,
     verify_checkpoint,
 )
-from trainer.config import ModelConfig, OptimConfig, RunConfig
-from trainer.optimization import Optimizer
-from trainer.policy import Policy, load_policy
-from trainer.reference import make_reference
 
 
 def saved(folder: Path, policy: Policy, **parts: object) -> Path:

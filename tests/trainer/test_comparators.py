@@ -26,7 +26,7 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
-from trainer.losses import objective
+from trainer.algorithm.loss import objective
 
 TOKEN = re.compile("<pad>|.", re.DOTALL)
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from trainer.controllers import AdaptiveKL
+from trainer.algorithm.controllers import AdaptiveKL
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from tests.trainer.scored import make_group, run_config
 from trainer.algorithm.advantages import group_advantages
+from trainer.algorithm.credit import credit_groups
 from trainer.config import AdvantageConfig
-from trainer.credit import credit_groups
-from trainer.groups import Group
 from trainer.overlong import penalise_overlong
 from trainer.rewards.length_penalty import overlong_fraction
+from trainer.types import Group
 
 PLAIN = {"scale": "none"}
 STEPS: dict[str, Any] = {

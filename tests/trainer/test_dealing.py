@@ -6,9 +6,9 @@ import pytest
 
 from tests.trainer.samples import make_batch
 from tests.trainer.test_minibatches import CPU
-from trainer.dealing import deal
-from trainer.distributed import World
-from trainer.minibatches import Minibatch
+from trainer.model.dealing import deal
+from trainer.model.microbatches import Minibatch
+from trainer.parallel.world import World
 
 
 @pytest.mark.parametrize("num_hands", [1, 2, 3, 8])

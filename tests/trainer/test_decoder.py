@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from trainer.config import ModelConfig
-from trainer.policy import Policy, load_policy
+from trainer.model.policy import Policy, load_policy
 from trainer.rollout import decoder, graphs, llama
 from trainer.rollout.cache import make_cache
 from trainer.rollout.decoder import (

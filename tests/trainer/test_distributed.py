@@ -18,7 +18,7 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
-from trainer.token_values import NAMES
+from trainer.model.token_values import NAMES
 
 # Sums in another order round otherwise, and updates carry that on.
 CLOSE = {"rel": 1e-6, "abs": 1e-6}

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tests.trainer.tiny import config_tree, run_trainer, write_config
-from trainer.drift import Gaps, verdict
-from trainer.groups import Completion
+from trainer.commands.selfcheck import Gaps, verdict
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import OnGroup, Request, SamplingParams
-from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.types import Completion
 
 
 def gaps(*means: float) -> list[Gaps]:

@@ -20,11 +20,12 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
-from trainer.policy import Policy
-from trainer.rollout import decoder, graphs, transformers_engine
+from trainer.model.policy import Policy
+from trainer.rollout import builtin as transformers_engine
+from trainer.rollout import decoder, graphs
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import OnGroup, SamplingParams, Slowed
 from trainer.rollout.llama import LlamaDecoder
-from trainer.rollout.transformers_engine import TransformersEngine
 
 PARAMS = SamplingParams(max_new_tokens=30, temperature=1.0)
 

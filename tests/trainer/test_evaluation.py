@@ -16,6 +16,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.data import Prompt, Row
 from trainer.estimates import (
     _student_quantile,
     majority_places,
@@ -24,11 +25,10 @@ from trainer.estimates import (
     reported_ks,
 )
 from trainer.evaluation import evaluation_metrics
-from trainer.groups import Completion, Group
-from trainer.prompts import Prompt, Row
 from trainer.rewards.answers import RIGHT, answer_reader, votes_of
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe
+from trainer.types import Completion, Group
 
 
 def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer import launch
-from trainer.launch import Family, command_of
+from trainer.parallel import launch
+from trainer.parallel.launch import Family, command_of
 
 FOR_EVER = "import time; time.sleep(600)"
 BY_RANK = "import os, sys, time; rank = int(os.environ['RANK']); "

@@ -13,11 +13,11 @@ from transformers import MistralConfig
 
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.test_decoder import KINDS, SIZES, policy_of
-from trainer.batch import Batch, MicroBatch, TrainingSample
 from trainer.config import LossConfig
-from trainer.flat import flat_hidden, flat_layer
-from trainer.layout import make_layout
-from trainer.policy import Policy
+from trainer.model.flat import flat_hidden, flat_layer
+from trainer.model.layout import make_layout
+from trainer.model.packing import Batch, MicroBatch, TrainingSample
+from trainer.model.policy import Policy
 
 CPU = torch.device("cpu")
 
@@ -115,7 +115,7 @@ def test_layers_are_computed_anew_where_that_is_asked_for(
     (micro,) = cut(BATCHES["alone"], policy, max_tokens=1_000)
     layers: list[object] = []
     monkeypatch.setattr(
-        "trainer.flat.flat_layer",
+        "trainer.model.flat.flat_layer",
         lambda layer, *args, **options: (
             layers.append(layer) or flat_layer(layer, *args, **options)
         ),
@@ -236,7 +236,7 @@ def test_other_models_are_left_to_transformers(
     def refuse(*_: object) -> None:
         raise AssertionError("not to be called")
 
-    monkeypatch.setattr("trainer.policy.flat_hidden", refuse)
+    monkeypatch.setattr("trainer.model.policy.flat_hidden", refuse)
     expected = transformers_hidden(policy, micro)
 
     assert torch.equal(policy.hidden(micro), expected)

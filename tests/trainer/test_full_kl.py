@@ -9,11 +9,11 @@ import torch
 
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.tiny import write_model
-from trainer import logprobs as module
+from trainer.algorithm.loss import policy_loss
 from trainer.config import LossConfig, ModelConfig
-from trainer.logprobs import token_logprobs, token_logprobs_and_kl
-from trainer.losses import policy_loss
-from trainer.policy import Policy, load_policy
+from trainer.model import logprobs as module
+from trainer.model.logprobs import token_logprobs, token_logprobs_and_kl
+from trainer.model.policy import Policy, load_policy
 
 TEMPERATURE = 0.7
 

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
-from trainer.fused import rms_norm, rotate, signed, swiglu
+from trainer.model.kernels import rms_norm, rotate, signed, swiglu
 
 
 def drawn(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:

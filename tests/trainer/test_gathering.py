@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.scored import make_completion, make_group, make_prompt, run_config
+from trainer.data import DataOrder, Prompt
 from trainer.gathering import Gathered, differs, gather
-from trainer.groups import Completion
-from trainer.metrics import Stopwatch
-from trainer.prompts import DataOrder, Prompt
+from trainer.output.metrics import Stopwatch
 from trainer.rollout.engine import OnGroup, ignore
+from trainer.types import Completion
 
 
 class Lengths:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.trainer.scored import make_group
-from trainer.groups import reward_std, signal_of
-from trainer.metrics import completion_metrics, reward_metrics, signal_metrics
+from trainer.output.metrics import completion_metrics, reward_metrics, signal_metrics
 from trainer.rewards.spec import Recipe
+from trainer.types import reward_std, signal_of
 
 
 @pytest.mark.parametrize(

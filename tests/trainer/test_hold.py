@@ -7,7 +7,7 @@ import socket
 import pytest
 import torch
 
-from trainer.rollout.hold import Hold, Incomplete, NotHeld
+from trainer.rollout.lease import Hold, Incomplete, NotHeld
 
 ONE = {"w": torch.ones(3)}
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from trainer.kl import Estimator, kl_estimate
+from trainer.algorithm.kl import Estimator, kl_estimate
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from trainer.algorithm.loss import BatchTotals, objective, policy_loss
 from trainer.config import LossConfig, OptimConfig
-from trainer.losses import BatchTotals, objective, policy_loss
 
 MASK = torch.tensor([[1.0, 1, 1], [1, 0, 0]])
 # k1 is 1, 2, 3 and 4.

@@ -51,7 +51,10 @@ def test_what_is_loaded_already_sets_nothing_aside(modules: Path) -> None:
 
 
 def test_a_trainer_sets_aside_what_it_loads() -> None:
-    told = "import trainer.loading as l; l.load_module('trainer.launch'); import gc"
+    told = (
+        "import trainer.loading as l; l.load_module('trainer.parallel.launch'); "
+        "import gc"
+    )
 
     done = subprocess.run(
         [sys.executable, "-c", f"{told}; print(gc.get_freeze_count())"],

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from trainer.disk import NoRoom
 from trainer.events import RunFinished, StepFinished, parse_event
-from trainer.log import EventLog, archive_log, newest_epoch
-from trainer.room import NoRoom
+from trainer.output.log import EventLog, archive_log, newest_epoch
 
 
 def test_nothing_is_written_before_a_flush(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import torch
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.tiny import config_tree
 from trainer.config import OptimConfig, RunConfig
-from trainer.optimization import Optimizer
-from trainer.policy import Policy
+from trainer.model.optimizer import Optimizer
+from trainer.model.policy import Policy
 from trainer.updates import update
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainer import logprobs as module
-from trainer.logprobs import token_logprobs
+from trainer.model import logprobs as module
+from trainer.model.logprobs import token_logprobs
 
 
 def plain(

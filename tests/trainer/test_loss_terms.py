@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from trainer.algorithm.loss import policy_loss
 from trainer.config import LossConfig
-from trainer.losses import policy_loss
 
 
 def corrected(kind: str) -> tuple[float, dict[str, float]]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from trainer.algorithm.loss import BatchTotals, objective, policy_loss
 from trainer.config import LossConfig
-from trainer.losses import BatchTotals, objective, policy_loss
 
 AGGREGATIONS = (
     "token_mean",

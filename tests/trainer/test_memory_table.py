@@ -17,8 +17,8 @@ from tests.trainer.tiny import (
     write_config,
     write_rows,
 )
+from trainer.commands.memory_table import table
 from trainer.memory import MemoryEstimate
-from trainer.memory_table import table
 
 
 def test_the_command_prints_a_table(
@@ -101,7 +101,7 @@ def test_a_model_that_is_not_here_is_told(tmp_path: Path, rows_path: Path) -> No
 
 
 def test_it_loads_no_torch() -> None:
-    importlib.import_module("trainer.memory_table")
+    importlib.import_module("trainer.commands.memory_table")
     script = (
         "import sys, trainer.memory_table\n"
         "assert not {'torch', 'transformers'} & set(sys.modules), 'torch was loaded'"

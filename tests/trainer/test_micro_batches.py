@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from tests.trainer.samples import cut, make_batch
-from trainer.batch import Batch, MicroBatch, set_advantages, split_by_length
+from trainer.algorithm.loss import BatchTotals, objective
 from trainer.config import LossConfig
-from trainer.losses import BatchTotals, objective
-from trainer.policy import Policy
+from trainer.model.packing import Batch, MicroBatch, set_advantages, split_by_length
+from trainer.model.policy import Policy
 
 SURROGATES: dict[str, dict[str, Any]] = {
     "clip": {"surrogate": "clip", "dual_clip": 1.5},

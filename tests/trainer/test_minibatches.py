@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from tests.trainer.samples import make_batch
-from trainer.batch import Batch, MicroBatch
-from trainer.distributed import ALONE
-from trainer.minibatches import (
+from trainer.model.microbatches import (
     MemoryBudget,
     Minibatch,
     completion_sums,
     in_batch_order,
 )
+from trainer.model.packing import Batch, MicroBatch
+from trainer.parallel.world import ALONE
 
 CPU = torch.device("cpu")
 

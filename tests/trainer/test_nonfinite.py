@@ -19,7 +19,7 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
-from trainer.losses import objective
+from trainer.algorithm.loss import objective
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from tests.trainer.tiny import (
 )
 from trainer.config import ModelConfig, RunConfig
 from trainer.leaving import SAMPLING_THREAD
+from trainer.model.policy import Policy, load_policy
 from trainer.outcome import StepOutcome
-from trainer.policy import Policy, load_policy
-from trainer.sources import EngineSource
+from trainer.rollout.sources import EngineSource
 
 CORRECTED = {"importance_correction": "token_truncate"}
 OFTEN = {"minibatches": 2, "updates_per_batch": 2}
@@ -316,7 +316,7 @@ def test_without_it_nothing_is_sampled_in_a_thread(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a thread was asked for")
 
-    monkeypatch.setattr("trainer.ahead._Flight", refuse)
+    monkeypatch.setattr("trainer.rollout.prefetch._Flight", refuse)
     tree = config_tree(model_folder, rows_path, optim={"num_steps": 2})
 
     code, events = run(tmp_path, tree)

@@ -24,10 +24,10 @@ from tests.trainer.test_one_step_off import (
 )
 from tests.trainer.test_resume import story
 from tests.trainer.tiny import only, run_trainer
+from trainer.algorithm.loss import objective
 from trainer.leaving import SAMPLING_THREAD
-from trainer.losses import objective
 from trainer.rollout.drawing import draw_tokens
-from trainer.sources import EngineSource
+from trainer.rollout.sources import EngineSource
 
 
 def test_sampling_that_runs_out_of_memory_is_told_of_and_goes_on(
@@ -41,7 +41,7 @@ def test_sampling_that_runs_out_of_memory_is_told_of_and_goes_on(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
         return draw_tokens(logits, *rest, **options)
 
-    monkeypatch.setattr("trainer.rollout.transformers_engine.draw_tokens", drawn)
+    monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", drawn)
     _, events = run(tmp_path / "disturbed", tree)
 
     (warned,) = [e for e in only(events, "warned") if e["code"] == "out_of_memory"]

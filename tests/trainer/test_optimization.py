@@ -13,8 +13,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.tiny import write_model
 from trainer.config import ModelConfig, OptimConfig, RunConfig, learning_rate
-from trainer.optimization import Optimizer
-from trainer.policy import Policy, load_policy
+from trainer.model.optimizer import Optimizer
+from trainer.model.policy import Policy, load_policy
 from trainer.updates import UpdateResult, update
 
 

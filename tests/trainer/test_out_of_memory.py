@@ -15,8 +15,8 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
-from trainer.batch import MicroBatch
-from trainer.policy import Policy
+from trainer.model.packing import MicroBatch
+from trainer.model.policy import Policy
 from trainer.rollout.drawing import draw_tokens
 
 ROOM = 100  # tokens that a pass of the fake GPU holds
@@ -177,7 +177,7 @@ def test_a_run_says_that_it_samples_less_at_once(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
         return draw(logits, *rest, **options)
 
-    monkeypatch.setattr("trainer.rollout.transformers_engine.draw_tokens", drawn)
+    monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", drawn)
     # evaluation, by the policy's own engine, stays below what memory bears
     tree = config_tree(
         model_folder,

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from trainer.algorithm.advantages import Floats, preference_advantages
+from trainer.algorithm.loss import policy_loss
 from trainer.config import LossConfig
-from trainer.losses import policy_loss
 
 NAN = math.nan
 

@@ -22,10 +22,10 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
+from trainer.commands.probe import _Lines
+from trainer.commands.probing import config_of_probe
 from trainer.config import RunConfig
 from trainer.estimates import chance_of_signal
-from trainer.probe import _Lines
-from trainer.probing import config_of_probe
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import score_completion
 

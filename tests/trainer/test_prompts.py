@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.trainer.tiny import CHARACTERS
 from trainer.config import DataConfig
-from trainer.policy import Policy
-from trainer.prompts import DataOrder, PromptRenderer, Row, read_rows, split_rows
+from trainer.data import DataOrder, PromptRenderer, Row, read_rows, split_rows
+from trainer.model.policy import Policy
 from trainer.rewards.conversation import fill_template
 
 TEMPLATE = (

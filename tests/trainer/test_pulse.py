@@ -10,8 +10,8 @@ import pytest
 import torch.distributed as dist
 
 from tests.trainer.rewards.scores import recipe_of
-from trainer import pulse
-from trainer.distributed import World
+from trainer import heartbeat as pulse
+from trainer.parallel.world import World
 from trainer.rewards import workers
 from trainer.rewards.sample import Sample
 

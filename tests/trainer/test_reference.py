@@ -12,10 +12,10 @@ from tests.trainer.samples import cut, make_batch
 from tests.trainer.tiny import config_tree, write_model
 from trainer.config import ModelConfig, RunConfig
 from trainer.config.run import Stage
-from trainer.policy import Policy, load_policy
-from trainer.reference import Reference, make_reference
-from trainer.references.base import BaseReference
-from trainer.references.frozen import FrozenReference
+from trainer.model.base_reference import BaseReference
+from trainer.model.frozen_reference import FrozenReference
+from trainer.model.policy import Policy, load_policy
+from trainer.model.reference import Reference, make_reference
 
 
 def config_of(model_folder: Path, rows_path: Path, **parts: Any) -> RunConfig:
@@ -366,7 +366,7 @@ def test_only_a_reference_that_never_moves_is_kept_in_four_bits(
         asked.append(config)
         return load_policy(config.model_copy(update={"quantization": "none"}))
 
-    monkeypatch.setattr("trainer.reference.load_policy", load)
+    monkeypatch.setattr("trainer.model.reference.load_policy", load)
     model = adapted(model_folder) | {"quantization": "4bit"}
 
     config = config_of(model_folder, rows_path, model=model, reference=reference)

@@ -11,10 +11,10 @@ import torch
 from tests.trainer.questions import question
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.waiting import wait_until
-from trainer.batch import MicroBatch
-from trainer.policy import Policy
-from trainer.references.batching import Answerer, Busy
-from trainer.references.wire import Question
+from trainer.model.packing import MicroBatch
+from trainer.model.policy import Policy
+from trainer.serving.reference_batching import Answerer, Busy
+from trainer.serving.reference_wire import Question
 
 
 class SlowModel:
@@ -142,7 +142,7 @@ def test_questions_of_different_temperature_are_not_mixed(policy: Policy) -> Non
 def test_more_questions_than_can_wait_are_sent_away(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.references.batching._MAX_WAITING", 1)
+    monkeypatch.setattr("trainer.serving.reference_batching._MAX_WAITING", 1)
     model = SlowModel(policy)
     answerer = Answerer(model, max_tokens=100)
     threads = [

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from trainer.references.client import ServerReference
 from trainer.serving.addresses import is_private
+from trainer.serving.reference_client import ServerReference
 
 
 def unused_port() -> int:

@@ -27,10 +27,10 @@ from tests.trainer.tiny import (
 )
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
-from trainer.fingerprint import model_fingerprint
-from trainer.policy import Policy
-from trainer.reference import make_reference
-from trainer.references.client import ServerReference
+from trainer.model.fingerprint import model_fingerprint
+from trainer.model.policy import Policy
+from trainer.model.reference import make_reference
+from trainer.serving.reference_client import ServerReference
 from trainer.serving.token import read_or_make_token, read_token
 
 

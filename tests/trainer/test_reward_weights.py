@@ -13,10 +13,10 @@ from transformers import BertConfig, BertForSequenceClassification
 from tests.trainer.rewards.test_reward_model import settings, write_classifier
 from tests.trainer.sizes import LLAMA, config_of
 from tests.trainer.tiny import write_model
-from trainer.classifying import Classifier, _load
+from trainer.commands.memory_table import table
 from trainer.config import RunConfig
 from trainer.memory import estimate
-from trainer.memory_table import table
+from trainer.model.classifier import Classifier, _load
 from trainer.reward_weights import weigh_reward_models, weights_in
 
 

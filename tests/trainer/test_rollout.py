@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from tests.trainer.tiny import write_model
-from trainer.batch import Batch, TrainingSample
 from trainer.config import DataConfig, ModelConfig
-from trainer.groups import Completion
-from trainer.policy import Policy, load_policy
-from trainer.prompts import Prompt, PromptRenderer, Row
-from trainer.rollout import transformers_engine
+from trainer.data import Prompt, PromptRenderer, Row
+from trainer.model.packing import Batch, TrainingSample
+from trainer.model.policy import Policy, load_policy
+from trainer.rollout import builtin as transformers_engine
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.drawing import draw_tokens
 from trainer.rollout.engine import Request, SamplingParams, Slowed
-from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.seeding import derive, uniforms
+from trainer.types import Completion
 
 TEXTS = ["1+1=", "a", "(12 - 3) * 7 = ?\n", "12345678901234567890=", "b>c"]
 
@@ -217,7 +217,7 @@ def with_little_memory(monkeypatch: pytest.MonkeyPatch, *, room: int) -> list[in
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
         return draw(logits, uniform, **options)
 
-    monkeypatch.setattr("trainer.rollout.transformers_engine.draw_tokens", drawn)
+    monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", drawn)
     return tried
 
 
@@ -261,7 +261,7 @@ def test_completions_found_before_memory_ran_out_are_kept(
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return draw(*args, **options)
 
-    monkeypatch.setattr("trainer.rollout.transformers_engine.draw_tokens", once)
+    monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", once)
 
     found = sample(policy, requests, max_batch_rows=6)
 
@@ -310,7 +310,7 @@ def test_a_group_is_told_of_while_longer_ones_are_sampled(
         ids = [policy.eos_ids[0] if stops[row] == place else 5 for row in rows]
         return torch.tensor(ids), torch.zeros(len(ids))
 
-    monkeypatch.setattr("trainer.rollout.transformers_engine.draw_tokens", drawn)
+    monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", drawn)
     told: list[tuple[str, int]] = []
     engine = TransformersEngine(policy, max_batch_rows=512)
 

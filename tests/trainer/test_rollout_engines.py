@@ -11,12 +11,12 @@ import pytest
 
 from tests.trainer.tiny import config_tree
 from trainer.config import RunConfig
-from trainer.policy import Policy
+from trainer.model.policy import Policy
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
-from trainer.rollout.engines import make_engine
 from trainer.rollout.sampled import SeededPrompt
-from trainer.rollout.transformers_engine import TransformersEngine
-from trainer.rollout.vllm_sampler import SamplerSettings, VllmSampler
+from trainer.rollout.select import make_engine
+from trainer.rollout.vllm import SamplerSettings, VllmSampler
 
 SERVER = {
     "engine": "vllm_server",
@@ -176,7 +176,7 @@ def llm(monkeypatch: pytest.MonkeyPatch) -> Llm:
         VllmSampler, "_start", lambda self, settings: setattr(self, "_vllm", Vllm)
     )
     monkeypatch.setattr(VllmSampler, "_sample_once", lambda self: None)
-    monkeypatch.setattr("trainer.rollout.vllm_sampler.import_vllm", lambda: Vllm)
+    monkeypatch.setattr("trainer.rollout.vllm.import_vllm", lambda: Vllm)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     return llm

@@ -26,9 +26,9 @@ from tests.trainer.tiny import config_tree, run_trainer
 from tests.trainer.vllm_models import cpu_policy, requests_of, stir
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
-from trainer.policy import Policy
-from trainer.rollout.engines import make_engine
-from trainer.rollout.hold import NotHeld
+from trainer.model.policy import Policy
+from trainer.rollout.lease import NotHeld
+from trainer.rollout.select import make_engine
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.wire import Order, pack_question, pack_weights, read_tensors
 from trainer.serving.token import read_or_make_token

@@ -20,9 +20,9 @@ from tests.trainer.tiny import config_tree
 from tests.trainer.vllm_models import cpu_policy, ids_of, requests_of, stir
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
-from trainer.policy import Policy
-from trainer.rollout.engines import make_engine
+from trainer.model.policy import Policy
 from trainer.rollout.sampled import Sampled
+from trainer.rollout.select import make_engine
 from trainer.serving.token import read_or_make_token
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.room import MEBIBYTE, NoRoom, full_disk, telling_of_a_full_disk
+from trainer.disk import MEBIBYTE, NoRoom, full_disk, telling_of_a_full_disk
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/dev/shm/torch_1")
 

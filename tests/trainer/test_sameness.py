@@ -12,9 +12,9 @@ import torch
 
 from tests.trainer.tiny import config_tree
 from trainer.config import RunConfig
-from trainer.distributed import ALONE, World
-from trainer.policy import load_policy
-from trainer.prompts import PromptRenderer, read_rows
+from trainer.data import PromptRenderer, read_rows
+from trainer.model.policy import load_policy
+from trainer.parallel.world import ALONE, World
 from trainer.sameness import check_same_content, check_same_setup
 
 

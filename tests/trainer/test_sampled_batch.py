@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from trainer.config import DataConfig
+from trainer.data import Prompt, PromptRenderer, Row
 from trainer.gathering import Gathered
-from trainer.groups import Completion, Group, StepScore
-from trainer.policy import Policy
-from trainer.prompts import Prompt, PromptRenderer, Row
+from trainer.model.policy import Policy
+from trainer.output.saved_batch import SampledBatch, load_batch, save_batch
 from trainer.rewards.scoring import Score
-from trainer.sampled_batch import SampledBatch, load_batch, save_batch
+from trainer.types import Completion, Group, StepScore
 
 
 @pytest.fixture

@@ -22,19 +22,19 @@ from tests.trainer.tiny import (
     write_config,
 )
 from trainer.config import RunConfig
+from trainer.data import Prompt
 from trainer.evaluation import evaluate
 from trainer.gathering import Gathered, gather
-from trainer.groups import Completion
-from trainer.metrics import Stopwatch
-from trainer.policy import Policy
-from trainer.prompts import Prompt
+from trainer.model.policy import Policy
+from trainer.output.metrics import Stopwatch
 from trainer.rewards import workers
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import Sample
 from trainer.rewards.spec import RuleSpec
 from trainer.rewards.workers import Scored
 from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
-from trainer.scorer import Scorer, spare_workers
+from trainer.scoring import Scorer, spare_workers
+from trainer.types import Completion
 
 STEPS = {
     "step_recipe": {

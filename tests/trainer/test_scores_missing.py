@@ -28,10 +28,10 @@ from trainer.errors import (
     common_faults,
     error_share,
 )
-from trainer.groups import Group
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import NotApplicable, Sample, Unscorable
 from trainer.rewards.scoring import Score
+from trainer.types import Group
 
 LENGTH = RULES["length"]
 FINE = Score(1.0, {"a": 1.0, "b": 0.0}, {})

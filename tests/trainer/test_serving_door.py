@@ -12,8 +12,8 @@ from http import HTTPStatus
 import pytest
 
 from tests.trainer.waiting import wait_until
-from trainer.serving.connection import Call, Connection, Kind
-from trainer.serving.door import Door, ModelServer
+from trainer.serving.client import Call, Connection, Kind
+from trainer.serving.server import Door, ModelServer
 from trainer.serving.silence import notice_silence
 
 TOKEN = "0123456789abcdef"

@@ -12,11 +12,11 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from trainer import sharding
 from trainer.config import ModelConfig
-from trainer.distributed import World
-from trainer.policy import Policy, load_policy
-from trainer.sharding import ShardedPolicy
+from trainer.model.policy import Policy, load_policy
+from trainer.parallel import fsdp as sharding
+from trainer.parallel.fsdp import ShardedPolicy
+from trainer.parallel.world import World
 
 WORLD = World(rank=1, size=8)
 

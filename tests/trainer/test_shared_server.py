@@ -32,14 +32,14 @@ from tests.trainer.tiny import only, read_events, write_config
 from tests.trainer.vllm_models import requests_of
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
-from trainer.distributed import ALONE, World
-from trainer.fingerprint import model_fingerprint
-from trainer.policy import Policy
-from trainer.preparation import _spread
+from trainer.model.fingerprint import model_fingerprint
+from trainer.model.policy import Policy
+from trainer.parallel.fsdp import ShardedPolicy
+from trainer.parallel.world import ALONE, World
 from trainer.rollout.sampled import Sampled
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.shared_engine import SharedEngine
-from trainer.sharding import ShardedPolicy
+from trainer.setup import _spread
 
 
 class Quiet(Summing):

@@ -24,12 +24,12 @@ from tests.trainer.vllm_models import (
     requests_of,
     stir,
 )
-from trainer.adapters import adapters_off
 from trainer.config import RunConfig
-from trainer.policy import Policy
-from trainer.rollout.engines import make_engine
+from trainer.model.lora import adapters_off
+from trainer.model.policy import Policy
+from trainer.rollout.builtin import TransformersEngine
+from trainer.rollout.select import make_engine
 from trainer.rollout.snapshot import Snapshot, SnapshotEngine, SnapshotServerEngine
-from trainer.rollout.transformers_engine import TransformersEngine
 
 
 @pytest.fixture

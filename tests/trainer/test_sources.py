@@ -10,14 +10,14 @@ import pytest
 
 from tests.trainer.tiny import config_tree
 from trainer.config import RunConfig
-from trainer.groups import Completion
-from trainer.policy import Policy
-from trainer.prompts import Prompt, PromptRenderer, Row
+from trainer.data import Prompt, PromptRenderer, Row
+from trainer.model.policy import Policy
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Decoder, Way, make_decoder
 from trainer.rollout.engine import OnGroup, Request, SamplingParams
-from trainer.rollout.engines import make_engine
-from trainer.rollout.transformers_engine import TransformersEngine
-from trainer.sources import DatasetSource, EngineSource, make_source
+from trainer.rollout.select import make_engine
+from trainer.rollout.sources import DatasetSource, EngineSource, make_source
+from trainer.types import Completion
 
 SFT = {"source": "dataset", "group_size": 1, "max_new_tokens": 12}
 
@@ -114,7 +114,7 @@ def test_how_it_decodes_is_as_the_run_asks(
         asked.append(way)
         return make(*args, way=way, **options)
 
-    monkeypatch.setattr("trainer.rollout.transformers_engine.make_decoder", noted)
+    monkeypatch.setattr("trainer.rollout.builtin.make_decoder", noted)
     found = make_source(
         config, policy=policy, engine=make_engine(config, policy), prompts=[]
     )

@@ -16,9 +16,9 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
+from trainer.algorithm.loss import objective
 from trainer.config import ModelConfig
-from trainer.losses import objective
-from trainer.policy import load_policy
+from trainer.model.policy import load_policy
 
 SHORT = {
     "recipe": {"rules": [{"name": "short", "kind": "length", "params": {"maximum": 3}}]}

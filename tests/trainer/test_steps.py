@@ -13,12 +13,12 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.trainer.scored import make_prompt
 from trainer.config import RewardConfig
-from trainer.groups import Completion
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score
 from trainer.rewards.workers import Scored
-from trainer.scorer import HERE, Scorer
+from trainer.scoring import HERE, Scorer
 from trainer.steps import Boundary, Step, cut_steps
+from trainer.types import Completion
 
 EOS = 1
 

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.trainer.test_checkpoint import saved
-from trainer import checkpoint
 from trainer.config import ModelConfig, OptimConfig, ReferenceConfig
-from trainer.optimization import Optimizer
-from trainer.policy import Policy, load_policy
-from trainer.references import frozen
-from trainer.references.frozen import FrozenReference
+from trainer.model import frozen_reference as frozen
+from trainer.model.frozen_reference import FrozenReference
+from trainer.model.optimizer import Optimizer
+from trainer.model.policy import Policy, load_policy
+from trainer.output import checkpoint
 from trainer.tensorfile import TensorWriter, read_shapes, read_tensors
 
 TENSORS = {

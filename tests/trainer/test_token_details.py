@@ -22,16 +22,16 @@ from tests.trainer.tiny import (
     write_config,
 )
 from trainer.events import MeasuredCompletion
-from trainer.groups import Completion, Group
-from trainer.policy import Policy
-from trainer.token_details import (
+from trainer.model.policy import Policy
+from trainer.model.token_values import NAMES, TokenValues
+from trainer.output.token_details import (
     MAX_TOKENS,
     choose_groups,
     describe_tokens,
     fair_limit,
     places_of,
 )
-from trainer.token_values import NAMES, TokenValues
+from trainer.types import Completion, Group
 
 MIXED, DEAD = make_group(1.0, 0.0), make_group(1.0, 1.0)
 

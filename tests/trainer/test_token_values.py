@@ -11,13 +11,13 @@ import torch
 
 from tests.trainer.samples import make_batch
 from tests.trainer.scored import run_config
-from trainer.batch import Batch, MicroBatch, TrainingSample
+from trainer.algorithm.loss import BatchTotals, objective
 from trainer.config import OptimConfig, RunConfig
-from trainer.losses import BatchTotals, objective
-from trainer.minibatches import Minibatch
-from trainer.optimization import Optimizer
-from trainer.policy import Policy
-from trainer.token_values import TokenValues, coefficients, rows_of, token_values
+from trainer.model.microbatches import Minibatch
+from trainer.model.optimizer import Optimizer
+from trainer.model.packing import Batch, MicroBatch, TrainingSample
+from trainer.model.policy import Policy
+from trainer.model.token_values import TokenValues, coefficients, rows_of, token_values
 from trainer.updates import Pass, add_gradients
 
 AGGREGATIONS = (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.test_rollout import ids_of, requests_of, sample
-from trainer.policy import Policy
+from trainer.model.policy import Policy
 from trainer.rollout.drawing import draw_tokens, keep_likeliest
 from trainer.seeding import derive, uniforms
 

@@ -21,13 +21,13 @@ import pytest
 import torch
 
 from trainer.algorithm.advantages import group_advantages, reward_matrix
-from trainer.batch import batch_of, set_advantages
+from trainer.algorithm.loss import objective
 from trainer.config import AdvantageConfig, LossConfig, ModelConfig
-from trainer.groups import Completion, Group
-from trainer.losses import objective
-from trainer.policy import Policy, load_policy
-from trainer.prompts import Prompt, Row
+from trainer.data import Prompt, Row
+from trainer.model.packing import batch_of, set_advantages
+from trainer.model.policy import Policy, load_policy
 from trainer.rewards.scoring import Score
+from trainer.types import Completion, Group
 
 pytestmark = [
     # TRL still calls what transformers has given other names

@@ -19,12 +19,12 @@ from tests.trainer.vllm_models import (
     stir,
     write_wide_model,
 )
-from trainer.groups import Completion
-from trainer.policy import Policy
+from trainer.model.policy import Policy
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
-from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.rollout.vllm import VllmSampler
 from trainer.rollout.vllm_engine import VllmEngine
-from trainer.rollout.vllm_sampler import VllmSampler
+from trainer.types import Completion
 
 # warnings are vLLM's own
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]

@@ -23,11 +23,11 @@ from tests.trainer.vllm_models import (
     write_wide_model,
 )
 from tests.trainer.waiting import wait_until
-from trainer.policy import Policy
+from trainer.model.policy import Policy
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
-from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.rollout.vllm import VllmSampler
 from trainer.rollout.vllm_engine import VllmEngine
-from trainer.rollout.vllm_sampler import VllmSampler
 
 # warnings are vLLM's own
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
@@ -80,7 +80,7 @@ def test_after_an_update_every_process_has_the_new_policy(
     policy: Policy, sampler: VllmSampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # so small that each weight goes in a part of its own, and its name with it
-    monkeypatch.setattr("trainer.rollout.vllm_sampler._PART_BYTES", 1)
+    monkeypatch.setattr("trainer.rollout.vllm._PART_BYTES", 1)
     requests = requests_of(policy, 4)
     engine = VllmEngine(policy, sampler)
     before = engine.sample(requests, WARM)

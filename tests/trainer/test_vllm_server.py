@@ -37,14 +37,14 @@ from tests.trainer.vllm_models import (
     write_wide_model,
 )
 from tests.trainer.waiting import wait_until
-from trainer.fingerprint import model_fingerprint
+from trainer.model.fingerprint import model_fingerprint
+from trainer.model.policy import Policy
 from trainer.outcome import StepOutcome
-from trainer.policy import Policy
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
 from trainer.rollout.server_engine import VllmServerEngine
-from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.rollout.sources import EngineSource
 from trainer.serving.token import read_token
-from trainer.sources import EngineSource
 
 pytestmark = pytest.mark.vllm
 

@@ -27,8 +27,8 @@ from tests.trainer.vllm_models import (
     write_wide_model,
 )
 from trainer.__main__ import main
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
-from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.rollout.vllm_engine import VllmEngine
 
 # A process has one engine at a time, so those of other modules are let go before. The

@@ -11,9 +11,9 @@ import threading
 import pytest
 from torch.distributed import TCPStore
 
-from trainer import watchdog
 from trainer.failures import Failure
-from trainer.watchdog import Member, Watchdog
+from trainer.parallel import watchdog
+from trainer.parallel.watchdog import Member, Watchdog
 
 HERE = Member(socket.gethostname(), os.getpid())
 ELSEWHERE = Member("another-host", 1)

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from tests.trainer.tiny import write_model
-from trainer.batch import Batch, TrainingSample
 from trainer.config import DataConfig, ModelConfig
-from trainer.groups import Completion
-from trainer.policy import Policy, load_policy
-from trainer.prompts import PromptRenderer, Row
+from trainer.data import PromptRenderer, Row
+from trainer.model.packing import Batch, TrainingSample
+from trainer.model.policy import Policy, load_policy
 from trainer.rollout.engine import Request
-from trainer.rollout.vllm_sampler import SamplerSettings, VllmSampler
+from trainer.rollout.vllm import SamplerSettings, VllmSampler
+from trainer.types import Completion
 
 # vLLM's attention on a CPU has heads of 32 numbers at least.
 SIZES = {"hidden_size": 128, "intermediate_size": 256}

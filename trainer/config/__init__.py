@@ -6,13 +6,6 @@ a quantity, a unit; the launch form is made from exactly these.
 """
 
 from trainer.config.changes import MAY_CHANGE, Change, ChangeList, change_settings
-from trainer.config.course import (
-    CheckpointConfig,
-    DistributedConfig,
-    EvaluationConfig,
-    LoggingConfig,
-    OptimConfig,
-)
 from trainer.config.model_paths import HUB_ID, named_models, without_model_paths
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
 from trainer.config.packages import (
@@ -27,6 +20,13 @@ from trainer.config.reading import has_long_key, load_config, read_config
 from trainer.config.run import RunConfig, Stage
 from trainer.config.schedule import learning_rate
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
+from trainer.config.training import (
+    CheckpointConfig,
+    DistributedConfig,
+    EvaluationConfig,
+    LoggingConfig,
+    OptimConfig,
+)
 
 __all__ = [
     "HUB_ID",

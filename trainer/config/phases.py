@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from trainer.config.course import EvaluationConfig, OptimConfig
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
 from trainer.config.part import Part, unit
 from trainer.config.task import RewardConfig, RolloutConfig
+from trainer.config.training import EvaluationConfig, OptimConfig
 
 # The rest belongs to the run as a whole.
 CHANGEABLE: dict[str, type[Part]] = {

@@ -8,17 +8,17 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from trainer.config.agreement import complaints
-from trainer.config.course import (
+from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
+from trainer.config.part import Part
+from trainer.config.phases import Phase
+from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
+from trainer.config.training import (
     CheckpointConfig,
     DistributedConfig,
     EvaluationConfig,
     LoggingConfig,
     OptimConfig,
 )
-from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
-from trainer.config.part import Part
-from trainer.config.phases import Phase
-from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
 from trainer.rewards.spec import needs_sandbox
 
 # What is started once, before the first phase.

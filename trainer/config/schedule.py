@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from trainer.config.course import OptimConfig
+from trainer.config.training import OptimConfig
 
 
 def learning_rate(step: int, config: OptimConfig) -> float:

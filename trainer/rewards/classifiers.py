@@ -31,7 +31,7 @@ class NoScores(Exception):
 class Classifiers:
     """The process, which starts with the first question. Any thread may ask."""
 
-    def __init__(self, module: str = "trainer.classifying_process") -> None:
+    def __init__(self, module: str = "trainer.model.classifier_process") -> None:
         self._module = module
         self._child: Child | None = None
         self._loaded: set[str] = set()

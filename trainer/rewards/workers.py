@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 
-from trainer.pulse import beat
+from trainer.heartbeat import beat
 from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import GRACE_SECONDS, START_SECONDS
 from trainer.rewards.sample import Sample

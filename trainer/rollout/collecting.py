@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainer.groups import Completion
 from trainer.rollout.engine import OnGroup, Request
+from trainer.types import Completion
 
 
 class Collected:

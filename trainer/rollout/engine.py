@@ -8,8 +8,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 from transformers import PreTrainedTokenizerBase
 
-from trainer.groups import Completion
-from trainer.prompts import Prompt
+from trainer.data import Prompt
+from trainer.types import Completion
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional
 from transformers.cache_utils import DynamicCache
 
-from trainer.policy import Policy
-from trainer.quantization import has_four_bits
-from trainer.rollout.layers import Layer, Norm, PackedLayer, PlainLayer
+from trainer.model.policy import Policy
+from trainer.model.quantization import has_four_bits
+from trainer.rollout.decoder_layers import Layer, Norm, PackedLayer, PlainLayer
 
 # Up to so many bytes of weights, copies of them are made that take fewer operations.
 _MAX_PACKED_BYTES = 64 * 2**20

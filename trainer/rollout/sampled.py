@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from trainer.groups import Completion
+from trainer.model.tokenizers import decode_text
 from trainer.rollout.engine import Request
-from trainer.tokenizers import decode_text
+from trainer.types import Completion
 
 
 @dataclass(frozen=True, kw_only=True)

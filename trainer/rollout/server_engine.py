@@ -11,16 +11,16 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from trainer.config import RunConfig
-from trainer.fingerprint import model_fingerprint
-from trainer.groups import Completion
-from trainer.policy import Policy
+from trainer.model.fingerprint import model_fingerprint
+from trainer.model.policy import Policy
+from trainer.rollout.client import Forgotten, RolloutClient
 from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
 from trainer.rollout.sampled import Sampled, as_groups, seeded_prompts
-from trainer.rollout.server_client import Forgotten, RolloutClient
 from trainer.rollout.wire import pack_weights
-from trainer.serving.connection import PATIENCE_SECONDS
+from trainer.serving.client import PATIENCE_SECONDS
 from trainer.serving.in_parallel import in_parallel
 from trainer.serving.token import read_token
+from trainer.types import Completion
 
 # In the middle of a question a server may be started again so often.
 _MAX_JOINS = 3

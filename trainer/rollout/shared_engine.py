@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from trainer.distributed import World
-from trainer.groups import Completion
-from trainer.policy import Policy
+from trainer.model.policy import Policy
+from trainer.parallel.fsdp import ShardedPolicy
+from trainer.parallel.world import World
 from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
 from trainer.rollout.server_engine import VllmServerEngine
-from trainer.sharding import ShardedPolicy
+from trainer.types import Completion
 
 
 class SharedEngine:

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from trainer.policy import Policy
+from trainer.model.policy import Policy
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Decoding
 from trainer.rollout.server_engine import VllmServerEngine
-from trainer.rollout.transformers_engine import TransformersEngine
 
 
 class Snapshot:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
-from trainer.groups import Completion
-from trainer.policy import Policy
+from trainer.model.policy import Policy
 from trainer.rollout.collecting import Collected
 from trainer.rollout.engine import OnGroup, Request, SamplingParams, ignore
 from trainer.rollout.sampled import Sampled, as_completion, seeded_prompts
-from trainer.rollout.vllm_sampler import VllmSampler
+from trainer.rollout.vllm import VllmSampler
+from trainer.types import Completion
 
 
 class VllmEngine:

@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from trainer.serving.addresses import is_private
-from trainer.serving.door import ModelServer
+from trainer.serving.server import ModelServer
 from trainer.serving.token import read_or_make_token
 
 EXIT_BAD_ARGUMENTS = 2

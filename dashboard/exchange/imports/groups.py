@@ -120,7 +120,7 @@ def _std(values: Sequence[float]) -> float:
 
 
 def metrics_of(groups: Sequence[GroupScored]) -> dict[str, float | None]:
-    """As trainer/metrics.py names them; lengths only where all are known."""
+    """As trainer/output/metrics.py names them; lengths only where all are known."""
     completions = [c for group in groups for c in group.completions]
     rewards = [c.reward for c in completions if c.reward is not None]
     spreads = [g.reward_std for g in groups if g.reward_std is not None]

@@ -33,7 +33,7 @@ TEMPLATE = "{% for m in messages %}{{ m['content'] }}={% endfor %}"
 
 
 class StandIn:
-    """Speaks as `trainer.chat` does, at once: for the same seed the same."""
+    """Speaks as `trainer.commands.chat` does, at once: for the same seed the same."""
 
     pid = 0
 

@@ -40,11 +40,11 @@ from tests.inputs.parsers.row import (
     shaped,
     spoilt,
 )
-from trainer.checkpoint import verify_checkpoint
 from trainer.client import verl
-from trainer.dimensions import read_dimensions
+from trainer.data import read_rows
 from trainer.hearing import read_changes
-from trainer.prompts import read_rows
+from trainer.model_sizes import read_dimensions
+from trainer.output.checkpoint import verify_checkpoint
 from trainer.reward_weights import weights_in
 from trainer.rewards import command
 
@@ -243,15 +243,15 @@ PARSERS = [
     Parser("backups' manifests", TREES | shaped(format=NUMBERS, tables=JSON).map(dumped),
            check_backups_manifest, ("dashboard.upkeep.backups.restoring",)),
     Parser("checkpoints' manifests", MANIFESTS | BODIES, check_manifest,
-           ("dashboard.runs.checkpoints.manifest", "trainer.checkpoint")),
+           ("dashboard.runs.checkpoints.manifest", "trainer.output.checkpoint")),
     Parser("models' configurations", MODEL_CONFIGS | TREES, check_model_config,
-           ("dashboard.runs.launch.model_config", "trainer.dimensions")),
+           ("dashboard.runs.launch.model_config", "trainer.model_sizes")),
     Parser("headers of weights", st.tuples(HEADERS | TREES, st.sampled_from([0, 0, -1, 9, 2**40])),
            check_weights, ("trainer.reward_weights",)),
     Parser("changes of a run", shaped(changes=st.lists(shaped(
            number=NUMBERS, after_step=NUMBERS, settings=JSON))).map(lambda t: dumped(t).encode()) | BODIES,
            check_changes, ("trainer.hearing",)),
-    Parser("rows of prompts", ROWS, check_rows, ("trainer.prompts",)),
+    Parser("rows of prompts", ROWS, check_rows, ("trainer.data",)),
     Parser("completions to score", st.lists(shaped(prompt=JSON, completion=ANY_TEXT, answer=JSON,
            columns=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_scored,
            ("trainer.rewards.command",)),

@@ -34,14 +34,14 @@ from tests.inputs.parsers.row import (
 )
 from trainer.client.http import Refused, Server, Unreachable
 from trainer.internet.address import Gate, Target
-from trainer.references import wire as reference_wire
-from trainer.references.client import ServerReference
 from trainer.rewards.model_judge import client as judge
 from trainer.rollout import wire as rollout_wire
+from trainer.rollout.client import RolloutClient
 from trainer.rollout.engine import SamplingParams
 from trainer.rollout.sampled import Sampled, SeededPrompt
-from trainer.rollout.server_client import RolloutClient
-from trainer.serving.connection import Connection, _sentence
+from trainer.serving import reference_wire
+from trainer.serving.client import Connection, _sentence
+from trainer.serving.reference_client import ServerReference
 
 HUB = Gate(asks="A hub is asked", variable="X")
 
@@ -232,7 +232,7 @@ PARSERS = [
            alpha=NUMBERS).map(lambda tree: dumped(tree).encode()), check_order, ("trainer.rollout.wire",)),
     Parser("a reference server's bodies", spoilt(SCORED)
            | tensors("input_ids", "places", "targets", "temperature") | tensors("logprobs")
-           | st.binary(max_size=99), check_reference, ("trainer.references.wire",)),
+           | st.binary(max_size=99), check_reference, ("trainer.serving.reference_wire",)),
     Parser("a judge's answers", st.tuples(COMPLETIONS.map(dumped) | TREES, DATES | ANY_TEXT | NUMBERS.map(str)),
            check_judge, ("trainer.rewards.model_judge.client",)),
     Parser("what a server tells the client", st.tuples(
@@ -241,8 +241,8 @@ PARSERS = [
            check_client, ("trainer.client.http",)),
     Parser("what a model's server answers", BODIES | shaped(fingerprint=st.just("f"), max_length=NUMBERS,
            can_take=JSON, version=NUMBERS, error=JSON).map(lambda tree: dumped(tree).encode()),
-           check_model_servers, ("trainer.references.client", "trainer.rollout.server_client",
-                                 "trainer.serving.connection")),
+           check_model_servers, ("trainer.serving.reference_client", "trainer.rollout.client",
+                                 "trainer.serving.client")),
     Parser("batches of an outside trainer", st.binary(max_size=99).map(gzip.compress)
            | spoilt(gzip.compress(b"{}\n" * 99, mtime=0)) | st.binary(max_size=99), check_batch,
            ("dashboard.api.resources.outside",)),

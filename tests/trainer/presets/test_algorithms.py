@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from trainer.algorithm.advantages import group_advantages, process_advantages
+from trainer.algorithm.loss import policy_loss
 from trainer.config import RunConfig
-from trainer.losses import policy_loss
 from trainer.presets.preset import load_preset, preset_names
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

@@ -14,13 +14,13 @@ from tests.trainer.rewards.scores import recipe_of
 from tests.trainer.scored import make_prompt
 from tests.trainer.waiting import wait_until
 from trainer.config import RewardConfig
-from trainer.groups import Completion, Group
 from trainer.rewards.rule import Batching, Outcome
 from trainer.rewards.rules import RULES
 from trainer.rewards.sample import NotApplicable, Sample, Unscorable
 from trainer.rewards.scoring import score_all
 from trainer.rewards.spec import Recipe
-from trainer.scorer import Scorer
+from trainer.scoring import Scorer
+from trainer.types import Completion, Group
 
 LENGTH = RULES["length"]
 MIXED = Recipe.model_validate(

@@ -23,7 +23,7 @@ from tests.trainer.tiny import (
 from tests.trainer.waiting import wait_until
 from trainer.rewards.sample import Sample
 from trainer.rewards.session import open_session
-from trainer.scorer import Scorer
+from trainer.scoring import Scorer
 
 KEY = "sk-4711-hush"
 

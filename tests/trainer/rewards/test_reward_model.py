@@ -27,7 +27,7 @@ from tests.trainer.tiny import (
     write_config,
     write_model,
 )
-from trainer.classifying import Classifier, Settings, _Text
+from trainer.model.classifier import Classifier, Settings, _Text
 from trainer.rewards.classifiers import Classifiers, NoScores
 from trainer.rewards.rules.reward_model import (
     RewardModelParams,

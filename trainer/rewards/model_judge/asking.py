@@ -9,8 +9,8 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
 
+from trainer.heartbeat import beat
 from trainer.internet.address import Refused, check_target, read_url
-from trainer.pulse import beat
 from trainer.rewards.model_judge.client import Client, NoReply, Reply
 from trainer.rewards.model_judge.keys import find_key, judges_gate
 from trainer.rewards.model_judge.ledger import Ledger

@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from trainer.disk import is_disk_full
 from trainer.rewards.model_judge.client import Reply
-from trainer.room import is_disk_full
 
 _FOLDER = "judges"
 _MAX_IN_MEMORY = 10_000  # replies of a process that has no folder

@@ -207,7 +207,7 @@ def test_pieces_are_cut_however_long_a_token_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Loaded with the test that needs it: it takes seconds.
-    from trainer import prompt_previews
+    from trainer.commands import preview as prompt_previews
 
     monkeypatch.setattr(prompt_previews, "decode_text", lambda _, ids: "a" * len(ids))
     monkeypatch.setattr(prompt_previews, "SHOWN_CHARS", 5)
@@ -425,7 +425,7 @@ def test_tokens_that_the_model_does_not_know_are_counted() -> None:
     from tokenizers.pre_tokenizers import Whitespace
     from transformers import PreTrainedTokenizerFast
 
-    from trainer.prompt_previews import answer
+    from trainer.commands.preview import answer
 
     words = Tokenizer(WordLevel({"<unk>": 0, "3": 1, "+": 2}, unk_token="<unk>"))
     words.pre_tokenizer = Whitespace()

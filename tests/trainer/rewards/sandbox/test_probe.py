@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from trainer.config import RunConfig
-from trainer.preparation import _sandbox
 from trainer.rewards.sandbox import levels, probe
 from trainer.rewards.sandbox.probe import Found, found_here, try_level, try_levels
 from trainer.rewards.sandbox.slot import Slot, SlotLost
 from trainer.run import _require_sandbox
+from trainer.setup import _sandbox
 
 
 @pytest.fixture

@@ -1,0 +1,282 @@
+"""The objective of one update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from trainer.algorithm.kl import kl_estimate
+from trainer.algorithm.surrogates import (
+    clipped_tokens,
+    importance_ratio,
+    surrogate_losses,
+)
+from trainer.algorithm.token_stats import TokenStatistics
+from trainer.config import LossConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchTotals:
+    """What a whole batch holds, so that each of its parts is divided alike."""
+
+    num_tokens: int
+    num_sequences: int
+
+
+def policy_loss(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    config: LossConfig,
+    reference_logprobs: torch.Tensor | None = None,
+    *,
+    sampling_logprobs: torch.Tensor | None = None,
+    entropy: torch.Tensor | None = None,
+    kl_full: torch.Tensor | None = None,
+    kl_coef: float | None = None,
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """The loss to minimise over a batch, and what to log of it.
+
+    Args:
+        logprobs: [B, T], nats, under the policy being trained.
+        old_logprobs: [B, T], those that the ratio compares with: of the policy before
+            the first update of this batch, or as the rollout engine reported them.
+        advantages: [B] or [B, T].
+        mask: [B, T], 1 on the tokens that the loss covers.
+        reference_logprobs: [B, T]; needed for a KL in the loss.
+        sampling_logprobs: [B, T], as the rollout engine reported them, NaN where it
+            sampled nothing; needed when config.importance_correction is set.
+        entropy: [B, T], of the policy's distribution at each token; needed when
+            config.entropy_coef > 0.
+        kl_full: [B, T], the divergence over the vocabulary at each token; needed in
+            place of reference_logprobs when config.kl_estimator is "full".
+        kl_coef: weight of the KL where it adapts; None: config.kl_coef.
+    """
+    totals = BatchTotals(num_tokens=int(mask.sum().item()), num_sequences=mask.shape[0])
+    loss, statistics = objective(
+        logprobs,
+        old_logprobs,
+        advantages,
+        mask,
+        config,
+        reference_logprobs,
+        sampling_logprobs=sampling_logprobs,
+        entropy=entropy,
+        kl_full=kl_full,
+        kl_coef=kl_coef,
+        totals=totals,
+    )
+    return loss, {"loss": loss.item(), **statistics.metrics()}
+
+
+def objective(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    config: LossConfig,
+    reference_logprobs: torch.Tensor | None = None,
+    *,
+    sampling_logprobs: torch.Tensor | None = None,
+    entropy: torch.Tensor | None = None,
+    kl_full: torch.Tensor | None = None,
+    kl_coef: float | None = None,
+    totals: BatchTotals,
+) -> tuple[torch.Tensor, TokenStatistics]:
+    """The share of a batch's loss that the given sequences contribute.
+
+    Summed over the parts of any split of the batch it is the batch's loss, since
+    `totals` (of the whole batch) sets the divisor.
+    """
+    _check_shapes(logprobs, old_logprobs, advantages, mask)
+    mask = mask.to(logprobs.dtype)
+    # Padding may hold anything, -inf too; 0 there keeps 0 · inf = NaN out of the sum.
+    inside = mask > 0
+    logprobs = torch.where(inside, logprobs, 0.0)
+    old_logprobs = torch.where(inside, old_logprobs, 0.0)
+    advantages = advantages.to(logprobs.dtype)
+    if advantages.ndim == 1:
+        advantages = advantages.unsqueeze(1)
+    advantages = advantages.expand_as(logprobs)
+
+    ratio = importance_ratio(logprobs, old_logprobs, mask, config)
+    losses = surrogate_losses(logprobs, ratio, advantages, config)
+    weight = _correction(old_logprobs, sampling_logprobs, mask, config)
+    if weight is not None:
+        losses = losses * weight
+    kl = _kl(logprobs, reference_logprobs, kl_full, inside, config)
+    coef = config.kl_coef if kl_coef is None else kl_coef
+    penalty = _kl_penalty(kl, ratio, config, kl_coef=coef)
+    losses = losses - _entropy_bonus(entropy, inside, config)
+    apart = config.kl_aggregation not in (None, config.aggregation)
+    if not apart:
+        losses = losses + penalty
+    low, high, dual = clipped_tokens(ratio, advantages, config)
+    statistics = TokenStatistics.of(
+        inside,
+        ratio=ratio,
+        low=low,
+        high=high,
+        dual=dual,
+        kl=kl,
+        entropy=entropy,
+        weight=weight,
+        mismatch=_mismatch(logprobs, old_logprobs, sampling_logprobs, config),
+    )
+    loss = aggregate(losses, mask, config, totals=totals)
+    if apart and isinstance(penalty, torch.Tensor):
+        other = config.model_copy(update={"aggregation": config.kl_aggregation})
+        loss = loss + aggregate(penalty, mask, other, totals=totals)
+    return loss, statistics
+
+
+def _kl(
+    logprobs: torch.Tensor,
+    reference_logprobs: torch.Tensor | None,
+    kl_full: torch.Tensor | None,
+    inside: torch.Tensor,
+    config: LossConfig,
+) -> torch.Tensor | None:
+    """KL to the reference of each token, [B, T]; None where its source is not given."""
+    if config.kl_estimator == "full":
+        if kl_full is None or config.kl_clamp is None:
+            return kl_full
+        return kl_full.clamp(max=config.kl_clamp)
+    if reference_logprobs is None:
+        return None
+    reference_logprobs = torch.where(inside, reference_logprobs, 0.0)
+    return kl_estimate(
+        logprobs, reference_logprobs, config.kl_estimator, config.kl_clamp
+    )
+
+
+def _mismatch(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    sampling_logprobs: torch.Tensor | None,
+    config: LossConfig,
+) -> torch.Tensor | None:
+    """log π less the rollout engine's, [B, T], for the weights that it sampled with."""
+    if sampling_logprobs is None:
+        return None
+    # Old log-probs that are the engine's own say nothing; those of now are the nearest.
+    own = logprobs if config.old_logprobs == "sampling" else old_logprobs
+    return own.detach() - sampling_logprobs
+
+
+def _correction(
+    old_logprobs: torch.Tensor,
+    sampling_logprobs: torch.Tensor | None,
+    mask: torch.Tensor,
+    config: LossConfig,
+) -> torch.Tensor | None:
+    """Weight for tokens sampled by an engine that disagrees with the trainer.
+
+    w = π_old/π_sampled of the token, or of the whole sequence (the product). Truncate:
+    min(w, cap). Mask: w where w ≤ cap, else 0. Carries no gradient.
+    """
+    if config.importance_correction is None:
+        return None
+    if sampling_logprobs is None:
+        raise ValueError(
+            f'importance_correction = "{config.importance_correction}" needs the '
+            "log-probs of sampling; got none."
+        )
+    level, action = config.importance_correction.split("_")
+    log_weight = (old_logprobs - sampling_logprobs).detach()
+    # An engine may fail to report a token's log-prob (NaN): that is not corrected.
+    log_weight = torch.where(mask > 0, log_weight, 0.0).nan_to_num(nan=0.0)
+    if level == "sequence":
+        log_weight = log_weight.sum(dim=1, keepdim=True).expand_as(mask)
+    weight = log_weight.clamp(-20.0, 20.0).exp()
+    if action == "truncate":
+        return weight.clamp(max=config.importance_cap)
+    return torch.where(weight <= config.importance_cap, weight, 0.0)
+
+
+def _kl_penalty(
+    kl: torch.Tensor | None,
+    ratio: torch.Tensor,
+    config: LossConfig,
+    *,
+    kl_coef: float,
+) -> torch.Tensor | float:
+    if kl_coef == 0 or config.kl_in != "loss":
+        return 0.0
+    if kl is None:
+        what = "KL" if config.kl_estimator == "full" else "log-probs"
+        raise ValueError(
+            f'A KL weight of {kl_coef:g} with the estimator "{config.kl_estimator}"'
+            f" needs the reference's {what}; got none."
+        )
+    return kl_coef * (kl * ratio if config.kl_ratio else kl)
+
+
+def _entropy_bonus(
+    entropy: torch.Tensor | None, inside: torch.Tensor, config: LossConfig
+) -> torch.Tensor | float:
+    if config.entropy_coef == 0:
+        return 0.0
+    if entropy is None:
+        raise ValueError(
+            f"An entropy weight of {config.entropy_coef:g} needs the entropy of "
+            "each token; got none."
+        )
+    return config.entropy_coef * torch.where(inside, entropy, 0.0)
+
+
+def aggregate(
+    losses: torch.Tensor,
+    mask: torch.Tensor,
+    config: LossConfig,
+    *,
+    totals: BatchTotals,
+) -> torch.Tensor:
+    """One number from token losses [B, T].
+
+    - token_mean: Σ / tokens of the batch.
+    - sequence_mean_token_mean: mean over sequences of their token means.
+    - sequence_mean_token_sum: mean over sequences of their token sums.
+    - constant: Σ / (sequences · constant_length) (arXiv:2503.20783).
+    """
+    # `where`, not a product: 0 · inf would be NaN
+    losses = torch.where(mask > 0, losses, 0.0)
+    match config.aggregation:
+        case "token_mean":
+            return losses.sum() / max(totals.num_tokens, 1)
+        case "sequence_mean_token_mean":
+            means = losses.sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+            return means.sum() / max(totals.num_sequences, 1)
+        case "sequence_mean_token_sum":
+            return losses.sum() / max(totals.num_sequences, 1)
+        case "constant":
+            if config.constant_length is None:
+                raise ValueError(
+                    'aggregation = "constant" needs constant_length, such as the '
+                    "largest number of new tokens."
+                )
+            return losses.sum() / (
+                max(totals.num_sequences, 1) * config.constant_length
+            )
+
+
+def _check_shapes(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+) -> None:
+    allowed = (logprobs.shape, logprobs.shape[:1], (*logprobs.shape[:1], 1))
+    if (
+        logprobs.ndim != 2
+        or old_logprobs.shape != logprobs.shape
+        or mask.shape != logprobs.shape
+        or tuple(advantages.shape) not in {tuple(shape) for shape in allowed}
+    ):
+        raise ValueError(
+            "Log-probs, old log-probs and mask must be [B, T] and advantages [B] or "
+            f"[B, T]; got {list(logprobs.shape)}, {list(old_logprobs.shape)}, "
+            f"{list(mask.shape)} and {list(advantages.shape)}."
+        )

@@ -1,0 +1,125 @@
+"""What is measured of each token during an update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+
+from trainer.parallel.world import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenStatistics:
+    """Values of the tokens that the loss of some sequences covers, without padding.
+
+    Each is [N] and carries no gradient.
+    """
+
+    ratio: torch.Tensor
+    low: torch.Tensor  # bool: clipped from below
+    high: torch.Tensor
+    dual: torch.Tensor  # bool: the loss of a bad token is bounded
+    kl: torch.Tensor | None = None
+    entropy: torch.Tensor | None = None
+    weight: torch.Tensor | None = None  # of the importance correction
+    # log π of the trainer less that of the rollout engine; NaN: a token not sampled
+    mismatch: torch.Tensor | None = None
+
+    @classmethod
+    def of(cls, inside: torch.Tensor, **values: torch.Tensor | None) -> TokenStatistics:
+        """Take the values [B, T] of each field where `inside` [B, T] is true."""
+        return cls(
+            **{
+                name: None if value is None else value.detach()[inside]
+                for name, value in values.items()
+            }  # type: ignore[arg-type]  # None only where a field allows it
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[TokenStatistics]) -> TokenStatistics:
+        """The statistics of all micro-batches as one."""
+        joined = {}
+        for each in fields(cls):
+            values = [getattr(part, each.name) for part in parts]
+            joined[each.name] = (
+                None if any(value is None for value in values) else torch.cat(values)
+            )
+        return cls(**joined)  # type: ignore[arg-type]  # as above
+
+    def of_all(self, world: World) -> TokenStatistics:
+        """The statistics of what all processes went through, on the CPU."""
+        if world.size == 1:
+            return self
+        return TokenStatistics.joined(world.gather(self.on_cpu()))
+
+    def on_cpu(self) -> TokenStatistics:
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return TokenStatistics(
+            **{k: None if v is None else v.cpu() for k, v in values.items()}  # type: ignore[arg-type]  # as above
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Means, extremes and shares under the names that charts know."""
+        if self.ratio.numel() == 0:
+            return {}
+        values = {
+            "ratio/mean": _mean(self.ratio),
+            "ratio/max": self.ratio.max().item(),
+            "clip/frac": _mean(self.low | self.high | self.dual),
+            "clip/frac_low": _mean(self.low),
+            "clip/frac_high": _mean(self.high),
+            "clip/frac_dual": _mean(self.dual),
+        }
+        if self.kl is not None:
+            values["kl/mean"] = _mean(self.kl)
+            values["kl/max"] = self.kl.max().item()
+            values["kl/p99"] = percentile(self.kl, 0.99)
+        if self.entropy is not None:
+            values["entropy"] = _mean(self.entropy)
+        if self.weight is not None:
+            values["importance/mean"] = _mean(self.weight)
+            values["importance/frac_masked"] = _mean(self.weight == 0)
+        if self.mismatch is not None:
+            values |= _mismatch_metrics(self.mismatch)
+        return values
+
+
+def _mismatch_metrics(gap: torch.Tensor) -> dict[str, float]:
+    """How far the rollout engine's log-probs are from the trainer's.
+
+    With d = log π_trainer - log π_engine of tokens that the engine sampled: the mean
+    and the largest |d|, and KL(engine || trainer) by k3 = exp(d) - d - 1.
+    """
+    gap = gap[~gap.isnan()].double()
+    kl = sampling_kl(gap)
+    if kl is None:
+        return {}
+    return {
+        "mismatch/mean": _mean(gap.abs()),
+        "mismatch/max": gap.abs().max().item(),
+        "mismatch/kl": kl,
+    }
+
+
+def sampling_kl(gap: torch.Tensor) -> float | None:
+    """KL(what sampled || policy) by k3, of d = log π_policy - log π_sampling [N].
+
+    In nats a token; NaN is a token that nobody sampled, None: all are.
+    """
+    gap = gap[~gap.isnan()].double()
+    if gap.numel() == 0:
+        return None
+    bounded = gap.clamp(-20.0, 20.0)
+    return _mean(torch.expm1(bounded) - bounded)
+
+
+def _mean(values: torch.Tensor) -> float:
+    return values.double().mean().item()
+
+
+def percentile(values: torch.Tensor, share: float) -> float:
+    # torch.quantile refuses more than 16 million values; kthvalue takes any number
+    place = min(int(share * values.numel()) + 1, values.numel())
+    return values.float().kthvalue(place).values.item()

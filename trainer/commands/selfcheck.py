@@ -1,0 +1,190 @@
+"""`python -m trainer drift`: do rollout engine and trainer agree on log-probs?
+
+With a learning rate of 0 nothing may change, so whatever they differ by is their own:
+number formats, kernels, a temperature on one side only, or a transfer of weights that
+loses something at each step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from trainer.algorithm.token_stats import percentile
+from trainer.config import LossConfig, RunConfig, read_config, require_packages
+from trainer.console import say
+from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
+from trainer.failures import explain
+from trainer.model.microbatches import MemoryBudget, Minibatch
+from trainer.model.optimizer import Optimizer
+from trainer.model.packing import batch_of
+from trainer.model.policy import Policy, load_policy
+from trainer.phases import data_order
+from trainer.rewards.scoring import Score
+from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.select import make_engine
+from trainer.rollout.sources import EngineSource
+from trainer.setup import set_up_torch
+from trainer.types import Completion, Group
+from trainer.updates import update
+
+EXIT_AGREES, EXIT_DRIFTS, EXIT_BAD_CONFIG = 0, 1, 2
+# Mean |Δ| in nats a token. bfloat16 keeps 8 bits, and logits of 20 differ by 0.06.
+LIMITS = {torch.float32: 1e-4, torch.bfloat16: 0.03}
+GROWTH = 3.0  # of the first step's mean, once above a tenth of the limit
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, help="run configuration, TOML or JSON")
+    parser.add_argument(
+        "--steps", type=int, default=5, help="steps to compare over (default: 5)"
+    )
+    parser.add_argument(
+        "--limit", type=float, help="largest mean difference that passes, in nats"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaps:
+    """|log π_trainer - log π_engine| over a step's sampled tokens, in nats."""
+
+    mean: float
+    p99: float
+    max: float
+    num_tokens: int
+
+    @classmethod
+    def of(cls, differences: torch.Tensor) -> Gaps:
+        sizes = differences.abs().double()
+        return cls(
+            mean=sizes.mean().item(),
+            p99=percentile(sizes, 0.99),
+            max=sizes.max().item(),
+            num_tokens=sizes.numel(),
+        )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print each step's differences and what they mean."""
+    try:
+        config = read_config(args.config)
+        if args.steps < 1:
+            raise ValueError(f"--steps must be at least 1; got {args.steps}.")
+        require_packages(config)
+        set_up_torch(config)
+        policy = load_policy(config.model)
+        engine = make_engine(config, policy)
+        prompts = _prompts(config, policy, folder=args.config.parent)
+        gaps = measure(config, policy, engine, prompts, num_steps=args.steps)
+    except ValueError as error:
+        sys.stderr.write(f"{explain(error)}\n")
+        return EXIT_BAD_CONFIG
+    limit = args.limit
+    if limit is None:
+        limit = LIMITS.get(policy.model.dtype, LIMITS[torch.bfloat16])
+    complaint = verdict(gaps, limit=limit)
+    say(complaint or f"ok: the mean stays within {limit:g} nats and does not grow")
+    return EXIT_AGREES if complaint is None else EXIT_DRIFTS
+
+
+def measure(
+    config: RunConfig,
+    policy: Policy,
+    engine: RolloutEngine,
+    prompts: Sequence[Prompt],
+    *,
+    num_steps: int,
+) -> list[Gaps]:
+    """Steps with a learning rate of 0, each with its differences printed."""
+    stage = config.stages[0]
+    config = _plain(stage.config)
+    order = data_order(stage, num_rows=len(prompts))
+    source, optimizer = EngineSource(engine, config), Optimizer(policy, config.optim)
+    budget = MemoryBudget(
+        config.optim.micro_batch_tokens,
+        on_halved=lambda tokens, _: say(f"memory ran out: {tokens} tokens at once"),
+    )
+    gaps = []
+    for step in range(1, num_steps + 1):
+        chosen = [prompts[place] for place in order.places(step)]
+        batch = batch_of(_unscored(chosen, source.complete(chosen, step)))
+        engine.rest()
+        minibatch = Minibatch(batch, max_tokens=budget.tokens, device=policy.device)
+        minibatch.set_advantages(np.ones(len(batch.samples)))
+        result = budget.run(
+            minibatch,
+            lambda micros, totals=batch.totals: update(  # type: ignore[misc]
+                policy,
+                optimizer,
+                micros,
+                totals=totals,
+                config=config,
+                learning_rate=0.0,
+            ),
+        )
+        source.sync_weights()
+        assert result.statistics.mismatch is not None
+        gaps.append(Gaps.of(result.statistics.mismatch))
+        say(_line(step, gaps[-1]))
+    return gaps
+
+
+def _plain(config: RunConfig) -> RunConfig:
+    """The configuration with log-probs that are those of sampling, if all agrees."""
+    rollout = config.rollout.model_copy(update={"logprob_temperature": None})
+    return config.model_copy(update={"loss": LossConfig(), "rollout": rollout})
+
+
+def verdict(gaps: Sequence[Gaps], *, limit: float) -> str | None:
+    """What is wrong, with what to do about it; None when nothing is."""
+    worst = max(gap.mean for gap in gaps)
+    if not worst <= limit:
+        return (
+            f"drift: the mean difference is {worst:.2g} nats a token, above "
+            f'{limit:g}. Set model.dtype to "float32", or '
+            "loss.importance_correction to weigh what was sampled."
+        )
+    if gaps[-1].mean > max(GROWTH * gaps[0].mean, limit / 10):
+        return (
+            f"drift: the mean difference grew from {gaps[0].mean:.2g} to "
+            f"{gaps[-1].mean:.2g} nats though no weight changed. The engine loses "
+            "something whenever weights are handed to it."
+        )
+    return None
+
+
+def _prompts(config: RunConfig, policy: Policy, *, folder: Path) -> list[Prompt]:
+    rows, _ = split_rows(
+        read_rows(folder / config.data.rows),
+        num_eval_rows=config.data.num_eval_rows,
+        seed=config.seed,
+    )
+    renderer = PromptRenderer(policy.tokenizer, config.data)
+    return [renderer.render(row) for row in rows]
+
+
+def _unscored(
+    prompts: Sequence[Prompt], completions: Sequence[tuple[Completion, ...]]
+) -> list[Group]:
+    """Groups without rewards: what tokens are worth does not matter here."""
+    return [
+        Group(
+            prompt=prompt,
+            completions=members,
+            scores=tuple(Score(None, {}, {}) for _ in members),
+        )
+        for prompt, members in zip(prompts, completions, strict=True)
+    ]
+
+
+def _line(step: int, gaps: Gaps) -> str:
+    return (
+        f"step {step}  {gaps.num_tokens} tokens  mean {gaps.mean:.3g}  "
+        f"p99 {gaps.p99:.3g}  max {gaps.max:.3g} nats"
+    )

@@ -1,0 +1,56 @@
+"""`python -m trainer tokens`: how many tokens a model's tokenizer makes of prompts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from trainer.config import DataConfig
+from trainer.data import PromptRenderer, Row
+from trainer.model.tokenizers import bound_memory, load_tokenizer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Count the tokens of prompts. Reads rows as JSON lines from stdin; writes a "
+        "number a line, that of the prompt's tokens as a run with default settings "
+        "renders it."
+    )
+    parser.add_argument("--model", required=True, help="folder or hub id")
+    parser.add_argument("--revision", help="branch, tag or commit of a hub model")
+
+
+def main(options: argparse.Namespace) -> int:
+    bound_memory()
+    try:
+        tokenizer = load_tokenizer(options.model, revision=options.revision)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    renderer = PromptRenderer(tokenizer, DataConfig(rows="stdin"))
+    for place, line in enumerate(sys.stdin):
+        try:
+            num_tokens = renderer.count_tokens(_row(place, line))
+        except ValueError as error:
+            sys.stderr.write(f"Line {place + 1}: {error}\n")
+            return 2
+        sys.stdout.write(f"{num_tokens}\n")
+    return 0
+
+
+def _row(place: int, line: str) -> Row:
+    try:
+        fields = json.loads(line)
+        prompt = fields["prompt"]
+        return Row(
+            index=place,
+            prompt=prompt if isinstance(prompt, str) else tuple(prompt),
+            answer=fields["answer"],
+            columns=fields["columns"],
+        )
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(
+            f"{line[:80]!r} is no object with prompt, answer and columns "
+            f"({type(error).__name__}: {error})."
+        ) from None

@@ -1,0 +1,145 @@
+"""What the trainer says of itself: lines of text, and with COHORT_LOG_FORMAT=json the
+same as JSON besides.
+
+Text goes to the trainer's own output, which its log page shows. JSON goes to the open
+file that COHORT_LOG_FD names (a worker passes on its own error output), else to the
+error output; each line bears what the worker knew: COHORT_REQUEST_ID, COHORT_TEAM,
+COHORT_RUN_ID and COHORT_RUN_EPOCH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import TextIO
+
+from trainer.disk import unsaid_where_full
+from trainer.json_lines import LOG_FORMATS, ShortJsonLines
+
+FORMAT = "COHORT_LOG_FORMAT"
+DESCRIPTOR = "COHORT_LOG_FD"
+FACTS = {
+    "request_id": "COHORT_REQUEST_ID",
+    "team": "COHORT_TEAM",
+    "run": "COHORT_RUN_ID",
+    "epoch": "COHORT_RUN_EPOCH",
+}
+NUMBERS = ("run", "epoch")
+logger = logging.getLogger("trainer")
+_step: list[int] = [0]
+
+
+def say(text: str) -> None:
+    """A line for whoever reads the trainer's output."""
+    with unsaid_where_full():
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    logger.info("%s", text)
+
+
+def say_error(text: str) -> None:
+    """A line of the error output."""
+    with unsaid_where_full():
+        sys.stderr.write(text + "\n")
+
+
+def say_fault(error: BaseException) -> None:
+    """Where it came from, as Python writes it."""
+    with unsaid_where_full():
+        traceback.print_exception(error)
+    logger.error("%s", f"{type(error).__name__}: {error}", exc_info=error)
+
+
+def note_step(step: int) -> None:
+    """What is said from now on is said at this step."""
+    _step[0] = step
+
+
+def open_json_log(environment: Mapping[str, str] = os.environ) -> None:
+    """Say everything as JSON too, where that is asked for; ValueError for a wrong one.
+
+    Libraries' warnings are told as well: what Python shows by itself is shown still.
+    """
+    logger.propagate = False
+    # Else Python itself would write faults once more, having no other place for them.
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    chosen = environment.get(FORMAT) or "text"
+    if chosen not in LOG_FORMATS:
+        raise ValueError(
+            f"{FORMAT} must be one of {', '.join(LOG_FORMATS)}; got {chosen!r}."
+        )
+    if chosen != "json" or any(isinstance(h, JsonLog) for h in logger.handlers):
+        return
+    [target] = log_descriptors(environment) or (2,)
+    log = JsonLog(target, facts_of(environment))
+    logger.addHandler(log)
+    logger.setLevel(logging.INFO)
+    root = logging.getLogger()
+    if not root.handlers:  # what lastResort did is done on
+        root.addHandler(_as_before(sys.stderr))
+    root.addHandler(log)
+
+
+def log_descriptors(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+    """The open file of COHORT_LOG_FD, for whoever starts a process with it."""
+    descriptor = environment.get(DESCRIPTOR, "")
+    return (int(descriptor),) if descriptor.isdigit() and _is_open(descriptor) else ()
+
+
+def facts_of(environment: Mapping[str, str]) -> dict[str, object]:
+    told = {name: environment.get(key, "") for name, key in FACTS.items()}
+    return {
+        name: int(value) if name in NUMBERS and value.isdigit() else value
+        for name, value in told.items()
+        if value
+    }
+
+
+class JsonLog(logging.Handler):
+    """Writes only what is taken at once: training never waits for who reads."""
+
+    def __init__(self, descriptor: int, facts: Mapping[str, object]) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        rank = int(os.environ.get("RANK") or 0)
+        # Of several processes the first speaks for all; each tells its own faults.
+        self.setLevel(logging.WARNING if rank else logging.INFO)
+        known = {**facts, **({"rank": rank} if rank else {})}
+        self.setFormatter(
+            ShortJsonLines(
+                process="trainer", read_facts=lambda: {**known, "step": _step[0]}
+            )
+        )
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record).encode() + b"\n"
+        with contextlib.suppress(OSError):  # nobody reads any more
+            if _takes_more(self._descriptor):
+                os.write(self._descriptor, line)
+
+
+def _takes_more(descriptor: int) -> bool:
+    """A pipe that takes anything takes a whole line; files always do."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(0))
+
+
+def _is_open(descriptor: str) -> bool:
+    try:
+        os.fstat(int(descriptor))
+    except OSError:
+        return False
+    return True
+
+
+def _as_before(stream: TextIO) -> logging.Handler:
+    handler = logging.StreamHandler(stream)
+    handler.setLevel(logging.WARNING)
+    return handler

@@ -1,0 +1,257 @@
+"""Rows, the prompts made of them, and the order in which they are trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from trainer.config import DataConfig
+from trainer.model.tokenizers import first_line
+from trainer.rewards.conversation import Message, conversation
+from trainer.seeding import derive, permutation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of rows.jsonl.
+
+    >>> Row(index=0, prompt="3 5 7 > 1", answer=None, columns={"target": 1})
+    """
+
+    index: int
+    prompt: str | tuple[Message, ...]
+    answer: str | None
+    columns: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A row as the model sees it."""
+
+    row: Row
+    text: str
+    token_ids: tuple[int, ...]
+    messages: tuple[Message, ...] = ()  # that the text was made of
+
+    @property
+    def index(self) -> int:
+        return self.row.index
+
+
+def read_rows(path: Path, *, setting: str = "data.rows") -> list[Row]:
+    """Read a dataset of one JSON object a line; ValueError names the line at fault.
+
+    `setting` is what the path was taken from.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ValueError(
+            f"There is no file {path}. Set {setting} to a JSONL file of prompts."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8 (byte {error.start}). Save it as UTF-8."
+        ) from None
+    lines = text.split("\n")
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if not lines:
+        raise ValueError(f"{path} has no rows. Give it one JSON object a line.")
+    return [_read_row(line, place, path) for place, line in enumerate(lines)]
+
+
+def _read_row(line: str, index: int, path: Path) -> Row:
+    where = f"{path.name}, line {index + 1}"
+    try:
+        fields = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where} is not JSON: {error.msg}: {line[:80]!r}.") from None
+    except (ValueError, RecursionError):
+        raise ValueError(
+            f"{where} nests too deep or holds a number that is too long: "
+            f"{line[:80]!r}. Correct or remove it."
+        ) from None
+    if not isinstance(fields, dict) or "prompt" not in fields:
+        raise ValueError(f"{where} has no prompt: {line[:80]!r}.")
+    prompt, answer = fields["prompt"], fields.get("answer")
+    columns = fields.get("columns") or {}
+    if isinstance(prompt, list) and all(_is_message(turn) for turn in prompt):
+        prompt = tuple(prompt)
+    if not prompt or not isinstance(prompt, str | tuple):
+        raise ValueError(
+            f"{where}: the prompt must be text or a list of messages with role and "
+            f"content; got {json.dumps(fields['prompt'])[:80]}."
+        )
+    if not isinstance(answer, str | None) or not isinstance(columns, dict):
+        raise ValueError(
+            f"{where}: the answer must be text or null, and columns an object; got "
+            f"{json.dumps(answer)[:80]} and {json.dumps(columns)[:80]}."
+        )
+    return Row(index=index, prompt=prompt, answer=answer, columns=columns)
+
+
+def _is_message(turn: Any) -> bool:
+    return (
+        isinstance(turn, dict)
+        and isinstance(turn.get("role"), str)
+        and isinstance(turn.get("content"), str)
+    )
+
+
+def split_rows(
+    rows: Sequence[Row], *, num_eval_rows: int, seed: int
+) -> tuple[list[Row], list[Row]]:
+    """Rows to train on and rows held out; the seed draws which."""
+    if num_eval_rows >= len(rows):
+        raise ValueError(
+            f"{num_eval_rows} held-out prompts leave none of {len(rows)} rows to train "
+            "on. Lower data.num_eval_rows, or add rows."
+        )
+    order = permutation(derive(seed, "held-out"), len(rows))
+    held_out = set(order[:num_eval_rows])
+    train = [row for place, row in enumerate(rows) if place not in held_out]
+    return train, [rows[place] for place in sorted(held_out)]
+
+
+@dataclass(frozen=True)
+class DataOrder:
+    """Which prompts a step trains on: a new permutation for each pass over the rows.
+
+    What remains of a pass that no longer fills a step is dropped, so no prompt occurs
+    twice in a step. Position follows from the step alone; a resumed run goes on where
+    it was.
+    """
+
+    num_rows: int
+    prompts_per_step: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.prompts_per_step > self.num_rows:
+            raise ValueError(
+                f"A step takes {self.prompts_per_step} distinct prompts, but there are "
+                f"{self.num_rows} rows to train on. Lower rollout.prompts_per_step or "
+                "data.num_eval_rows, or add rows."
+            )
+
+    @property
+    def steps_per_pass(self) -> int:
+        return self.num_rows // self.prompts_per_step
+
+    def places(self, step: int) -> list[int]:
+        """The rows of a step, steps counted from 1."""
+        assert step >= 1
+        epoch, place = divmod(step - 1, self.steps_per_pass)
+        order = permutation(derive(self.seed, "order", epoch), self.num_rows)
+        first = place * self.prompts_per_step
+        return order[first : first + self.prompts_per_step]
+
+    def places_of_round(self, step: int, turn: int) -> list[int]:
+        """The rows of a step's round of sampling: its own in round 0, then others.
+
+        No row occurs in two rounds of a step; when all have occurred there are none.
+        """
+        own = self.places(step)
+        if turn == 0:
+            return own
+        order = permutation(derive(self.seed, "refill", step), self.num_rows)
+        taken = set(own)
+        others = [place for place in order if place not in taken]
+        return others[(turn - 1) * self.prompts_per_step :][: self.prompts_per_step]
+
+
+class PromptRenderer:
+    """Turns rows into the token ids that the model continues."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, config: DataConfig) -> None:
+        self._tokenizer = tokenizer
+        self._config = config
+        self._uses_chat_template = (
+            config.chat_template == "auto"
+            and getattr(tokenizer, "chat_template", None) is not None
+        )
+
+    def render(self, row: Row) -> Prompt:
+        """The prompt of a row; ValueError when it is empty or too long."""
+        prompt, limit = self._render(row), self._config.max_prompt_tokens
+        num_tokens = len(prompt.token_ids)
+        if not 0 < num_tokens <= limit:
+            raise ValueError(
+                f"The prompt of row {row.index} (line {row.index + 1}) has "
+                f"{num_tokens} tokens; 1 to {limit} are allowed. Raise "
+                "data.max_prompt_tokens or drop the row."
+            )
+        return prompt
+
+    def count_tokens(self, row: Row) -> int:
+        """How long the prompt of a row is, whatever is allowed."""
+        return len(self.token_ids(row))
+
+    def token_ids(self, row: Row) -> tuple[int, ...]:
+        """The prompt of a row, whatever length is allowed."""
+        return self._render(row).token_ids
+
+    def _render(self, row: Row) -> Prompt:
+        messages = self._messages(row)
+        if self._uses_chat_template:
+            text = self._apply_chat_template(messages, row)
+        else:
+            text = "\n".join(turn["content"] for turn in messages)
+        text += self._config.completion_prefix
+        token_ids = self._encode(text)
+        return Prompt(row=row, text=text, token_ids=token_ids, messages=tuple(messages))
+
+    def _apply_chat_template(self, messages: list[Message], row: Row) -> str:
+        try:
+            text = self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
+        # A template is a model's own program: it raises what it likes, such as that it
+        # knows no system role, and fails as Python does at what it did not expect.
+        except (TemplateError, TypeError, ArithmeticError) as error:
+            roles = ", ".join(turn["role"] for turn in messages)
+            raise ValueError(
+                f"The model's chat template refuses row {row.index} (line "
+                f"{row.index + 1}), whose messages are of {roles}: "
+                f"{first_line(error)[:300]}. Leave data.system_prompt empty if it "
+                "knows no system role, or set data.chat_template to none."
+            ) from error
+        assert isinstance(text, str)
+        return text
+
+    def continuation(self, prompt: Prompt, text: str) -> tuple[int, ...]:
+        """Token ids of a text that continues a prompt, without an ending token.
+
+        They are those that the whole text has behind the prompt's, where no token
+        crosses the seam: some tokenizers write the beginning of a text otherwise.
+        """
+        whole, size = self._encode(prompt.text + text), len(prompt.token_ids)
+        if whole[:size] == prompt.token_ids:
+            return whole[size:]
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        # A chat template writes its own special tokens; plain text gets the
+        # tokenizer's (a leading <s>), but not a closing one, which would end the text.
+        ids = self._tokenizer.encode(
+            text, add_special_tokens=not self._uses_chat_template
+        )
+        if not self._uses_chat_template and ids[-1:] == [self._tokenizer.eos_token_id]:
+            ids = self._tokenizer.encode(text, add_special_tokens=False)
+        return tuple(ids)
+
+    def _messages(self, row: Row) -> list[Message]:
+        return conversation(
+            row.prompt,
+            row.columns,
+            system_prompt=self._config.system_prompt,
+            prompt_template=self._config.prompt_template,
+            where=f"row {row.index} (line {row.index + 1})",
+        )

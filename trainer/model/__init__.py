@@ -1,0 +1,1 @@
+"""The model: what knows transformers, from loading it to one optimizer step."""

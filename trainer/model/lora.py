@@ -1,0 +1,249 @@
+"""LoRA adapters inside a model, and a base in 4 bits under them.
+
+An adapter adds (alpha / rank) · B·A to a weight, and only A and B are trained
+(arXiv:2106.09685). peft puts them into the model's own layers, so the model is split,
+sampled and saved as any other.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
+from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from trainer.config import ModelConfig
+from trainer.model.adapter_weights import ADAPTER, AdapterWeights, merged_weight
+from trainer.model.quantization import unpacked
+
+_CONFIG = "adapter_config.json"
+_WEIGHTS = "adapter_model.safetensors"
+_BASE = "base.sha256"
+# peft reads a folder's names with this before them.
+_PREFIX = "base_model.model."
+
+
+class Adapters:
+    """The adapters in a model, which were made for the base with a fingerprint."""
+
+    def __init__(self, model: PreTrainedModel, *, base: str) -> None:
+        self._model = model
+        self._base = base
+
+    def of(self, model: PreTrainedModel) -> Adapters:
+        """The same in a copy of the model."""
+        return Adapters(model, base=self._base)
+
+    def off(self) -> AbstractContextManager[None]:
+        """Inside, the model is its base."""
+        return adapters_off(self._model)
+
+    def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return merged_weights(self._model)
+
+    def base_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return base_weights(self._model)
+
+    def weights(self) -> AdapterWeights:
+        return adapter_weights(self._model)
+
+    def save(self, folder: Path) -> None:
+        save_adapters(self._model, folder, base=self._base)
+
+    def save_merged(self, folder: Path) -> None:
+        save_merged(self._model, folder)
+
+    def load(self, folder: Path) -> None:
+        load_adapters(self._model, folder, base=self._base)
+
+
+def add_adapters(model: PreTrainedModel, config: ModelConfig) -> None:
+    """Put adapters into a model's layers, and let nothing else be trained.
+
+    B begins at 0, so the model is the same as before. A and B are float32 whatever the
+    weights are kept in, so they need no masters.
+
+    Raises:
+        ValueError: no layer, or one that cannot have an adapter, is asked for.
+    """
+    alpha = config.lora_alpha or 2.0 * config.lora_rank
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # peft itself only divides it
+        target_modules=_targets(model, config.lora_targets),
+        lora_dropout=0.0,  # else the policy trained is not the one sampled
+        bias="none",
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=config.path,
+        fan_in_fan_out=any(isinstance(each, Conv1D) for each in model.modules()),
+    )
+    inject_adapter_in_model(lora, model, adapter_name=ADAPTER)
+    for parameter in adapter_parameters(model):
+        parameter.data = parameter.data.float()
+
+
+def adapter_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    return [
+        parameter
+        for _, layer in _layers(model)
+        for parts in (layer.lora_A, layer.lora_B)
+        for parameter in parts.parameters()
+    ]
+
+
+@contextmanager
+def adapters_off(model: torch.nn.Module) -> Iterator[None]:
+    """Inside, the model is its base."""
+    layers = [layer for _, layer in _layers(model)]
+    for layer in layers:
+        layer.enable_adapters(enabled=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(enabled=True)
+
+
+def merged_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights of the model, each with the name that it has without adapters.
+
+    One at a time: together the merged ones are as large as the model.
+    """
+    adapted = {f"{name}.base_layer.weight": layer for name, layer in _layers(model)}
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".lora_A." in name or ".lora_B." in name:
+                continue
+            layer = adapted.get(name)
+            weight = unpacked(parameter) if layer is None else merged_weight(layer)
+            yield name.replace(".base_layer.", "."), weight
+
+
+def base_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights under the adapters, as `merged_weights` names them."""
+    for name, parameter in model.named_parameters():
+        if ".lora_A." not in name and ".lora_B." not in name:
+            yield name.replace(".base_layer.", "."), unpacked(parameter)
+
+
+def adapter_weights(model: PreTrainedModel) -> AdapterWeights:
+    """The adapters by themselves; the tensors are the model's own."""
+    config = _config(model)
+    return AdapterWeights(
+        tensors=tuple(get_peft_model_state_dict(model, adapter_name=ADAPTER).items()),
+        rank=config.r,
+        alpha=float(config.lora_alpha),
+    )
+
+
+def save_adapters(model: PreTrainedModel, folder: Path, *, base: str) -> None:
+    """Write the adapters as peft does, so that peft loads them elsewhere too.
+
+    `base` is the fingerprint of the model that they were made for.
+    """
+    folder.mkdir(parents=True)
+    (folder / _BASE).write_text(f"{base}\n")
+    _config(model).save_pretrained(str(folder))
+    saved = json.loads((folder / _CONFIG).read_bytes())
+    saved["target_modules"] = sorted(saved["target_modules"])  # peft has them in a set
+    (folder / _CONFIG).write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
+    weights = get_peft_model_state_dict(model, adapter_name=ADAPTER)
+    save_file(
+        {f"{_PREFIX}{name}": w.contiguous() for name, w in weights.items()},
+        folder / _WEIGHTS,
+    )
+
+
+def save_merged(model: PreTrainedModel, folder: Path) -> None:
+    """Write the model as one that has no adapters, for any program to load."""
+    config = copy.deepcopy(model.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    with torch.device("meta"):
+        shell = type(model)(config)
+    weights = {name: weight.cpu() for name, weight in merged_weights(model)}
+    shell.load_state_dict(weights, strict=False, assign=True)  # tied ones come next
+    shell.tie_weights()
+    shell.generation_config = model.generation_config
+    shell.save_pretrained(folder)
+
+
+def load_adapters(model: PreTrainedModel, folder: Path, *, base: str) -> None:
+    """Load what `save_adapters` wrote into a model with adapters of the same shape.
+
+    Raises:
+        ValueError: they have another rank, alpha or layers, or were made for another
+            model than the one with the fingerprint `base`.
+    """
+    if (folder / _BASE).read_text().strip() != base:
+        raise ValueError(
+            f"model.path is not the model that the adapters in {folder} were made "
+            "for. Set it to that one, as it was then."
+        )
+    saved = json.loads((folder / _CONFIG).read_bytes())
+    weights = {
+        name.removeprefix(_PREFIX): tensor
+        for name, tensor in load_file(folder / _WEIGHTS).items()
+    }
+    own = get_peft_model_state_dict(model, adapter_name=ADAPTER)
+    if saved["lora_alpha"] != _config(model).lora_alpha or _shapes(weights) != _shapes(
+        own
+    ):
+        raise ValueError(
+            f"The adapters in {folder} (rank {saved['r']}, alpha "
+            f"{saved['lora_alpha']:g}) are not those of this configuration. Set "
+            "model.lora_rank, lora_alpha and lora_targets as they were."
+        )
+    set_peft_model_state_dict(model, weights, adapter_name=ADAPTER)
+
+
+def _config(model: PreTrainedModel) -> LoraConfig:
+    configs: Any = model.peft_config  # put there by peft
+    lora = configs[ADAPTER]
+    assert isinstance(lora, LoraConfig)
+    return lora
+
+
+def _layers(model: torch.nn.Module) -> Iterator[tuple[str, LoraLayer]]:
+    return (
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, LoraLayer)
+    )
+
+
+def _targets(model: PreTrainedModel, wanted: str) -> list[str]:
+    """Names of the layers that `model.lora_targets` means; never the output head."""
+    head = model.get_output_embeddings()
+    linear = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear | Conv1D) and module is not head
+    ]
+    if wanted == "all-linear":
+        return linear
+    found: set[str] = set()
+    for ending in (part.strip() for part in wanted.split(",")):
+        matching = {n for n in linear if n == ending or n.endswith(f".{ending}")}
+        if not ending or not matching:
+            known = sorted({name.rpartition(".")[2] for name in linear})
+            raise ValueError(
+                f'model.lora_targets names "{ending}", but no layer that can have an '
+                f"adapter ends so. There are {', '.join(known)}."
+            )
+        found |= matching
+    return sorted(found)
+
+
+def _shapes(weights: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in weights.items()}

@@ -1,0 +1,257 @@
+"""A batch cut for its updates, and cut finer where the memory does not suffice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from trainer.algorithm.advantages import Floats
+from trainer.failures import is_out_of_memory
+from trainer.model.dealing import deal
+from trainer.model.packing import Batch, MicroBatch, TrainingSample, set_advantages
+from trainer.model.tokenizers import first_line
+from trainer.parallel.world import ALONE, World
+
+Result = TypeVar("Result")
+Advantages = Floats | Sequence[Floats]
+
+
+class Minibatch:
+    """The completions that one update is made of, cut into micro-batches.
+
+    Of several processes each has its own micro-batches, and each equally many. Where
+    they do not come out even, some have one that another has too, with no token that
+    the loss covers.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        *,
+        max_tokens: int,
+        device: torch.device,
+        world: World = ALONE,
+    ) -> None:
+        self.batch = batch
+        self.max_tokens = max_tokens
+        self.micro_batches: list[MicroBatch] = []  # of this process
+        self.num_parts = 0  # micro-batches of all processes
+        self._device = device
+        self._world = world
+        self._advantages: Advantages | None = None
+        self.cut(max_tokens)
+
+    def cut(self, max_tokens: int) -> None:
+        """Cut anew; log-probs that all of the old parts have are kept."""
+        before, self.max_tokens = self.micro_batches, max_tokens
+        self.micro_batches = self._deal(self.batch.cut(max_tokens=max_tokens))
+        _carry_over("old_logprobs", before, self.micro_batches, self._world)
+        _carry_over("reference_logprobs", before, self.micro_batches, self._world)
+        if self._advantages is not None:
+            set_advantages(self.micro_batches, self._advantages)
+
+    def _deal(self, parts: list[list[int]]) -> list[MicroBatch]:
+        self.num_parts = len(parts)
+        dealt = deal(len(parts), num_hands=self._world.size)[self._world.rank]
+        micros = [
+            self.batch.pack(parts[place], device=self._device) for place in dealt.places
+        ]
+        if dealt.filler is not None:
+            micros.append(
+                _unweighed(self.batch.pack(parts[dealt.filler], device=self._device))
+            )
+        return micros
+
+    def idle_micro_batches(self) -> list[MicroBatch]:
+        """As many as there are, with next to nothing in them."""
+        token = self.batch.samples[0].prompt_ids[0]
+        tiny = replace(
+            self.batch,
+            samples=(
+                TrainingSample(
+                    prompt_ids=(token,),
+                    completion_ids=(token,),
+                    sampling_logprobs=(0.0,),
+                ),
+            ),
+        )
+        idle = []
+        for _ in self.micro_batches:
+            micro = _unweighed(tiny.pack([0], device=self._device))
+            micro.old_logprobs = micro.reference_logprobs = micro.mask
+            idle.append(micro)
+        return idle
+
+    def set_advantages(self, advantages: Advantages) -> None:
+        """Hand out the advantages of the step's batch, as `model.packing` does."""
+        self._advantages = advantages
+        set_advantages(self.micro_batches, advantages)
+
+    @property
+    def is_single_file(self) -> bool:
+        """Whether each completion is alone already, so that nothing can be cut."""
+        return self.num_parts == len(self.batch.samples)
+
+
+def _unweighed(micro: MicroBatch) -> MicroBatch:
+    """The micro-batch with no token that the loss covers."""
+    return replace(micro, mask=torch.zeros_like(micro.mask), is_filler=True)
+
+
+def _carry_over(
+    name: str,
+    before: Sequence[MicroBatch],
+    after: Sequence[MicroBatch],
+    world: World,
+) -> None:
+    if not before:
+        return
+    found = world.gather(_rows(name, before, send=world.size > 1))
+    rows: dict[int, torch.Tensor] = {}
+    for each in found:
+        if each is None:
+            return  # a pass that failed on the way
+        rows |= each
+    for micro in after:
+        carried = torch.zeros_like(micro.mask)
+        for place, member in enumerate(micro.members):
+            row = rows[member][: carried.shape[1]]
+            carried[place, : len(row)] = row
+        setattr(micro, name, carried)
+
+
+def _rows(
+    name: str, micro_batches: Sequence[MicroBatch], *, send: bool
+) -> dict[int, torch.Tensor] | None:
+    """Each completion's log-probs; None where some have none. On the CPU to send."""
+    rows: dict[int, torch.Tensor] = {}
+    for micro in micro_batches:
+        values: torch.Tensor | None = getattr(micro, name)
+        if values is None:
+            return None
+        rows.update(zip(micro.members, values.cpu() if send else values, strict=True))
+    return rows
+
+
+def completion_sums(
+    micro_batches: Sequence[MicroBatch], values: Sequence[torch.Tensor]
+) -> dict[int, float]:
+    """Each completion's sum of token values, by its place in the step's batch.
+
+    `values` are [B, T] for each micro-batch; the prompt's tokens are left out.
+    """
+    return {
+        member: total
+        for micro, tokens in zip(micro_batches, values, strict=True)
+        for member, total in zip(
+            micro.members,
+            torch.where(micro.completion_mask > 0, tokens, 0.0)
+            .sum(dim=1)
+            .double()
+            .tolist(),
+            strict=True,
+        )
+    }
+
+
+def in_batch_order(world: World, own: Mapping[int, float]) -> Floats:
+    """What all processes found of their completions, float64, in the batch's order."""
+    found: dict[int, float] = {}
+    for each in world.gather(dict(own)):
+        found |= each
+    return np.array([found[place] for place in sorted(found)], dtype=np.float64)
+
+
+class SharedPasses(Protocol):
+    """A model whose passes all processes go through together."""
+
+    def begin_pass(self) -> None: ...
+
+    def catch_up(self) -> None:
+        """Make ready to go through a failed pass again beside the others."""
+        ...
+
+
+class MemoryBudget:
+    """How many tokens go through the model at once: fewer, once memory ran out.
+
+    The cut changes memory and speed, not the result, so a step that ran out of memory
+    is done again with half as many; `on_halved` is told the number and the reason.
+    """
+
+    def __init__(
+        self,
+        tokens: int,
+        *,
+        on_halved: Callable[[int, str], None],
+        world: World = ALONE,
+        shared: SharedPasses | None = None,  # None: no other process has a part in it
+    ) -> None:
+        self.tokens = tokens
+        self._limit: int | None = None  # what memory was seen to bear
+        self._on_halved = on_halved
+        self._world = world
+        self._shared = shared
+
+    def begin_phase(self, tokens: int) -> None:
+        """Take the number that a phase asks for, as far as memory bears it."""
+        self.tokens = tokens if self._limit is None else min(tokens, self._limit)
+
+    def run(
+        self, minibatch: Minibatch, work: Callable[[Sequence[MicroBatch]], Result]
+    ) -> Result:
+        """Do work on micro-batches that fit; work must bear being begun again.
+
+        Of several processes, all do it again where one ran out. Work goes through the
+        model and asks nothing else of the other processes.
+        """
+        if minibatch.max_tokens > self.tokens:
+            minibatch.cut(self.tokens)
+        while True:
+            results, reason = self._try(minibatch, work)
+            reasons = [each for each in self._world.gather(reason) if each]
+            if not reasons:
+                return results[0]
+            results.clear()
+            torch.cuda.empty_cache()
+            self._halve(minibatch)
+            self._on_halved(self.tokens, reasons[0])
+
+    def _try(
+        self, minibatch: Minibatch, work: Callable[[Sequence[MicroBatch]], Result]
+    ) -> tuple[list[Result], str | None]:
+        """The result, or why there is none; the others are not kept waiting for it."""
+        if self._shared is not None:
+            self._shared.begin_pass()
+        try:
+            return [work(minibatch.micro_batches)], None
+        except RuntimeError as error:
+            if not is_out_of_memory(error) or minibatch.is_single_file:
+                raise
+            reason = first_line(error)
+        # Out of the handler the failed pass's tensors are gone with its frames.
+        if self._shared is not None:
+            torch.cuda.empty_cache()
+            self._shared.catch_up()
+            work(minibatch.idle_micro_batches())
+        return [], reason
+
+    def _halve(self, minibatch: Minibatch) -> None:
+        """Until it makes a difference to this batch, which may be a small one."""
+        num_before = minibatch.num_parts
+        while minibatch.num_parts == num_before:
+            self.tokens //= 2
+            minibatch.cut(self.tokens)
+        self._limit = self.tokens
+
+    def state(self) -> dict[str, int | None]:
+        return {"limit": self._limit}
+
+    def load_state(self, state: Mapping[str, int | None]) -> None:
+        """What memory was seen to bear; `begin_phase` heeds it."""
+        self._limit = state["limit"]
+        self.begin_phase(self.tokens)

@@ -1,0 +1,149 @@
+"""The optimizer: AdamW and its float32 masters."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from trainer.config import OptimConfig
+from trainer.model.policy import Policy
+from trainer.parallel.fsdp import spread_like, whole
+
+
+class Optimizer:
+    """AdamW over a policy's weights, in float32 whatever the weights are kept in.
+
+    A bfloat16 weight of 0.02 moves in steps of 1e-4: an update of 1e-6 would be rounded
+    away. Such weights have a float32 master here, which is updated and copied back.
+    """
+
+    def __init__(self, policy: Policy, config: OptimConfig) -> None:
+        self._config = config
+        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        self._masters = [
+            p if p.dtype == torch.float32 else p.detach().float().requires_grad_()
+            for p in self._parameters
+        ]
+        self._shards_are_masters = policy.shards_are_masters
+        self._adamw = _adamw(self._masters, config)
+
+    def step(self, *, learning_rate: float) -> float | None:
+        """Apply the gradients; their norm before clipping, None if it is not finite."""
+        self.collect()
+        gradients = [p.grad for p in self._masters if p.grad is not None]
+        norm = whole(torch.nn.utils.get_total_norm(gradients))
+        value = norm.item()
+        if math.isfinite(value):
+            if self._config.max_grad_norm is not None:
+                torch.nn.utils.clip_grads_with_norm_(
+                    self._masters, self._config.max_grad_norm, norm
+                )
+            for group in self._adamw.param_groups:
+                group["lr"] = learning_rate
+            self._adamw.step()
+            self._lower_weights()
+        self.clear()
+        return value if math.isfinite(value) else None
+
+    def forget(self) -> None:
+        """Drop the moments and the count of steps, as a new optimizer has none."""
+        self._adamw.state.clear()
+
+    def clear(self) -> None:
+        """Drop the gradients."""
+        for parameter in (*self._parameters, *self._masters):
+            parameter.grad = None
+
+    def collect(self) -> None:
+        """Add what a backward pass left to the masters' gradients, in float32."""
+        for parameter, master in self._mastered():
+            if parameter.grad is None:
+                continue
+            gradient, parameter.grad = parameter.grad.float(), None
+            master.grad = gradient if master.grad is None else master.grad + gradient
+
+    def _lower_weights(self) -> None:
+        with torch.no_grad():
+            for parameter, master in self._mastered():
+                parameter.copy_(master)
+
+    def _mastered(self) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+        pairs = zip(self._parameters, self._masters, strict=True)
+        return ((p, master) for p, master in pairs if p is not master)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """All that the next step depends on, as named tensors."""
+        return dict(self.tensors())
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """`state`, one after the other: whole ones are larger than a process's part.
+
+        All processes must go through them together.
+        """
+        return ((name, whole(part)) for name, part in self.parts())
+
+    def parts(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """`tensors` with the shapes that they have whole, but only this process's part.
+
+        Nobody else is asked for anything.
+        """
+        for place, (p, master) in enumerate(
+            zip(self._parameters, self._masters, strict=True)
+        ):
+            for name, value in self._adamw.state.get(master, {}).items():
+                yield f"{place}.{name}", _as_tensor(name, value)
+            if p is not master or self._shards_are_masters:
+                yield f"{place}.master", master.detach()
+
+    def load_state(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Continue from what `tensors` gave, in any order."""
+        self.forget()
+        for key, tensor in tensors:
+            place, name = key.split(".")
+            master = self._masters[int(place)]
+            if name == "master":
+                with torch.no_grad():
+                    master.copy_(spread_like(master, tensor))
+            else:
+                # own memory, for the same reason as the policy's weights
+                value = tensor.clone()
+                value = (
+                    spread_like(master, value)
+                    if value.shape == master.shape
+                    else value.to(master.device)
+                )
+                self._adamw.state[master][name] = _as_counted(name, value)
+        self._lower_weights()
+
+
+def _adamw(
+    parameters: Sequence[torch.Tensor], config: OptimConfig
+) -> torch.optim.Optimizer:
+    settings: dict[str, Any] = {
+        "lr": config.learning_rate,
+        "betas": (config.beta1, config.beta2),
+        "weight_decay": config.weight_decay,
+    }
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, fused=True, **settings)
+    # only where it is asked for: loading it takes seconds
+    eight_bit: type[torch.optim.Optimizer] = importlib.import_module(
+        "bitsandbytes.optim"
+    ).AdamW8bit
+    return eight_bit(parameters, **settings)
+
+
+def _as_tensor(name: str, value: torch.Tensor | int) -> torch.Tensor:
+    """bitsandbytes counts in an int, and its weights share their tables (qmap)."""
+    if isinstance(value, int):
+        return torch.tensor(value)
+    return value.clone() if name.startswith("qmap") else value
+
+
+def _as_counted(name: str, value: torch.Tensor) -> torch.Tensor | int:
+    is_count = name == "step" and not value.is_floating_point()
+    return int(value.item()) if is_count else value

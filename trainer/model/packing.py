@@ -1,0 +1,264 @@
+"""Micro-batches: sequences of like length, padded together, within a token budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
+
+import numpy as np
+import torch
+
+from trainer.algorithm.advantages import Floats
+from trainer.algorithm.loss import BatchTotals
+from trainer.config import LossConfig
+from trainer.events import EndReason
+from trainer.model.layout import Layout, make_layout, token_tensor
+from trainer.types import Group
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSample:
+    """One prompt with one completion.
+
+    >>> TrainingSample(
+    ...     prompt_ids=(5, 9), completion_ids=(7, 2), sampling_logprobs=(-0.1, -0.7)
+    ... )
+    """
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    sampling_logprobs: tuple[float, ...]
+    end_reason: EndReason = "stop"
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt_ids) + len(self.completion_ids)
+
+
+@dataclass(kw_only=True)
+class MicroBatch:
+    """B sequences of at most L tokens, with at most T tokens each that get a log-prob.
+
+    These are the completion's, and with `include_prompt` the prompt's too, but for its
+    first, which nothing predicts. Padding is on the right, where causal attention
+    cannot see it, so no attention mask is needed. `places` are where in the flattened
+    [B·L] the model predicts such a token; `slots` where in the flattened [B·T] it
+    belongs.
+    """
+
+    members: list[int]  # places in the step's batch
+    samples: list[TrainingSample]
+    firsts: list[int]  # offset in each of its first token that gets a log-prob
+    input_ids: torch.Tensor  # [B, L]
+    places: torch.Tensor  # [N]
+    slots: torch.Tensor  # [N]
+    targets: torch.Tensor  # [N]
+    mask: torch.Tensor  # [B, T], 1 on the tokens that the loss covers
+    completion_mask: torch.Tensor  # [B, T], 1 on completion tokens, covered or not
+    advantages: torch.Tensor  # [B] or [B, T], 0 until they are set
+    sampling_logprobs: torch.Tensor  # [B, T], NaN on prompt tokens, 0 on padding
+    old_logprobs: torch.Tensor | None = None  # [B, T], once the first update ran
+    reference_logprobs: torch.Tensor | None = None  # [B, T]
+    is_filler: bool = False  # another process has it too, with all that it teaches
+    _layout: Layout | None = None
+
+    def layout(self, dtype: torch.dtype) -> Layout:
+        """Its tokens without padding, for activations of a number format."""
+        if self._layout is None:
+            self._layout = make_layout(
+                [(sample.prompt_ids, sample.completion_ids) for sample in self.samples],
+                self.firsts,
+                device=self.mask.device,
+                dtype=dtype,
+            )
+        return self._layout
+
+    def spread(self, values: torch.Tensor) -> torch.Tensor:
+        """Values of the N tokens as [B, T], 0 on padding."""
+        flat = values.new_zeros(self.mask.numel())
+        return flat.index_copy(0, self.slots, values).view_as(self.mask)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The completions of one step, or of a part of it, group after group."""
+
+    samples: tuple[TrainingSample, ...]
+    loss: LossConfig = field(default_factory=LossConfig)  # says which tokens count
+    group_sizes: tuple[int, ...] | None = None  # None: one group
+    first: int = 0  # place of the first sample in the step's batch
+
+    @property
+    def places(self) -> frozenset[int]:
+        """Of its samples in the step's batch."""
+        return frozenset(range(self.first, self.first + len(self.samples)))
+
+    @property
+    def totals(self) -> BatchTotals:
+        """A masked token counts no longer, a wholly masked sequence still does."""
+        return BatchTotals(
+            num_tokens=sum(len(_covered(each, self.loss)) for each in self.samples),
+            num_sequences=len(self.samples),
+        )
+
+    def minibatches(self, count: int) -> list[Batch]:
+        """Cut between groups into `count` parts whose groups differ by one at most.
+
+        Fewer groups than `count` give a part each.
+        """
+        sizes = self.group_sizes or (len(self.samples),)
+        count = min(count, len(sizes))
+        cuts = [part * len(sizes) // count for part in range(count + 1)]
+        parts, first = [], 0
+        for begin, end in pairwise(cuts):
+            size = sum(sizes[begin:end])
+            parts.append(
+                replace(
+                    self,
+                    samples=self.samples[first : first + size],
+                    group_sizes=sizes[begin:end],
+                    first=self.first + first,
+                )
+            )
+            first += size
+        return parts
+
+    def cut(self, *, max_tokens: int) -> list[list[int]]:
+        """Places of the samples, cut by length; one beyond `max_tokens` goes alone."""
+        lengths = [sample.num_tokens for sample in self.samples]
+        return split_by_length(lengths, max_tokens=max_tokens)
+
+    def pack(self, rows: list[int], *, device: torch.device) -> MicroBatch:
+        return _pack(self, rows, device)
+
+    def micro_batches(
+        self, *, max_tokens: int, device: torch.device
+    ) -> list[MicroBatch]:
+        return [
+            self.pack(rows, device=device) for rows in self.cut(max_tokens=max_tokens)
+        ]
+
+
+def batch_of(groups: Sequence[Group], loss: LossConfig | None = None) -> Batch:
+    """The completions of some groups, group after group."""
+    return Batch(
+        tuple(
+            TrainingSample(
+                prompt_ids=group.prompt.token_ids,
+                completion_ids=completion.token_ids,
+                sampling_logprobs=completion.logprobs,
+                end_reason=completion.end_reason,
+            )
+            for group in groups
+            for completion in group.completions
+        ),
+        loss=LossConfig() if loss is None else loss,
+        group_sizes=tuple(len(group.completions) for group in groups),
+    )
+
+
+def set_advantages(
+    micro_batches: Sequence[MicroBatch],
+    advantages: Floats | Sequence[Floats],
+) -> None:
+    """Hand out the advantages of the step's batch to micro-batches of it.
+
+    Args:
+        advantages: [P, G], one for each completion; or for each completion in the
+            batch's order those of its tokens, [num_tokens].
+    """
+    if isinstance(advantages, np.ndarray):
+        flat = torch.from_numpy(advantages).flatten().float()
+        for micro in micro_batches:
+            micro.advantages = flat[micro.members].to(micro.mask.device)
+        return
+    for micro in micro_batches:
+        spread = torch.zeros_like(micro.mask)
+        tokens = torch.from_numpy(
+            np.concatenate([advantages[member] for member in micro.members])
+        )
+        # row by row, a row's completion tokens from left to right: the order of cat
+        spread[micro.completion_mask > 0] = tokens.to(spread)
+        micro.advantages = spread
+
+
+def split_by_length(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
+    """Places of sequences, longest first, cut so that rows × longest ≤ max_tokens.
+
+    The longest come first, so a step that does not fit in memory fails at once.
+
+    >>> split_by_length([2, 9, 3, 8], max_tokens=18)
+    [[1, 3], [2, 0]]
+    """
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    parts: list[list[int]] = []
+    for place in order:
+        longest = lengths[parts[-1][0]] if parts else 0
+        if parts and (len(parts[-1]) + 1) * longest <= max_tokens:
+            parts[-1].append(place)
+        else:
+            parts.append([place])
+    return parts
+
+
+def _first_scored(sample: TrainingSample, loss: LossConfig) -> int:
+    """Offset in the sequence of the first token that gets a log-prob."""
+    return 1 if loss.include_prompt else len(sample.prompt_ids)
+
+
+def _covered(sample: TrainingSample, loss: LossConfig) -> range:
+    """Offsets in the sequence of the tokens that the loss covers."""
+    if loss.mask_truncated and sample.end_reason == "length":
+        return range(0)
+    ends_itself = sample.end_reason == "stop" and len(sample.completion_ids) > 0
+    masked = 1 if loss.mask_end_token and ends_itself else 0
+    return range(_first_scored(sample, loss), sample.num_tokens - masked)
+
+
+def _pack(batch: Batch, rows: list[int], device: torch.device) -> MicroBatch:
+    chosen = [batch.samples[row] for row in rows]
+    firsts = [_first_scored(sample, batch.loss) for sample in chosen]
+    length = max(sample.num_tokens for sample in chosen)
+    width = max(
+        sample.num_tokens - first for sample, first in zip(chosen, firsts, strict=True)
+    )
+    lengths = torch.tensor([sample.num_tokens for sample in chosen])[:, None]
+    prompts = torch.tensor([len(sample.prompt_ids) for sample in chosen])[:, None]
+    begins = torch.tensor(firsts)[:, None]
+    covered = [_covered(sample, batch.loss) for sample in chosen]
+    starts = torch.tensor([each.start for each in covered])[:, None]
+    stops = torch.tensor([each.stop for each in covered])[:, None]
+
+    offsets = torch.arange(length)
+    input_ids = torch.zeros(len(chosen), length, dtype=torch.long)
+    input_ids[offsets < lengths] = token_tensor(
+        (*sample.prompt_ids, *sample.completion_ids) for sample in chosen
+    )
+    scored = (offsets >= begins) & (offsets < lengths)
+    row, offset = scored.nonzero(as_tuple=True)
+    targets = input_ids[scored]
+    slots = row * width + offset - begins[row, 0]
+
+    offsets = torch.arange(width) + begins  # [B, T], of each log-prob's token
+    is_completion = (offsets >= prompts) & (offsets < lengths)
+    sampling = torch.where(offsets < prompts, torch.nan, 0.0)
+    logprobs = chain.from_iterable(sample.sampling_logprobs for sample in chosen)
+    sampling[is_completion] = torch.from_numpy(np.fromiter(logprobs, dtype=np.float32))
+    sampling = sampling.to(device)
+    uses_sampling = batch.loss.old_logprobs == "sampling"
+    return MicroBatch(
+        members=[batch.first + row for row in rows],
+        samples=chosen,
+        firsts=firsts,
+        input_ids=input_ids.to(device),
+        # the token at an offset is predicted from the hidden state before it
+        places=(row * length + offset - 1).to(device),
+        slots=slots.to(device),
+        targets=targets.to(device),
+        mask=((offsets >= starts) & (offsets < stops)).float().to(device),
+        completion_mask=is_completion.float().to(device),
+        advantages=torch.zeros(len(chosen), device=device),
+        sampling_logprobs=sampling,
+        old_logprobs=sampling if uses_sampling else None,
+    )

@@ -1,0 +1,283 @@
+"""The language model being trained, or held fixed beside it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from trainer.config import ModelConfig
+from trainer.heartbeat import beat
+from trainer.hub import check_source
+from trainer.model.adapter_weights import AdapterWeights
+from trainer.model.architecture import is_built_like_llama
+from trainer.model.fingerprint import model_fingerprint
+from trainer.model.flat import flat_hidden
+from trainer.model.loading import load_model
+from trainer.model.logprobs import token_logprobs, token_logprobs_and_kl
+from trainer.model.packing import MicroBatch
+from trainer.model.tokenizers import load_tokenizer
+
+if TYPE_CHECKING:
+    from trainer.model.lora import Adapters
+
+
+class TokenPredictor(Protocol):
+    """What a full KL compares the policy with: a model split at its output embedding.
+
+    A `Policy` is one.
+    """
+
+    @property
+    def head(self) -> torch.nn.Linear: ...
+
+    @property
+    def logit_scale(self) -> float: ...
+
+    def hidden(self, micro: MicroBatch) -> torch.Tensor: ...
+
+
+class Policy:
+    """A causal language model with its tokenizer, split at its output embedding."""
+
+    shards_are_masters = False  # kept in float32, though computed with in less
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        adapters: Adapters | None = None,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.body = model.base_model
+        self.head = _head_of(model)
+        self.logit_scale = _logit_scale(model)
+        self._adapters = adapters
+        self._is_flat = is_built_like_llama(model)
+        self.eos_ids = _eos_ids(model, tokenizer)
+        _switch_dropout_off(model)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def whole(self) -> Policy:
+        """The policy with all of its weights in this process: itself."""
+        return self
+
+    def copied(self, *, shares_fixed: bool = False) -> Policy:
+        """Another one with weights of its own, to be sampled from.
+
+        With `shares_fixed`, weights that are not trained are the same tensors.
+        """
+        weights = self.model.parameters() if shares_fixed else ()
+        kept = {id(weight): weight for weight in weights if not weight.requires_grad}
+        model = copy.deepcopy(self.model, kept)
+        model.eval()
+        adapters = None if self._adapters is None else self._adapters.of(model)
+        return Policy(model, self.tokenizer, adapters=adapters)
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits [N, V] of hidden states [N, H], in float32."""
+        logits: torch.Tensor = self.head(hidden).float()
+        return logits if self.logit_scale == 1 else logits * self.logit_scale
+
+    def hidden(self, micro: MicroBatch) -> torch.Tensor:
+        """Last hidden states [N, H] where a micro-batch's tokens are predicted."""
+        beat()
+        if self._is_flat:
+            return flat_hidden(
+                self.body,
+                micro.layout(self.head.weight.dtype),
+                recomputes=self.model.is_activation_checkpointing,
+            )
+        hidden: torch.Tensor = self.body(input_ids=micro.input_ids, use_cache=False)[0]
+        return hidden.flatten(0, 1).index_select(0, micro.places)
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The model's weights with their names, its adapters merged into them."""
+        if self._adapters is not None:
+            return self._adapters.merged_weights()
+        return ((name, p.detach()) for name, p in self.model.named_parameters())
+
+    def base_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """`weights` without the adapters."""
+        if self._adapters is not None:
+            return self._adapters.base_weights()
+        return self.weights()
+
+    def adapter_weights(self) -> AdapterWeights | None:
+        """The adapters by themselves; None where there are none."""
+        return None if self._adapters is None else self._adapters.weights()
+
+    @property
+    def has_adapters(self) -> bool:
+        return self._adapters is not None
+
+    def adapters_off(self) -> AbstractContextManager[None]:
+        """Inside, this is the model that the adapters were put into."""
+        return nullcontext() if self._adapters is None else self._adapters.off()
+
+    def save(self, folder: Path) -> None:
+        """Write a model folder that any program can load, its adapters merged."""
+        if self._adapters is not None:
+            self._adapters.save_merged(folder)
+        else:
+            self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def save_adapters(self, folder: Path) -> None:
+        """Write the adapters by themselves, for a policy to go on from."""
+        assert self._adapters is not None
+        self._adapters.save(folder)
+
+    def logprobs(
+        self, micro: MicroBatch, *, temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probs and entropies of a micro-batch's completion tokens, [B, T]."""
+        logprob, entropy = token_logprobs(
+            self.hidden(micro),
+            self.head,
+            micro.targets,
+            temperature=temperature,
+            logit_scale=self.logit_scale,
+        )
+        return micro.spread(logprob), micro.spread(entropy)
+
+    def logprobs_and_kl(
+        self, micro: MicroBatch, reference: TokenPredictor, *, temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """`logprobs` with KL(policy || reference) over the vocabulary, [B, T] each."""
+        with torch.no_grad():
+            reference_hidden = reference.hidden(micro)
+        found = token_logprobs_and_kl(
+            self.hidden(micro),
+            self.head,
+            micro.targets,
+            reference_hidden=reference_hidden,
+            reference_head=reference.head,
+            temperature=temperature,
+            logit_scale=self.logit_scale,
+            reference_logit_scale=reference.logit_scale,
+        )
+        logprob, entropy, kl = (micro.spread(values) for values in found)
+        return logprob, entropy, kl
+
+    def check_split(self) -> None:
+        """Refuse a model whose logits are more than its output embedding.
+
+        Raises:
+            ValueError: such as a model that squashes its logits.
+        """
+        ids = torch.arange(4, device=self.device)[None] % self.head.weight.shape[0]
+        with torch.no_grad():
+            whole = self.model(input_ids=ids, use_cache=False).logits.float()
+            split = self.logits(self.body(input_ids=ids, use_cache=False)[0])
+        gap = (whole - split).abs().max().item()
+        allowed = 0.05 if self.model.dtype == torch.bfloat16 else 1e-3
+        if not gap <= allowed * max(1.0, whole.abs().max().item()):
+            raise ValueError(
+                f"The logits of {type(self.model).__name__} are not its output "
+                f"embedding of its last hidden state (they differ by {gap:.3g}), so "
+                "its log-probs cannot be computed. Choose another model."
+            )
+
+
+def load_policy(
+    config: ModelConfig,
+    *,
+    path: str | None = None,
+    tokenizer_path: str | None = None,
+    adapters: Path | None = None,
+) -> Policy:
+    """Load the model of a configuration; `path` takes its weights from elsewhere.
+
+    Where adapters are asked for they are new ones, which change nothing yet, or those
+    saved in the folder `adapters`.
+
+    Raises:
+        ValueError: no such folder, no weights or tokenizer in it, no hub, or no GPU.
+    """
+    source = config.path if path is None else path
+    revision = config.revision if path is None else None
+    check_source(source, revision=revision)
+    tokenizer = load_tokenizer(tokenizer_path or source, revision=revision)
+    model = load_model(source, config, revision=revision)
+    found = None
+    if config.lora_rank > 0:
+        found = _make_adapters(model, config, source=source, revision=revision)
+        if adapters is not None:
+            found.load(adapters)
+    if config.gradient_checkpointing:
+        model.activation_checkpointing_enable({"use_reentrant": False})
+        model.train()  # checkpointing works only in this mode; dropout is off anyway
+    policy = Policy(model, tokenizer, adapters=found)
+    policy.check_split()
+    return policy
+
+
+def _make_adapters(
+    model: PreTrainedModel, config: ModelConfig, *, source: str, revision: str | None
+) -> Adapters:
+    # peft takes seconds to load, so only those who need it wait for it
+    from trainer.model.lora import Adapters, add_adapters  # noqa: PLC0415
+
+    add_adapters(model, config)
+    return Adapters(model, base=model_fingerprint(source, revision=revision))
+
+
+def _head_of(model: PreTrainedModel) -> torch.nn.Linear:
+    head = model.get_output_embeddings()
+    if not isinstance(head, torch.nn.Linear) or model.base_model is model:
+        raise ValueError(
+            f"{type(model).__name__} has no plain output embedding. Choose a causal "
+            "language model."
+        )
+    return head
+
+
+def _logit_scale(model: PreTrainedModel) -> float:
+    # Cohere multiplies its logits, Granite divides them.
+    config: Any = model.config.get_text_config()
+    if getattr(config, "logits_scaling", None):
+        return 1 / float(config.logits_scaling)
+    return float(getattr(config, "logit_scale", None) or 1.0)
+
+
+def _eos_ids(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> tuple[int, ...]:
+    """Tokens that end a completion: the model's own list, and the tokenizer's."""
+    found: set[int] = set()
+    for config in (model.generation_config, model.config):
+        ids = getattr(config, "eos_token_id", None)
+        found.update([ids] if isinstance(ids, int) else ids or [])
+    if isinstance(tokenizer.eos_token_id, int):
+        found.add(tokenizer.eos_token_id)
+    if not found:
+        raise ValueError(
+            "Neither the model nor its tokenizer names an end-of-text token, so every "
+            "completion would run to the limit. Set eos_token in the tokenizer."
+        )
+    return tuple(sorted(found))
+
+
+def _switch_dropout_off(model: PreTrainedModel) -> None:
+    # A dropped unit would make the policy that is trained differ from the one sampled.
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            vars(module)["attention_dropout"] = 0.0

@@ -1,0 +1,161 @@
+"""What an update measures of each token of some completions.
+
+The objective sees a token through log π of it, so an update moves the weights along
+
+    -∇L = Σ_t c_t/d_t · ∇ log π_t,
+
+where d_t is what the aggregation divides the token's loss by. `coefficient` is c_t, in
+units of an advantage: for GRPO with k3 it is A·r + β·(π_ref/π - 1) where nothing is
+clipped, and β·(π_ref/π - 1) where the bounds took the surrogate's gradient; with r = 1
+that is arXiv:2402.03300, equation 21. It is taken from the backward pass, so it holds
+whatever surrogate, aggregation, correction and KL estimator are chosen. A token that
+the loss leaves out has 0.
+
+Not all of a gradient passes through the chosen token: an entropy bonus and a KL over
+the whole vocabulary ("full") move the token's whole distribution, beside what c_t says.
+A KL that is aggregated in its own way counts in c_t as it weighs beside the surrogate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import torch
+
+from trainer.algorithm.loss import BatchTotals, aggregate
+from trainer.algorithm.surrogates import compares_with_the_old_policy
+from trainer.algorithm.token_stats import TokenStatistics
+from trainer.config import LossConfig, RunConfig
+from trainer.model.packing import MicroBatch
+from trainer.parallel.world import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenValues:
+    """Values of a completion's tokens, each [num_tokens] on the CPU.
+
+    None: the run has no such value. NaN: the token has none.
+    """
+
+    logprob: torch.Tensor  # nats, under the policy that the update began with
+    sampling_logprob: torch.Tensor | None  # as the rollout engine reported it
+    entropy: torch.Tensor
+    kl: torch.Tensor | None
+    ratio: torch.Tensor | None  # None: the objective compares with no other policy
+    clipped: torch.Tensor | None  # -1 low, 1 high, 2 dual, 0 not; None: has no bounds
+    advantage: torch.Tensor
+    coefficient: torch.Tensor
+
+
+def rows_of(micro: MicroBatch, kept: Collection[int]) -> list[int]:
+    """Rows of a micro-batch whose places in the step's batch are among `kept`."""
+    if micro.is_filler:
+        return []
+    return [row for row, member in enumerate(micro.members) if member in kept]
+
+
+def token_values(
+    micro: MicroBatch,
+    rows: Sequence[int],
+    *,
+    logprobs: torch.Tensor,
+    entropy: torch.Tensor,
+    statistics: TokenStatistics,
+    config: RunConfig,
+    totals: BatchTotals,
+) -> dict[int, TokenValues]:
+    """Values of some rows of a micro-batch, behind its backward pass.
+
+    Args:
+        micro: B sequences with at most T tokens.
+        rows: of those wanted.
+        logprobs: [B, T] as the objective was given them, with their gradient.
+        entropy: [B, T].
+        statistics: what the objective found of the tokens that it covers.
+        config: of the run or phase.
+        totals: that the objective was given.
+    """
+    loss = config.loss_of_run
+    assert logprobs.grad is not None
+    has_ratio = loss.old_logprobs == "sampling" or compares_with_the_old_policy(loss)
+    has_bounds = loss.surrogate != "reinforce"
+    is_sampled = config.rollout.source != "dataset"
+    spread = _Spread(micro, logprobs)
+    advantages = micro.advantages.to(logprobs.dtype)
+    if advantages.ndim == 1:
+        advantages = advantages.unsqueeze(1)
+    values = {
+        "logprob": logprobs.detach(),
+        "sampling_logprob": micro.sampling_logprobs if is_sampled else None,
+        "entropy": entropy.detach(),
+        "kl": spread(statistics.kl),
+        "ratio": spread(statistics.ratio) if has_ratio else None,
+        "clipped": spread(_clipped(statistics)) if has_bounds else None,
+        "advantage": advantages.expand_as(logprobs),
+        "coefficient": coefficients(logprobs.grad, micro.mask, loss, totals=totals),
+    }
+    return {
+        micro.members[row]: TokenValues(
+            **{
+                name: None
+                if value is None
+                else value[row][micro.completion_mask[row] > 0].cpu()
+                for name, value in values.items()
+            }  # type: ignore[arg-type]  # None only where a field allows it
+        )
+        for row in rows
+    }
+
+
+class _Spread:
+    """Statistics [N] back at their tokens [B, T], NaN where the loss covers none."""
+
+    def __init__(self, micro: MicroBatch, like: torch.Tensor) -> None:
+        self._inside = micro.mask > 0
+        self._like = like
+
+    def __call__(self, values: torch.Tensor | None) -> torch.Tensor | None:
+        if values is None:
+            return None
+        spread = torch.full_like(self._like, math.nan, requires_grad=False)
+        spread[self._inside] = values.to(spread.dtype)
+        return spread
+
+
+def _clipped(statistics: TokenStatistics) -> torch.Tensor:
+    low, high, dual = statistics.low, statistics.high, statistics.dual
+    return high.int() - low.int() + 2 * dual.int()
+
+
+def coefficients(
+    gradient: torch.Tensor,
+    mask: torch.Tensor,
+    config: LossConfig,
+    *,
+    totals: BatchTotals,
+) -> torch.Tensor:
+    """-∂L/∂log π of each token, [B, T], times the divisor that it was aggregated with.
+
+    The divisor is asked of the aggregation too, as 1/(∂L/∂loss of the token).
+    """
+    mask = mask.to(gradient.dtype)
+    losses = torch.zeros_like(gradient, requires_grad=True)
+    (shares,) = torch.autograd.grad(
+        aggregate(losses, mask, config, totals=totals), losses
+    )
+    return torch.where(shares > 0, -gradient / shares, 0.0)
+
+
+def tokens_of_all(
+    own: Mapping[int, TokenValues], world: World
+) -> dict[int, TokenValues]:
+    """What all processes found, by place in the step's batch."""
+    found: dict[int, TokenValues] = {}
+    for each in world.gather(dict(own)):
+        found |= each
+    return found
+
+
+NAMES = tuple(each.name for each in fields(TokenValues))

@@ -1,0 +1,361 @@
+"""Checkpoints: folders that are either whole and verified, or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer.config import ModelConfig
+from trainer.disk import (
+    NoRoom,
+    bytes_needed,
+    check_room,
+    folder_bytes,
+    is_disk_full,
+    telling_of_a_full_disk,
+)
+from trainer.model.optimizer import Optimizer
+from trainer.model.policy import Policy, load_policy
+from trainer.model.reference import Reference
+from trainer.output.saved_batch import SampledBatch, save_batch
+from trainer.parallel.world import ALONE, World
+from trainer.tensorfile import TensorWriter, read_tensors
+
+_NAME = re.compile(r"step-(\d+)-epoch-(\d+)")
+_MANIFEST = "manifest.json"
+_STATE = "state.json"
+_OPTIMIZER = "optimizer.safetensors"
+_RNG = "torch_rng"  # in the optimizer's file
+_CONTROLLERS = "controllers.json"
+MODEL = "model"
+_ADAPTERS = "adapters"
+_REFERENCE = "reference"
+_START = "start"
+_AHEAD = "ahead"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedCheckpoint:
+    """A checkpoint as the event log names it."""
+
+    name: str
+    sha256: str  # of its manifest
+    num_bytes: int
+
+
+def save_checkpoint(
+    folder: Path,
+    *,
+    step: int,
+    epoch: int,
+    policy: Policy,
+    optimizer: Optimizer,
+    reference: Reference | None = None,
+    start: Reference | None = None,
+    ahead: SampledBatch | None = None,
+    controllers: Mapping[str, Any],
+    before: Path | None = None,
+    world: World = ALONE,
+) -> SavedCheckpoint:
+    """Write all that a run goes on from as folder/step-…-epoch-….
+
+    model/ is whole and needs nothing else, with adapters merged into it; beside it are
+    the adapters by themselves, a reference that has moved, the weights that a phase
+    samples from and began with, what was sampled ahead for the next step, the
+    optimizer, what adapts itself during the run (as JSON), and the position.
+
+    Files are written into a hidden folder, synced, listed with their SHA-256 in a
+    manifest, and only then renamed: a name never stands for half a checkpoint.
+
+    Of several processes each brings its part of the optimizer and the first one writes
+    it all, tensor by tensor, as a single process would: any number of them can go on
+    from it.
+
+    Args:
+        before: the checkpoint before, which tells how much room one takes.
+
+    Raises:
+        NoRoom: the disk is full, or would be; nothing is left of what was written.
+    """
+    name = f"step-{step:06d}-epoch-{epoch}"
+    unfinished = folder / f".{name}.unfinished"
+    # Where it is not known: nobody's model is kept in more than four bytes a weight.
+    guess = 4 * policy.num_parameters + _num_bytes(optimizer)
+    needs = bytes_needed(folder_bytes(before) if before else guess)
+    writing = partial(_writing, unfinished, needs)
+    world.from_main(
+        lambda: check_room(folder, needs, purpose=f"the checkpoint of step {step:,}")
+    )
+    lack: NoRoom | None = None
+    if world.is_main:
+        try:
+            with writing():
+                _remove(unfinished)
+                (unfinished / MODEL).mkdir(parents=True)
+                _write_optimizer(unfinished / _OPTIMIZER, optimizer)
+        except NoRoom as error:
+            lack = error  # for when all processes hear of it
+    else:
+        for _ in optimizer.tensors():
+            pass  # which brings this process's part
+    position = {"step": step, "epoch": epoch}
+
+    def finish() -> SavedCheckpoint:
+        if lack is not None:
+            raise lack
+        with writing():
+            return write_rest()
+
+    def write_rest() -> SavedCheckpoint:
+        policy.save(unfinished / MODEL)
+        if policy.has_adapters:
+            policy.save_adapters(unfinished / _ADAPTERS)
+        if reference is not None and reference.has_moved:
+            reference.save(unfinished / _REFERENCE)
+        if start is not None:
+            start.save(unfinished / _START)
+        if ahead is not None:
+            save_batch(unfinished / _AHEAD, ahead)
+        _write(unfinished / _CONTROLLERS, json.dumps(controllers).encode())
+        _write(unfinished / _STATE, json.dumps(position).encode())
+        return _seal(unfinished, folder / name)
+
+    return world.from_main(finish)
+
+
+@contextmanager
+def _writing(unfinished: Path, needs: int) -> Iterator[None]:
+    """Where the disk is full, what was written so far goes."""
+    folder = unfinished.parent
+    with telling_of_a_full_disk(folder, needs, purpose="the checkpoint being saved"):
+        try:
+            yield
+        except Exception as error:
+            if is_disk_full(error):
+                _remove(unfinished)
+            raise
+
+
+def _num_bytes(optimizer: Optimizer) -> int:
+    return sum(part.numel() * part.element_size() for _, part in optimizer.parts())
+
+
+def _write_optimizer(path: Path, optimizer: Optimizer) -> None:
+    # No other random state exists: all draws follow from seed and step.
+    rng = torch.get_rng_state()
+    shapes = [(name, part.dtype, part.shape) for name, part in optimizer.parts()]
+    tensors = optimizer.tensors()
+    try:
+        with TensorWriter(path, [*shapes, (_RNG, rng.dtype, rng.shape)]) as file:
+            for name, tensor in tensors:
+                file.add(name, tensor)
+            file.add(_RNG, rng)
+    finally:
+        for _ in tensors:
+            pass  # other processes bring their parts, be they written or not
+
+
+def _seal(unfinished: Path, target: Path) -> SavedCheckpoint:
+    """List what was written, and give it its name."""
+    files = {path: _digest(path) for path in _files(unfinished)}
+    listing = {
+        str(path.relative_to(unfinished)): {
+            "sha256": digest,
+            "bytes": path.stat().st_size,
+        }
+        for path, digest in files.items()
+    }
+    manifest = json.dumps({"files": listing}, indent=2, sort_keys=True).encode()
+    _write(unfinished / _MANIFEST, manifest)
+    for path in (*unfinished.rglob("*"), unfinished):
+        _sync(path)
+    _remove(target)
+    unfinished.rename(target)
+    _sync(target.parent)
+    return SavedCheckpoint(
+        name=target.name,
+        sha256=hashlib.sha256(manifest).hexdigest(),
+        num_bytes=sum(path.stat().st_size for path in _files(target)),
+    )
+
+
+def verify_checkpoint(path: Path) -> None:
+    """Compare a checkpoint with its manifest; ValueError says what is wrong."""
+    try:
+        files = json.loads((path / _MANIFEST).read_bytes())["files"]
+        digests = {path / name: each["sha256"] for name, each in files.items()}
+    except OSError as error:
+        raise ValueError(f"{path} is no checkpoint: {error}") from None
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        raise ValueError(
+            f"{path / _MANIFEST} cannot be read. Resume from another checkpoint."
+        ) from None
+    for file, expected in digests.items():
+        try:
+            found = _digest(file) if file.is_file() else None
+        except OSError as error:
+            raise ValueError(
+                f"{file} cannot be read: {error.strerror}. Resume from another "
+                "checkpoint."
+            ) from None
+        if found is None:
+            raise ValueError(f"{file} is missing. Resume from another checkpoint.")
+        if found != expected:
+            raise ValueError(
+                f"{file} differs from what was saved (its SHA-256 is not the "
+                "manifest's). Resume from another checkpoint."
+            )
+
+
+def newest_checkpoint(
+    folder: Path, *, on_refused: Callable[[str], None] = lambda _reason: None
+) -> Path | None:
+    """The furthest checkpoint of a folder that verifies."""
+    for path in reversed(_checkpoints(folder)):
+        try:
+            verify_checkpoint(path)
+        except ValueError as error:
+            on_refused(str(error))
+            continue
+        return path
+    return None
+
+
+def saved_step(path: Path) -> int:
+    """The last step that a checkpoint holds."""
+    step: int = json.loads((path / _STATE).read_bytes())["step"]
+    return step
+
+
+def restore_policy(config: ModelConfig, path: Path | None) -> Policy:
+    """The policy as a checkpoint left it; without one, as its configuration says.
+
+    Adapters go on over the model that they were made for, not over the merged one.
+    """
+    if path is None:
+        return load_policy(config)
+    if config.lora_rank == 0:
+        return load_policy(config, path=str(path / MODEL))
+    if not (path / _ADAPTERS).is_dir():
+        raise ValueError(
+            f"{path} holds no adapters, but model.lora_rank is {config.lora_rank}. "
+            "Resume with the configuration that the checkpoint was made with."
+        )
+    return load_policy(config, adapters=path / _ADAPTERS)
+
+
+def saved_reference(path: Path) -> Path | None:
+    """The folder of a checkpoint's reference; None where it had not moved."""
+    folder = path / _REFERENCE
+    return folder if folder.is_dir() else None
+
+
+def saved_start(path: Path) -> Path:
+    """The folder of the weights that a checkpoint's phase began with."""
+    return path / _START
+
+
+def saved_ahead(path: Path) -> Path | None:
+    """The folder of what was sampled ahead; None where nothing was."""
+    folder = path / _AHEAD
+    return folder if folder.is_dir() else None
+
+
+def saved_controllers(path: Path) -> dict[str, Any]:
+    """What adapts itself during the run, as `save_checkpoint` was given it."""
+    controllers: dict[str, Any] = json.loads((path / _CONTROLLERS).read_bytes())
+    return controllers
+
+
+def restore_optimizer(path: Path, optimizer: Optimizer) -> None:
+    """Load a checkpoint's optimizer and torch's random state."""
+
+    def state() -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in read_tensors(path / _OPTIMIZER):
+            if name == _RNG:
+                torch.set_rng_state(tensor)
+            else:
+                yield name, tensor
+
+    optimizer.load_state(state())
+
+
+def prune_checkpoints(
+    folder: Path, *, keep_last: int, step: int, epoch: int, lives: Path | None = None
+) -> None:
+    """Delete all but the last `keep_last` checkpoints up to this step and epoch.
+
+    A life that was given up for lost may still be saving here. It must not delete
+    what its successor saves, nor what it saves itself count as the successor's last:
+    whatever is of a newer epoch, or further than `step`, is left alone. Nor may it
+    delete what its successor began with: where `lives`, the folder of the lives'
+    folders, has a newer one, all is. The unfinished folders of killed saves go as well.
+    """
+    if lives is not None and _newest_life(lives) > epoch:
+        return
+    own = [
+        path
+        for path in _checkpoints(folder)
+        if _place(path) <= (step, epoch) and _place(path)[1] <= epoch
+    ]
+    for path in own[:-keep_last]:
+        _remove(path)
+    for path in folder.glob(".step-*.unfinished"):
+        if _place(path)[1] <= epoch:
+            _remove(path)
+
+
+def _newest_life(lives: Path) -> int:
+    """Made as its supervisor claims the run, before it looks for a checkpoint."""
+    named = (path.name for path in lives.glob("*"))  # a folder that is not there: none
+    return max((int(name) for name in named if name.isdecimal()), default=0)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """From the nearest to the furthest; of equal steps the older life's first."""
+    named = [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)]
+    return sorted(named, key=_place)
+
+
+def _place(path: Path) -> tuple[int, int]:
+    """The step and the epoch that a checkpoint's folder is named for."""
+    match = _NAME.search(path.name)
+    assert match is not None, path
+    return int(match[1]), int(match[2])
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)

@@ -1,0 +1,168 @@
+"""Writing the event log."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from trainer.console import say_error
+from trainer.disk import RESERVED_BYTES, NoRoom, full_disk, is_disk_full
+from trainer.events import Event, parse_event
+from trainer.heartbeat import beat
+
+NAME = "events.jsonl"
+
+
+class EventLog:
+    """Appends numbered events to a file; what `flush` has returned is on disk.
+
+    Events are held back until then, so a reader sees a step whole or not at all. Any
+    thread may add some: what watches the other processes tells why it ends this one.
+    """
+
+    def __init__(self, path: Path, *, epoch: int, tells_later: bool = False) -> None:
+        """
+        Args:
+            tells_later: whether a full disk is told by `require_room` alone, for a
+                writer whose failure in the middle of a step others would wait for.
+        """
+        self._folder = path.parent
+        self._tells_later = tells_later
+        self._lack: NoRoom | None = None
+        self._file = path.open("xb", buffering=0)
+        self._epoch = epoch
+        self._line = 0
+        self.step = 0  # of the last event
+        self._waiting: list[bytes] = []
+        self._unwritten = b""  # that a full disk did not take
+        self._lock = threading.Lock()
+
+    def add(self, kind: type[Event], *, step: int, **fields: Any) -> None:
+        with self._lock:
+            self._line += 1
+            self.step = step
+            event = kind(
+                line=self._line,
+                epoch=self._epoch,
+                time=time.time(),
+                step=step,
+                **fields,
+            )
+            self._waiting.append(event.model_dump_json().encode() + b"\n")
+
+    def flush(self) -> None:
+        """Where the disk takes a part only, the next call goes on behind it."""
+        beat()
+        with self._lock:
+            self._unwritten += b"".join(self._waiting)
+            self._waiting.clear()
+            if not self._unwritten:
+                return
+            try:
+                self._write()
+            except OSError as error:
+                if not (self._tells_later and is_disk_full(error)):
+                    raise
+                self._lack = lack_of_room(self._folder, error)
+            else:
+                self._lack = None
+
+    def is_written(self) -> bool:
+        """Whether the disk has taken all of it by now."""
+        try:
+            self.flush()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            return False
+        return self._lack is None
+
+    def require_room(self) -> None:
+        """
+        Raises:
+            NoRoom: the disk did not take what the last flush had to write.
+        """
+        if self._lack is not None:
+            raise self._lack
+
+    def _write(self) -> None:
+        while self._unwritten:
+            num_written = self._file.write(self._unwritten)
+            self._unwritten = self._unwritten[num_written:]
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        try:
+            if not self.is_written():
+                say_error("The end of the log could not be written: the disk is full.")
+        finally:
+            self._file.close()
+
+
+class UnwrittenLog(EventLog):
+    """Of a process beside the one that writes the run's log."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def add(self, kind: type[Event], *, step: int, **fields: Any) -> None:
+        self.step = step
+
+    def flush(self) -> None:
+        """Nothing was held back."""
+
+    def is_written(self) -> bool:
+        return True
+
+    def require_room(self) -> None:
+        """None is needed."""
+
+    def __exit__(self, *raised: object) -> None:
+        """No file is open."""
+
+
+def lack_of_room(folder: Path, error: BaseException) -> NoRoom:
+    """Of whatever a run writes beside its checkpoints."""
+    purpose = "what the run writes"
+    return full_disk(folder, RESERVED_BYTES, purpose=purpose, error=error)
+
+
+def newest_epoch(folder: Path) -> int:
+    """The number of the last life whose log is in a folder; 0 when there is none."""
+    return max([0, *_archived(folder), *_epochs(folder / NAME)])
+
+
+def archive_log(folder: Path) -> None:
+    """Put an older life's log aside under its number."""
+    path = folder / NAME
+    if not path.exists():
+        return
+    taken = _archived(folder)
+    epoch = max([1, *_epochs(path)])
+    if epoch in taken:  # a log cut within its first line does not tell its number
+        epoch = max(taken) + 1
+    path.rename(folder / f"events-{epoch}.jsonl")
+
+
+def _archived(folder: Path) -> list[int]:
+    return [
+        int(match[1])
+        for path in folder.glob("events-*.jsonl")
+        if (match := re.fullmatch(r"events-(\d+)\.jsonl", path.name))
+    ]
+
+
+def _epochs(path: Path) -> list[int]:
+    """The epoch that a log's first line names, if it has a whole line."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        first = file.readline()
+    return [parse_event(first).epoch] if first.endswith(b"\n") else []

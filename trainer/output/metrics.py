@@ -1,0 +1,181 @@
+"""The numbers logged of a step."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from trainer.algorithm.advantages import Floats, group_std
+from trainer.algorithm.token_stats import TokenStatistics, sampling_kl
+from trainer.config import RunConfig
+from trainer.events import Signal
+from trainer.gathering import Gathered
+from trainer.outcome import StepOutcome
+from trainer.rewards.spec import Recipe, recipe_bounds
+from trainer.types import Group, reward_matrix, signal_of
+
+
+class Stopwatch:
+    """Seconds spent in each phase of a step.
+
+    With a batch that was sampled ahead, "generate" is what the step waited for one.
+    """
+
+    def __init__(self) -> None:
+        self._begin = time.perf_counter()
+        self._seconds = dict.fromkeys(
+            ("generate", "score", "logprobs", "update", "sync"), 0.0
+        )
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[name] += time.perf_counter() - begin
+
+    def add_ahead(self, other: Stopwatch) -> None:
+        """Tell as well how long the next step's sampling took beside this one."""
+        for name in ("generate", "score"):
+            self._seconds[f"ahead_{name}"] = other._seconds[name]
+
+    def metrics(self, *, num_tokens: int) -> dict[str, float | None]:
+        """Times in seconds, and completion tokens a second of the whole step."""
+        step = time.perf_counter() - self._begin
+        named: dict[str, float | None] = {
+            f"time/{name}": seconds for name, seconds in self._seconds.items()
+        }
+        return named | {"time/step": step, "tokens_per_second": num_tokens / step}
+
+
+def reward_metrics(
+    groups: Sequence[Group], recipe: Recipe, *, ddof: int
+) -> dict[str, float | None]:
+    """Rewards over the batch, each rule's mean, and the spread within groups.
+
+    `reward/std` is over all completions; `group/std_mean` is the mean of the groups'
+    own deviations, the one that tells whether there is anything to learn.
+    """
+    rewards = reward_matrix(groups)
+    scored = ~np.isnan(rewards)
+    values = np.where(scored, rewards, 0.0)
+    flat = values[scored]
+    spreads = group_std(values, scored, ddof=ddof)[scored.any(axis=1)]
+    metrics: dict[str, float | None] = {
+        "reward/mean": _mean(flat),
+        "reward/std": group_std(
+            values.reshape(1, -1), scored.reshape(1, -1), ddof=ddof
+        ).item()
+        if len(flat)
+        else None,
+        "group/std_mean": _mean(spreads),
+    }
+    scores = [score for group in groups for score in group.scores]
+    # the recipe's rules, and parts that others added, such as a penalty for length
+    names = dict.fromkeys([rule.name for rule in recipe.rules])
+    names |= dict.fromkeys(name for score in scores for name in score.rules)
+    for name in names:
+        given = [score.rules.get(name) for score in scores]
+        known = np.array([v for v in given if v is not None], dtype=np.float64)
+        metrics[f"reward/{name}/mean"] = _mean(known)
+    return metrics
+
+
+def signal_metrics(signals: Sequence[Signal]) -> dict[str, float | None]:
+    """How many groups teach, and why the others do not."""
+    count = Counter(signals)
+    total = len(signals)
+    return {
+        "group/frac_zero_std": 1 - count["mixed"] / total,
+        "group/frac_all_max": count["all_right"] / total,
+        "group/frac_all_min": count["all_wrong"] / total,
+        "group/frac_tied": count["tied"] / total,
+        "group/frac_unscorable": count["unscorable"] / total,
+        "group/num_effective": float(count["mixed"]),
+    }
+
+
+def completion_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
+    lengths = [c.num_tokens for group in groups for c in group.completions]
+    cut = [c.end_reason == "length" for group in groups for c in group.completions]
+    return {
+        "completion/mean_length": sum(lengths) / len(lengths),
+        "completion/max_length": float(max(lengths)),
+        "completion/frac_truncated": sum(cut) / len(cut),
+    }
+
+
+def _mean(values: Floats) -> float | None:
+    return values.mean().item() if len(values) else None
+
+
+def update_metrics(outcome: StepOutcome) -> dict[str, float | None]:
+    """Loss, gradient norm and what the tokens went through, over a step's updates.
+
+    How far engine and trainer are apart is measured in the first update alone, where
+    both have the same weights. One step off they have not: there the gap is mostly the
+    update between them, and is told as the staleness that it is.
+    """
+    updates = outcome.updates
+    done = [result for result in updates if not result.is_skipped]
+    tokens = TokenStatistics.joined([result.statistics for result in updates])
+    first = updates[0].statistics.mismatch
+    own = first if outcome.is_on_policy else None
+    between = first if outcome.is_one_off else None
+    return {
+        "loss": sum(u.loss for u in done) / len(done) if done else None,
+        "grad_norm": sum(u.grad_norm for u in done) / len(done) if done else None,
+        **replace(tokens, mismatch=own).metrics(),
+        **_given("staleness/kl", None if between is None else sampling_kl(between)),
+    }
+
+
+def sampling_metrics(gathered: Gathered) -> dict[str, float | None]:
+    """What dynamic sampling cost, and the share of groups that were not trained on."""
+    num_dropped = len(gathered.dropped)
+    share = num_dropped / (num_dropped + len(gathered.groups))
+    return gathered.metrics | {"sampling/frac_dropped": share}
+
+
+def weight_metrics(recipe: Recipe, *, step: int) -> dict[str, float | None]:
+    """The weights that follow a schedule, at a step of the run."""
+    return {
+        f"reward/{rule.name}/weight": rule.weight_at(step)
+        for rule in recipe.rules
+        if rule.schedule is not None
+    }
+
+
+def step_metrics(
+    outcome: StepOutcome, config: RunConfig, *, step: int = 1
+) -> dict[str, float | None]:
+    """All that is logged of a step, but for its times.
+
+    Rewards, signals and lengths are those of the step's own prompts; what refilling
+    adds, and what is trained on, shows in sampling/…, advantage/… and the updates'.
+    """
+    groups = outcome.first_round
+    recipe = config.reward.recipe
+    bounds = recipe_bounds(recipe, step=step)
+    return (
+        reward_metrics(groups, recipe, ddof=config.advantage.ddof)
+        | weight_metrics(recipe, step=step)
+        | signal_metrics([signal_of(group, bounds=bounds) for group in groups])
+        | completion_metrics(groups)
+        | sampling_metrics(outcome.gathered)
+        | {"advantage/abs_mean": float(np.abs(outcome.advantages).mean())}
+        | update_metrics(outcome)
+        | {"lr": outcome.learning_rate}
+        | _given("kl/coef", outcome.kl_coef)
+        | _given("staleness/mean", outcome.staleness)
+    )
+
+
+def _given(name: str, value: float | None) -> dict[str, float | None]:
+    return {} if value is None else {name: value}

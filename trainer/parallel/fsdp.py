@@ -1,0 +1,278 @@
+"""A policy whose weights are spread over the processes of a run (FSDP2).
+
+Each process keeps a part of every weight, in float32, with its gradient and moments.
+A layer's weights are gathered when it is reached and let go behind it; its gradients
+are added up over all processes, and each takes the sum for its own part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import MethodType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers import PreTrainedModel
+
+from trainer.model.flat import FLAT_LAYER, flat_layer
+from trainer.model.packing import MicroBatch
+from trainer.model.policy import Policy, TokenPredictor
+from trainer.parallel.world import World
+from trainer.rollout.builtin import TransformersEngine
+from trainer.rollout.decoder import Decoding
+
+Result = TypeVar("Result")
+
+
+class ShardedPolicy(Policy):
+    """A policy in parts, and a whole copy of it on each process to sample from.
+
+    Whatever goes through the model is done by all processes at the same time, each
+    with micro-batches of its own, and each with equally many.
+    """
+
+    def __init__(self, policy: Policy, world: World) -> None:
+        self.whole_copy = policy.copied()
+        super().__init__(policy.model, policy.tokenizer, adapters=policy._adapters)
+        self.shards_are_masters = _trained_dtype(policy.model) != torch.float32
+        kept = self.whole_copy.model.dtype if self.shards_are_masters else None
+        self.pace = Pace()
+        self._root = _shard(policy.model, world, computes_in=kept, pace=self.pace)
+
+    @property
+    def whole(self) -> Policy:
+        return self.whole_copy
+
+    def gather_whole(self) -> None:
+        """Fill the whole copy with the present weights, one after the other."""
+        shards = dict(self.model.named_parameters())
+        with torch.no_grad():
+            for name, weight in self.whole_copy.model.named_parameters():
+                if (shard := shards[name]).requires_grad:
+                    weight.copy_(whole(shard.detach().to(weight.dtype)))
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        self.gather_whole()
+        return self.whole_copy.weights()
+
+    def save(self, folder: Path) -> None:
+        """As `gather_whole` last found it; one process can do it alone."""
+        self.whole_copy.save(folder)
+
+    def save_adapters(self, folder: Path) -> None:
+        self.whole_copy.save_adapters(folder)
+
+    def logprobs(
+        self, micro: MicroBatch, *, temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        plain = super().logprobs
+        return self._inside(lambda: plain(micro, temperature=temperature))
+
+    def logprobs_and_kl(
+        self, micro: MicroBatch, reference: TokenPredictor, *, temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        plain = super().logprobs_and_kl
+        return self._inside(lambda: plain(micro, reference, temperature=temperature))
+
+    def _inside(self, work: Callable[[], Result]) -> Result:
+        """Do what needs the root's weights, the output embedding's among them."""
+        result: Result = self._root(work)
+        return result
+
+    def begin_pass(self) -> None:
+        self.pace.begin()
+
+    def catch_up(self) -> None:
+        """Make ready to go through a failed pass again, as `Pace` tells."""
+        root: Any = self._root  # `fully_shard` changed its class
+        if self.pace.has_begun:  # a reference's pass asks nothing of this model
+            root.reset_iter_state()
+        self.pace.catch_up()
+
+
+class ShardedPolicyEngine(TransformersEngine):
+    """Samples from the whole copy of a sharded policy, on each process its share."""
+
+    def __init__(
+        self,
+        policy: ShardedPolicy,
+        *,
+        max_batch_rows: int,
+        decoding: Decoding = "auto",
+    ) -> None:
+        super().__init__(policy.whole, max_batch_rows=max_batch_rows, decoding=decoding)
+        self._sharded = policy
+
+    def sync_weights(self) -> None:
+        self._sharded.gather_whole()
+
+
+class Pace:
+    """Counts the collectives of a pass, so that a failed one can be ended in step.
+
+    A process that runs out of memory in the middle of a pass leaves the others waiting
+    for it in the next collective. So it goes through the pass once more, with next to
+    nothing to compute, leaves out as many collectives as it had done and does the rest.
+    """
+
+    def __init__(self) -> None:
+        self._num_begun = 0
+        self._num_left_out = 0
+
+    def begin(self) -> None:
+        self._num_begun = self._num_left_out = 0
+
+    @property
+    def has_begun(self) -> bool:
+        return self._num_begun > 0
+
+    def catch_up(self) -> None:
+        self._num_left_out, self._num_begun = self._num_begun, 0
+
+    def takes_part(self) -> bool:
+        """Whether the collective that is due now has not been done before."""
+        self._num_begun += 1
+        return self._num_begun > self._num_left_out
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with all its parts, which all processes must ask for."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def spread_like(target: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Whole values on the target's device, or this process's part of them."""
+    values = values.to(target.device)
+    if not isinstance(target, DTensor):
+        return values
+    return distribute_tensor(
+        values, target.device_mesh, target.placements, src_data_rank=None
+    )
+
+
+class _Root(torch.nn.Module):
+    """Gathers the weights outside of all layers around whatever is done inside."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, work: Callable[[], tuple[torch.Tensor, ...]]
+    ) -> tuple[torch.Tensor, ...]:
+        # A view would lose the hook that gathers the weights again going backward.
+        return tuple(each.clone() for each in work())
+
+
+def _trained_dtype(model: PreTrainedModel) -> torch.dtype:
+    dtypes = {p.dtype for p in model.parameters() if p.requires_grad}
+    if len(dtypes) > 1:
+        raise ValueError(
+            f"{type(model).__name__} keeps its weights in several number formats "
+            f"({', '.join(sorted(str(each) for each in dtypes))}), which cannot be "
+            'spread over processes. Set model.dtype to "float32".'
+        )
+    return dtypes.pop()
+
+
+def _widen(part: torch.nn.Module) -> None:
+    """Turn trained bfloat16 weights to float32."""
+    for parameter in part.parameters():
+        if parameter.requires_grad and parameter.dtype != torch.float32:
+            parameter.data = parameter.data.float()
+
+
+def _shard(
+    model: PreTrainedModel,
+    world: World,
+    *,
+    computes_in: torch.dtype | None,
+    pace: Pace,
+) -> _Root:
+    mesh = init_device_mesh(model.device.type, (world.size,))
+    precision = MixedPrecisionPolicy(
+        param_dtype=computes_in, reduce_dtype=torch.float32
+    )
+    root = _Root(model)
+    # the root's too: weights that stay gathered would miss the next update
+    settings: dict[str, Any] = {
+        "mesh": mesh,
+        "mp_policy": precision,
+        "reshard_after_forward": True,
+    }
+    layers = _layers(model)
+    for part in (*layers, root):
+        _widen(part)  # not all at once: the model is still whole on each process
+        fully_shard(part, **settings)
+        assert isinstance(part, FSDPModule)
+        # The loss is divided by the whole batch's totals, so gradients are added.
+        part.set_gradient_divide_factor(1.0)
+        part.set_force_sum_reduction_for_comms(enable=True)
+        part.set_custom_all_gather(_AllGather(pace))  # type: ignore[arg-type]  # by its form
+        part.set_custom_reduce_scatter(_ReduceScatter(pace))  # type: ignore[arg-type]
+    for layer in layers:
+        setattr(layer, FLAT_LAYER, MethodType(flat_layer, layer))
+        register_fsdp_forward_method(layer, FLAT_LAYER)
+    return root
+
+
+def _layers(model: PreTrainedModel) -> list[torch.nn.Module]:
+    """The blocks that transformers itself keeps in one piece, inner ones first."""
+    names = set(model._no_split_modules or ())
+    found = [each for each in model.modules() if type(each).__name__ in names]
+    return found[::-1]
+
+
+class _Allocation:
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+
+    def allocate(
+        self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class _AllGather(_Allocation):
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        if not self._pace.takes_part():
+            output_tensor.zero_()
+            return None
+        work: dist.Work | None = dist.all_gather_single(
+            output_tensor, input_tensor, group=group, async_op=async_op
+        )
+        return work
+
+
+class _ReduceScatter(_Allocation):
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        if not self._pace.takes_part():
+            output_tensor.zero_()
+            return None
+        work: dist.Work | None = dist.reduce_scatter_single(
+            output_tensor, input_tensor, op=op, group=group, async_op=async_op
+        )
+        return work

@@ -1,0 +1,243 @@
+"""`python -m trainer run`: in this process, or in several that train together.
+
+What starts several needs no torch: it would only take memory beside theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Self
+
+from trainer.config import RunConfig, read_config
+from trainer.console import log_descriptors, open_json_log, say
+from trainer.host import num_cores
+from trainer.loading import load_module
+from trainer.parent import PIPE, watch_parent
+from trainer.stopping import Stopped, StopSwitch
+
+STDERR = 2  # whatever sys.stderr is by now
+EXIT_FINISHED, EXIT_FAILED, EXIT_BAD_CONFIG, EXIT_STOPPED, EXIT_PAUSED = range(5)
+_ORDERLY = (EXIT_FINISHED, EXIT_STOPPED, EXIT_PAUSED)
+# What the others have, once one has ended, to say their last word.
+GRACE_SECONDS = 20.0
+_POLL_SECONDS = 0.05
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, help="run configuration, TOML or JSON")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for events.jsonl"
+    )
+    parser.add_argument(
+        "--epoch", type=int, help="number of this life of the run (default: the next)"
+    )
+    parser.add_argument(
+        "--checkpoints", type=Path, help="folder of checkpoints (default: in --out)"
+    )
+    parser.add_argument(
+        "--lives",
+        type=Path,
+        help="folder of the --out of each life, named for its --epoch; what judges "
+        "replied to one is known to all, and one deletes no checkpoint once there is a "
+        "newer one (default: --out is that of all)",
+    )
+    resume = parser.add_mutually_exclusive_group()
+    resume.add_argument(
+        "--resume", action="store_true", help="go on from the newest checkpoint"
+    )
+    resume.add_argument(
+        "--resume-from", type=Path, metavar="CHECKPOINT", help="go on from this one"
+    )
+    parser.add_argument(
+        "--passed-over",
+        action="append",
+        default=[],
+        metavar="REASON",
+        help="why a further checkpoint is not gone on from, for the log",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run to the end, a stop, a pause or a failure; the exit code says which."""
+    # Whoever watches asks so where a run that seems to hang is.
+    faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True)
+    try:
+        open_json_log()
+        config = read_config(args.config)
+        if is_alone(config, os.environ):
+            return _run(args, config)
+        watch_parent()
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_BAD_CONFIG
+    with Family(command_of(args), count=config.distributed.num_processes) as family:
+        end = family.wait()
+    return end if end >= 0 else _end_by(signal.Signals(-end))
+
+
+def _run(args: argparse.Namespace, config: RunConfig) -> int:
+    stop = StopSwitch(exit_code=EXIT_STOPPED)
+    try:
+        with stop.at_once():
+            run = load_module("trainer.run")
+        code: int = run.main(args, config, stop)
+    except Stopped:
+        say("stopped while loading")
+        return EXIT_STOPPED
+    return code
+
+
+def is_alone(config: RunConfig, environment: Mapping[str, str]) -> bool:
+    """Whether this process itself trains; torchrun has started the others by then."""
+    return config.distributed.num_processes == 1 or "LOCAL_RANK" in environment
+
+
+def command_of(args: argparse.Namespace) -> list[str]:
+    command = [sys.executable, "-m", "trainer", "run", str(args.config)]
+    for name in ("out", "epoch", "checkpoints", "lives", "resume_from"):
+        value = getattr(args, name)
+        if value is not None:
+            command += [f"--{name.replace('_', '-')}", str(value)]
+    for reason in args.passed_over:
+        command += ["--passed-over", reason]
+    return [*command, "--resume"] if args.resume else command
+
+
+class Family:
+    """Processes of one run on this machine, which end together.
+
+    They are in our process group, so whoever kills that leaves none behind, and each
+    holds the read end of a pipe whose write end only we have.
+    """
+
+    def __init__(self, command: list[str], *, count: int) -> None:
+        self._killed: set[int] = set()  # ranks that we ended ourselves
+        self._is_asked = False  # to stop
+        read_end, self._write_end = os.pipe()
+        environment = _environment(count, pipe=read_end)
+        self._members = [
+            subprocess.Popen(
+                command,
+                env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                pass_fds=(read_end, *log_descriptors()),
+            )
+            for rank in range(count)
+        ]
+        os.close(read_end)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask_to_stop)
+        signal.signal(signal.SIGUSR1, self._ask_where_they_are)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._kill()
+        for member in self._members:
+            member.wait()
+        os.close(self._write_end)
+
+    def _ask_to_stop(self, number: int, frame: FrameType | None) -> None:
+        self._is_asked = True
+        # A terminal's Ctrl-C has reached them too; that and this are one request.
+        for member in self._members:
+            member.terminate()
+        signal.signal(number, signal.SIG_DFL)  # a second one ends us, and them with us
+
+    def _ask_where_they_are(self, number: int, frame: FrameType | None) -> None:
+        for member in self._members:
+            member.send_signal(number)
+
+    def wait(self) -> int:
+        """The exit code that all have in common; without one, the run has failed.
+
+        Negative: the signal that ended one before any had failed.
+        """
+        first_end: float | None = None
+        fault: int | None = None
+        # each is asked, so that one that has ended is reaped and known to be gone
+        while None in (codes := [member.poll() for member in self._members]):
+            fault = fault or self._fault_in(codes)
+            if first_end is None and any(code is not None for code in codes):
+                first_end = time.monotonic()
+            if first_end is not None and time.monotonic() > first_end + GRACE_SECONDS:
+                self._kill()
+            time.sleep(_POLL_SECONDS)
+        ends = [member.returncode for member in self._members]
+        # one that had only begun knew no other end than the signal's
+        stopped = {EXIT_STOPPED, -signal.SIGTERM, -signal.SIGINT}
+        if self._is_asked and {*ends} <= stopped:
+            return EXIT_STOPPED
+        self._tell(ends)
+        fault = fault or self._fault_in(ends)
+        if fault is not None and fault < 0:
+            return fault
+        return ends[0] if len(set(ends)) == 1 else EXIT_FAILED
+
+    def _fault_in(self, codes: Sequence[int | None]) -> int | None:
+        """Of those seen to have ended at once: others fail when one is killed."""
+        faults = [
+            code
+            for rank, code in enumerate(codes)
+            if code is not None and code not in _ORDERLY and rank not in self._killed
+        ]
+        return min(faults, default=None)
+
+    def _kill(self) -> None:
+        for rank, member in enumerate(self._members):
+            if member.poll() is None:
+                self._killed.add(rank)
+                member.kill()
+
+    def _tell(self, codes: Sequence[int]) -> None:
+        """Name whoever could not say itself what ended it."""
+        for rank, code in enumerate(codes):
+            if code >= 0:
+                continue
+            if rank in self._killed:
+                why = "it was ended, as another had been before"
+            else:
+                why = _why_killed(signal.Signals(-code))
+            sys.stderr.write(f"Process {rank} of {len(codes)} is gone: {why}.\n")
+
+
+def _end_by(number: signal.Signals) -> int:
+    """As one of the run's processes was, so that whoever watches finds the same end."""
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return EXIT_FAILED
+
+
+def _why_killed(number: signal.Signals) -> str:
+    if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+        who = "a person, or the kernel when memory ran out"
+        return f"it was killed by {number.name} ({who})"
+    # such as NCCL's own watchdog, when its patience is over
+    return f"it crashed ({number.name}); what it wrote last stands above"
+
+
+def _environment(count: int, *, pipe: int) -> dict[str, str]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    threads = max(1, num_cores() // count)
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        **os.environ,
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        PIPE: str(pipe),
+    }

@@ -1,0 +1,214 @@
+"""The processes of a run: which one this is, and how they come to agree.
+
+One process is one rank and has one GPU, or a share of the CPU's cores. A run of one
+process is a world of one, in which nothing is sent and nothing waits.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from trainer.config import RunConfig
+from trainer.disk import NoRoom
+from trainer.failures import Failure
+from trainer.heartbeat import beating
+from trainer.parallel.watchdog import Member, Watchdog
+
+Value = TypeVar("Value")
+
+# What torchrun and `trainer.parallel.launch` tell each process.
+_TOLD = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The processes of a run, as one of them sees them.
+
+    All that is asked of it here is asked by each process, in the same order.
+    """
+
+    rank: int = 0
+    size: int = 1
+    _watchdog: Watchdog | None = field(default=None, repr=False)
+    # who asks one another; None: the group of the main threads
+    _group: dist.ProcessGroup | None = field(default=None, repr=False)
+    _second: dist.ProcessGroup | None = field(default=None, repr=False)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes the log and the checkpoints."""
+        return self.rank == 0
+
+    @property
+    def beside(self) -> World:
+        """The same processes, for what samples, be it in a second thread of each.
+
+        It has a group of its own: in one, two threads' questions would be answered in
+        whatever order they come.
+        """
+        if self.size == 1:
+            return self
+        assert self._second is not None
+        return replace(self, _group=self._second, _second=None)
+
+    def gather(self, value: Value) -> list[Value]:
+        """Every process's value, in the order of ranks."""
+        if self.size == 1:
+            return [value]
+        values: list[Value | None] = [None] * self.size
+        with beating():
+            dist.all_gather_object(values, value, group=self._group)
+        return values  # type: ignore[return-value]  # each has been filled
+
+    def share(self, items: Sequence[Value]) -> list[Value]:
+        """This process's part of a list that all have; `join` undoes it."""
+        return list(items[self.rank :: self.size])
+
+    def join(self, own: Sequence[Value]) -> list[Value]:
+        """The list that `share` was given, of what became of each process's part."""
+        shares = self.gather(list(own))
+        return [
+            shares[place % self.size][place // self.size]
+            for place in range(sum(len(share) for share in shares))
+        ]
+
+    def sum(self, value: float) -> float:
+        """Added up in the order of ranks, so that all get the same bits."""
+        return sum(self.gather(value)) if self.size > 1 else value
+
+    def agree(self, *, wants: bool) -> bool:
+        """Whether any process wants it."""
+        return any(self.gather(wants))
+
+    def from_main(self, work: Callable[[], Value]) -> Value:
+        """What the first process alone does, or the ValueError or NoRoom it meets."""
+        if self.size == 1:
+            return work()
+        found: list[Value | ValueError | NoRoom | None] = [None]
+        if self.is_main:
+            try:
+                found[0] = work()
+            except NoRoom as lack:
+                found[0] = lack
+            except ValueError as error:
+                refusal = ValueError(str(error))  # which any process can unpickle
+                refusal.__cause__ = error
+                found[0] = refusal
+        dist.broadcast_object_list(found, src=0, group=self._group)
+        if isinstance(found[0], ValueError | NoRoom):
+            raise found[0]
+        return found[0]  # type: ignore[return-value]  # as `work` gave it
+
+    def watched(self, end: Callable[[Failure], None]) -> AbstractContextManager[None]:
+        """Inside, `end` is called when another process fails and this one is stuck."""
+        if self._watchdog is None:
+            return nullcontext()
+        return self._watchdog.watching(end)
+
+    def explain(self, error: BaseException) -> Failure:
+        """What ended the run, with the process at fault if it is another.
+
+        A process that ends takes its connections with it, so the others fail as well.
+        Whoever fails first for a reason of its own tells them.
+        """
+        own = Failure.of(error)
+        if self._watchdog is None:
+            return own
+        if _is_about_connections(error):
+            found = self._watchdog.find()
+            if found is not None:
+                return found if found.details else replace(found, details=own.details)
+            own = replace(
+                own,
+                sentence=f"Another of the run's {self.size} processes is gone or "
+                f"stuck: {own.sentence}",
+            )
+        self._watchdog.report(own)
+        return own
+
+    def close(self) -> None:
+        """Wait for the others, then let go of them: the first one holds the store."""
+        if self.size > 1:
+            self.gather(None)
+            dist.destroy_process_group()
+
+
+ALONE = World()
+
+
+def join_world(config: RunConfig) -> World:
+    """Meet the other processes, where torchrun or `parallel.launch` started several.
+
+    Raises:
+        ValueError: there are fewer GPUs on this machine than processes, or the
+            environment speaks of others and does not tell how to meet them.
+    """
+    environment = os.environ
+    if int(environment.get("WORLD_SIZE", "1")) == 1:
+        return ALONE
+    if missing := [name for name in _TOLD if name not in environment]:
+        raise ValueError(
+            f"WORLD_SIZE is {environment['WORLD_SIZE']}, but {', '.join(missing)} "
+            "is not set. Start the processes with torchrun, or unset WORLD_SIZE."
+        )
+    on_gpus = torch.cuda.is_available() and config.model.device != "cpu"
+    if on_gpus:
+        _take_gpu(environment)
+    patience = timedelta(seconds=config.distributed.timeout_seconds)
+    is_one_machine = environment.get("LOCAL_WORLD_SIZE") == environment["WORLD_SIZE"]
+    if sys.platform == "linux" and is_one_machine:
+        # a machine's name need not lead to an address that it listens on
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store, rank, size = next(rendezvous("env://", timeout=patience))
+    dist.init_process_group(
+        # gloo carries what is agreed upon, NCCL weights and gradients on GPUs
+        backend="cpu:gloo,cuda:nccl" if on_gpus else "gloo",
+        store=PrefixStore("world", store),
+        rank=rank,
+        world_size=size,
+        timeout=patience,
+    )
+    members: list[Member | None] = [None] * size
+    dist.all_gather_object(members, Member(socket.gethostname(), os.getpid()))
+    return World(
+        rank=rank,
+        size=size,
+        _watchdog=Watchdog(
+            PrefixStore("cohort", store),
+            [each for each in members if each is not None],
+            rank=rank,
+        ),
+        _second=dist.new_group(backend="gloo", timeout=patience),
+    )
+
+
+def _take_gpu(environment: Mapping[str, str]) -> None:
+    count, wanted = torch.cuda.device_count(), int(environment["LOCAL_WORLD_SIZE"])
+    if count < wanted:
+        raise ValueError(
+            f"This machine has {count} GPUs, but {wanted} processes were started on "
+            'it. Start one for each GPU, or set model.device to "cpu".'
+        )
+    torch.cuda.set_device(int(environment["LOCAL_RANK"]))
+
+
+def _is_about_connections(error: BaseException) -> bool:
+    """Whether a collective failed, which is another process's doing."""
+    # gloo's failures are plain RuntimeErrors that name its source file
+    text = str(error)
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError)
+        and any(sign in text for sign in ("gloo/", "gloo::", "[Gloo]", "NCCL"))
+    )

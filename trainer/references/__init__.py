@@ -1,1 +1,0 @@
-"""The kinds of reference model; `trainer.reference` is their face."""

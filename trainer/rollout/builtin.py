@@ -1,0 +1,381 @@
+"""Sampling with the model that is being trained, in the same process.
+
+Each prompt goes through the model once and its cache is shared out to its group; rows
+that have ended leave the batch; the log-probs of sampling come out with the tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from transformers import PreTrainedTokenizerBase
+from transformers.cache_utils import DynamicCache
+
+from trainer.console import say_fault
+from trainer.failures import is_out_of_memory
+from trainer.heartbeat import beat
+from trainer.model.policy import Policy
+from trainer.model.tokenizers import decode_text, first_line
+from trainer.rollout.cache import join_caches, make_cache
+from trainer.rollout.collecting import Collected
+from trainer.rollout.decoder import (
+    Decoding,
+    Way,
+    is_gpu,
+    make_decoder,
+    ways_to_decode,
+)
+from trainer.rollout.drawing import draw_tokens
+from trainer.rollout.engine import (
+    OnGroup,
+    OnSlowed,
+    OnTokens,
+    Request,
+    SamplingParams,
+    Slowed,
+    ignore,
+)
+from trainer.rollout.llama import LEAVING_SHARE
+from trainer.seeding import uniforms
+from trainer.types import Completion
+
+# Random numbers are drawn for so many tokens ahead.
+_DRAWN_AHEAD = 64
+# Prompt tokens, padding included, that go through the model at once.
+_PREFILL_TOKENS = 16_384
+# What the engine goes on with, as the run's warning says it.
+_WAYS: dict[Way, str] = {
+    "graph": "CUDA graphs",
+    "lean": "its own decoder without CUDA graphs",
+    "plain": "transformers' own forward pass",
+}
+# A GPU is asked once in so many tokens how many rows have ended, since the question
+# makes the host wait for all that the GPU still has to do.
+_GPU_TOKENS_PER_LOOK = 16
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Requests cut to at most so many completions, sampled together."""
+
+    requests: list[Request]
+    owners: list[tuple[int, int]]  # per completion: its request and its place there
+
+    @property
+    def seeds(self) -> list[int]:
+        return [seed for request in self.requests for seed in request.seeds]
+
+
+class TransformersEngine:
+    """Samples from a policy in this process, with the weights that are trained."""
+
+    def __init__(
+        self, policy: Policy, *, max_batch_rows: int, decoding: Decoding = "auto"
+    ) -> None:
+        self._policy = policy
+        self._ways = ways_to_decode(policy, decoding)  # the first is taken
+        self._max_batch_rows = max_batch_rows
+        self._eos = torch.tensor(policy.eos_ids, device=policy.device)
+        self.on_slowed: OnSlowed = lambda _slowed: None
+        # told of tokens as they are drawn; whoever wants none pays nothing
+        self.on_tokens: OnTokens | None = None
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._policy.tokenizer
+
+    def sync_weights(self) -> None:
+        """Nothing to do: the engine samples from the policy itself."""
+
+    def rest(self) -> None:
+        """Nothing to do: it holds only what a batch needs, while it samples."""
+
+    def sample(
+        self,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        *,
+        on_group: OnGroup = ignore,
+    ) -> list[tuple[Completion, ...]]:
+        collected = Collected(requests, on_group)
+        was_training = self._policy.model.training
+        self._policy.model.eval()  # else checkpointing would switch the cache off
+        try:
+            while not collected.is_complete:
+                self._sample_missing(requests, params, collected)
+        finally:
+            self._policy.model.train(was_training)
+        return collected.groups()
+
+    def _sample_missing(
+        self,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        collected: Collected,
+    ) -> None:
+        """Collect the rest, or what there is until a slower way has to be taken."""
+        for rows in _cut(requests, self._max_batch_rows, collected.found):
+            slowed = self._collect_rows(rows, params, collected)
+            if slowed is not None:
+                # the failed batch's tensors went with the frames of its error
+                torch.cuda.empty_cache()
+                self.on_slowed(slowed)
+                return
+
+    def _collect_rows(
+        self, rows: _Rows, params: SamplingParams, collected: Collected
+    ) -> Slowed | None:
+        """Collect completions as they end; the slower way to the rest, if one failed.
+
+        Listeners are called outside of the `try`: their errors are not sampling's.
+        """
+        reports = self._sample_rows(rows, params, collected)
+        while True:
+            try:
+                report = next(reports, None)
+            except Exception as error:
+                slowed = self._slower_way(error, num_rows=len(rows.owners))
+                if slowed is None:
+                    raise
+                return slowed
+            if report is None:
+                return None
+            report()
+
+    def _slower_way(self, error: Exception, *, num_rows: int) -> Slowed | None:
+        """Choose it, for all that is sampled from now on; None where there is none."""
+        # a recording that is broken off says so, and only then why
+        cause = error.__context__ or error
+        if is_out_of_memory(cause) and num_rows > 1:
+            self._max_batch_rows = num_rows // 2
+            reason = first_line(cause)
+            return Slowed(
+                code="out_of_memory", reason=reason, rows=self._max_batch_rows
+            )
+        if len(self._ways) == 1 or not is_gpu(self._policy.device):
+            return None
+        say_fault(error)
+        del self._ways[0]
+        reason = f"{type(cause).__name__}: {first_line(cause)}"
+        return Slowed(code="engine_fallback", reason=reason, way=_WAYS[self._ways[0]])
+
+    @torch.inference_mode()
+    def _sample_rows(
+        self, rows: _Rows, params: SamplingParams, collected: Collected
+    ) -> Iterator[Callable[[], None]]:
+        """Sample, and hand out what there is to report on the way, to be called."""
+        policy, device = self._policy, self._policy.device
+        cache, hidden, padding = self._prefill(rows.requests)
+        sizes = torch.tensor([len(request.seeds) for request in rows.requests])
+        owner = torch.repeat_interleave(torch.arange(len(sizes)), sizes).to(device)
+        hidden = hidden[owner]
+        positions = padding.sum(dim=1)[owner]  # of the next token
+        decoder = make_decoder(
+            policy,
+            cache,
+            padding,
+            owner,
+            max_new_tokens=params.max_new_tokens,
+            way=self._ways[0],
+        )
+
+        written = _Written(len(owner), params.max_new_tokens, device)
+        live = torch.arange(len(owner), device=device)  # rows still in the batch
+        ended = torch.zeros(len(owner), dtype=torch.bool, device=device)
+        reported = torch.zeros_like(ended)  # of those ended
+        num_reported = 0
+        draws = _Draws(rows.seeds, device)
+        look_every = _GPU_TOKENS_PER_LOOK if is_gpu(device) else 1
+        for place in range(params.max_new_tokens):
+            beat()
+            chosen, logprob = draw_tokens(
+                policy.logits(hidden),
+                draws.at(place)[live],
+                temperature=params.temperature,
+                top_p=params.top_p,
+                top_k=params.top_k,
+            )
+            written.add(chosen, logprob)
+            ended = ended | self._ends(chosen)
+            if self.on_tokens is not None:
+                going = ~ended
+                owners = [rows.owners[row] for row in live[going].tolist()]
+                tokens = chosen[going].tolist()
+                drawn = dict(zip(owners, tokens, strict=True))
+                yield partial(self.on_tokens, place, drawn)
+            if place + 1 == params.max_new_tokens:
+                break
+            is_due = (place + 1) % look_every == 0
+            num_ended = int(ended.sum()) if is_due else 0
+            if num_ended == len(live):
+                break
+            if num_ended > 0:
+                num_left = params.max_new_tokens - place - 1
+                leave = decoder.should_drop_ended(num_ended, len(live), num_left)
+                if leave or num_ended - num_reported >= LEAVING_SHARE * len(live):
+                    written.settle(live)
+                    found = self._ended(live[ended & ~reported], written, rows)
+                    yield partial(collected.add_all, found)
+                    reported, num_reported = ended, num_ended
+                if leave:
+                    stay = (~ended).nonzero().squeeze(1)
+                    decoder.keep(stay)
+                    live, chosen, ended = live[stay], chosen[stay], ended[stay]
+                    positions = positions[stay]
+                    reported, num_reported = ended, 0
+            hidden = decoder.step(chosen, positions)
+            positions = positions + 1
+        written.settle(live)
+        found = self._ended(live[~reported], written, rows)
+        yield partial(collected.add_all, found)
+
+    def _ends(self, chosen: torch.Tensor) -> torch.Tensor:
+        if len(self._eos) == 1:  # isin takes five times as long
+            return chosen == self._eos
+        return torch.isin(chosen, self._eos)
+
+    def _prefill(
+        self, requests: Sequence[Request]
+    ) -> tuple[DynamicCache, torch.Tensor, torch.Tensor]:
+        """Put each prompt through the model once.
+
+        Returns:
+            The cache; the last hidden states [P, H]; the left-padded mask [P, L].
+        """
+        prompts = [request.prompt.token_ids for request in requests]
+        width = max(len(prompt) for prompt in prompts)
+        size = max(1, _PREFILL_TOKENS // width)
+        device = self._policy.device
+        ids = torch.tensor(
+            [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+        ).to(device)
+        mask = torch.tensor(
+            [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        ).to(device)
+        parts = [
+            self._prefill_part(ids[first : first + size], mask[first : first + size])
+            for first in range(0, len(prompts), size)
+        ]
+        hidden = torch.cat([part for _, part in parts])
+        return join_caches([cache for cache, _ in parts]), hidden, mask
+
+    def _prefill_part(
+        self, ids: torch.Tensor, mask: torch.Tensor
+    ) -> tuple[DynamicCache, torch.Tensor]:
+        cache = make_cache(self._policy.model.config)
+        hidden = self._policy.body(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
+            past_key_values=cache,
+            use_cache=True,
+        )[0]
+        return cache, hidden[:, -1]
+
+    def _ended(
+        self, ended: torch.Tensor, written: _Written, rows: _Rows
+    ) -> list[tuple[tuple[int, int], Completion]]:
+        """The completions of some rows, without the tokens behind their end."""
+        found = []
+        tokens = written.tokens[ended]
+        ends = self._ends(tokens)
+        counts = torch.where(
+            ends.any(dim=1), ends.int().argmax(dim=1) + 1, ends.shape[1]
+        )
+        for row, ids, values, stops, count in zip(
+            ended.tolist(),
+            tokens.tolist(),
+            written.logprobs[ended].tolist(),
+            ends.any(dim=1).tolist(),
+            counts.tolist(),
+            strict=True,
+        ):
+            # The ending token itself is no part of the text.
+            text = ids[: count - 1] if stops else ids[:count]
+            completion = Completion(
+                text=decode_text(self._policy.tokenizer, text),
+                token_ids=tuple(ids[:count]),
+                logprobs=tuple(values[:count]),
+                end_reason="stop" if stops else "length",
+            )
+            found.append((rows.owners[row], completion))
+        return found
+
+
+class _Written:
+    """Tokens and log-probs of all rows, [rows, max_new_tokens].
+
+    Those of the rows in the batch are kept apart, place by place, until some leave it.
+    """
+
+    def __init__(
+        self, num_rows: int, max_new_tokens: int, device: torch.device
+    ) -> None:
+        self.tokens = torch.zeros(
+            num_rows, max_new_tokens, dtype=torch.long, device=device
+        )
+        self.logprobs = torch.zeros(num_rows, max_new_tokens, device=device)
+        self._new: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._first = 0  # place of the first that is new
+
+    def add(self, chosen: torch.Tensor, logprob: torch.Tensor) -> None:
+        self._new.append((chosen, logprob))
+
+    def settle(self, live: torch.Tensor) -> None:
+        """Put what is new where it belongs; `live` are the rows that wrote it."""
+        tokens, logprobs = zip(*self._new, strict=True)
+        span = slice(self._first, self._first + len(self._new))
+        self.tokens[live, span] = torch.stack(tokens, dim=1)
+        self.logprobs[live, span] = torch.stack(logprobs, dim=1)
+        self._first += len(self._new)
+        self._new = []
+
+
+class _Draws:
+    """Each row's random numbers, drawn some tokens ahead."""
+
+    def __init__(self, seeds: list[int], device: torch.device) -> None:
+        self._seeds = seeds
+        self._device = device
+        self._first = -_DRAWN_AHEAD
+        self._values = torch.empty(0)
+
+    def at(self, place: int) -> torch.Tensor:
+        if not self._first <= place < self._first + _DRAWN_AHEAD:
+            self._first = place
+            drawn = uniforms(
+                self._seeds, first=place, count=_DRAWN_AHEAD, device=self._device
+            )
+            self._values = drawn.T.contiguous()
+        return self._values[place - self._first]
+
+
+def _cut(
+    requests: Sequence[Request],
+    max_rows: int,
+    found: Container[tuple[int, int]] = (),
+) -> Iterator[_Rows]:
+    """Requests in batches of like prompt length; a large group may span several.
+
+    Completions in `found`, by their request and their place there, are left out.
+    """
+    order = sorted(
+        range(len(requests)), key=lambda p: len(requests[p].prompt.token_ids)
+    )
+    batch = _Rows([], [])
+    for place in order:
+        wanted = range(len(requests[place].seeds))
+        missing = [k for k in wanted if (place, k) not in found]
+        for first in range(0, len(missing), max_rows):
+            span = missing[first : first + max_rows]
+            if batch.owners and len(batch.owners) + len(span) > max_rows:
+                yield batch
+                batch = _Rows([], [])
+            seeds = tuple(requests[place].seeds[k] for k in span)
+            batch.requests.append(Request(prompt=requests[place].prompt, seeds=seeds))
+            batch.owners.extend((place, k) for k in span)
+    if batch.owners:
+        yield batch

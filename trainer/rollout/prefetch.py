@@ -1,0 +1,118 @@
+"""Sampling the next step's batch while this step's is trained on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+
+from trainer.leaving import SAMPLING_THREAD
+from trainer.output.metrics import Stopwatch
+from trainer.output.saved_batch import SampledBatch
+
+Sample = Callable[[Stopwatch], SampledBatch]
+
+
+class SamplingAhead:
+    """Holds the batch of the next step, once it is there, and samples it in a thread.
+
+    The thread lives no longer than `beside`, so between steps nothing is sampled:
+    weights are synchronised, held-out prompts sampled and checkpoints written by one
+    thread alone.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.batch: SampledBatch | None = None
+        self._device = device
+        self._flight: _Flight | None = None
+        self._stream: torch.cuda.Stream | None = None
+
+    def take(self, step: int) -> SampledBatch | None:
+        """The batch of a step, if it was sampled ahead; it is let go of here."""
+        batch, self.batch = self.batch, None
+        assert batch is None or batch.step == step
+        return batch
+
+    def drop(self) -> None:
+        """Let the next step sample anew, by the weights that it begins with."""
+        self.batch = None
+
+    @contextmanager
+    def beside(self, sample: Sample, *, watch: Stopwatch) -> Iterator[None]:
+        """Sample while what is inside is done, and wait for it at the end.
+
+        An error inside is not kept waiting: whoever raises it ends the run.
+
+        Args:
+            sample: gathers the batch, and measures its times by its own watch.
+            watch: measures the waiting as "generate".
+
+        Raises:
+            BaseException: what `sample` raised, here or from `check`.
+        """
+        own = Stopwatch()
+        self._flight = _Flight(lambda: sample(own), place=self._place())
+        try:
+            yield
+            with watch.phase("generate"):
+                self.batch = self._flight.land()
+        finally:
+            self._flight = None
+        watch.add_ahead(own)
+
+    def check(self) -> None:
+        """Raise what sampling has failed of by now, if it has."""
+        if self._flight is not None:
+            self._flight.check()
+
+    def _place(self) -> AbstractContextManager[object]:
+        """A queue of the GPU's own, else one thread's kernels wait for the other's."""
+        if self._device.type != "cuda":
+            return nullcontext()
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self._device)
+        # behind the weights that were last synchronised
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        return torch.cuda.stream(self._stream)
+
+
+class _Flight:
+    """Sampling in a thread: what it comes to, or the error that it met."""
+
+    def __init__(
+        self,
+        sample: Callable[[], SampledBatch],
+        *,
+        place: AbstractContextManager[object],
+    ) -> None:
+        self._sample = sample
+        self._place = place
+        self._batch: SampledBatch | None = None
+        self._error: BaseException | None = None
+        self._num_threads = torch.get_num_threads()
+        # a daemon, since a run that fails does not wait for it (`trainer.leaving`)
+        self._thread = threading.Thread(
+            target=self._run, name=SAMPLING_THREAD, daemon=True
+        )
+        self._thread.start()
+
+    def _run(self) -> None:
+        # OpenMP would give a new thread all cores until torch is asked for something
+        torch.set_num_threads(self._num_threads)
+        try:
+            with self._place:
+                self._batch = self._sample()
+        except BaseException as error:  # noqa: BLE001 - it is raised in the other thread
+            self._error = error
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def land(self) -> SampledBatch:
+        self._thread.join()
+        self.check()
+        assert self._batch is not None
+        return self._batch

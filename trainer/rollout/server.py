@@ -1,0 +1,257 @@
+"""A process that holds a rollout engine for one run at a time, over HTTP.
+
+A run holds the server with a connection that stays open, so the server is free again
+when the run ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from trainer.failures import explain
+from trainer.model.adapter_weights import AdapterWeights
+from trainer.rollout import wire
+from trainer.rollout.engine import SamplingParams
+from trainer.rollout.lease import Hold, Incomplete, NotHeld
+from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.wire import (
+    HOLD_HEADER,
+    LOAD,
+    MODEL,
+    PLACES,
+    SAMPLE,
+    WEIGHTS,
+    Adapted,
+    Order,
+    pack_answer,
+    read_tensors,
+    unpack_question,
+)
+from trainer.serving.server import BINARY, Door, ModelServer
+from trainer.serving.silence import notice_silence
+
+_LOCKED = (HTTPStatus.LOCKED, "This run does not hold the server.")
+_Result = TypeVar("_Result")
+
+
+class Sampler(Protocol):
+    """What a server serves; `VllmSampler` is one."""
+
+    max_length: int
+    lora_rank: int
+
+    def sample(
+        self,
+        prompts: list[SeededPrompt],
+        params: SamplingParams,
+        *,
+        eos_ids: tuple[int, ...],
+    ) -> list[Sampled]: ...
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None: ...
+
+    def can_take(self, names: Iterable[str]) -> bool: ...
+
+    def load_adapters(self, adapters: AdapterWeights) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Broken(Exception):
+    """The engine failed halfway; what it would sample from is not known."""
+
+
+class RolloutServer(ModelServer):
+    """GET /healthz, and with the token what `trainer.rollout.wire` names."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        *,
+        sampler: Sampler,
+        fingerprint: str,
+        vocabulary: int,
+        token: str,
+        max_request_bytes: int,
+        max_weights_bytes: int,
+    ) -> None:
+        self.vocabulary = vocabulary
+        self.fingerprint = fingerprint
+        self.holding = Hold(max_bytes=max_weights_bytes)
+        self._sampler = sampler
+        self._turns = ThreadPoolExecutor(1, thread_name_prefix="sampler")
+        self._fault: str | None = None
+        super().__init__(
+            address, _Door, token=token, max_request_bytes=max_request_bytes
+        )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {
+            "fingerprint": self.fingerprint,
+            "max_length": self._sampler.max_length,
+            "lora_rank": self._sampler.lora_rank,
+        }
+
+    def load(self, word: str | None, order: Order) -> int:
+        """Sample with the weights that came; the version that they have from now on.
+
+        Raises:
+            NotHeld: the word is not the holder's.
+            Incomplete: they are not all there.
+            Broken: the engine failed.
+        """
+        parts = self.holding.collect_weights(word, order.names)
+
+        def load() -> None:
+            # looked at in turn, so that another run's weights stay
+            self.holding.check(word)
+            if order.rank:
+                tensors = tuple(parts.items())
+                self._sampler.load_adapters(
+                    AdapterWeights(tensors=tensors, rank=order.rank, alpha=order.alpha)
+                )
+            else:
+                self._sampler.load_weights(iter(parts.items()))
+
+        self._in_turn(load)
+        return self.holding.next_version(word)
+
+    def can_take(self, adapters: Adapted) -> bool:
+        """Whether adapters like these are sampled with beside the weights."""
+        if adapters.rank > self._sampler.lora_rank:
+            return False
+        return self._in_turn(lambda: self._sampler.can_take(adapters.layers))
+
+    def sample(self, body: bytes) -> bytes | None:
+        """The answer to a question; None when it asks for other weights.
+
+        Raises:
+            ValueError: it is no question.
+            Broken: the engine failed.
+        """
+        question = unpack_question(body, vocabulary=self.vocabulary)
+        longest = max(len(prompt.token_ids) for prompt in question.prompts)
+        if longest + question.params.max_new_tokens > self._sampler.max_length:
+            raise ValueError(
+                f"A prompt of {longest} tokens and a completion of "
+                f"{question.params.max_new_tokens} are more than this server's "
+                f"{self._sampler.max_length}. Start it with a larger --max-length."
+            )
+
+        def sampled() -> list[Sampled] | None:
+            # looked at in turn, so that no loading comes between
+            if question.version != self.holding.version:
+                return None
+            return self._sampler.sample(
+                list(question.prompts), question.params, eos_ids=question.eos_ids
+            )
+
+        found = self._in_turn(sampled)
+        return None if found is None else pack_answer(found, version=question.version)
+
+    def server_close(self) -> None:
+        self.holding.close()
+        super().server_close()
+        self._turns.shutdown()
+        self._sampler.close()
+
+    def _in_turn(self, act: Callable[[], _Result]) -> _Result:
+        """Do something with the engine, in its thread, after what came before."""
+
+        def turn() -> _Result:
+            if self._fault is not None:
+                raise Broken(self._fault)
+            try:
+                return act()
+            except NotHeld:
+                raise  # nothing was done to the engine
+            except Exception as error:
+                self._fault = explain(error)
+                raise Broken(self._fault) from error
+
+        return self._turns.submit(turn).result()
+
+
+class _Door(Door):
+    server: RolloutServer
+    server_version = "rollout"
+
+    def answer_get(self) -> None:
+        if self.path == MODEL:
+            self.reply(HTTPStatus.OK, self.server.facts)
+        else:
+            self.refuse_page()
+
+    def objection(self) -> tuple[HTTPStatus, str] | None:
+        if self.path in (WEIGHTS, LOAD, PLACES, SAMPLE):
+            try:
+                self.server.holding.check(self.headers.get(HOLD_HEADER))
+            except NotHeld:
+                return _LOCKED
+        return None
+
+    def answer_post(self, body: bytes) -> None:
+        try:
+            self._answer(body)
+        except NotHeld:
+            self.refuse(*_LOCKED)
+        except Incomplete as error:
+            self.refuse(HTTPStatus.CONFLICT, str(error))
+        except Broken as error:
+            self.refuse(
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                f"its engine failed: {error} Start it again.",
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            self.refuse(HTTPStatus.BAD_REQUEST, explain(error))
+
+    def _answer(self, body: bytes) -> None:
+        server, word = self.server, self.headers.get(HOLD_HEADER)
+        match self.path:
+            case wire.HOLD:
+                self._hold(word)
+            case wire.WEIGHTS:
+                server.holding.add_weights(word, read_tensors(body))
+                self.reply(HTTPStatus.OK, {})
+            case wire.PLACES:
+                self.reply(
+                    HTTPStatus.OK, {"can_take": server.can_take(Adapted.read(body))}
+                )
+            case wire.LOAD:
+                self.reply(
+                    HTTPStatus.OK, {"version": server.load(word, Order.read(body))}
+                )
+            case wire.SAMPLE:
+                if (answer := server.sample(body)) is None:
+                    self.refuse(
+                        HTTPStatus.CONFLICT, "This server has other weights now."
+                    )
+                else:
+                    self.send(HTTPStatus.OK, BINARY, answer)
+            case _:
+                self.refuse_page()
+
+    def _hold(self, old_word: str | None) -> None:
+        word = self.server.holding.take(self.connection, word=old_word)
+        if word is None:
+            return self.refuse(HTTPStatus.LOCKED, "Another run holds this server.")
+        try:
+            self.send_response(HTTPStatus.OK)
+            self.end_headers()  # without a length: the answer ends with the run
+            self.wfile.write(json.dumps({"hold": word}).encode() + b"\n")
+            self.wfile.flush()
+            self.connection.settimeout(None)
+            notice_silence(self.connection)
+            while self.rfile.read(1):  # until the other end is gone
+                pass
+        except OSError:
+            pass  # gone in another way
+        finally:
+            self.server.holding.release(word)

@@ -1,0 +1,188 @@
+"""Who writes the completions that a step trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from transformers import PreTrainedTokenizerBase
+
+from trainer.config import RunConfig
+from trainer.data import Prompt, PromptRenderer
+from trainer.model.policy import Policy
+from trainer.model.reference import load_start
+from trainer.model.tokenizers import decode_text
+from trainer.rollout.builtin import TransformersEngine
+from trainer.rollout.engine import (
+    OnGroup,
+    OnSlowed,
+    Request,
+    RolloutEngine,
+    SamplingParams,
+    ignore,
+)
+from trainer.seeding import derive
+from trainer.types import Completion
+
+
+class CompletionSource(Protocol):
+    """Gives each prompt of a step its completions."""
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """What the token ids of the completions mean."""
+        ...
+
+    def complete(
+        self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
+    ) -> list[tuple[Completion, ...]]:
+        """The completions of each prompt, `group_size` of them, in order.
+
+        `on_group` is told of a prompt's place and completions once they have ended, by
+        a source that has some before others.
+        """
+        ...
+
+    def sync_weights(self) -> None:
+        """Take up the policy's present weights, where completions depend on them."""
+        ...
+
+
+class EngineSource:
+    """Completions that a rollout engine samples, each from a seed of its own."""
+
+    def __init__(self, engine: RolloutEngine, config: RunConfig) -> None:
+        rollout = config.rollout
+        self._engine = engine
+        self._seed = config.seed
+        self._group_size = rollout.group_size
+        self._params = SamplingParams(
+            max_new_tokens=rollout.max_new_tokens,
+            temperature=rollout.temperature,
+            top_p=rollout.top_p,
+            top_k=rollout.top_k,
+        )
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._engine.tokenizer
+
+    def complete(
+        self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
+    ) -> list[tuple[Completion, ...]]:
+        requests = [
+            Request(
+                prompt=prompt,
+                seeds=tuple(
+                    derive(self._seed, "sample", step, prompt.index, k)
+                    for k in range(self._group_size)
+                ),
+            )
+            for prompt in prompts
+        ]
+        return self._engine.sample(requests, self._params, on_group=on_group)
+
+    def sync_weights(self) -> None:
+        self._engine.sync_weights()
+
+
+class DatasetSource:
+    """Completions that the rows bring along: supervised fine-tuning.
+
+    Nobody sampled them, so their log-probs are 0 and must not be used.
+    """
+
+    def __init__(
+        self, policy: Policy, config: RunConfig, prompts: Sequence[Prompt]
+    ) -> None:
+        """
+        Raises:
+            ValueError: a prompt's row has no text in `data.completion_column`.
+        """
+        self._renderer = PromptRenderer(policy.tokenizer, config.data)
+        self._column = config.data.completion_column
+        self._limit = config.rollout.max_new_tokens
+        own = policy.tokenizer.eos_token_id
+        self._eos = own if isinstance(own, int) else policy.eos_ids[0]
+        self._tokenizer = policy.tokenizer
+        for prompt in prompts:
+            self._text(prompt)
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._tokenizer
+
+    def complete(
+        self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
+    ) -> list[tuple[Completion, ...]]:
+        return [(self._completion(prompt),) for prompt in prompts]
+
+    def sync_weights(self) -> None:
+        """Nothing to do: no model writes these."""
+
+    def _completion(self, prompt: Prompt) -> Completion:
+        text = self._text(prompt)
+        token_ids = (*self._renderer.continuation(prompt, text), self._eos)
+        is_cut = len(token_ids) > self._limit
+        if is_cut:
+            token_ids = token_ids[: self._limit]
+            text = decode_text(self._tokenizer, token_ids)
+        return Completion(
+            text=text,
+            token_ids=token_ids,
+            logprobs=(0.0,) * len(token_ids),
+            end_reason="length" if is_cut else "stop",
+        )
+
+    def _text(self, prompt: Prompt) -> str:
+        text = prompt.row.columns.get(self._column)
+        if not isinstance(text, str) or not text:
+            there = ", ".join(sorted(prompt.row.columns)) or "none"
+            raise ValueError(
+                f"Row {prompt.index} (line {prompt.index + 1}) has no text to learn in "
+                f'column "{self._column}" (it has {text!r:.80}; its columns: {there}). '
+                "Set data.completion_column, fill the column, or drop the row."
+            )
+        return text
+
+
+def start_source(
+    start: Policy, config: RunConfig, *, on_slowed: OnSlowed
+) -> EngineSource:
+    """Samples from a model that stands still."""
+    engine = TransformersEngine(
+        start,
+        max_batch_rows=config.rollout.max_batch_rows,
+        decoding=config.rollout.decoding,
+    )
+    engine.on_slowed = on_slowed
+    return EngineSource(engine, config)
+
+
+def make_source(
+    config: RunConfig,
+    *,
+    policy: Policy,
+    engine: RolloutEngine,
+    prompts: Sequence[Prompt],
+    on_slowed: OnSlowed = lambda _slowed: None,
+) -> CompletionSource:
+    """The source that a run or phase asks for.
+
+    Args:
+        config: of the run or phase.
+        policy: the policy being trained.
+        engine: samples from it.
+        prompts: all that may be trained on.
+        on_slowed: told when an engine made here goes on in a slower way.
+
+    Raises:
+        ValueError: a row lacks its completion, or the starting model cannot be loaded.
+    """
+    match config.rollout.source:
+        case "policy":
+            return EngineSource(engine, config)
+        case "start":
+            return start_source(load_start(config), config, on_slowed=on_slowed)
+        case "dataset":
+            return DatasetSource(policy, config, prompts)

@@ -1,0 +1,295 @@
+"""vLLM under this process: a model of its own that samples, and takes new weights.
+
+The model is in this process, or split over several of vLLM's own, a GPU for each
+(tensor parallelism). Weights come from memory, a part at a time, to every one of them.
+Adapters are put beside the weights they were made for, so that a step hands over them
+alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing import active_children
+from typing import Any
+
+import torch
+
+from trainer.failures import is_out_of_memory
+from trainer.heartbeat import beat
+from trainer.model.adapter_weights import AdapterWeights
+from trainer.model.tokenizers import first_line
+from trainer.rollout.engine import SamplingParams
+from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.vllm_process import (
+    Workers,
+    import_vllm,
+    threads_shared_out,
+    torch_as_it_was,
+)
+from trainer.rollout.vllm_worker import LORA_ID, WorkerExtension
+from trainer.rollout.weight_parts import in_parts
+
+# What vLLM sends to workers of its own fits so into its 16 MiB of shared memory.
+_PART_BYTES = 12 * 2**20
+_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerSettings:
+    """What vLLM is started with.
+
+    >>> SamplerSettings(model="model", max_length=768, max_rows=64, cache_gib=1.0)
+    """
+
+    model: str  # folder or hub id
+    max_length: int  # tokens of a prompt and its completion
+    max_rows: int  # completions sampled at the same time
+    cache_gib: float  # for keys and values, on each GPU
+    revision: str | None = None
+    dtype: torch.dtype = torch.float32
+    lora_rank: int = 0  # of the adapters it can take; 0: none
+    sleeps: bool = False
+    tensor_parallel_size: int = 1  # GPUs that the model is split over
+
+
+class VllmSampler:
+    """One vLLM engine. Not to be used by two threads at once."""
+
+    def __init__(self, settings: SamplerSettings) -> None:
+        """
+        Raises:
+            ValueError: vLLM is not installed, or cannot run the model.
+        """
+        self._vllm = import_vllm()
+        self._on_gpu = torch.cuda.is_available()
+        self._sleeps = settings.sleeps and self._on_gpu
+        self._asleep: set[str] = set()
+        self._llm: Any = None
+        self._lora: Any = None  # the adapters to sample with, once there are any
+        self._num_workers = settings.tensor_parallel_size
+        self._workers = Workers(())
+        self.max_length = settings.max_length
+        self.lora_rank = next(
+            (rank for rank in _LORA_RANKS if 0 < settings.lora_rank <= rank), 0
+        )
+        self._check_gpus()
+        try:
+            with torch_as_it_was(), threads_shared_out(self._num_workers):
+                others = active_children()
+                self._llm = self._start(settings)
+                if self._has_processes:
+                    self._workers = Workers(set(active_children()) - {*others})
+                    self._call("follow_parent")
+                self._sample_once()
+        except Exception as error:
+            if self._llm is not None:
+                self.close()
+            if is_out_of_memory(error):
+                raise
+            raise ValueError(
+                f"vLLM cannot run {settings.model}: {first_line(error)} Choose another "
+                'model or other settings, or set rollout.engine to "transformers".'
+            ) from error
+
+    def sample(
+        self,
+        prompts: Sequence[SeededPrompt],
+        params: SamplingParams,
+        *,
+        eos_ids: Sequence[int],
+        on_ended: Callable[[int, Sampled], None] = lambda _number, _sampled: None,
+    ) -> list[Sampled]:
+        """A completion for each prompt, with the log-probs it was drawn with.
+
+        `on_ended` is told of a prompt's number and its completion as soon as that has
+        ended, while others have not.
+
+        Raises:
+            ValueError: a prompt leaves no room for so many new tokens.
+        """
+        if params.top_p < 1 or params.top_k > 0:
+            raise ValueError(
+                "vLLM gives log-probs of the part of the vocabulary that it drew from, "
+                "not of the whole. Use top_p = 1 and top_k = 0."
+            )
+        longest = max(len(prompt.token_ids) for prompt in prompts)
+        if longest + params.max_new_tokens > self.max_length:
+            raise ValueError(
+                f"A prompt of {longest} tokens and a completion of "
+                f"{params.max_new_tokens} are more than the {self.max_length} that "
+                "vLLM has room for with this model. Lower data.max_prompt_tokens or "
+                "rollout.max_new_tokens."
+            )
+        self._wake("weights", "kv_cache")
+        ids = self._llm.enqueue(
+            [{"prompt_token_ids": list(prompt.token_ids)} for prompt in prompts],
+            [self._params(prompt.seed, params, eos_ids) for prompt in prompts],
+            use_tqdm=False,
+            lora_request=self._lora,
+        )
+        # Requests are counted; behind its number an id has a word that outputs lack.
+        first = int(ids[0].partition("-")[0])
+        found: dict[int, Sampled] = {}
+        engine = self._llm.llm_engine
+        while engine.has_unfinished_requests():
+            with self._workers:
+                outputs = engine.step()
+                beat()
+            for output in outputs:
+                number = int(output.request_id) - first
+                found[number] = _sampled(output.outputs[0])
+                on_ended(number, found[number])
+        return [found[number] for number in range(len(prompts))]
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Sample with these from now on, and without adapters.
+
+        Raises:
+            RuntimeError: a worker was not handed all of them.
+        """
+        self._wake("weights")
+        self._lora = None
+        self._call("begin_weights")
+        for part in in_parts(weights, num_bytes=_PART_BYTES):
+            self._call("take_weights", self._sendable(part))
+        for rank, missing in enumerate(self._call("finish_weights")):
+            if missing:
+                raise RuntimeError(
+                    f"Worker {rank} of vLLM was handed all weights but "
+                    f"{len(missing)}, such as {missing[0]}"
+                )
+        self._forget_prefixes()
+
+    def can_take(self, names: Iterable[str]) -> bool:
+        """Whether adapters of layers with these names have a place in the model."""
+        if self.lora_rank == 0:
+            return False
+        places = self._call("adapter_places")[0]  # all workers have the same layers
+        return all(_packed(name, places) for name in names)
+
+    def load_adapters(self, adapters: AdapterWeights) -> None:
+        """Sample with these beside the weights from now on."""
+        self._wake("weights")
+        tensors = tuple(self._sendable(adapters.tensors))
+        self._call("put_adapters", replace(adapters, tensors=tensors))
+        request = importlib.import_module("vllm.lora.request").LoRARequest
+        # The path is never read: adapters with this id are there already.
+        self._lora = request("policy", LORA_ID, "in memory")
+        self._forget_prefixes()
+
+    def sleep(self) -> None:
+        """Give the GPU's memory back until it is needed; elsewhere nothing is given.
+
+        The weights wait in the machine's memory.
+        """
+        if self._sleeps and not self._asleep:
+            self._llm.sleep(level=1)
+            self._asleep = {"weights", "kv_cache"}
+
+    def close(self) -> None:
+        """End the processes that it has; nothing can be sampled any more."""
+        self._llm.llm_engine.engine_core.shutdown()
+
+    @property
+    def _has_processes(self) -> bool:
+        return self._num_workers > 1
+
+    def _call(self, method: str, *args: Any) -> list[Any]:
+        """What each worker, in order of its rank, has a method of its own for."""
+        with self._workers:
+            answers: list[Any] = self._llm.collective_rpc(method, args=args)
+        return answers
+
+    def _sendable(
+        self, weights: Iterable[tuple[str, torch.Tensor]]
+    ) -> list[tuple[str, torch.Tensor]]:
+        """Weights as workers can be handed them: in this process, just as they are."""
+        if not self._has_processes:
+            return list(weights)
+        return [(n, w.detach().to("cpu").contiguous()) for n, w in weights]
+
+    def _check_gpus(self) -> None:
+        wanted, there = self._num_workers, torch.cuda.device_count()
+        if self._on_gpu and wanted > there:
+            raise ValueError(
+                f"vLLM cannot split the model over {wanted} GPUs: this process has "
+                f"{there}. Lower the tensor parallel size, or let it have more "
+                "(CUDA_VISIBLE_DEVICES)."
+            )
+
+    def _wake(self, *needed: str) -> None:
+        for tag in needed:
+            if tag in self._asleep:
+                self._llm.wake_up([tag])
+                self._asleep.discard(tag)
+
+    def _start(self, settings: SamplerSettings) -> Any:
+        options: dict[str, Any] = {}
+        if self.lora_rank:
+            options = {"enable_lora": True, "max_lora_rank": self.lora_rank}
+            options |= {"max_loras": 1, "max_cpu_loras": 1}
+        if self._on_gpu:
+            # The cache has a size of its own; this would refuse to start where the
+            # trainer holds much of the GPU.
+            options["gpu_memory_utilization"] = 0.01
+        return self._vllm.LLM(
+            model=settings.model,
+            revision=settings.revision,
+            dtype=str(settings.dtype).removeprefix("torch."),
+            max_model_len=settings.max_length,
+            max_num_seqs=settings.max_rows,
+            tensor_parallel_size=self._num_workers,
+            worker_extension_cls=(
+                f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}"
+            ),
+            kv_cache_memory_bytes=int(settings.cache_gib * 2**30),
+            logprobs_mode="processed_logprobs",
+            enable_prefix_caching=True,
+            enable_sleep_mode=self._sleeps,
+            # without a GPU, compiling would take longer than it saves
+            enforce_eager=not self._on_gpu,
+            skip_tokenizer_init=True,
+            generation_config="vllm",
+            trust_remote_code=False,
+            disable_log_stats=True,
+            seed=0,
+            **options,
+        )
+
+    def _sample_once(self) -> None:
+        """Let what vLLM cannot do with a model be seen at the start."""
+        params = SamplingParams(max_new_tokens=1, temperature=1.0)
+        self.sample([SeededPrompt(token_ids=(0,), seed=0)], params, eos_ids=())
+
+    def _params(self, seed: int, params: SamplingParams, eos_ids: Sequence[int]) -> Any:
+        return self._vllm.SamplingParams(
+            max_tokens=params.max_new_tokens,
+            temperature=params.temperature,
+            seed=seed % 2**63,
+            logprobs=0,  # of the token drawn, and of no other
+            stop_token_ids=list(eos_ids),
+            ignore_eos=True,  # those above are all
+            detokenize=False,
+        )
+
+    def _forget_prefixes(self) -> None:
+        """Keys and values of the weights before would be taken for the present ones."""
+        if not self._llm.reset_prefix_cache():
+            raise RuntimeError("vLLM did not let go of its prefix cache")
+
+
+def _sampled(output: Any) -> Sampled:
+    token_ids = tuple(output.token_ids)
+    return Sampled(
+        token_ids=token_ids,
+        logprobs=tuple(
+            place[token].logprob
+            for place, token in zip(output.logprobs, token_ids, strict=True)
+        ),
+    )
+
+
+def _packed(name: str, places: dict[str, list[str]]) -> bool:
+    return name in places or any(name in packed for packed in places.values())

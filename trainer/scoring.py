@@ -1,0 +1,180 @@
+"""Scoring the groups of a step, each as soon as its completions have ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, repeat
+
+from transformers import PreTrainedTokenizerBase
+
+from trainer.config import RewardConfig
+from trainer.data import Prompt
+from trainer.heartbeat import beat
+from trainer.host import num_cores
+from trainer.rewards.group_scorer import GroupScorer
+from trainer.rewards.sample import Sample
+from trainer.rewards.scoring import Score
+from trainer.rewards.spec import Recipe
+from trainer.rewards.workers import Scored
+from trainer.steps import Step, cut_steps
+from trainer.types import Completion, Group, StepScore
+
+# A worker and math-verify behind it take 95 MB, and 4 ms for a completion: so many
+# score 2,000 a second.
+_MOST_WORKERS = 8
+
+
+class Scorer(GroupScorer):
+    """Scores in processes of its own while others are sampled, or in this one after."""
+
+    def __init__(self, num_workers: int | None = 0) -> None:
+        """
+        Args:
+            num_workers: processes; None: for slow recipes alone, as many as there are
+                cores to spare, since the others take less time than sending them.
+        """
+        count = spare_workers() if num_workers is None else num_workers
+        super().__init__(count, only_slow=num_workers is None)
+
+    def begin(
+        self,
+        prompts: Sequence[Prompt],
+        reward: RewardConfig,
+        *,
+        step: int = 1,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+    ) -> Scoring:
+        """Score what is sampled of some prompts, by the weights of a step of the run.
+
+        With a tokenizer their reasoning steps are scored too.
+        """
+        return Scoring(self, prompts, reward, step, tokenizer)
+
+
+HERE = Scorer()
+
+
+def spare_workers() -> int:
+    """One less than this process's share of the cores, which samples; at least one."""
+    share = num_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return min(max(share - 1, 1), _MOST_WORKERS)
+
+
+class Scoring:
+    """The groups of some prompts on the way to their scores."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        prompts: Sequence[Prompt],
+        reward: RewardConfig,
+        step: int,
+        tokenizer: PreTrainedTokenizerBase | None,
+    ) -> None:
+        self._scorer = scorer
+        self._step = step
+        self._prompts = prompts
+        self._reward = reward
+        self._tokenizer = tokenizer
+        self._scores: dict[int, Callable[[], Scored]] = {}
+        self._steps: dict[int, _Steps] = {}
+        self.seconds = 0.0  # that scoring took, in all processes together
+
+    def add(self, place: int, completions: Sequence[Completion]) -> None:
+        """Begin to score the completions of the prompt in this place."""
+        texts = [completion.text for completion in completions]
+        self._scores[place] = self._submit(place, self._reward.recipe, texts)
+        recipe = self._reward.step_recipe
+        if recipe is not None and self._tokenizer is not None:
+            cut = [
+                cut_steps(
+                    each,
+                    pattern=self._reward.step_pattern,
+                    boundary=self._reward.step_boundary,
+                    tokenizer=self._tokenizer,
+                )
+                for each in completions
+            ]
+            texts = [step.text for steps in cut for step in steps]
+            before = [text for steps in cut for text in _texts_before(steps)]
+            ends = [[step.end for step in steps] for steps in cut]
+            asked = self._submit(place, recipe, texts, before)
+            self._steps[place] = _Steps(ends, asked)
+
+    def finish(self, completions: Sequence[Sequence[Completion]]) -> list[Group]:
+        """The groups in order, and those that nobody had added.
+
+        Raises:
+            ScoringFailed: a completion cannot be scored.
+        """
+        for place, members in enumerate(completions):
+            if place not in self._scores:
+                self.add(place, members)
+        groups = [
+            Group(
+                prompt=self._prompts[place],
+                completions=tuple(members),
+                scores=tuple(self._result(self._scores[place])),
+            )
+            for place, members in enumerate(completions)
+        ]
+        return [
+            replace(group, step_scores=self._step_scores(self._steps[place]))
+            if place in self._steps
+            else group
+            for place, group in enumerate(groups)
+        ]
+
+    def _submit(
+        self,
+        place: int,
+        recipe: Recipe,
+        texts: Sequence[str],
+        before: Sequence[str] | None = None,
+    ) -> Callable[[], Scored]:
+        prompt = self._prompts[place]
+        samples = [
+            Sample(
+                prompt=prompt.text,
+                completion=text,
+                answer=prompt.row.answer,
+                columns=prompt.row.columns,
+                messages=prompt.messages,
+                before=what_was,
+            )
+            for text, what_was in zip(texts, before or repeat(""), strict=False)
+        ]
+        name = f"row {prompt.index} (line {prompt.index + 1})"
+        return self._scorer.submit(recipe, samples, name=name, step=self._step)
+
+    def _result(self, result: Callable[[], Scored]) -> list[Score]:
+        scored = result()
+        beat()
+        self.seconds += scored.seconds
+        return scored.scores
+
+    def _step_scores(self, steps: _Steps) -> tuple[tuple[StepScore, ...], ...]:
+        scores = iter(self._result(steps.result))
+        return tuple(
+            tuple(StepScore(end, next(scores).total) for end in ends)
+            for ends in steps.ends
+        )
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """A group's reasoning steps: where each ends, and what will be their scores."""
+
+    ends: list[list[int]]
+    result: Callable[[], Scored]
+
+
+def _texts_before(steps: Sequence[Step]) -> Iterable[str]:
+    """Of each step, those before it.
+
+    >>> list(_texts_before([Step("a.", 2), Step("b.", 4), Step("c", 5)]))
+    ['', 'a.', 'a.b.']
+    """
+    return accumulate((step.text for step in steps[:-1]), initial="")

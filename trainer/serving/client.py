@@ -1,0 +1,275 @@
+"""The way to a model server: asking it, and waiting for it while it is away."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from trainer.heartbeat import beating
+from trainer.serving.addresses import is_private
+from trainer.serving.server import BINARY
+from trainer.serving.silence import notice_silence
+
+_Result = TypeVar("_Result")
+
+
+# A server that was restarted needs minutes to load a large model.
+PATIENCE_SECONDS = 600.0
+REQUEST_SECONDS = 300.0
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 15.0
+_FAREWELL_SECONDS = 5.0
+# safetensors' own header, and the sentences of refusals
+SLACK_BYTES = 65_536
+
+
+class Away(Exception):
+    """The server is not there, or not ready; it may be soon."""
+
+
+class Refused(ValueError):
+    """The server answered, and said no."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What sentences call a server.
+
+    >>> Kind(name="reference server", part="reference", command="reference", port=8600)
+    """
+
+    name: str
+    part: str  # of the configuration, with url and token_file
+    command: str  # of `python -m trainer`
+    port: int  # that it usually has
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What is asked of a server.
+
+    >>> Call(method="GET", path="/model")
+    """
+
+    method: str
+    path: str
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    limit: int = SLACK_BYTES  # bytes that the answer has at most
+    seconds: float = REQUEST_SECONDS  # without a byte: the server counts as away
+
+
+class OpenAnswer:
+    """The first line of an answer that goes on until this end closes it."""
+
+    def __init__(
+        self, line: bytes, response: http.client.HTTPResponse, stream: socket.socket
+    ) -> None:
+        self.line = line
+        self._response = response
+        self._stream = stream
+
+    def close(self) -> None:
+        """End it, and wait until the server has noticed, unless it is gone."""
+        with suppress(OSError, http.client.HTTPException):
+            self._stream.settimeout(_FAREWELL_SECONDS)
+            self._stream.shutdown(socket.SHUT_WR)
+            self._response.read()
+        self._response.close()
+
+
+class Connection:
+    """Asks one server.
+
+    Raises:
+        ValueError: from any question: the server stayed away, or refused.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        kind: Kind,
+        *,
+        token: str,
+        headers: Mapping[str, str] | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self.url = url
+        self.kind = kind
+        self._is_tls, self._host, self._port = _parts(url, kind)
+        self._patience_seconds = patience_seconds
+        self._headers = {
+            "Authorization": f"Bearer {token}",
+            "Content-Type": BINARY,
+            **(headers or {}),
+        }
+
+    def ask(self, call: Call, *, on_return: Callable[[], None] | None = None) -> bytes:
+        """The answer of a server that is waited for.
+
+        Args:
+            call: what is asked.
+            on_return: called before the question is asked again: whatever is there now
+                may be another server.
+        """
+        return self._waiting(lambda: self.try_once(call), on_return)
+
+    def open(self, call: Call) -> OpenAnswer:
+        """An answer that stays open; the server is waited for."""
+        return self._waiting(lambda: self._open_once(call))
+
+    def try_once(self, call: Call) -> bytes:
+        """The answer of a server that must be there.
+
+        Raises:
+            Away: it is not.
+        """
+        connection = self._connect(call.seconds)
+        try:
+            with beating():
+                response = self._request(connection, call)
+                reply = response.read(call.limit + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise Away(_reason(error)) from None
+        finally:
+            connection.close()
+        if response.length:  # more was promised than came, or than was read
+            if len(reply) > call.limit:
+                raise ValueError(
+                    f"The answer of {self.url} is larger than {call.limit} bytes. "
+                    f"Correct {self.kind.part}.url."
+                )
+            raise Away("it went away in the middle of an answer")
+        self._check(response.status, reply)
+        return reply
+
+    def _open_once(self, call: Call) -> OpenAnswer:
+        connection = self._connect(call.seconds)
+        stream: socket.socket = connection.sock  # which the response takes over
+        try:
+            response = self._request(connection, call)
+            line = response.readline(call.limit)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise Away(_reason(error)) from None
+        if response.status != HTTPStatus.OK:
+            response.close()  # which has the socket, as it ends with the answer
+        self._check(response.status, line)
+        return OpenAnswer(line, response, stream)
+
+    def _request(
+        self, connection: http.client.HTTPConnection, call: Call
+    ) -> http.client.HTTPResponse:
+        headers = {**self._headers, **call.headers}
+        connection.request(call.method, call.path, body=call.body, headers=headers)
+        return connection.getresponse()
+
+    def _waiting(
+        self, act: Callable[[], _Result], on_return: Callable[[], None] | None = None
+    ) -> _Result:
+        """What comes of an act, which is repeated while the server is away."""
+        pause, started = _FIRST_PAUSE_SECONDS, time.monotonic()
+        while True:
+            try:
+                if pause > _FIRST_PAUSE_SECONDS and on_return is not None:
+                    on_return()
+                return act()
+            except Away as reason:
+                waited = time.monotonic() - started
+                if waited + pause > self._patience_seconds:
+                    raise ValueError(
+                        f"The {self.kind.name} at {self.url} has been away for "
+                        f"{waited:.0f} s ({reason}). Start it again with `python -m "
+                        f"trainer {self.kind.command}`, and resume the run."
+                    ) from None
+                if pause == _FIRST_PAUSE_SECONDS:
+                    _say(f"waiting for the {self.kind.name} at {self.url} ({reason})")
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _connect(self, seconds: float) -> http.client.HTTPConnection:
+        kind = (
+            http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
+        )
+        connection = kind(self._host, self._port, timeout=seconds)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise Away(_reason(error)) from None
+        notice_silence(connection.sock)
+        return connection
+
+    def _check(self, status: int, reply: bytes) -> None:
+        if status == HTTPStatus.OK:
+            return
+        sentence = _sentence(reply)
+        if status in (
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            HTTPStatus.BAD_GATEWAY,
+            HTTPStatus.GATEWAY_TIMEOUT,
+        ):
+            raise Away(sentence)
+        if status == HTTPStatus.UNAUTHORIZED:
+            raise Refused(
+                status,
+                f"The {self.kind.name} at {self.url} does not accept the token. Give "
+                f"{self.kind.part}.token_file the file that it was started with.",
+            )
+        raise Refused(
+            status,
+            f"The {self.kind.name} at {self.url} refused with {status}: {sentence}",
+        )
+
+
+def _parts(url: str, kind: Kind) -> tuple[bool, str, int]:
+    """Whether it is encrypted, the host and the port of an address."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    is_plain = parts.path in ("", "/") and not (parts.query or parts.username)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
+        port = -1
+    if port == -1:
+        raise ValueError(
+            f'{kind.part}.url must look like http://127.0.0.1:{kind.port}; got "{url}".'
+        )
+    is_tls = parts.scheme == "https"
+    assert parts.hostname is not None
+    if not is_private(parts.hostname):
+        raise ValueError(
+            f"{kind.part}.url {url} leads out of the private network, where sampled "
+            "texts and the token must not go. Put the server on this machine or a "
+            "private network, or open a tunnel to it."
+        )
+    return is_tls, parts.hostname, port or (443 if is_tls else 80)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _sentence(reply: bytes) -> str:
+    try:
+        said = str(json.loads(reply)["error"])[:500]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return "it gave no reason"
+    return said.encode("utf-8", "replace").decode("utf-8")  # no half characters
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

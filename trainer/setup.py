@@ -1,0 +1,223 @@
+"""Making a run ready: model, data, and where it goes on."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import torch
+import transformers
+
+from trainer.config import RunConfig, require_packages
+from trainer.config.agreement import complaints_of_many
+from trainer.console import say
+from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
+from trainer.events import RunResumed, RunStarted, Warned
+from trainer.hub import check_source
+from trainer.model.policy import Policy
+from trainer.model.reference import reference_server
+from trainer.output.checkpoint import restore_policy, saved_step
+from trainer.output.log import EventLog
+from trainer.parallel.fsdp import ShardedPolicy, ShardedPolicyEngine
+from trainer.parallel.world import ALONE, World
+from trainer.phases import data_order
+from trainer.rewards.sandbox.probe import found_here
+from trainer.rewards.spec import check_rules
+from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.select import make_engine
+from trainer.rollout.server_engine import rollout_servers
+from trainer.rollout.shared_engine import SharedEngine
+from trainer.rollout.sources import DatasetSource
+from trainer.sameness import check_same_content, check_same_setup
+from trainer.scoring import HERE, Scorer
+from trainer.seeding import seed_torch
+from trainer.state import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a run reads and writes."""
+
+    config: Path
+    out: Path
+    checkpoints: Path
+    resume_from: Path | None
+    epoch: int
+    passed_over: Sequence[str] = ()  # why further checkpoints are not gone on from
+    lives: Path | None = None  # folder of all lives' folders, `out` among them
+
+    @property
+    def newest_checkpoint(self) -> Path | None:
+        return self.resume_from
+
+    @property
+    def done_steps(self) -> int:
+        return 0 if self.resume_from is None else saved_step(self.resume_from)
+
+
+def prepare(
+    config: RunConfig,
+    place: Place,
+    log: EventLog,
+    *,
+    world: World = ALONE,
+    scorer: Scorer = HERE,
+) -> Training:
+    """Load model and data, as new or as a checkpoint left them.
+
+    Raises:
+        ValueError: whatever of the configuration turns out not to be there, or not to
+            fit, in any of its phases.
+    """
+    for stage in config.stages:
+        for complaint in complaints_of_many(stage.config, num_processes=world.size):
+            raise ValueError(complaint)
+    check_same_setup(world, config)
+    require_packages(config)
+    if place.resume_from is None:
+        check_source(config.model.path, revision=config.model.revision)
+    set_up_torch(config)
+    rows = read_rows(place.config.parent / config.data.rows)
+    train_rows, eval_rows = split_rows(
+        rows, num_eval_rows=config.data.num_eval_rows, seed=config.seed
+    )
+    for stage in config.stages:
+        data_order(stage, num_rows=len(train_rows))
+        for recipe in stage.config.reward.recipes:
+            check_rules(recipe)
+    policy, engine = _spread(
+        restore_policy(config.model, place.resume_from), world, config
+    )
+    renderer = PromptRenderer(policy.tokenizer, config.data)
+    training = Training(
+        config=config,
+        policy=policy,
+        engine=engine,
+        train_prompts=[renderer.render(row) for row in train_rows],
+        held_out=[renderer.render(row) for row in eval_rows],
+        eval_files=_eval_files(config, renderer, folder=place.config.parent),
+        log=log,
+        out=place.out,
+        checkpoints=place.checkpoints,
+        epoch=place.epoch,
+        done_steps=place.done_steps,
+        newest_checkpoint=place.resume_from,
+        lives=place.lives,
+        world=world,
+        scorer=scorer,
+    )
+    check_same_content(
+        world,
+        policy=policy.whole,
+        prompts=[
+            *training.train_prompts,
+            *training.held_out,
+            *chain.from_iterable(training.eval_files.values()),
+        ],
+    )
+    _check_phases(training)
+    return training
+
+
+def _spread(
+    policy: Policy, world: World, config: RunConfig
+) -> tuple[Policy, RolloutEngine]:
+    """The policy as the world's processes train it together, and what samples it."""
+    if world.size == 1:
+        return policy, make_engine(config, policy)
+    sharded, rollout = ShardedPolicy(policy, world), config.rollout
+    if config.rollout.engine == "transformers":
+        return sharded, ShardedPolicyEngine(
+            sharded, max_batch_rows=rollout.max_batch_rows, decoding=rollout.decoding
+        )
+    return sharded, SharedEngine(
+        sharded, world.beside, connect=lambda whole: rollout_servers(config, whole)
+    )
+
+
+def _eval_files(
+    config: RunConfig, renderer: PromptRenderer, *, folder: Path
+) -> dict[str, list[Prompt]]:
+    """The prompts of each file that any phase is evaluated on."""
+    names = {
+        name
+        for stage in config.stages
+        for name in stage.config.evaluation.sets.values()
+    }
+    prompts = {}
+    for name in sorted(names):
+        rows = read_rows(folder / name, setting="evaluation.sets")
+        try:
+            prompts[name] = [renderer.render(row) for row in rows]
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return prompts
+
+
+def _check_phases(training: Training) -> None:
+    """Let what a later phase could not begin with be refused now, not at night."""
+    for stage in training.config.stages:
+        config = stage.config
+        if config.rollout.source == "dataset":
+            DatasetSource(training.policy, config, training.train_prompts)
+        if stage.reference_kind == "server":
+            reference_server(config)
+
+
+def set_up_torch(config: RunConfig) -> None:
+    if config.distributed.num_threads is not None:
+        torch.set_num_threads(config.distributed.num_threads)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    # it warns of a kernel that it would download
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    seed_torch(config.seed)
+
+
+def announce(training: Training, place: Place) -> None:
+    """Tell what the run begins or goes on with."""
+    facts = {
+        "num_steps": training.config.optim.num_steps,
+        "num_parameters": training.policy.num_parameters,
+        "num_train_rows": len(training.train_prompts),
+        "num_eval_rows": len(training.held_out),
+        "device": _device_name(training.policy.device, training.world),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            **_sandbox(training.config),
+        },
+    }
+    log, step = training.log, training.done_steps
+    if place.resume_from is None:
+        log.add(RunStarted, step=0, **facts)
+    else:
+        log.add(RunResumed, step=step, checkpoint=place.resume_from.name, **facts)
+    say(
+        f"{facts['num_parameters']:,} parameters on {facts['device']}, "
+        f"{facts['num_train_rows']} prompts, from step {step}"
+    )
+    if place.passed_over:
+        where = place.resume_from.name if place.resume_from else "the beginning"
+        reasons = "; ".join(reason.rstrip(".") for reason in place.passed_over)
+        message = f"Damaged and passed over: {reasons}. The run goes on from {where}."
+        log.add(Warned, step=step, code="checkpoint_damaged", message=message)
+        say(message)
+    log.flush()
+
+
+def _sandbox(config: RunConfig) -> dict[str, str]:
+    """The level that reward code runs at, where a rule runs code."""
+    return {"sandbox": f"level {found_here().level}"} if config.runs_code else {}
+
+
+def _device_name(device: torch.device, world: World) -> str:
+    count = f"{world.size} × " if world.size > 1 else ""
+    if device.type == "cuda":
+        return count + torch.cuda.get_device_name(device)
+    return f"{count}cpu ({torch.get_num_threads()} threads)"

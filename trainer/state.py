@@ -1,0 +1,210 @@
+"""What a run holds while it trains."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainer.config import RunConfig
+from trainer.config.run import Stage
+from trainer.data import Prompt
+from trainer.model.microbatches import MemoryBudget
+from trainer.model.policy import Policy
+from trainer.output.journal import Journal
+from trainer.output.log import EventLog
+from trainer.parallel.fsdp import ShardedPolicy
+from trainer.parallel.world import ALONE, World
+from trainer.phases import StageState, enter_stage
+from trainer.recovery import Setbacks
+from trainer.rewards.session import current_session
+from trainer.rewards.spec import needs_models
+from trainer.rollout.builtin import TransformersEngine
+from trainer.rollout.engine import HoldingEngine, RolloutEngine, Slowed
+from trainer.rollout.prefetch import SamplingAhead
+from trainer.scoring import HERE, Scorer
+
+HELD_OUT = "heldout"  # the set that is split off the run's own rows
+
+
+@dataclass(kw_only=True)
+class Training:
+    """A run from its beginning or its checkpoint to its end, phase after phase."""
+
+    config: RunConfig
+    policy: Policy
+    engine: RolloutEngine  # samples from the policy
+    train_prompts: Sequence[Prompt]
+    held_out: Sequence[Prompt]
+    eval_files: Mapping[str, Sequence[Prompt]]  # of further sets, by file
+    log: EventLog
+    out: Path
+    checkpoints: Path
+    epoch: int
+    done_steps: int
+    newest_checkpoint: Path | None  # where a rollback goes back to
+    lives: Path | None = None  # folder of all lives' folders, `out` among them
+    world: World = ALONE
+    scorer: Scorer = HERE
+    setbacks: Setbacks = field(default_factory=Setbacks)
+    heard_changes: set[int] = field(default_factory=set)  # by number
+    has_unread_changes: bool = False
+    _stage: StageState | None = None
+    _slowed: list[Slowed] = field(default_factory=list)  # not yet told of
+
+    def __post_init__(self) -> None:
+        self.journal = Journal(self.log, self.policy.tokenizer)
+        self.budget = MemoryBudget(
+            self.config.optim.micro_batch_tokens,
+            on_halved=self._tell_of_memory,
+            world=self.world,
+            shared=self.policy if isinstance(self.policy, ShardedPolicy) else None,
+        )
+        self.ahead = SamplingAhead(self.policy.device)
+        if isinstance(self.engine, TransformersEngine):
+            self.engine.on_slowed = self._slowed.append
+
+    @property
+    def stage(self) -> StageState:
+        """The phase at hand."""
+        assert self._stage is not None
+        return self._stage
+
+    @property
+    def eval_sets(self) -> dict[str, Sequence[Prompt]]:
+        """The held-out sets of the phase at hand that have prompts, by name."""
+        further = self.stage.config.evaluation.sets
+        sets = {HELD_OUT: self.held_out} | {
+            name: self.eval_files[file] for name, file in further.items()
+        }
+        return {name: prompts for name, prompts in sets.items() if prompts}
+
+    def enter(self, stage: Stage, *, saved: Path | None) -> None:
+        """Begin a phase, or go on in it from a checkpoint; the last one is let go."""
+        self._stage = None
+        gc.collect()  # its models and moments, before there are others
+        torch.cuda.empty_cache()
+        self._stage = enter_stage(
+            stage,
+            policy=self.policy,
+            engine=self.engine,
+            prompts=self.train_prompts,
+            saved=saved,
+            on_slowed=self._slowed.append,
+        )
+        self.budget.begin_phase(stage.config.optim.micro_batch_tokens)
+
+    def take_settings(self, config: RunConfig) -> None:
+        """Go on with settings of which none went into what is held."""
+        self.config = config
+        if self._stage is None:
+            return
+        first = self._stage.stage.first_step
+        self._stage.stage = next(s for s in config.stages if s.first_step == first)
+
+    def sync_weights(self) -> None:
+        """Make whatever samples from the policy sample from its present weights."""
+        self.stage.source.sync_weights()
+        if self.stage.config.rollout.source != "policy":
+            self.engine.sync_weights()  # which evaluation samples with
+
+    def close(self) -> None:
+        """Let go of what samples."""
+        if isinstance(self.engine, HoldingEngine):
+            self.engine.close()
+
+    def _tell_of_memory(self, tokens: int, reason: str) -> None:
+        self.journal.warn(
+            "out_of_memory",
+            f"Memory ran out ({reason}), so the step was done again with at most "
+            f"{tokens} tokens at once, and so are all that follow; results are the "
+            f"same. Set optim.micro_batch_tokens to {tokens} to spare later runs this.",
+            value=float(tokens),
+        )
+
+    def tell_of_sampling(self) -> None:
+        """Warn where sampling became slower, in any process, once all have sampled."""
+        # another thread may sample ahead, and add to them meanwhile
+        own = [self._slowed.pop(0) for _ in range(len(self._slowed))]
+        found = self.world.gather(own)
+        told = [(each, rank) for rank, own in enumerate(found) for each in own]
+        halved = [each for each in told if each[0].code == "out_of_memory"]
+        if halved:
+            slowed, rank = min(halved, key=lambda each: each[0].rows)
+            self.journal.warn(
+                slowed.code,
+                f"Memory ran out while sampling{self._of(rank)} ({slowed.reason}), so "
+                f"from here on at most {slowed.rows} completions are sampled at once. "
+                f"Set rollout.max_batch_rows to {slowed.rows} to spare later runs "
+                "this.",
+                value=float(slowed.rows),
+            )
+        for slowed, rank in told:
+            if slowed.code == "engine_fallback":
+                self.journal.warn(
+                    slowed.code,
+                    f"Sampling failed{self._of(rank)} ({slowed.reason}) and goes on "
+                    f"with {slowed.way}, which is slower. The log has the traceback.",
+                )
+
+    def _of(self, rank: int) -> str:
+        return f" in process {rank}" if self.world.size > 1 else ""
+
+    def tell_of_judges(self) -> None:
+        """Warn of models that could not judge, in any process, each reason once."""
+        recipes = [
+            recipe
+            for stage in self.config.stages
+            for recipe in stage.config.reward.recipes
+        ]
+        if not any(needs_models(recipe) for recipe in recipes):
+            return
+        found = self.world.gather(current_session().take_warnings())
+        for text in dict.fromkeys(chain.from_iterable(found)):
+            self.journal.warn("judge", text)
+
+    @property
+    def task_digest(self) -> str:
+        """SHA-256 of what a batch sampled ahead depends on, beside the weights.
+
+        How many scores may fail and who scores them changes none of them.
+        """
+        config = self.stage.config
+        reward = config.reward.model_dump(
+            mode="json", exclude={"max_error_share", "num_workers"}
+        )
+        rollout = config.rollout.model_dump(mode="json")
+        tree = [config.seed, rollout, reward, self._prompts_digest]
+        return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def _prompts_digest(self) -> str:
+        digest = hashlib.sha256()
+        for prompt in self.train_prompts:
+            told = (prompt.index, prompt.token_ids, prompt.row.answer)
+            digest.update(repr((*told, prompt.row.columns)).encode())
+        return digest.hexdigest()
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds beside weights, optimizer and reference."""
+        return {
+            "alarms": self.journal.alarms.state(),
+            "memory": self.budget.state(),
+            "setbacks": self.setbacks.state(),
+            "phase": self.stage.state(),
+            **({} if self.ahead.batch is None else {"task": self.task_digest}),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on as a checkpoint left the run; `enter` restores the phase."""
+        self.journal.alarms.load_state(state["alarms"])
+        self.budget.load_state(state["memory"])
+        self.setbacks.load_state(state["setbacks"])
