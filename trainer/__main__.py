@@ -13,10 +13,10 @@ from trainer.loading import load_module
 COMMANDS = {
     "run": ("trainer.parallel.launch", "train a model by a run configuration"),
     "reference": (
-        "trainer.serving.reference_command",
+        "trainer.serving.reference_server",
         "serve a reference model to trainers",
     ),
-    "rollout-server": ("trainer.rollout.server_command", "sample for a run, with vLLM"),
+    "rollout-server": ("trainer.rollout.server", "sample for a run, with vLLM"),
     "probe": (
         "trainer.commands.probe",
         "sample from the start, to see what there is to learn",

@@ -1,21 +1,44 @@
-"""Gathering the groups of a step, and others in place of those that teach nothing."""
+"""Sampling and scoring the groups of a step, and choosing those that teach."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 from typing import Protocol
 
 from trainer.algorithm.credit import rule_rewards, rule_weights, step_rewards
 from trainer.config import RunConfig
 from trainer.data import Prompt
-from trainer.overlong import penalise_overlong
 from trainer.parallel.world import ALONE, World
+from trainer.rewards.length_penalty import penalised
 from trainer.rollout.sources import CompletionSource
 from trainer.scoring import HERE, Scorer
 from trainer.types import Group
+
+
+def penalise_overlong(groups: Sequence[Group], config: RunConfig) -> list[Group]:
+    """Lower each reward by `overlong_penalty` times the completion's fraction."""
+    reward = config.reward
+    return [
+        replace(
+            group,
+            scores=tuple(
+                penalised(
+                    score,
+                    completion.num_tokens,
+                    max_new_tokens=config.rollout.max_new_tokens,
+                    buffer=reward.overlong_buffer_tokens,
+                    penalty=reward.overlong_penalty,
+                )
+                for score, completion in zip(
+                    group.scores, group.completions, strict=True
+                )
+            ),
+        )
+        for group in groups
+    ]
 
 
 class Watch(Protocol):

@@ -12,8 +12,13 @@ from typing import Any
 from trainer.config import RunConfig
 from trainer.config.run import Stage
 from trainer.footprint import Footprint
-from trainer.model_sizes import Dimensions, dimensions_of, read_dimensions
-from trainer.reward_weights import RewardWeights, weigh_reward_models
+from trainer.model_sizes import (
+    Dimensions,
+    RewardWeights,
+    dimensions_of,
+    read_dimensions,
+    weigh_reward_models,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer.algorithm.controllers import AdaptiveKL
+from trainer.algorithm.kl import AdaptiveKL
 from trainer.config import ReferenceConfig, RunConfig
 from trainer.config.run import Stage
 from trainer.data import DataOrder, Prompt
-from trainer.model.frozen_reference import FrozenReference
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy
-from trainer.model.reference import Reference, load_start, make_reference
+from trainer.model.reference import (
+    FrozenReference,
+    Reference,
+    load_start,
+    make_reference,
+)
 from trainer.output.checkpoint import restore_optimizer, saved_reference, saved_start
 from trainer.rollout.engine import OnSlowed, RolloutEngine
 from trainer.rollout.sources import CompletionSource, make_source, start_source

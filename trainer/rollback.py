@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trainer.failures import Diverged
+from trainer.errors import Diverged
 from trainer.model.policy import Policy
 from trainer.outcome import StepOutcome
 from trainer.output.checkpoint import (

@@ -13,9 +13,8 @@ from pathlib import Path
 from trainer.config import RunConfig
 from trainer.console import say, say_error, say_fault
 from trainer.disk import NoRoom, is_disk_full
-from trainer.errors import ScoresMissing
+from trainer.errors import Failure, ScoresMissing
 from trainer.events import RunFailed, RunFinished, RunPaused, RunStopped
-from trainer.failures import Failure
 from trainer.heartbeat import begin_pulse
 from trainer.loop import train
 from trainer.output.checkpoint import newest_checkpoint, verify_checkpoint

@@ -12,16 +12,16 @@ import numpy as np
 from trainer.algorithm.advantages import Floats
 from trainer.algorithm.credit import credit_groups
 from trainer.algorithm.kl import kl_estimate
-from trainer.algorithm.surrogates import compares_with_the_old_policy
+from trainer.algorithm.loss import compares_with_the_old_policy
 from trainer.config import LossConfig, learning_rate
 from trainer.errors import check_scores
 from trainer.gathering import Gathered, gather
 from trainer.model.microbatches import Minibatch, completion_sums, in_batch_order
 from trainer.model.packing import MicroBatch, batch_of
 from trainer.outcome import StepOutcome
+from trainer.output.journal import choose_groups, places_of
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch
-from trainer.output.token_details import choose_groups, places_of
 from trainer.parallel.world import World
 from trainer.preference import credit_preferences
 from trainer.state import Training

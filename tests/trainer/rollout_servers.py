@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from tests.trainer.vllm_models import requests_of
-from trainer.model.adapter_weights import AdapterWeights
+from trainer.model.lora import AdapterWeights
 from trainer.model.policy import Policy
-from trainer.rollout.engine import SamplingParams
-from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
 from trainer.rollout.server import RolloutServer
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.wire import HOLD_HEADER

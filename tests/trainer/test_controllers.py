@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from trainer.algorithm.controllers import AdaptiveKL
+from trainer.algorithm.kl import AdaptiveKL
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.trainer.scored import make_group, run_config
 from trainer.algorithm.advantages import group_advantages
 from trainer.algorithm.credit import credit_groups
 from trainer.config import AdvantageConfig
-from trainer.overlong import penalise_overlong
+from trainer.gathering import penalise_overlong
 from trainer.rewards.length_penalty import overlong_fraction
 from trainer.types import Group
 

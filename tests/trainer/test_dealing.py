@@ -6,8 +6,7 @@ import pytest
 
 from tests.trainer.samples import make_batch
 from tests.trainer.test_minibatches import CPU
-from trainer.model.dealing import deal
-from trainer.model.microbatches import Minibatch
+from trainer.model.microbatches import Minibatch, deal
 from trainer.parallel.world import World
 
 

@@ -18,7 +18,7 @@ from transformers import (
 from tests.trainer.sizes import LLAMA, SIZES
 from tests.trainer.test_decoder import KINDS
 from tests.trainer.test_decoder import SIZES as SMALL
-from trainer.model.architecture import is_built_like_llama
+from trainer.model.loading import is_built_like_llama
 from trainer.model_sizes import Dimensions, dimensions_of
 
 

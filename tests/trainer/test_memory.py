@@ -15,9 +15,9 @@ from tests.trainer.sizes import LLAMA, SIZES, config_of
 from tests.trainer.tiny import config_tree
 from trainer.config import ModelConfig, RunConfig
 from trainer.memory import MemoryEstimate, estimate
-from trainer.model.architecture import is_built_like_llama
 from trainer.model.flat import flat_hidden
 from trainer.model.layout import make_layout
+from trainer.model.loading import is_built_like_llama
 from trainer.model.lora import add_adapters
 
 SERVER = {"kind": "server", "url": "http://127.0.0.1:1", "token_file": "t"}

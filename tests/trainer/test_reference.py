@@ -12,10 +12,13 @@ from tests.trainer.samples import cut, make_batch
 from tests.trainer.tiny import config_tree, write_model
 from trainer.config import ModelConfig, RunConfig
 from trainer.config.run import Stage
-from trainer.model.base_reference import BaseReference
-from trainer.model.frozen_reference import FrozenReference
 from trainer.model.policy import Policy, load_policy
-from trainer.model.reference import Reference, make_reference
+from trainer.model.reference import (
+    BaseReference,
+    FrozenReference,
+    Reference,
+    make_reference,
+)
 
 
 def config_of(model_folder: Path, rows_path: Path, **parts: Any) -> RunConfig:

@@ -13,7 +13,7 @@ from tests.trainer.samples import cut, make_batch
 from tests.trainer.waiting import wait_until
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
-from trainer.serving.reference_batching import Answerer, Busy
+from trainer.serving.reference_server import Answerer, Busy
 from trainer.serving.reference_wire import Question
 
 
@@ -142,7 +142,7 @@ def test_questions_of_different_temperature_are_not_mixed(policy: Policy) -> Non
 def test_more_questions_than_can_wait_are_sent_away(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.serving.reference_batching._MAX_WAITING", 1)
+    monkeypatch.setattr("trainer.serving.reference_server._MAX_WAITING", 1)
     model = SlowModel(policy)
     answerer = Answerer(model, max_tokens=100)
     threads = [

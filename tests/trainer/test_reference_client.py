@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from trainer.serving.addresses import is_private
+from trainer.serving.network import is_private
 from trainer.serving.reference_client import ServerReference
 
 

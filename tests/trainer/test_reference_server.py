@@ -30,8 +30,8 @@ from trainer.config import RunConfig
 from trainer.model.fingerprint import model_fingerprint
 from trainer.model.policy import Policy
 from trainer.model.reference import make_reference
+from trainer.serving.network import read_or_make_token, read_token
 from trainer.serving.reference_client import ServerReference
-from trainer.serving.token import read_or_make_token, read_token
 
 
 class Server:

@@ -17,7 +17,7 @@ from trainer.commands.memory_table import table
 from trainer.config import RunConfig
 from trainer.memory import estimate
 from trainer.model.classifier import Classifier, _load
-from trainer.reward_weights import weigh_reward_models, weights_in
+from trainer.model_sizes import weigh_reward_models, weights_in
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from tests.trainer.tiny import config_tree
 from trainer.config import RunConfig
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.engine import SamplingParams
-from trainer.rollout.sampled import SeededPrompt
+from trainer.rollout.engine import SamplingParams, SeededPrompt
 from trainer.rollout.select import make_engine
 from trainer.rollout.vllm import SamplerSettings, VllmSampler
 

@@ -21,9 +21,9 @@ from tests.trainer.vllm_models import cpu_policy, ids_of, requests_of, stir
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
 from trainer.model.policy import Policy
-from trainer.rollout.sampled import Sampled
+from trainer.rollout.engine import Sampled
 from trainer.rollout.select import make_engine
-from trainer.serving.token import read_or_make_token
+from trainer.serving.network import read_or_make_token
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainer.rollout.engine import SamplingParams
-from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
 from trainer.rollout.wire import (
     Question,
     pack_answer,

@@ -15,7 +15,7 @@ from trainer.config import RunConfig
 from trainer.data import PromptRenderer, read_rows
 from trainer.model.policy import load_policy
 from trainer.parallel.world import ALONE, World
-from trainer.sameness import check_same_content, check_same_setup
+from trainer.setup import check_same_content, check_same_setup
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ import pytest
 
 from tests.trainer.waiting import wait_until
 from trainer.serving.client import Call, Connection, Kind
+from trainer.serving.network import notice_silence
 from trainer.serving.server import Door, ModelServer
-from trainer.serving.silence import notice_silence
 
 TOKEN = "0123456789abcdef"
 KIND = Kind(name="echo server", part="echo", command="echo", port=1)

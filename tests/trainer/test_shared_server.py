@@ -36,9 +36,8 @@ from trainer.model.fingerprint import model_fingerprint
 from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import ALONE, World
-from trainer.rollout.sampled import Sampled
-from trainer.rollout.server_engine import VllmServerEngine
-from trainer.rollout.shared_engine import SharedEngine
+from trainer.rollout.engine import Sampled
+from trainer.rollout.server_engine import SharedEngine, VllmServerEngine
 from trainer.setup import _spread
 
 

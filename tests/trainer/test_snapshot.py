@@ -28,8 +28,8 @@ from trainer.config import RunConfig
 from trainer.model.lora import adapters_off
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
+from trainer.rollout.prefetch import Snapshot, SnapshotEngine, SnapshotServerEngine
 from trainer.rollout.select import make_engine
-from trainer.rollout.snapshot import Snapshot, SnapshotEngine, SnapshotServerEngine
 
 
 @pytest.fixture

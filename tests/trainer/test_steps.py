@@ -16,8 +16,7 @@ from trainer.config import RewardConfig
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score
 from trainer.rewards.workers import Scored
-from trainer.scoring import HERE, Scorer
-from trainer.steps import Boundary, Step, cut_steps
+from trainer.scoring import HERE, Boundary, Scorer, Step, cut_steps
 from trainer.types import Completion
 
 EOS = 1

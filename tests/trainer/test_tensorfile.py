@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from tests.trainer.test_checkpoint import saved
 from trainer.config import ModelConfig, OptimConfig, ReferenceConfig
-from trainer.model import frozen_reference as frozen
-from trainer.model.frozen_reference import FrozenReference
+from trainer.model import reference as frozen
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy, load_policy
+from trainer.model.reference import FrozenReference
 from trainer.output import checkpoint
 from trainer.tensorfile import TensorWriter, read_shapes, read_tensors
 

@@ -24,7 +24,7 @@ from tests.trainer.tiny import (
 from trainer.events import MeasuredCompletion
 from trainer.model.policy import Policy
 from trainer.model.token_values import NAMES, TokenValues
-from trainer.output.token_details import (
+from trainer.output.journal import (
     MAX_TOKENS,
     choose_groups,
     describe_tokens,

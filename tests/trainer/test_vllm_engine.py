@@ -22,8 +22,7 @@ from tests.trainer.vllm_models import (
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
-from trainer.rollout.vllm import VllmSampler
-from trainer.rollout.vllm_engine import VllmEngine
+from trainer.rollout.vllm import VllmEngine, VllmSampler
 from trainer.types import Completion
 
 # warnings are vLLM's own

@@ -26,8 +26,7 @@ from tests.trainer.waiting import wait_until
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
-from trainer.rollout.vllm import VllmSampler
-from trainer.rollout.vllm_engine import VllmEngine
+from trainer.rollout.vllm import VllmEngine, VllmSampler
 
 # warnings are vLLM's own
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]

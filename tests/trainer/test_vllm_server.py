@@ -44,7 +44,7 @@ from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
 from trainer.rollout.server_engine import VllmServerEngine
 from trainer.rollout.sources import EngineSource
-from trainer.serving.token import read_token
+from trainer.serving.network import read_token
 
 pytestmark = pytest.mark.vllm
 

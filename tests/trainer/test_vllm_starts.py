@@ -29,7 +29,7 @@ from tests.trainer.vllm_models import (
 from trainer.__main__ import main
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
-from trainer.rollout.vllm_engine import VllmEngine
+from trainer.rollout.vllm import VllmEngine
 
 # A process has one engine at a time, so those of other modules are let go before. The
 # warnings are vLLM's own.

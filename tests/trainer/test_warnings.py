@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from trainer.alarms import ALARMS, AlarmBoard
-from trainer.failures import explain
+from trainer.errors import explain
 
 
 def codes(board: AlarmBoard, share: float | None) -> list[str]:

@@ -11,7 +11,7 @@ import threading
 import pytest
 from torch.distributed import TCPStore
 
-from trainer.failures import Failure
+from trainer.errors import Failure
 from trainer.parallel import watchdog
 from trainer.parallel.watchdog import Member, Watchdog
 

@@ -34,7 +34,7 @@ from typing import Any
 
 from trainer.config import DataConfig, ModelConfig
 from trainer.data import Prompt, PromptRenderer, Row
-from trainer.failures import explain
+from trainer.errors import explain
 from trainer.model.policy import Policy, load_policy
 from trainer.model.tokenizers import decode_text
 from trainer.parent import die_with_parent

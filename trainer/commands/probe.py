@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from trainer.commands.probing import Probing, config_of_probe, load_probing
 from trainer.config import read_config
-from trainer.failures import explain
+from trainer.errors import explain
 from trainer.parallel.launch import (
     EXIT_BAD_CONFIG,
     EXIT_FAILED,

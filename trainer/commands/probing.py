@@ -14,14 +14,13 @@ import torch
 
 from trainer.config import RunConfig
 from trainer.data import Prompt
+from trainer.errors import explain
 from trainer.estimates import chance_of_signal, mean_interval
 from trainer.evaluation import evaluation_metrics
-from trainer.failures import explain
-from trainer.gathering import Gathered, differs
+from trainer.gathering import Gathered, differs, penalise_overlong
 from trainer.output.log import UnwrittenLog
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch
-from trainer.overlong import penalise_overlong
 from trainer.rewards.answers import answer_reader
 from trainer.rewards.spec import recipe_bounds
 from trainer.rollout.engine import Request, SamplingParams

@@ -20,7 +20,7 @@ from trainer.algorithm.token_stats import percentile
 from trainer.config import LossConfig, RunConfig, read_config, require_packages
 from trainer.console import say
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
-from trainer.failures import explain
+from trainer.errors import explain
 from trainer.model.microbatches import MemoryBudget, Minibatch
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import batch_of

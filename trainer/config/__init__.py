@@ -18,7 +18,6 @@ from trainer.config.part import Part
 from trainer.config.phases import Phase
 from trainer.config.reading import has_long_key, load_config, read_config
 from trainer.config.run import RunConfig, Stage
-from trainer.config.schedule import learning_rate
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
 from trainer.config.training import (
     CheckpointConfig,
@@ -26,6 +25,7 @@ from trainer.config.training import (
     EvaluationConfig,
     LoggingConfig,
     OptimConfig,
+    learning_rate,
 )
 
 __all__ = [

@@ -1,7 +1,8 @@
-"""The course of a run: updates, evaluations, checkpoints, logging."""
+"""A run's course: updates, evaluations, checkpoints, logging, schedules."""
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Literal
 
@@ -229,3 +230,26 @@ class DistributedConfig(Part):
         description="CPU threads of each process; empty: all cores, shared out.",
         json_schema_extra=unit("threads"),
     )
+
+
+def learning_rate(step: int, config: OptimConfig) -> float:
+    """Learning rate of a step, steps counted from 1.
+
+    It rises over the W warm-up steps as step/(W+1), is the peak at step W+1 and then
+    follows the schedule to peak · final_lr_fraction at the last step.
+    """
+    assert step >= 1
+    warmup, last = config.warmup_steps, config.num_steps
+    if step <= warmup:
+        return config.learning_rate * step / (warmup + 1)
+    span = last - warmup - 1
+    progress = min((step - warmup - 1) / span, 1.0) if span > 0 else 0.0
+    match config.schedule:
+        case "constant":
+            share = 1.0
+        case "linear":
+            share = 1.0 - progress
+        case "cosine":
+            share = (1 + math.cos(math.pi * progress)) / 2
+    floor = 1.0 if config.schedule == "constant" else config.final_lr_fraction
+    return config.learning_rate * (floor + (1 - floor) * share)

@@ -1,16 +1,85 @@
-"""Reading a saved language model into memory."""
+"""Loading a model: its device, dtype, 4 bits and architecture."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    BitsAndBytesConfig,
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+)
 
 from trainer.config import ModelConfig
 from trainer.host import keep_large_blocks
-from trainer.model.quantization import four_bit_settings, keep_packing
 from trainer.model.tokenizers import first_line
+
+_KINDS = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+# Positions of the other kinds depend on how long the text has become.
+_ROPES = ("default", "linear", "llama3")
+
+
+def is_built_like_llama(model: PreTrainedModel) -> bool:
+    """Whether each layer is known: norm, attention to all tokens, norm, gated MLP.
+
+    Its linear maps may have adapters, and weights in 4 bits.
+    """
+    if type(model) not in _KINDS:
+        return False
+    config: Any = model.config
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        has_window = getattr(config, "sliding_window", None) is not None
+        kinds = ["sliding_attention" if has_window else "full_attention"]
+    rope = getattr(config, "rope_parameters", None) or {}
+    return (
+        config.hidden_act == "silu"
+        and set(kinds) == {"full_attention"}
+        and rope.get("rope_type", "default") in _ROPES
+    )
+
+
+def four_bit_settings(*, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """What loads a model with its linear layers in NF4 (arXiv:2305.14314)."""
+    settings = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    return {"quantization_config": settings, "device_map": {"": device}}
+
+
+def keep_packing(model: PreTrainedModel) -> None:
+    """Let 4-bit weights stay as they were read.
+
+    On some CPUs bitsandbytes would pack them anew when the model is first sampled, with
+    coarser constants, so that the policy sampled would not be the one trained.
+    """
+    layer: Any
+    for layer in model.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False
+
+
+def unpacked(weight: torch.nn.Parameter) -> torch.Tensor:
+    """The numbers that a weight stands for, as they are where it is not quantized."""
+    state: Any = getattr(weight, "quant_state", None)  # bitsandbytes' own
+    if state is None:
+        return weight.detach()
+    functional = importlib.import_module("bitsandbytes.functional")
+    found: torch.Tensor = functional.dequantize_4bit(weight.data, state)
+    return found
+
+
+def has_four_bits(model: PreTrainedModel) -> bool:
+    return any(hasattr(weight, "quant_state") for weight in model.parameters())
 
 
 def load_model(

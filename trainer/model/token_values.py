@@ -24,8 +24,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from trainer.algorithm.loss import BatchTotals, aggregate
-from trainer.algorithm.surrogates import compares_with_the_old_policy
+from trainer.algorithm.loss import BatchTotals, aggregate, compares_with_the_old_policy
 from trainer.algorithm.token_stats import TokenStatistics
 from trainer.config import LossConfig, RunConfig
 from trainer.model.packing import MicroBatch

@@ -1,28 +1,158 @@
-"""What a run tells of its steps, as events."""
+"""What a step's events say of its groups, completions and tokens."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from trainer.alarms import AlarmBoard
 from trainer.config import RunConfig
 from trainer.events import (
     GroupScored,
+    MeasuredCompletion,
     ScoredCompletion,
     StepFinished,
+    TokenNumbers,
     TokensMeasured,
     Warned,
 )
+from trainer.gathering import differs
+from trainer.model.token_values import NAMES, TokenValues
+from trainer.model.tokenizers import decode_text, special_ids
 from trainer.outcome import StepOutcome
 from trainer.output.log import EventLog
 from trainer.output.metrics import Stopwatch, step_metrics
-from trainer.output.token_details import describe_tokens
 from trainer.rewards.logs import Notes, cut_notes
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import recipe_bounds
 from trainer.types import Group, reward_std, signal_of
+
+# Told of a group, in a line of 5 MB at most. Beyond, long completions are cut.
+MAX_TOKENS = 65_536
+
+
+def choose_groups(
+    groups: Sequence[Group], config: RunConfig, *, step: int
+) -> list[int]:
+    """Places of the groups whose token values a step keeps, in the batch's order.
+
+    Those whose completions differ in what they are compared by come first: the others
+    have advantages of 0. Among equals they are spread evenly over the batch, so that
+    each of several minibatches has its share.
+    """
+    if not config.logging.keeps_tokens(step):
+        return []
+    teaching = [
+        place for place, group in enumerate(groups) if differs(group, config, step=step)
+    ]
+    others = sorted(set(range(len(groups))) - set(teaching))
+    count = config.logging.token_groups
+    chosen = _spread(teaching, count)
+    return sorted(chosen + _spread(others, count - len(chosen)))
+
+
+def _spread(places: Sequence[int], count: int) -> list[int]:
+    """At most `count` of them, at even distances, from the first on.
+
+    >>> _spread([0, 2, 3, 5, 8, 9], 2)
+    [0, 5]
+    """
+    count = min(count, len(places))
+    return [places[turn * len(places) // count] for turn in range(count)]
+
+
+def places_of(groups: Sequence[Group], chosen: Sequence[int]) -> list[range]:
+    """Places in the step's batch of the completions of each of some groups."""
+    ends = list(accumulate((len(group.completions) for group in groups), initial=0))
+    return [range(ends[place], ends[place + 1]) for place in chosen]
+
+
+def describe_tokens(
+    group: Group, values: Sequence[TokenValues], tokenizer: PreTrainedTokenizerBase
+) -> list[MeasuredCompletion]:
+    """What the log tells of a group's tokens: of at most MAX_TOKENS, fairly shared."""
+    pieces = _Pieces(tokenizer)
+    lengths = [completion.num_tokens for completion in group.completions]
+    limit = fair_limit(lengths, room=MAX_TOKENS)
+    described = []
+    for completion, own in zip(group.completions, values, strict=True):
+        ids = list(completion.token_ids[:limit])
+        described.append(
+            MeasuredCompletion(
+                num_tokens=completion.num_tokens,
+                ids=ids,
+                pieces=[pieces.text(token_id) for token_id in ids],
+                special=[at for at, each in enumerate(ids) if each in pieces.special],
+                clipped=_signs(own.clipped, limit),
+                **{
+                    name: _numbers(getattr(own, name), limit)
+                    for name in NAMES
+                    if name != "clipped"
+                },
+            )
+        )
+    return described
+
+
+def fair_limit(lengths: Sequence[int], *, room: int) -> int:
+    """The largest L for which Σ min(length, L) ≤ room: short ones leave theirs.
+
+    >>> fair_limit([2, 9, 9], room=12)
+    5
+    """
+    for turn, length in enumerate(ordered := sorted(lengths)):
+        share = room // (len(ordered) - turn)
+        if length > share:
+            return share
+        room -= length
+    return max(lengths, default=0)
+
+
+def _numbers(values: torch.Tensor | None, limit: int) -> TokenNumbers | None:
+    """Rounded to 5 significant digits; None for what is no number, or has none."""
+    if values is None:
+        return None
+    numbers = [
+        float(f"{value:.5g}") if math.isfinite(value) else None
+        for value in values[:limit].tolist()
+    ]
+    is_absent = bool(numbers) and all(number is None for number in numbers)
+    return None if is_absent else numbers
+
+
+def _signs(values: torch.Tensor | None, limit: int) -> Any:
+    numbers = _numbers(values, limit)
+    if numbers is None:
+        return None
+    return [None if number is None else int(number) for number in numbers]
+
+
+class _Pieces:
+    """The text of each token alone."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.special = special_ids(tokenizer)
+        self._tokenizer = tokenizer
+        self._texts: dict[int, str] = {}
+
+    def text(self, token_id: int) -> str:
+        if token_id not in self._texts:
+            self._texts[token_id] = self._decode(token_id)
+        return self._texts[token_id]
+
+    def _decode(self, token_id: int) -> str:
+        text = decode_text(self._tokenizer, [token_id])
+        spelled = self._tokenizer.convert_ids_to_tokens(token_id)
+        if not isinstance(spelled, str) or text.startswith("▁"):
+            return text
+        # SentencePiece's decoders take a space off whatever a text begins with.
+        spaces = len(spelled) - len(spelled.lstrip("▁"))
+        return " " * (spaces - (len(text) - len(text.lstrip(" ")))) + text
 
 
 class Journal:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
-from trainer.failures import Failure
+from trainer.errors import Failure
 
 _LOOK_SECONDS = 1.0
 # For a process to end by itself once it could know, and for others to have looked.

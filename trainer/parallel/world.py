@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from trainer.config import RunConfig
 from trainer.disk import NoRoom
-from trainer.failures import Failure
+from trainer.errors import Failure
 from trainer.heartbeat import beating
 from trainer.parallel.watchdog import Member, Watchdog
 

@@ -15,12 +15,11 @@ from transformers import PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicCache
 
 from trainer.console import say_fault
-from trainer.failures import is_out_of_memory
+from trainer.errors import is_out_of_memory
 from trainer.heartbeat import beat
 from trainer.model.policy import Policy
 from trainer.model.tokenizers import decode_text, first_line
 from trainer.rollout.cache import join_caches, make_cache
-from trainer.rollout.collecting import Collected
 from trainer.rollout.decoder import (
     Decoding,
     Way,
@@ -30,6 +29,7 @@ from trainer.rollout.decoder import (
 )
 from trainer.rollout.drawing import draw_tokens
 from trainer.rollout.engine import (
+    Collected,
     OnGroup,
     OnSlowed,
     OnTokens,

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from trainer.rollout.engine import SamplingParams
-from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
 from trainer.rollout.wire import (
     HOLD,
     HOLD_HEADER,

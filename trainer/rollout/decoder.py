@@ -13,9 +13,8 @@ import torch
 from torch.nn import functional
 from transformers.cache_utils import DynamicCache
 
-from trainer.model.architecture import is_built_like_llama
+from trainer.model.loading import has_four_bits, is_built_like_llama
 from trainer.model.policy import Policy
-from trainer.model.quantization import has_four_bits
 from trainer.rollout.cache import is_growing
 from trainer.rollout.graphs import GraphDecoder
 from trainer.rollout.llama import LEAVING_SHARE, LlamaDecoder

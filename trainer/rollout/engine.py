@@ -1,4 +1,4 @@
-"""What every rollout engine does."""
+"""What a rollout engine is asked and what it answers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 from transformers import PreTrainedTokenizerBase
 
 from trainer.data import Prompt
+from trainer.model.tokenizers import decode_text
 from trainer.types import Completion
 
 
@@ -106,3 +107,91 @@ class HoldingEngine(Protocol):
     def close(self) -> None:
         """Let go of them; nothing can be sampled any more."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeededPrompt:
+    """One completion that is asked for."""
+
+    token_ids: tuple[int, ...]
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """One completion as tokens, with the log-probs it was drawn with."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
+def seeded_prompts(requests: Sequence[Request]) -> list[SeededPrompt]:
+    """Each completion of each request, in order."""
+    return [
+        SeededPrompt(token_ids=tuple(request.prompt.token_ids), seed=seed)
+        for request in requests
+        for seed in request.seeds
+    ]
+
+
+def as_groups(
+    requests: Sequence[Request],
+    sampled: Sequence[Sampled],
+    *,
+    tokenizer: PreTrainedTokenizerBase,
+    eos_ids: Sequence[int],
+) -> list[tuple[Completion, ...]]:
+    """The completions of each request, of what `seeded_prompts` asked for."""
+    each = iter(sampled)
+    return [
+        tuple(as_completion(next(each), tokenizer, eos_ids) for _ in request.seeds)
+        for request in requests
+    ]
+
+
+def as_completion(
+    sampled: Sampled, tokenizer: PreTrainedTokenizerBase, eos_ids: Sequence[int]
+) -> Completion:
+    """A completion as the trainer has it, of one that ends with such a token or not."""
+    stops = sampled.token_ids[-1] in eos_ids
+    # The ending token itself is no part of the text.
+    written = sampled.token_ids[:-1] if stops else sampled.token_ids
+    return Completion(
+        text=decode_text(tokenizer, written),
+        token_ids=sampled.token_ids,
+        logprobs=sampled.logprobs,
+        end_reason="stop" if stops else "length",
+    )
+
+
+class Collected:
+    """The completions of some requests that have ended so far."""
+
+    def __init__(self, requests: Sequence[Request], on_group: OnGroup) -> None:
+        self.found: dict[tuple[int, int], Completion] = {}  # by request and place there
+        self._missing = [len(request.seeds) for request in requests]
+        self._sizes = tuple(self._missing)
+        self._on_group = on_group
+
+    @property
+    def is_complete(self) -> bool:
+        return not any(self._missing)
+
+    def add(self, owner: tuple[int, int], completion: Completion) -> None:
+        """Take in one; with the last of its request, tell of the group."""
+        place, _ = owner
+        self.found[owner] = completion
+        self._missing[place] -= 1
+        if self._missing[place] == 0:
+            self._on_group(place, self._group(place))
+
+    def add_all(self, ended: Sequence[tuple[tuple[int, int], Completion]]) -> None:
+        for owner, completion in ended:
+            self.add(owner, completion)
+
+    def groups(self) -> list[tuple[Completion, ...]]:
+        """All of them, in the order of the requests."""
+        return [self._group(place) for place in range(len(self._sizes))]
+
+    def _group(self, place: int) -> tuple[Completion, ...]:
+        return tuple(self.found[place, k] for k in range(self._sizes[place]))

@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional
 from transformers.cache_utils import DynamicCache
 
+from trainer.model.loading import has_four_bits
 from trainer.model.policy import Policy
-from trainer.model.quantization import has_four_bits
 from trainer.rollout.decoder_layers import Layer, Norm, PackedLayer, PlainLayer
 
 # Up to so many bytes of weights, copies of them are made that take fewer operations.

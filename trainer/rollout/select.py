@@ -6,10 +6,9 @@ from trainer.config import RunConfig
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.prefetch import SnapshotEngine, SnapshotServerEngine
 from trainer.rollout.server_engine import VllmServerEngine, rollout_servers
-from trainer.rollout.snapshot import SnapshotEngine, SnapshotServerEngine
-from trainer.rollout.vllm import SamplerSettings, VllmSampler
-from trainer.rollout.vllm_engine import VllmEngine
+from trainer.rollout.vllm import SamplerSettings, VllmEngine, VllmSampler
 
 
 def make_engine(config: RunConfig, policy: Policy) -> RolloutEngine:

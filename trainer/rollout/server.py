@@ -1,11 +1,8 @@
-"""A process that holds a rollout engine for one run at a time, over HTTP.
-
-A run holds the server with a connection that stays open, so the server is free again
-when the run ends, however it ends.
-"""
+"""A rollout server: vLLM behind HTTP, for one run at a time."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +10,17 @@ from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 
 import torch
+from transformers import AutoConfig
 
-from trainer.failures import explain
-from trainer.model.adapter_weights import AdapterWeights
+from trainer.config import ModelConfig
+from trainer.errors import explain
+from trainer.model.fingerprint import model_fingerprint, num_parameters
+from trainer.model.loading import pick_device, pick_dtype
+from trainer.model.lora import AdapterWeights
 from trainer.rollout import wire
-from trainer.rollout.engine import SamplingParams
+from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
 from trainer.rollout.lease import Hold, Incomplete, NotHeld
-from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.vllm import SamplerSettings, VllmSampler
 from trainer.rollout.wire import (
     HOLD_HEADER,
     LOAD,
@@ -33,8 +34,14 @@ from trainer.rollout.wire import (
     read_tensors,
     unpack_question,
 )
-from trainer.serving.server import BINARY, Door, ModelServer
-from trainer.serving.silence import notice_silence
+from trainer.serving.network import notice_silence
+from trainer.serving.server import (
+    BINARY,
+    Door,
+    ModelServer,
+    add_server_arguments,
+    serve,
+)
 
 _LOCKED = (HTTPStatus.LOCKED, "This run does not hold the server.")
 _Result = TypeVar("_Result")
@@ -255,3 +262,82 @@ class _Door(Door):
             pass  # gone in another way
         finally:
             self.server.holding.release(word)
+
+
+_FLOAT32 = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_server_arguments(parser, port=8700, max_request_mib=4096)
+    parser.add_argument(
+        "--cache-gib",
+        type=float,
+        default=4.0,
+        help="memory for keys and values on each GPU, in GiB (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tensor-parallel-size",
+        type=int,
+        default=1,
+        help="GPUs that the model is split over (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        default=8192,
+        help="tokens of the longest prompt with its completion, as far as the model "
+        "goes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-rows",
+        type=int,
+        default=512,
+        help="completions sampled at the same time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--lora-rank",
+        type=int,
+        default=0,
+        help="largest rank of adapters that are taken by themselves; of others the "
+        "merged weights are sent (default: %(default)s)",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    return serve(
+        args, _server, counts=("max_length", "max_rows", "tensor_parallel_size")
+    )
+
+
+def _server(args: argparse.Namespace, token: str) -> RolloutServer:
+    if not 0 < args.cache_gib < 10_000:
+        raise ValueError(f"--cache-gib must be above 0; got {args.cache_gib:g}.")
+    fingerprint = model_fingerprint(args.model, revision=args.revision)
+    config = ModelConfig(path=args.model, revision=args.revision, dtype=args.dtype)
+    settings: Any = AutoConfig.from_pretrained(
+        args.model, revision=args.revision or "main", trust_remote_code=False
+    ).get_text_config()
+    longest = getattr(settings, "max_position_embeddings", None) or args.max_length
+    sampler = VllmSampler(
+        SamplerSettings(
+            model=args.model,
+            revision=args.revision,
+            dtype=pick_dtype(config, pick_device(config)),
+            max_length=min(args.max_length, longest),
+            max_rows=args.max_rows,
+            cache_gib=args.cache_gib,
+            lora_rank=args.lora_rank,
+            tensor_parallel_size=args.tensor_parallel_size,
+        )
+    )
+    num_bytes = _FLOAT32 * num_parameters(args.model, revision=args.revision)
+    return RolloutServer(
+        (args.host, args.port),
+        sampler=sampler,
+        fingerprint=fingerprint,
+        vocabulary=settings.vocab_size,
+        token=token,
+        max_request_bytes=args.max_request_mib * 2**20,
+        # Adapters of a high rank and what a file leaves out fit too.
+        max_weights_bytes=2 * num_bytes + 2**26,
+    )

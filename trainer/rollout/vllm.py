@@ -1,10 +1,4 @@
-"""vLLM under this process: a model of its own that samples, and takes new weights.
-
-The model is in this process, or split over several of vLLM's own, a GPU for each
-(tensor parallelism). Weights come from memory, a part at a time, to every one of them.
-Adapters are put beside the weights they were made for, so that a step hands over them
-alone.
-"""
+"""vLLM in this process."""
 
 from __future__ import annotations
 
@@ -15,13 +9,24 @@ from multiprocessing import active_children
 from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
-from trainer.failures import is_out_of_memory
+from trainer.errors import is_out_of_memory
 from trainer.heartbeat import beat
-from trainer.model.adapter_weights import AdapterWeights
+from trainer.model.lora import AdapterWeights
+from trainer.model.policy import Policy
 from trainer.model.tokenizers import first_line
-from trainer.rollout.engine import SamplingParams
-from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.engine import (
+    Collected,
+    OnGroup,
+    Request,
+    Sampled,
+    SamplingParams,
+    SeededPrompt,
+    as_completion,
+    ignore,
+    seeded_prompts,
+)
 from trainer.rollout.vllm_process import (
     Workers,
     import_vllm,
@@ -29,7 +34,8 @@ from trainer.rollout.vllm_process import (
     torch_as_it_was,
 )
 from trainer.rollout.vllm_worker import LORA_ID, WorkerExtension
-from trainer.rollout.weight_parts import in_parts
+from trainer.rollout.wire import in_parts
+from trainer.types import Completion
 
 # What vLLM sends to workers of its own fits so into its 16 MiB of shared memory.
 _PART_BYTES = 12 * 2**20
@@ -293,3 +299,62 @@ def _sampled(output: Any) -> Sampled:
 
 def _packed(name: str, places: dict[str, list[str]]) -> bool:
     return name in places or any(name in packed for packed in places.values())
+
+
+class VllmEngine:
+    """Samples from the weights that the policy had when they were last synchronised.
+
+    Adapters are handed over by themselves where vLLM has a place for each, beside the
+    weights under them, which are handed over once; elsewhere they are merged.
+    """
+
+    def __init__(self, policy: Policy, sampler: VllmSampler) -> None:
+        self._policy = policy
+        self._sampler = sampler
+        adapters = policy.adapter_weights()
+        self._swaps = adapters is not None and sampler.can_take(adapters.layers)
+        if self._swaps:
+            sampler.load_weights(policy.base_weights())
+        self.sync_weights()
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._policy.tokenizer
+
+    def sample(
+        self,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        *,
+        on_group: OnGroup = ignore,
+    ) -> list[tuple[Completion, ...]]:
+        collected = Collected(requests, on_group)
+        eos_ids = self._policy.eos_ids
+        owners = [
+            (place, k)
+            for place, request in enumerate(requests)
+            for k in range(len(request.seeds))
+        ]
+
+        def collect(number: int, sampled: Sampled) -> None:
+            completion = as_completion(sampled, self.tokenizer, eos_ids)
+            collected.add(owners[number], completion)
+
+        self._sampler.sample(
+            seeded_prompts(requests), params, eos_ids=eos_ids, on_ended=collect
+        )
+        return collected.groups()
+
+    def sync_weights(self) -> None:
+        if self._swaps:
+            adapters = self._policy.adapter_weights()
+            assert adapters is not None
+            self._sampler.load_adapters(adapters)
+        else:
+            self._sampler.load_weights(self._policy.weights())
+
+    def rest(self) -> None:
+        self._sampler.sleep()
+
+    def close(self) -> None:
+        self._sampler.close()

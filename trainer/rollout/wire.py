@@ -1,4 +1,4 @@
-"""What a trainer and a rollout server say to one another: bodies of safetensors."""
+"""What a rollout server and its clients send each other."""
 
 from __future__ import annotations
 
@@ -12,9 +12,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from trainer.rollout.engine import SamplingParams
-from trainer.rollout.sampled import Sampled, SeededPrompt
-from trainer.rollout.weight_parts import in_parts
+from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
+
+
+def in_parts(
+    weights: Iterable[tuple[str, torch.Tensor]], *, num_bytes: int
+) -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """Lists of at most so many bytes, in order; a larger weight has one of its own."""
+    part: list[tuple[str, torch.Tensor]] = []
+    size = 0
+    for name, weight in weights:
+        if part and size + weight.nbytes > num_bytes:
+            yield part
+            part, size = [], 0
+        part.append((name, weight))
+        size += weight.nbytes
+    if part:
+        yield part
+
 
 MODEL, HOLD, PLACES = "/model", "/hold", "/places"
 WEIGHTS, LOAD, SAMPLE = "/weights", "/load", "/sample"

@@ -15,9 +15,8 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from trainer.heartbeat import beating
-from trainer.serving.addresses import is_private
+from trainer.serving.network import is_private, notice_silence
 from trainer.serving.server import BINARY
-from trainer.serving.silence import notice_silence
 
 _Result = TypeVar("_Result")
 

@@ -1,20 +1,165 @@
-"""A process that holds a model and answers what its log-probs are, over HTTP."""
+"""A reference model behind HTTP: questions of several runs share its passes."""
 
 from __future__ import annotations
 
+import argparse
+import queue
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from trainer.model.policy import Policy
-from trainer.serving.reference_batching import Answerer, Busy
+import torch
+
+from trainer.config import ModelConfig
+from trainer.errors import explain
+from trainer.model.fingerprint import model_fingerprint
+from trainer.model.logprobs import token_logprobs
+from trainer.model.policy import Policy, load_policy
 from trainer.serving.reference_wire import (
     LOGPROBS,
     MODEL,
     MODEL_HEADER,
+    Question,
     pack_answer,
     unpack_question,
 )
-from trainer.serving.server import BINARY, Door, ModelServer
+from trainer.serving.server import (
+    BINARY,
+    Door,
+    ModelServer,
+    add_server_arguments,
+    serve,
+)
+
+_MAX_WAITING = 256
+
+
+class Busy(Exception):
+    """More questions wait already than can be kept."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    question: Question
+    answer: Future[torch.Tensor] = field(default_factory=Future)
+
+
+class Answerer:
+    """Answers questions in the order they came, several in one forward pass.
+
+    What came while the model was busy goes through it together, as far as rows times
+    the longest sequence stay within `max_tokens` and the temperature is the same.
+    """
+
+    def __init__(self, model: Policy, *, max_tokens: int) -> None:
+        self._model = model
+        self._max_tokens = max_tokens
+        self._waiting: queue.Queue[_Job | None] = queue.Queue(_MAX_WAITING)
+        self._held: _Job | None = None  # did not fit the batch before it
+        self._thread = threading.Thread(target=self._work, name="answerer")
+        self._thread.start()
+
+    def ask(self, question: Question) -> torch.Tensor:
+        """Log-probs [N] on the CPU; waits for them.
+
+        Raises:
+            Busy: ask again later.
+            ValueError: the model could not answer.
+        """
+        job = _Job(question)
+        try:
+            self._waiting.put_nowait(job)
+        except queue.Full:
+            raise Busy from None
+        return job.answer.result()
+
+    def end(self) -> None:
+        """Answer what waits, then end."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            first = self._held or self._waiting.get()
+            self._held = None
+            if first is None:
+                return
+            jobs = self._with_others(first)
+            try:
+                answers = self._answers([job.question for job in jobs])
+            except Exception as error:  # noqa: BLE001 - told to those who asked
+                for job in jobs:
+                    job.answer.set_exception(ValueError(explain(error)))
+            else:
+                for job, answer in zip(jobs, answers, strict=True):
+                    job.answer.set_result(answer)
+
+    def _with_others(self, first: _Job) -> list[_Job]:
+        jobs = [first]
+        rows, longest = first.question.input_ids.shape
+        while True:
+            try:
+                job = self._waiting.get_nowait()
+            except queue.Empty:
+                return jobs
+            if job is None:
+                self._waiting.put(None)  # the next turn ends
+                return jobs
+            more, length = job.question.input_ids.shape
+            rows, longest = rows + more, max(longest, length)
+            same = job.question.temperature == first.question.temperature
+            if not same or rows * longest > self._max_tokens:
+                self._held = job
+                return jobs
+            jobs.append(job)
+
+    def _answers(self, questions: Sequence[Question]) -> Sequence[torch.Tensor]:
+        joined = join(questions)
+        answers = self._logprobs(joined).split([len(q.places) for q in questions])
+        return list(answers)
+
+    @torch.inference_mode()
+    def _logprobs(self, question: Question) -> torch.Tensor:
+        """Log-probs [N] of a question, a few rows at a time where it is too large."""
+        model, length = self._model, question.input_ids.shape[1]
+        size = max(1, self._max_tokens // length)
+        found = torch.zeros(len(question.places))
+        row = question.places // length
+        for first in range(0, len(question.input_ids), size):
+            mine = ((row >= first) & (row < first + size)).nonzero().squeeze(1)
+            ids = question.input_ids[first : first + size].to(model.device)
+            hidden = model.body(input_ids=ids, use_cache=False)[0].flatten(0, 1)
+            places = (question.places[mine] - first * length).to(model.device)
+            logprobs, _ = token_logprobs(
+                hidden.index_select(0, places),
+                model.head,
+                question.targets[mine].to(model.device),
+                temperature=question.temperature,
+                logit_scale=model.logit_scale,
+            )
+            found[mine] = logprobs.float().cpu()
+        return found
+
+
+def join(questions: Sequence[Question]) -> Question:
+    """Questions of one temperature as one, its sequences padded to the longest."""
+    longest = max(question.input_ids.shape[1] for question in questions)
+    ids, places, num_rows = [], [], 0
+    for question in questions:
+        rows, length = question.input_ids.shape
+        ids.append(torch.nn.functional.pad(question.input_ids, (0, longest - length)))
+        row, column = question.places // length, question.places % length
+        places.append((row + num_rows) * longest + column)
+        num_rows += rows
+    return Question(
+        input_ids=torch.cat(ids),
+        places=torch.cat(places),
+        targets=torch.cat([question.targets for question in questions]),
+        temperature=questions[0].temperature,
+    )
 
 
 class ReferenceServer(ModelServer):
@@ -83,3 +228,44 @@ class _Door(Door):
 def _max_length(model: Policy) -> int:
     config: Any = model.model.config.get_text_config()
     return int(getattr(config, "max_position_embeddings", None) or 2**20)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_server_arguments(parser, port=8600, max_request_mib=64)
+    parser.add_argument(
+        "--device",
+        default="auto",
+        choices=["auto", "cpu", "cuda"],
+        help="where it runs",
+    )
+    parser.add_argument(
+        "--max-batch-tokens",
+        type=int,
+        default=16_384,
+        help="tokens, padding included, that go through the model at once "
+        "(default: %(default)s)",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    return serve(args, _server, counts=("max_batch_tokens",))
+
+
+def _server(args: argparse.Namespace, token: str) -> ReferenceServer:
+    model = load_policy(
+        ModelConfig(
+            path=args.model,
+            revision=args.revision,
+            device=args.device,
+            dtype=args.dtype,
+        )
+    )
+    model.model.requires_grad_(requires_grad=False)
+    return ReferenceServer(
+        (args.host, args.port),
+        model=model,
+        fingerprint=model_fingerprint(args.model, revision=args.revision),
+        token=token,
+        max_batch_tokens=args.max_batch_tokens,
+        max_request_bytes=args.max_request_mib * 2**20,
+    )

@@ -42,11 +42,10 @@ from tests.inputs.parsers.row import (
 )
 from trainer.client import verl
 from trainer.data import read_rows
-from trainer.hearing import read_changes
-from trainer.model_sizes import read_dimensions
+from trainer.model_sizes import read_dimensions, weights_in
 from trainer.output.checkpoint import verify_checkpoint
-from trainer.reward_weights import weights_in
 from trainer.rewards import command
+from trainer.state import read_changes
 
 
 def apart(check: Callable[[], None]) -> None:
@@ -247,10 +246,10 @@ PARSERS = [
     Parser("models' configurations", MODEL_CONFIGS | TREES, check_model_config,
            ("dashboard.runs.launch.model_config", "trainer.model_sizes")),
     Parser("headers of weights", st.tuples(HEADERS | TREES, st.sampled_from([0, 0, -1, 9, 2**40])),
-           check_weights, ("trainer.reward_weights",)),
+           check_weights, ("trainer.model_sizes",)),
     Parser("changes of a run", shaped(changes=st.lists(shaped(
            number=NUMBERS, after_step=NUMBERS, settings=JSON))).map(lambda t: dumped(t).encode()) | BODIES,
-           check_changes, ("trainer.hearing",)),
+           check_changes, ("trainer.state",)),
     Parser("rows of prompts", ROWS, check_rows, ("trainer.data",)),
     Parser("completions to score", st.lists(shaped(prompt=JSON, completion=ANY_TEXT, answer=JSON,
            columns=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_scored,

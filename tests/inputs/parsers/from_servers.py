@@ -37,8 +37,7 @@ from trainer.internet.address import Gate, Target
 from trainer.rewards.model_judge import client as judge
 from trainer.rollout import wire as rollout_wire
 from trainer.rollout.client import RolloutClient
-from trainer.rollout.engine import SamplingParams
-from trainer.rollout.sampled import Sampled, SeededPrompt
+from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
 from trainer.serving import reference_wire
 from trainer.serving.client import Connection, _sentence
 from trainer.serving.reference_client import ServerReference
