@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.config import DataConfig
 from trainer.model.tokenizers import first_line
-from trainer.rewards.conversation import Message, conversation
+from trainer.rewards.sample import Message, conversation
 from trainer.seeding import derive, permutation
 
 

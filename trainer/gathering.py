@@ -12,7 +12,7 @@ from trainer.algorithm.credit import rule_rewards, rule_weights, step_rewards
 from trainer.config import RunConfig
 from trainer.data import Prompt
 from trainer.parallel.world import ALONE, World
-from trainer.rewards.length_penalty import penalised
+from trainer.rewards.scoring import penalised
 from trainer.rollout.sources import CompletionSource
 from trainer.scoring import HERE, Scorer
 from trainer.types import Group

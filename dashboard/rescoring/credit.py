@@ -20,8 +20,7 @@ from trainer.algorithm.advantages import (
 from trainer.config import RewardConfig, RunConfig
 from trainer.events import Signal
 from trainer.rewards.composition import parts_of
-from trainer.rewards.length_penalty import OVERLONG
-from trainer.rewards.scoring import Score
+from trainer.rewards.scoring import OVERLONG, Score
 from trainer.rewards.signals import signal_of_rewards
 from trainer.rewards.spec import recipe_bounds
 

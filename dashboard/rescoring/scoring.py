@@ -28,11 +28,9 @@ from dashboard.samples.cleaning import clean_text
 from dashboard.samples.completion import Completion
 from dashboard.samples.models import Group
 from trainer.config import RunConfig
-from trainer.rewards.conversation import conversation
 from trainer.rewards.group_scorer import GroupScorer
-from trainer.rewards.length_penalty import OVERLONG, penalised
-from trainer.rewards.sample import Sample
-from trainer.rewards.scoring import Score
+from trainer.rewards.sample import Sample, conversation
+from trainer.rewards.scoring import OVERLONG, Score, penalised
 from trainer.rewards.workers import Scored
 
 # Whose texts are in memory together; judges are asked about all of them at once.

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.client.server import TakesAll, serve
-from trainer.client import delivery, sending
+from trainer.client import delivery
+from trainer.client import delivery as sending
 from trainer.client.http import Server
 
 

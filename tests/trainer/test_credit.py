@@ -16,7 +16,7 @@ from trainer.algorithm.advantages import group_advantages
 from trainer.algorithm.credit import credit_groups
 from trainer.config import AdvantageConfig
 from trainer.gathering import penalise_overlong
-from trainer.rewards.length_penalty import overlong_fraction
+from trainer.rewards.scoring import overlong_fraction
 from trainer.types import Group
 
 PLAIN = {"scale": "none"}

@@ -17,7 +17,7 @@ from trainer.algorithm.advantages import (
 )
 from trainer.config import RewardConfig, RunConfig
 from trainer.rewards.composition import parts_of
-from trainer.rewards.length_penalty import OVERLONG
+from trainer.rewards.scoring import OVERLONG
 from trainer.types import Group, reward_matrix
 
 

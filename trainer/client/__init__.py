@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from trainer.client.api.client import Client
 from trainer.client.api.run import Run, RunDetail
-from trainer.client.groups import Completion
 from trainer.client.http import Refused, Unreachable
+from trainer.client.lines import Completion
 from trainer.client.reporter import Reporter
 
 __all__ = [

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from trainer.client import verl
-from trainer.client.api.patience import ended
-from trainer.client.command.ends import (
+from trainer.client.api.requests import ended
+from trainer.client.command.output import (
     BROKEN_PIPE,
     DONE,
     INTERRUPTED,
@@ -18,10 +18,10 @@ from trainer.client.command.ends import (
     REFUSED,
     UNREACHABLE,
     Ended,
+    Remarks,
+    remark,
 )
-from trainer.client.command.output import remark
 from trainer.client.command.parser import make_parser
-from trainer.client.command.progress import Remarks
 from trainer.client.http import Refused, Unreachable
 
 MAX_TOLD = 20  # fields or rows that are wrong

@@ -1,14 +1,12 @@
-"""What a trainer tells as lines of the event log, one JSON object each.
-
-Their line and epoch are put in front when they are sent: a server that cannot be
-reached has given no epoch yet.
-"""
+"""What a trainer tells, as lines of the event log."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 # A server takes 16 MiB; what is longer is cut here, as it would be left out there.
@@ -67,3 +65,150 @@ def number(value: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completion:
+    """One completion of a prompt; None: the trainer does not tell."""
+
+    text: str
+    reward: float | None = None
+    rules: Mapping[str, float | None] = field(default_factory=dict)
+    advantage: float | None = None
+    num_tokens: int | None = None
+    is_truncated: bool | None = None
+
+
+def text_of(messages: Any) -> str:
+    """A prompt or completion as text: messages under their roles, of one its content.
+
+    >>> text_of([{"role": "user", "content": "1 + 1?"}])
+    '1 + 1?'
+    """
+    if isinstance(messages, str):
+        return messages
+    if not isinstance(messages, list | tuple) or not messages:
+        return "" if not messages else str(messages)
+    said = [_said(one) for one in messages]
+    if len(said) == 1:
+        return said[0][1]
+    return "\n\n".join(f"{role}: {content}" for role, content in said)
+
+
+def _said(message: Any) -> tuple[str, str]:
+    if not isinstance(message, Mapping):
+        return "", str(message)
+    content = message.get("content")
+    if isinstance(content, list):  # parts: texts, images, …
+        texts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        content = "".join(text for text in texts if isinstance(text, str))
+    calls = message.get("tool_calls")
+    said = "" if content is None else str(content)
+    return str(message.get("role", "")), f"{said}{calls}" if calls else said
+
+
+def group_tree(
+    prompt: str,
+    prompt_index: int,
+    completions: Sequence[Completion],
+    *,
+    answer: str | None,
+    right_from: float | None,
+    lowest: float | None,
+) -> dict[str, Any]:
+    """`lowest` is the lowest reward that the run has had."""
+    rewards = [number(one.reward) for one in completions]
+    scored = [reward for reward in rewards if reward is not None]
+    return {
+        "type": "group_scored",
+        "prompt_index": prompt_index,
+        "prompt": prompt[:MAX_TEXT],
+        "answer": answer,
+        "reward_mean": _mean(scored),
+        "reward_std": std(scored),
+        "signal": _signal(scored, right_from, lowest),
+        "completions": [_tree(one) for one in completions],
+    }
+
+
+def _tree(one: Completion) -> dict[str, Any]:
+    ends = {None: "unknown", True: "length", False: "stop"}
+    return {
+        "text": one.text[:MAX_TEXT],
+        "num_tokens": one.num_tokens,
+        "end_reason": ends[one.is_truncated],
+        "reward": number(one.reward),
+        "rules": {str(name)[:40]: number(s) for name, s in one.rules.items()},
+        "advantage": number(one.advantage),
+        "mean_logprob": None,
+    }
+
+
+def _signal(
+    scored: Sequence[float], right_from: float | None, lowest: float | None
+) -> str:
+    if not scored:
+        return "unscorable"
+    if min(scored) < max(scored):
+        return "mixed"
+    if right_from is None:
+        return "tied"
+    if scored[0] >= right_from:
+        return "all_right"
+    return "all_wrong" if scored[0] == lowest else "tied"
+
+
+def metrics_of(groups: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Of a step's groups, by Cohort's names; lengths only where all are known."""
+    found = [one for group in groups for one in group["completions"]]
+    rewards = [one["reward"] for one in found if one["reward"] is not None]
+    spreads = [g["reward_std"] for g in groups if g["reward_std"] is not None]
+    count = Counter(group["signal"] for group in groups)
+    num = len(groups)
+    metrics = {
+        "reward/mean": _mean(rewards),
+        "reward/std": std(rewards),
+        "group/std_mean": _mean(spreads),
+        "group/frac_zero_std": 1 - count["mixed"] / num,
+        "group/frac_all_max": count["all_right"] / num,
+        "group/frac_all_min": count["all_wrong"] / num,
+        "group/frac_tied": count["tied"] / num,
+        "group/frac_unscorable": count["unscorable"] / num,
+        "group/num_effective": float(count["mixed"]),
+        "sampling/num_completions": float(len(found)),
+    }
+    for name in dict.fromkeys(name for one in found for name in one["rules"]):
+        scores = [s for one in found if (s := one["rules"].get(name)) is not None]
+        metrics[f"reward/{name}/mean"] = _mean(scores)
+    return metrics | _of_completions(found)
+
+
+def _of_completions(found: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    metrics: dict[str, float | None] = {}
+    advantages = [abs(a) for one in found if (a := one["advantage"]) is not None]
+    if advantages:
+        metrics["advantage/abs_mean"] = _mean(advantages)
+    lengths = [n for one in found if (n := one["num_tokens"]) is not None]
+    if lengths and len(lengths) == len(found):
+        metrics["completion/mean_length"] = _mean(lengths)
+        metrics["sampling/num_tokens"] = float(sum(lengths))
+    ends = [one["end_reason"] for one in found]
+    if ends and "unknown" not in ends:
+        metrics["completion/frac_truncated"] = ends.count("length") / len(ends)
+    return metrics
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    numbers = list(values)
+    return math.fsum(numbers) / len(numbers) if numbers else None
+
+
+def std(values: Sequence[float]) -> float | None:
+    """Within the group, ddof 1; of equal values exactly 0."""
+    if not values:
+        return None
+    if len(set(values)) < 2:
+        return 0.0
+    mean = math.fsum(values) / len(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return math.sqrt(squares / (len(values) - 1))

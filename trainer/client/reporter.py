@@ -1,40 +1,79 @@
-"""Tell Cohort of a training that runs elsewhere: from any loop, in a few lines.
-
-    from trainer.client.reporter import Completion, Reporter
-
-    with Reporter("my-run", num_steps=1000, settings=vars(args)) as cohort:
-        for step in range(1, 1001):
-            ...
-            cohort.group(step, prompt, [Completion(text=…, reward=…), …])
-            cohort.step(step, {"loss": loss, "lr": lr})
-
-No call waits for the disk or the network, and none raises: what cannot be taken is left
-out and counted. Two threads do the work: one writes to a folder, the other sends from
-there, so what a server could not be told yet is kept for later.
-"""
+"""Tell Cohort of a training that runs elsewhere: from any loop, in a few lines."""
 
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import os
 import queue
+import socket
 import sys
 import threading
 import time
 import traceback
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from trainer.client.groups import Completion
+from trainer.client.delivery import Sender
 from trainer.client.http import Server
+from trainer.client.lines import Completion, number, plain
 from trainer.client.login import find_server
-from trainer.client.opening import opening_tree
-from trainer.client.sending import Sender
 from trainer.client.spool import Spool
 from trainer.client.writing import Writer
+
+MAX_SETTINGS_BYTES = 60_000
+MAX_STEP = 2**31 - 1
+
+
+def opening_tree(
+    *,
+    name: str,
+    num_steps: int | None,
+    model: str,
+    settings: Mapping[str, Any] | None,
+    rules: Mapping[str, float] | None,
+    right_from: float | None,
+    tags: Sequence[str],
+    notes: str,
+    tool: str,
+    version: str,
+) -> dict[str, Any]:
+    """What is longer than a server takes is cut, rather than the run not shown."""
+    weights = {str(rule)[:40]: number(weight) for rule, weight in (rules or {}).items()}
+    known = {
+        rule: 1.0 if weight is None else weight for rule, weight in weights.items()
+    }
+    return {
+        "key": str(uuid.uuid4()),
+        "name": (name.strip() or "run")[:80],
+        "tool": (tool.strip() or "own loop")[:40],
+        "version": version[:40],
+        "model": model[:200],
+        "host": socket.gethostname()[:120],
+        "num_steps": min(max(int(num_steps or 1), 1), MAX_STEP),
+        "settings": _fitting(plain(settings or {})),
+        "rules": dict(list(known.items())[:64]),
+        "right_from": None if right_from is None else number(right_from),
+        "tags": [str(tag)[:40] for tag in tags][:20],
+        "notes": notes[:20_000],
+    }
+
+
+def _fitting(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without the longest ones, until the others fit."""
+    sizes = {name: len(json.dumps([name, one])) for name, one in settings.items()}
+    total = sum(sizes.values())
+    for name in sorted(sizes, key=lambda one: -sizes[one]):
+        if total <= MAX_SETTINGS_BYTES:
+            break
+        total -= sizes[name]
+        settings = {n: one for n, one in settings.items() if n != name}
+    return settings
+
 
 __all__ = ["Completion", "Reporter"]
 logger = logging.getLogger("cohort")

@@ -25,9 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer.client.groups import Completion, text_of
 from trainer.client.http import Server
-from trainer.client.lines import number
+from trainer.client.lines import Completion, number, text_of
 from trainer.client.reporter import Reporter
 
 logger = logging.getLogger("cohort")

@@ -23,8 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer.client.groups import Completion, text_of
-from trainer.client.lines import number
+from trainer.client.lines import Completion, number, text_of
 from trainer.client.reporter import Reporter
 from trainer.client.spool import Spool
 

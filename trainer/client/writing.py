@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
-from trainer.client.groups import Completion, group_tree, metrics_of
-from trainer.client.lines import encode, number
+from trainer.client.lines import Completion, encode, group_tree, metrics_of, number
 from trainer.client.names import metric_name
 from trainer.client.spool import PromptNumbers, Spool
 

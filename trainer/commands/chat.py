@@ -38,7 +38,7 @@ from trainer.errors import explain
 from trainer.model.policy import Policy, load_policy
 from trainer.model.tokenizers import decode_text
 from trainer.parent import die_with_parent
-from trainer.rewards.conversation import Message
+from trainer.rewards.sample import Message
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.seeding import derive

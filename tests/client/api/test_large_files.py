@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from trainer.client import Client, Refused, Unreachable
-from trainer.client.api import datasets, parts
-from trainer.client.api.patience import Patience
+from trainer.client.api import datasets
+from trainer.client.api import files as parts
+from trainer.client.api.requests import Patience
 from trainer.client.http import Server
 
 pytestmark = pytest.mark.django_db(transaction=True)

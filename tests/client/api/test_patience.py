@@ -10,7 +10,8 @@ import pytest
 from tests.client.api.scripted import IMPORT, VERSION, Scripted, run_tree
 from trainer.client import Refused, Unreachable
 from trainer.client.__main__ import main
-from trainer.client.api import patience, uploading
+from trainer.client.api import files as uploading
+from trainer.client.api import requests as patience
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import pytest
 from tests.client.api.scripted import Scripted
 from tests.client.api.test_on_a_terminal import points, run
 from trainer.client import Unreachable
-from trainer.client.api import watching
+from trainer.client.api import run as watching
 
 AWAY = (503, {}, b"")
 

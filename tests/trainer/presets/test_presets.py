@@ -10,9 +10,9 @@ import pytest
 
 from trainer.__main__ import main
 from trainer.config import RunConfig, load_config
+from trainer.presets.listing import POINTS, comparison_table
 from trainer.presets.preset import PARTS, load_preset, preset_names
-from trainer.presets.table import POINTS, comparison_table
-from trainer.presets.toml import write_preset
+from trainer.presets.showing import write_preset
 
 SYSTEMS = [
     "dapo",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.rewards.arithmetic import MAX_DEPTH, ArithmeticRefused, compute
+from trainer.rewards.numbers import MAX_DEPTH, ArithmeticRefused, compute
 
 OPERATORS = {
     ast.Add: operator.add,

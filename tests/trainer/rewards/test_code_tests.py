@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.rewards.scores import score, scored
-from trainer.rewards.code_rows import Asserts
-from trainer.rewards.code_running import plan_of_asserts
+from trainer.rewards.code_running import Asserts, plan_of_asserts
 
 ADD = "def add(a, b):\n    return a + b"
 TWO = ["assert add(2, 3) == 5", "assert add(-1, 1) == 0"]

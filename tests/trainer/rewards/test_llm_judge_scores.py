@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.rewards.model_judge.verdict import Unreadable, asked_form, read_score
+from trainer.rewards.model_judge.question import Unreadable, asked_form, read_score
 
 
 def read(reply: str, read_as: str = "last_number", **changes: object) -> float:

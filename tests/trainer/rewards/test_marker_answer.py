@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainer.rewards.scores import score, scored
-from trainer.rewards.numerals import only_number
+from trainer.rewards.numbers import only_number
 
 VERL = {
     "marker": "####",

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from tests.trainer.rewards.scores import score, scored
-from trainer.rewards.numerals import last_number, read_number
+from trainer.rewards.numbers import last_number, read_number
 
 
 @pytest.mark.parametrize(

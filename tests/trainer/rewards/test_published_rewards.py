@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.rewards.scores import score, scored
-from trainer.rewards.length_penalty import overlong_fraction
+from trainer.rewards.scoring import overlong_fraction
 
 PUBLISHED = {"mode": "as_published"}
 ANYWHERE = {"source": "whole"}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.rewards.scores import recipe_of, score
-from trainer.rewards.length_penalty import overlong_fraction
+from trainer.rewards.scoring import overlong_fraction
 from trainer.rewards.spec import recipe_bounds
 
 

@@ -1,4 +1,4 @@
-"""What `cohort login`, `datasets`, `recipes` and `presets` do."""
+"""What `cohort login`, `datasets`, `recipes`, `presets` and `sync` do."""
 
 from __future__ import annotations
 
@@ -10,10 +10,29 @@ from typing import Any
 from trainer.client.api.client import Client
 from trainer.client.api.datasets import Datasets
 from trainer.client.api.records import DatasetVersion, Import, Listing
-from trainer.client.command.output import say, say_json, say_table
-from trainer.client.command.progress import Bar
+from trainer.client.command.output import Bar, say, say_json, say_table
+from trainer.client.delivery import Delivery
 from trainer.client.http import Refused, Server
-from trainer.client.login import keep_login
+from trainer.client.login import find_server, keep_login
+from trainer.client.spool import Spool
+
+
+def sync(given: Namespace) -> None:
+    """All of a folder that the server lacks."""
+    spool = Spool(given.folder)
+    if not spool.is_there:
+        raise ValueError(
+            f"{given.folder} holds no run: it has no run.json. Name the folder that "
+            "the reporter spoke of."
+        )
+    delivery = Delivery(spool, find_server())
+    delivery.deliver()
+    if delivery.over:
+        raise ValueError(f"Not all was sent. {delivery.over}")
+    if given.json:
+        say_json({"folder": str(given.folder), "address": delivery.address})
+    else:
+        say(f"All of {given.folder} is stored: {delivery.address}")
 
 
 def log_in(given: Namespace) -> None:

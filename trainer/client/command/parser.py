@@ -12,10 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainer.client.api.downloading import FILES
-from trainer.client.api.watching import LOOK_SECONDS
-from trainer.client.command import asking, reporting, runs
-from trainer.client.command.ends import TABLE
+from trainer.client.api.files import FILES
+from trainer.client.api.run import LOOK_SECONDS
+from trainer.client.command import asking, runs
+from trainer.client.command import asking as reporting
+from trainer.client.command.output import TABLE
 
 Do = Callable[[Namespace], None]
 ABOUT = "Ask a Cohort server: datasets, runs, what they measured and sampled."

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from trainer.client.api.client import Client
-from trainer.client.api.downloading import default_name, print_file
+from trainer.client.api.files import default_name, print_file
 from trainer.client.api.records import GroupDetail
 from trainer.client.api.run import Run
 from trainer.client.command.asking import limit_of, say_each, say_rest
-from trainer.client.command.output import number, say, say_json, say_table, short
-from trainer.client.command.progress import Bar
+from trainer.client.command.output import Bar, number, say, say_json, say_table, short
 from trainer.client.command.watch import show_until_it_ends
 from trainer.client.http import Refused
 

@@ -9,11 +9,17 @@ from collections.abc import Sequence
 from trainer.client.api.charts import SCORE
 from trainer.client.api.client import Client
 from trainer.client.api.records import Point
-from trainer.client.api.run import Run
-from trainer.client.api.watching import LOOK_SECONDS, follow
-from trainer.client.command.ends import BY_STATE, Ended
-from trainer.client.command.output import number, remark, say, say_json
-from trainer.client.command.progress import Bar, duration
+from trainer.client.api.run import LOOK_SECONDS, Run, follow
+from trainer.client.command.output import (
+    BY_STATE,
+    Bar,
+    Ended,
+    duration,
+    number,
+    remark,
+    say,
+    say_json,
+)
 
 SHOWN = {
     "reward/mean": "reward",

@@ -11,8 +11,13 @@ from threading import Event, Lock
 
 from trainer.heartbeat import beat
 from trainer.internet.address import Refused, check_target, read_url
-from trainer.rewards.model_judge.client import Client, NoReply, Reply
-from trainer.rewards.model_judge.keys import find_key, judges_gate
+from trainer.rewards.model_judge.client import (
+    Client,
+    NoReply,
+    Reply,
+    find_key,
+    judges_gate,
+)
 from trainer.rewards.model_judge.ledger import Ledger
 from trainer.rewards.model_judge.question import Question
 

@@ -1,15 +1,17 @@
-"""What a judge is asked: a text about texts that are data, and are marked as such."""
+"""What a judge is asked, and its score read from the reply."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from trainer.rewards.extraction import last_fence, last_line
 from trainer.rewards.sample import NotApplicable, Sample, replace_surrogates
 
 _NAME = re.compile(r"\{(\w+)\}")
@@ -112,3 +114,108 @@ def _text(known: dict[str, Any], name: str) -> str:
         )
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return replace_surrogates(text)
+
+
+ReadAs = Literal["json_field", "last_number", "yes_no"]
+
+_NUMBER = r"[+-]?(?:[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})"
+# "7", "Score: 7", "**7.5**", "7/10"
+_LAST_LINE = re.compile(
+    rf"(?:[A-Za-z][A-Za-z ]{{0,30}}[:=])?[ *]*({_NUMBER})(?: ?/ ?({_NUMBER}))?[ *]*\.?"
+)
+_QUOTED = 80
+
+
+class Unreadable(ValueError):
+    """No score can be read from the reply; the text says what is there instead."""
+
+
+def read_score(
+    reply: str, read_as: ReadAs, *, field: str, low: float, high: float
+) -> float:
+    """The judge's score, cut to [low, high] and scaled to [0, 1].
+
+    Raises:
+        Unreadable: the reply is not of the form that was asked for.
+    """
+    if read_as == "yes_no":
+        return _read_yes_no(reply)
+    if read_as == "json_field":
+        score = _read_field(reply, field)
+    else:
+        score = _read_last_number(reply, high=high)
+    return (min(max(score, low), high) - low) / (high - low)
+
+
+def asked_form(read_as: ReadAs, *, field: str, low: float, high: float) -> str:
+    """What a judge is told of the form of its reply."""
+    if read_as == "yes_no":
+        return "The last line of your reply is one word alone: yes or no."
+    if read_as == "json_field":
+        return (
+            f"Your reply is one JSON object. Its field {json.dumps(field)} is your "
+            f"score, a number from {low:g} to {high:g}."
+        )
+    return (
+        "The last line of your reply is your score alone, a number from "
+        f"{low:g} to {high:g}."
+    )
+
+
+def _read_field(reply: str, field: str) -> float:
+    text = reply.strip()
+    if text.endswith("```"):
+        text = last_fence(text) or ""
+    try:
+        found = json.loads(text, object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError):
+        raise Unreadable(f"it is no JSON object: {_quote(reply)}") from None
+    if not isinstance(found, dict) or field not in found:
+        raise Unreadable(f'it has no field "{field}": {_quote(reply)}')
+    score = found[field]
+    # True is 1 to Python, and JSON as Python reads it has NaN and infinities
+    is_number = type(score) in (int, float) and math.isfinite(_float(score))
+    if not is_number:
+        raise Unreadable(f'its field "{field}" is no number: {_quote(reply)}')
+    return _float(score)
+
+
+def _read_last_number(reply: str, *, high: float) -> float:
+    found = _LAST_LINE.fullmatch(last_line(reply) or "")
+    if found is None:
+        raise Unreadable(f"its last line is no number alone: {_quote_end(reply)}")
+    number, most = found.groups()
+    if most is not None and float(most) != high:
+        raise Unreadable(f"its last line is not of {high:g}: {_quote_end(reply)}")
+    return float(number)
+
+
+def _read_yes_no(reply: str) -> float:
+    word = (last_line(reply) or "").strip(" *.\"'").lower()
+    if word not in ("yes", "no"):
+        raise Unreadable(f"its last line is neither yes nor no: {_quote_end(reply)}")
+    return float(word == "yes")
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a field that is there twice, nobody can tell which one is meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a field is there twice")
+    return found
+
+
+def _float(score: float) -> float:
+    try:
+        return float(score)
+    except OverflowError:
+        return math.inf
+
+
+def _quote(reply: str) -> str:
+    return repr(reply if len(reply) <= _QUOTED else reply[: _QUOTED - 1] + "…")
+
+
+def _quote_end(reply: str) -> str:
+    text = reply.rstrip()
+    return repr(text if len(text) <= _QUOTED else "…" + text[1 - _QUOTED :])

@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainer.rewards.code_rows import read_tests
-from trainer.rewards.code_running import Result, run_tests
+from trainer.rewards.code_running import Result, read_tests, run_tests
 from trainer.rewards.extraction import TAG_NAME, last_block, last_fence
 from trainer.rewards.logs import tell
 from trainer.rewards.rule import Example, Params, Rule

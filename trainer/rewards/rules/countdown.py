@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from trainer.rewards.arithmetic import ArithmeticRefused, compute
 from trainer.rewards.extraction import ExtractionParams, extract
-from trainer.rewards.numerals import read_number
+from trainer.rewards.numbers import ArithmeticRefused, compute, read_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Rule
 from trainer.rewards.sample import NotApplicable, Sample, quote

@@ -9,8 +9,7 @@ from fractions import Fraction
 
 from pydantic import Field
 
-from trainer.rewards.arithmetic import ArithmeticRefused, compute
-from trainer.rewards.numerals import read_number
+from trainer.rewards.numbers import ArithmeticRefused, compute, read_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Params, Rule
 from trainer.rewards.sample import NotApplicable, Sample

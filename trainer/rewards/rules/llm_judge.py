@@ -16,19 +16,16 @@ from trainer.rewards.model_judge.asking import (
     open_client,
     replies,
 )
-from trainer.rewards.model_judge.client import Reply
-from trainer.rewards.model_judge.keys import KEY_NAME
+from trainer.rewards.model_judge.client import KEY_NAME, Reply
 from trainer.rewards.model_judge.ledger import Ledger
 from trainer.rewards.model_judge.question import (
     Question,
-    make_question,
-    refuse_bad_template,
-)
-from trainer.rewards.model_judge.verdict import (
     ReadAs,
     Unreadable,
     asked_form,
+    make_question,
     read_score,
+    refuse_bad_template,
 )
 from trainer.rewards.rule import Batching, Example, Outcome, Params, Rule
 from trainer.rewards.sample import Sample, Unscorable

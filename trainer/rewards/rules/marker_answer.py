@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from trainer.rewards.extraction import after_marker, require_answer
-from trainer.rewards.numerals import only_number
+from trainer.rewards.numbers import only_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Params, Rule
 from trainer.rewards.sample import Sample

@@ -14,7 +14,7 @@ from trainer.rewards.extraction import (
     last_boxed,
     require_answer,
 )
-from trainer.rewards.numerals import last_number, read_number
+from trainer.rewards.numbers import last_number, read_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Params, Rule
 from trainer.rewards.sample import NotApplicable, Sample

@@ -1,15 +1,10 @@
-"""Comparing values that left a sandbox, as Python compares them, without making them.
-
-They are JSON, as `trainer.rewards.sandbox.inside.plain` writes it, and come from a
-process that may write anything: no object of theirs is built, none is hashed, and what
-cannot be read equals nothing.
-"""
+"""Values that left a sandbox: compared as Python does, without making them."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -230,3 +225,75 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "in": _contains,
     "not in": lambda left, right: not _contains(left, right),
 }
+
+
+Formula = dict[str, Any]
+Replies = Sequence[Any]  # one for each step, as far as it came
+
+
+def holds(formula: Formula, replies: Replies) -> bool:
+    """False also where Python would raise, or where a reply is missing or no reply."""
+    try:
+        return _holds(formula, replies)
+    except (Incomparable, RecursionError, ValueError):
+        return False
+
+
+def is_judged_inside(formula: Formula) -> bool:
+    """Whether a part of it was judged where the code under test could cheat."""
+    parts: list[Formula] = [*formula.get("all", ()), *formula.get("any", ())]
+    if "not" in formula:
+        parts.append(formula["not"])
+    return "inside" in formula or any(map(is_judged_inside, parts))
+
+
+def _holds(formula: Formula, replies: Replies) -> bool:
+    ((kind, inner), *_) = formula.items()
+    if kind == "all":
+        return all(_holds(part, replies) for part in inner)
+    if kind == "any":
+        return any(_holds(part, replies) for part in inner)
+    if kind == "not":
+        return not _holds(inner, replies)
+    if kind == "inside":
+        return bool(_reply(inner, replies) == {})
+    if kind == "json":
+        return are_equal_as_json(_value(inner, replies), formula["value"])
+    if kind == "truth":
+        return is_true(_value(inner, replies))
+    values = [_operand(each, replies) for each in inner]
+    if kind == "compare":
+        pairs = zip(values, formula["operators"], values[1:], strict=False)
+        return all(compare(left, operator, right) for left, operator, right in pairs)
+    left, right = map(as_number, values)
+    if kind == "distance":
+        limit = formula["limit"]["value"]
+        return compare(_as_tree(abs(left - right)), formula["operator"], limit)
+    assert kind == "isclose", kind
+    return math.isclose(
+        left,
+        right,
+        rel_tol=as_number(formula["relative"]),
+        abs_tol=as_number(formula["absolute"]),
+    )
+
+
+def _as_tree(number: float) -> Any:
+    return number if math.isfinite(number) else {"f": repr(number)}
+
+
+def _operand(operand: Formula, replies: Replies) -> Any:
+    return operand["value"] if "value" in operand else _value(operand["step"], replies)
+
+
+def _value(step: int, replies: Replies) -> Any:
+    reply = _reply(step, replies)
+    if not isinstance(reply, dict) or reply.keys() != {"value"}:
+        raise Incomparable
+    return reply["value"]
+
+
+def _reply(step: int, replies: Replies) -> Any:
+    if step >= len(replies):
+        raise Incomparable
+    return replies[step]

@@ -11,9 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.rewards.scores import AT_ONCE
-from trainer.rewards.sandbox.formulas import holds
 from trainer.rewards.sandbox.inside.plain import encode
-from trainer.rewards.sandbox.values import Incomparable, are_equal, compare, is_true
+from trainer.rewards.sandbox.values import (
+    Incomparable,
+    are_equal,
+    compare,
+    holds,
+    is_true,
+)
 
 NUMBERS = (
     st.integers()
