@@ -59,7 +59,7 @@ class Probe(models.Model):
     lease_until = models.DateTimeField(null=True, blank=True)
     phase = models.CharField(max_length=20, blank=True)
     num_done = models.PositiveIntegerField(default=0)  # prompts sampled
-    metrics = models.JSONField[dict[str, Any]](default=dict)  # trainer.probing's
+    metrics = models.JSONField[dict[str, Any]](default=dict)  # trainer.commands.probing's
     error = models.TextField(blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
@@ -128,7 +128,7 @@ class Chat(models.Model):
     checkpoint = models.ForeignKey(Checkpoint, models.CASCADE, related_name="chats")
     # Null: the prompt was typed.
     position = models.PositiveIntegerField(null=True, blank=True)
-    question = models.JSONField[dict[str, Any]]()  # as trainer.chat reads it
+    question = models.JSONField[dict[str, Any]]()  # as trainer.commands.chat reads it
     previous = models.ForeignKey(
         "self", models.SET_NULL, null=True, blank=True, related_name="following"
     )

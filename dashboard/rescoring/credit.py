@@ -1,6 +1,6 @@
 """What new rewards would have taught: batch, advantages and signals of a step.
 
-As the engine does it in trainer.gathering and trainer.credit, which need torch.
+As the engine does it in trainer.gathering and algorithm.credit, which need torch.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def run(*arguments: object, env: dict[str, str]) -> subprocess.CompletedProcess[
 def test_nothing_is_imported_that_a_gpu_machine_may_lack(tmp_path: Path) -> None:
     modules = (
         "tests.bench.bench_gpu, tests.bench.bench_generation, tests.bench.comparison, "
-        "tests.bench.random_models, trainer.loop, trainer.preparation, "
+        "tests.bench.random_models, trainer.loop, trainer.setup, "
         "trainer.rollout.builtin"
     )
 

@@ -19,7 +19,7 @@ STUCK = """
 import sys, threading
 import trainer.leaving, trainer.step
 from trainer.__main__ import main
-from trainer.sources import EngineSource
+from trainer.rollout.sources import EngineSource
 
 trainer.leaving._GRACE_SECONDS = 0.2
 complete, begun = EngineSource.complete, threading.Event()

@@ -103,7 +103,7 @@ def test_a_model_that_is_not_here_is_told(tmp_path: Path, rows_path: Path) -> No
 def test_it_loads_no_torch() -> None:
     importlib.import_module("trainer.commands.memory_table")
     script = (
-        "import sys, trainer.memory_table\n"
+        "import sys, trainer.commands.memory_table\n"
         "assert not {'torch', 'transformers'} & set(sys.modules), 'torch was loaded'"
     )
 

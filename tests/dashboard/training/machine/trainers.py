@@ -181,7 +181,7 @@ class ScriptedTrainer:
         self._flush()
 
     def _hear(self) -> None:
-        """As trainer.hearing does."""
+        """As trainer.state does."""
         path = self.out / "changes.json"
         text = path.read_bytes() if path.exists() else b"{}"
         for change in ChangeList.model_validate_json(text).changes:
@@ -208,7 +208,7 @@ class ScriptedTrainer:
         self._prune()
 
     def _prune(self) -> None:
-        """As trainer.checkpoint does: what is newer than this life stays, or all."""
+        """As output.checkpoint does: what is newer than this life stays, or all."""
         if any(int(life.name) > self.epoch for life in self.out.parent.iterdir()):
             return
         places = {
