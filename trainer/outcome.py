@@ -1,4 +1,4 @@
-"""What one step of training did."""
+"""What a step of training did, and each update in it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainer.algorithm.advantages import Floats
+from trainer.algorithm.token_stats import TokenStatistics
 from trainer.gathering import Gathered
 from trainer.model.microbatches import Minibatch
 from trainer.model.token_values import TokenValues
 from trainer.types import Group
-from trainer.updates import UpdateResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateResult:
+    """What one update did. `grad_norm` is the norm before clipping.
+
+    `tokens` are the values of the completions that they were asked of, by their places
+    in the step's batch.
+    """
+
+    loss: float
+    grad_norm: float
+    is_skipped: bool  # loss or gradient was not finite, the weights are as before
+    num_sequences: int
+    statistics: TokenStatistics
+    tokens: Mapping[int, TokenValues] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """What a pass over a process's micro-batches brought beside gradients."""
+
+    loss: float
+    statistics: TokenStatistics
+    # By place in the step's batch; None: of no completion of any process.
+    tokens: Mapping[int, TokenValues] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,11 +19,11 @@ from trainer.model.reference import (
     load_start,
     make_reference,
 )
+from trainer.outcome import UpdateResult
 from trainer.output.checkpoint import restore_optimizer, saved_reference, saved_start
 from trainer.rollout.engine import OnSlowed, RolloutEngine
 from trainer.rollout.sources import CompletionSource, make_source, start_source
 from trainer.seeding import derive
-from trainer.updates import UpdateResult
 
 
 @dataclass(kw_only=True)

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from trainer.model.microbatches import Minibatch
+from trainer.outcome import UpdateResult
 from trainer.types import Group
-from trainer.updates import UpdateResult
 
 FAILED_BATCH = "failed-batch"
 ROLLED_BACK_RATE = 0.5  # of the learning rate, once a run went back

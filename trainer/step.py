@@ -18,7 +18,7 @@ from trainer.errors import check_scores
 from trainer.gathering import Gathered, gather
 from trainer.model.microbatches import Minibatch, completion_sums, in_batch_order
 from trainer.model.packing import MicroBatch, batch_of
-from trainer.outcome import StepOutcome
+from trainer.outcome import StepOutcome, UpdateResult
 from trainer.output.journal import choose_groups, places_of
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch
@@ -26,12 +26,7 @@ from trainer.parallel.world import World
 from trainer.preference import credit_preferences
 from trainer.state import Training
 from trainer.types import reward_matrix
-from trainer.updates import (
-    UpdateResult,
-    add_gradients,
-    add_old_logprobs,
-    apply_gradients,
-)
+from trainer.updates import add_gradients, add_old_logprobs, apply_gradients
 
 
 def train_step(training: Training, *, step: int, watch: Stopwatch) -> StepOutcome:

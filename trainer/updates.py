@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -18,33 +17,8 @@ from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy, TokenPredictor
 from trainer.model.reference import Reference
 from trainer.model.token_values import TokenValues, rows_of, token_values, tokens_of_all
+from trainer.outcome import Pass, UpdateResult
 from trainer.parallel.world import ALONE, World
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpdateResult:
-    """What one update did. `grad_norm` is the norm before clipping.
-
-    `tokens` are the values of the completions that they were asked of, by their places
-    in the step's batch.
-    """
-
-    loss: float
-    grad_norm: float
-    is_skipped: bool  # loss or gradient was not finite, the weights are as before
-    num_sequences: int
-    statistics: TokenStatistics
-    tokens: Mapping[int, TokenValues] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pass:
-    """What a pass over a process's micro-batches brought beside gradients."""
-
-    loss: float
-    statistics: TokenStatistics
-    # By place in the step's batch; None: of no completion of any process.
-    tokens: Mapping[int, TokenValues] | None = None
 
 
 def update(

@@ -59,7 +59,7 @@ class Probe(models.Model):
     lease_until = models.DateTimeField(null=True, blank=True)
     phase = models.CharField(max_length=20, blank=True)
     num_done = models.PositiveIntegerField(default=0)  # prompts sampled
-    metrics = models.JSONField[dict[str, Any]](default=dict)  # trainer.commands.probing's
+    metrics = models.JSONField[dict[str, Any]](default=dict)  # commands.probing's
     error = models.TextField(blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)

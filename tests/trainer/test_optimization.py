@@ -15,7 +15,8 @@ from tests.trainer.tiny import write_model
 from trainer.config import ModelConfig, OptimConfig, RunConfig, learning_rate
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy, load_policy
-from trainer.updates import UpdateResult, update
+from trainer.outcome import UpdateResult
+from trainer.updates import update
 
 
 def rates(**options: Any) -> list[float]:

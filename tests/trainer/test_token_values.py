@@ -18,7 +18,8 @@ from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.model.policy import Policy
 from trainer.model.token_values import TokenValues, coefficients, rows_of, token_values
-from trainer.updates import Pass, add_gradients
+from trainer.outcome import Pass
+from trainer.updates import add_gradients
 
 AGGREGATIONS = (
     "token_mean",
