@@ -12,6 +12,7 @@ from trainer.console import note_step, say
 from trainer.errors import ScoresMissing, error_share
 from trainer.evaluation import evaluate
 from trainer.events import CheckpointSaved, Evaluated, PhaseStarted
+from trainer.grpo import train_step
 from trainer.output.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
@@ -23,7 +24,6 @@ from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch, load_batch
 from trainer.rollback import go_back
 from trainer.state import Training, hear_changes
-from trainer.step import train_step
 
 
 def train(

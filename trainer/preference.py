@@ -1,8 +1,9 @@
-"""DPO on pairs built from groups: credit that changes with every update."""
+"""DPO on pairs built from groups: advantages that change with every update."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,7 +17,47 @@ from trainer.model.microbatches import (
 )
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
+from trainer.outcome import UpdateResult
 from trainer.parallel.world import ALONE, World
+from trainer.state import Training
+from trainer.types import Group, reward_matrix
+
+
+def update_by_preferences(
+    run: Training,
+    groups: Sequence[Group],
+    minibatches: Sequence[Minibatch],
+    update: Callable[[Minibatch, int], UpdateResult],
+) -> tuple[Floats, list[UpdateResult]]:
+    """Updates by DPO, whose loss is told in place of its surrogate's.
+
+    Args:
+        groups: of the step's batch.
+        minibatches: with the reference's log-probs filled in.
+        update: makes one by a minibatch, in the pass over the batch that is counted
+            from 0.
+
+    Returns:
+        The advantages [P, G] of the first pass, from which later ones differ a little,
+        and what each update did.
+    """
+    config, rewards = run.stage.config, reward_matrix(groups)
+    advantages, updates = np.zeros_like(rewards), []
+    for number in range(config.optim.updates_per_batch):
+        for minibatch in minibatches:
+            weighed, loss = credit_preferences(
+                minibatch,
+                rewards,
+                policy=run.policy,
+                temperature=config.logprob_temperature,
+                beta=config.advantage.preference_beta,
+                budget=run.budget,
+                world=run.world,
+            )
+            if number == 0:
+                advantages = advantages + weighed
+            updates.append(replace(update(minibatch, number), loss=loss))
+    return advantages, updates
 
 
 def credit_preferences(

@@ -66,7 +66,7 @@ def look(work: Work, part: str) -> tuple[float, dict[str, float]]:
     """Seconds of a part of a step, and where they go by the profiler."""
     from torch.profiler import ProfilerActivity, profile
 
-    from trainer import step
+    from trainer import grpo as step
     from trainer.rollout.builtin import TransformersEngine
 
     owner: Any = TransformersEngine if part == "sample" else step

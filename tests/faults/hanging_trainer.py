@@ -18,18 +18,18 @@ def sleep_for_ever() -> None:
 
 
 def main() -> int:
-    import trainer.step
+    import trainer.grpo
     from trainer.__main__ import main as trainer_main
     from trainer.rollout import builtin as transformers_engine
 
-    sample_batch = trainer.step.sample_batch
+    sample_batch = trainer.grpo.sample_batch
 
     def sample(training: Any, step: int, **named: Any) -> Any:
         if step == HANGS_AT:
             transformers_engine.draw_tokens = lambda *_, **__: sleep_for_ever()
         return sample_batch(training, step, **named)
 
-    trainer.step.sample_batch = sample
+    trainer.grpo.sample_batch = sample
     return trainer_main(sys.argv[1:])
 
 

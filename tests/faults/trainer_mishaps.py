@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-import trainer.updates
+import trainer.grpo
 from tests.faults.small_disk import fill
 from trainer import loop
 from trainer.algorithm.loss import objective
@@ -48,7 +48,7 @@ def losses_are_no_number(*numbers: int) -> None:
         loss, statistics = objective(*given, **named)
         return loss * (torch.nan if count in numbers else 1.0), statistics
 
-    trainer.updates.objective = broken  # type: ignore[assignment]  # on purpose
+    trainer.grpo.objective = broken  # type: ignore[assignment]  # on purpose
 
 
 def the_disk_fills_up_in_a_save(step: int, disk: str) -> None:

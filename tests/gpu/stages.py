@@ -35,6 +35,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.bench.random_models import config_of, make_tokenizer
 from tests.environment import child_environment
+from tests.trainer.samples import update
 from tests.trainer.tiny import (
     ROOT,
     config_tree,
@@ -64,7 +65,6 @@ from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Way
 from trainer.rollout.engine import Request, SamplingParams, Slowed
 from trainer.types import Completion
-from trainer.updates import update
 
 # On the device that others fail on first, and those that start processes.
 UNIT_TESTS = (

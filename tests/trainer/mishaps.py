@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from trainer import grpo as updates
 from trainer import setup as preparation
-from trainer import updates
 from trainer.config import RunConfig
 from trainer.model import flat
 from trainer.output.log import EventLog

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 
+from trainer.algorithm.loss import BatchTotals
+from trainer.config import RunConfig
+from trainer.grpo import LossTerms, add_gradients, apply_gradients
+from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch, MicroBatch, TrainingSample, set_advantages
 from trainer.model.policy import Policy
+from trainer.outcome import UpdateResult
 
 
 def make_batch(num_samples: int, *, seed: int = 0) -> Batch:
@@ -35,3 +41,18 @@ def cut(batch: Batch, policy: Policy, *, max_tokens: int) -> list[MicroBatch]:
     count = len(batch.samples)
     set_advantages(micro_batches, np.linspace(-1, 1, count)[None])
     return micro_batches
+
+
+def update(
+    policy: Policy,
+    optimizer: Optimizer,
+    micro_batches: Sequence[MicroBatch],
+    *,
+    totals: BatchTotals,
+    config: RunConfig,
+    learning_rate: float,
+) -> UpdateResult:
+    """One update by a minibatch, outside of a run."""
+    terms = LossTerms(config, totals)
+    found = add_gradients(policy, optimizer, micro_batches, terms)
+    return apply_gradients(optimizer, found, totals, learning_rate=learning_rate)

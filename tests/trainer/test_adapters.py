@@ -10,7 +10,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from tests.trainer.samples import cut, make_batch
+from tests.trainer.samples import cut, make_batch, update
 from tests.trainer.test_decoder import disturb
 from tests.trainer.tiny import config_tree, write_model
 from trainer.config import ModelConfig, OptimConfig, RunConfig
@@ -20,7 +20,6 @@ from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy, load_policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
-from trainer.updates import update
 
 
 def adapted(folder: Path, /, **changes: Any) -> Policy:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-import trainer.updates
+import trainer.grpo
 from tests.trainer.tiny import (
     config_tree,
     only,
@@ -67,7 +67,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Seen]:
         )
         return objective(*given, **named)
 
-    monkeypatch.setattr(trainer.updates, "objective", watch)
+    monkeypatch.setattr(trainer.grpo, "objective", watch)
     return found
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow  # trainers of their own
 # Sampling for the second step never ends, and the first step's update fails.
 STUCK = """
 import sys, threading
-import trainer.leaving, trainer.step
+import trainer.leaving, trainer.grpo
 from trainer.__main__ import main
 from trainer.rollout.sources import EngineSource
 
@@ -34,7 +34,7 @@ def fail(*_, **__):
     assert begun.wait(60)
     raise ValueError("The update fell over.")
 
-EngineSource.complete, trainer.step.run_update = sample, fail
+EngineSource.complete, trainer.grpo.run_update = sample, fail
 trainer.leaving.leave(main(sys.argv[1:]))
 """
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.samples import cut, make_batch
+from tests.trainer.samples import cut, make_batch, update
 from tests.trainer.tiny import config_tree
 from trainer.config import OptimConfig, RunConfig
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy
-from trainer.updates import update
 
 
 def config_of(model: Path, rows: Path, **rollout: Any) -> RunConfig:

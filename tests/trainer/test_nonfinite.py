@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import trainer.updates
+import trainer.grpo
 from tests.trainer.tiny import (
     config_tree,
     only,
@@ -35,7 +35,7 @@ def break_updates(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[int]], None]
             loss, statistics = objective(*given, **named)
             return loss * (torch.nan if count in numbers else 1.0), statistics
 
-        monkeypatch.setattr(trainer.updates, "objective", fail)
+        monkeypatch.setattr(trainer.grpo, "objective", fail)
 
     return broken
 

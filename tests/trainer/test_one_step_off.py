@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+import trainer.grpo
 import trainer.loop
-import trainer.step
 from tests.trainer.test_resume import story
 from tests.trainer.tiny import (
     config_tree,
@@ -50,7 +50,7 @@ def metrics_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[StepOutcome]:
     """What each step did, in order."""
     seen: list[StepOutcome] = []
-    train_step = trainer.step.train_step
+    train_step = trainer.grpo.train_step
 
     def watch(*given: Any, **named: Any) -> StepOutcome:
         seen.append(train_step(*given, **named))
@@ -144,7 +144,7 @@ def test_training_and_sampling_are_under_way_at_the_same_time(
     """Each waits for the other to have begun, which only both at once can bear."""
     trains = {step: threading.Event() for step in range(1, 5)}
     samples = {step: threading.Event() for step in range(1, 5)}
-    update, complete = trainer.step.run_update, EngineSource.complete
+    update, complete = trainer.grpo.run_update, EngineSource.complete
 
     def run_update(training: Any, *given: Any, **named: Any) -> Any:
         step = training.journal.step
@@ -162,7 +162,7 @@ def test_training_and_sampling_are_under_way_at_the_same_time(
             assert not trains[step].is_set()
         return complete(self, prompts, step, **named)
 
-    monkeypatch.setattr(trainer.step, "run_update", run_update)
+    monkeypatch.setattr(trainer.grpo, "run_update", run_update)
     monkeypatch.setattr(EngineSource, "complete", sample)
 
     code, events = run(
@@ -176,7 +176,7 @@ def test_training_and_sampling_are_under_way_at_the_same_time(
 def test_waiting_and_what_was_done_meanwhile_are_told_apart(
     model_folder: Path, rows_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sampled, update = threading.Event(), trainer.step.run_update
+    sampled, update = threading.Event(), trainer.grpo.run_update
     complete = EngineSource.complete
 
     def run_update(*given: Any, **named: Any) -> Any:
@@ -189,7 +189,7 @@ def test_waiting_and_what_was_done_meanwhile_are_told_apart(
         sampled.wait(0.3)  # which nobody ends
         return complete(*given, **named)
 
-    monkeypatch.setattr(trainer.step, "run_update", run_update)
+    monkeypatch.setattr(trainer.grpo, "run_update", run_update)
     monkeypatch.setattr(EngineSource, "complete", sample)
 
     _, events = run(tmp_path, tree_of(model_folder, rows_path, optim={"num_steps": 3}))

@@ -13,8 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import trainer.step
-import trainer.updates
+import trainer.grpo
 from tests.trainer.test_one_step_off import (
     PATIENCE,
     groups_of,
@@ -61,7 +60,7 @@ def break_sampling(
     def broken(fails: int, within: int, error: Exception) -> list[int]:
         updates: list[int] = []
         begun = threading.Event()
-        complete, add = EngineSource.complete, trainer.step.add_gradients
+        complete, add = EngineSource.complete, trainer.grpo.add_gradients
 
         def sample(
             self: EngineSource, prompts: Sequence[Any], step: int, **named: Any
@@ -81,7 +80,7 @@ def break_sampling(
             return add(*given, **named)
 
         monkeypatch.setattr(EngineSource, "complete", sample)
-        monkeypatch.setattr(trainer.step, "add_gradients", add_gradients)
+        monkeypatch.setattr(trainer.grpo, "add_gradients", add_gradients)
         return updates
 
     return broken
@@ -134,7 +133,7 @@ def test_a_stop_keeps_what_is_being_sampled(
 ) -> None:
     tree = tree_of(model_folder, rows_path)
     run(tmp_path / "whole", tree)
-    update = trainer.step.run_update
+    update = trainer.grpo.run_update
 
     def run_update(training: Any, *given: Any, **named: Any) -> Any:
         if training.journal.step == 3:
@@ -142,7 +141,7 @@ def test_a_stop_keeps_what_is_being_sampled(
         return update(training, *given, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.step, "run_update", run_update)
+        patch.setattr(trainer.grpo, "run_update", run_update)
         code, events = run(tmp_path / "stopped", tree)
     assert code == 3
     assert (events[-1]["type"], events[-1]["step"]) == ("run_stopped", 3)
@@ -169,7 +168,7 @@ def test_what_the_weights_given_up_have_sampled_is_not_trained_on(
         loss, statistics = objective(*given, **named)
         return loss * (torch.nan if calls in (5, 6) else 1.0), statistics
 
-    monkeypatch.setattr(trainer.updates, "objective", fail)
+    monkeypatch.setattr(trainer.grpo, "objective", fail)
     tree = tree_of(
         model_folder,
         rows_path,

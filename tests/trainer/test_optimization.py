@@ -10,13 +10,12 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from tests.trainer.samples import cut, make_batch
+from tests.trainer.samples import cut, make_batch, update
 from tests.trainer.tiny import write_model
 from trainer.config import ModelConfig, OptimConfig, RunConfig, learning_rate
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy, load_policy
 from trainer.outcome import UpdateResult
-from trainer.updates import update
 
 
 def rates(**options: Any) -> list[float]:

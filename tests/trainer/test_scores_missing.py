@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import trainer.step
+import trainer.grpo
 from tests.trainer import mishaps
 from tests.trainer.scored import make_group
 from tests.trainer.several import run_several
@@ -90,7 +90,7 @@ def fail_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, type], None]:
 
     def fail(first: int, error: type[Unscorable]) -> None:
         now = 0
-        sample_batch = trainer.step.sample_batch
+        sample_batch = trainer.grpo.sample_batch
 
         def counted(training: Any, step: int, **named: Any) -> Any:
             nonlocal now
@@ -103,7 +103,7 @@ def fail_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, type], None]:
             assert LENGTH.score is not None
             return LENGTH.score(sample, params)
 
-        monkeypatch.setattr(trainer.step, "sample_batch", counted)
+        monkeypatch.setattr(trainer.grpo, "sample_batch", counted)
         monkeypatch.setitem(RULES, "length", replace(LENGTH, score=score))
 
     return fail

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-import trainer.updates
+import trainer.grpo
 from tests.trainer.tiny import (
     config_tree,
     only,
@@ -149,7 +149,7 @@ def test_every_minibatch_is_compared_with_the_policy_before_the_first_update(
         seen.append((logprobs, old))
         return objective(*given, **named)
 
-    monkeypatch.setattr(trainer.updates, "objective", watch)
+    monkeypatch.setattr(trainer.grpo, "objective", watch)
     run(
         tmp_path,
         model_folder,
@@ -181,17 +181,19 @@ def test_old_log_probs_are_those_of_the_starting_weights(
 ) -> None:
     start = load_policy(ModelConfig(path=str(model_folder), device="cpu"))
     checked: list[float] = []
-    add_gradients = trainer.updates.add_gradients
+    add_gradients = trainer.grpo.add_gradients
 
-    def watch(policy: Any, optimizer: Any, micros: Any, **named: Any) -> Any:
-        result = add_gradients(policy, optimizer, micros, **named)
+    def watch(
+        policy: Any, optimizer: Any, micros: Any, *given: Any, **kept: Any
+    ) -> Any:
+        result = add_gradients(policy, optimizer, micros, *given, **kept)
         for micro in micros:
             with torch.no_grad():
                 expected, _ = start.logprobs(micro, temperature=1.0)
             checked.append((micro.old_logprobs - expected).abs().max().item())
         return result
 
-    monkeypatch.setattr("trainer.step.add_gradients", watch)
+    monkeypatch.setattr("trainer.grpo.add_gradients", watch)
 
     run(
         tmp_path,

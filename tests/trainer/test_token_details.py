@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-import trainer.step
+import trainer.grpo
 from tests.trainer.scored import make_group, run_config
 from tests.trainer.test_out_of_memory import little_memory as little_memory
 from tests.trainer.tiny import (
@@ -310,13 +310,13 @@ def test_they_are_of_the_first_update_over_a_completion(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    add_gradients, asked = trainer.step.add_gradients, []
+    add_gradients, asked = trainer.grpo.add_gradients, []
 
     def watch(*given: Any, **named: Any) -> Any:
         asked.append(len(named["kept"]))
         return add_gradients(*given, **named)
 
-    monkeypatch.setattr("trainer.step.add_gradients", watch)
+    monkeypatch.setattr("trainer.grpo.add_gradients", watch)
 
     def tokens(passes: int) -> list[Any]:
         optim = {"num_steps": 1, "updates_per_batch": passes, "minibatches": 2}

@@ -13,13 +13,13 @@ from tests.trainer.samples import make_batch
 from tests.trainer.scored import run_config
 from trainer.algorithm.loss import BatchTotals, objective
 from trainer.config import OptimConfig, RunConfig
+from trainer.grpo import LossTerms, add_gradients
 from trainer.model.microbatches import Minibatch
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.model.policy import Policy
 from trainer.model.token_values import TokenValues, coefficients, rows_of, token_values
 from trainer.outcome import Pass
-from trainer.updates import add_gradients
 
 AGGREGATIONS = (
     "token_mean",
@@ -57,8 +57,7 @@ def update_of(
         policy,
         Optimizer(policy, OptimConfig()),
         minibatch.micro_batches,
-        totals=minibatch.batch.totals,
-        config=config,
+        LossTerms(config, minibatch.batch.totals),
         kept=frozenset(kept),
     )
     return minibatch, found
@@ -120,8 +119,7 @@ def test_with_a_fresh_ratio_and_no_kl_the_coefficient_is_the_advantage(
         policy,
         Optimizer(policy, OptimConfig()),
         minibatch.micro_batches,
-        totals=minibatch.batch.totals,
-        config=config_of(),
+        LossTerms(config_of(), minibatch.batch.totals),
         kept=frozenset(ALL),
     )
 
@@ -276,7 +274,7 @@ def test_without_a_kept_completion_no_gradient_is_held(
     def refuse(*given: Any, **named: Any) -> None:
         raise AssertionError("nobody asked for it")
 
-    monkeypatch.setattr("trainer.updates.token_values", refuse)
+    monkeypatch.setattr("trainer.grpo.token_values", refuse)
     monkeypatch.setattr(torch.Tensor, "retain_grad", refuse, raising=False)
 
     _, found = update_of(policy, config_of(), kept=())
@@ -316,8 +314,7 @@ def test_what_a_run_does_not_have_is_none(policy: Policy) -> None:
         policy,
         Optimizer(policy, OptimConfig()),
         minibatch.micro_batches,
-        totals=minibatch.batch.totals,
-        config=config,
+        LossTerms(config, minibatch.batch.totals),
         kept=frozenset(ALL),
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import trainer.step
+import trainer.grpo
 from tests.trainer.test_one_step_off import (
     OFTEN,
     gaps,
@@ -167,7 +167,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[StepOutcome]:
     updates, so that weights sent too early are met; those of even steps beside them.
     """
     seen: list[StepOutcome] = []
-    train_on, complete = trainer.step.train_on, EngineSource.complete
+    train_on, complete = trainer.grpo.train_on, EngineSource.complete
 
     def train(*given: Any, **named: Any) -> StepOutcome:
         seen.append(train_on(*given, **named))
@@ -178,7 +178,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[StepOutcome]:
             wait_until(lambda: len(seen) == step - 1)
         return complete(self, prompts, step, **named)
 
-    monkeypatch.setattr(trainer.step, "train_on", train)
+    monkeypatch.setattr(trainer.grpo, "train_on", train)
     monkeypatch.setattr(EngineSource, "complete", sample)
     return seen
 

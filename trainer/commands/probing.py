@@ -18,6 +18,7 @@ from trainer.errors import explain
 from trainer.estimates import chance_of_signal, mean_interval
 from trainer.evaluation import evaluation_metrics
 from trainer.gathering import Gathered, differs, penalise_overlong
+from trainer.grpo import train_on
 from trainer.output.log import UnwrittenLog
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch
@@ -28,7 +29,6 @@ from trainer.scoring import Scorer
 from trainer.seeding import derive
 from trainer.setup import Place, prepare
 from trainer.state import Training
-from trainer.step import train_on
 from trainer.types import Completion, Group
 
 Metrics = dict[str, float | str | None]

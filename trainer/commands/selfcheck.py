@@ -21,6 +21,7 @@ from trainer.config import LossConfig, RunConfig, read_config, require_packages
 from trainer.console import say
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.errors import explain
+from trainer.grpo import LossTerms, add_gradients, apply_gradients
 from trainer.model.microbatches import MemoryBudget, Minibatch
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import batch_of
@@ -32,7 +33,6 @@ from trainer.rollout.select import make_engine
 from trainer.rollout.sources import EngineSource
 from trainer.setup import set_up_torch
 from trainer.types import Completion, Group
-from trainer.updates import update
 
 EXIT_AGREES, EXIT_DRIFTS, EXIT_BAD_CONFIG = 0, 1, 2
 # Mean |Δ| in nats a token. bfloat16 keeps 8 bits, and logits of 20 differ by 0.06.
@@ -117,17 +117,14 @@ def measure(
         engine.rest()
         minibatch = Minibatch(batch, max_tokens=budget.tokens, device=policy.device)
         minibatch.set_advantages(np.ones(len(batch.samples)))
-        result = budget.run(
+        terms = LossTerms(config, batch.totals)
+        found = budget.run(
             minibatch,
-            lambda micros, totals=batch.totals: update(  # type: ignore[misc]
-                policy,
-                optimizer,
-                micros,
-                totals=totals,
-                config=config,
-                learning_rate=0.0,
+            lambda micros, terms=terms: add_gradients(  # type: ignore[misc]
+                policy, optimizer, micros, terms
             ),
         )
+        result = apply_gradients(optimizer, found, batch.totals, learning_rate=0.0)
         source.sync_weights()
         assert result.statistics.mismatch is not None
         gaps.append(Gaps.of(result.statistics.mismatch))

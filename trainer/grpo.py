@@ -1,0 +1,350 @@
+"""GRPO: one step, from sampling to an update, read from top to bottom.
+
+    sample       G completions of each of P prompts, and score them
+    log-probs    of the reference, and of the old policy where an update comes before
+    advantages   compare each reward with its group
+    loss         clipped ratio times advantage, and a KL (arXiv:2402.03300)
+    update       gradients over micro-batches, then one optimizer step
+
+`algorithm` has the formulas, `model` the passes, which `model.microbatches` repeats
+when memory runs out, and `parallel` what several processes tell one another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap
+from collections.abc import Collection, Sequence
+from itertools import chain
+from typing import NamedTuple, cast
+
+import torch
+
+from trainer.algorithm.advantages import Floats
+from trainer.algorithm.credit import credit_groups
+from trainer.algorithm.kl import kl_estimate
+from trainer.algorithm.loss import BatchTotals, compares_with_the_old_policy, objective
+from trainer.algorithm.token_stats import TokenStatistics
+from trainer.config import RunConfig, learning_rate
+from trainer.data import Prompt
+from trainer.errors import check_scores
+from trainer.gathering import Gathered, gather
+from trainer.heartbeat import beat
+from trainer.model.microbatches import Minibatch, completion_sums, in_batch_order
+from trainer.model.optimizer import Optimizer
+from trainer.model.packing import MicroBatch, batch_of
+from trainer.model.policy import Policy, TokenPredictor
+from trainer.model.reference import Reference
+from trainer.model.token_values import TokenValues, rows_of, token_values, tokens_of_all
+from trainer.outcome import Pass, StepOutcome, UpdateResult
+from trainer.output.journal import choose_groups, places_of
+from trainer.output.metrics import Stopwatch
+from trainer.output.saved_batch import SampledBatch
+from trainer.parallel.world import ALONE, World
+from trainer.preference import update_by_preferences
+from trainer.state import Training
+
+
+def train_step(run: Training, *, step: int, watch: Stopwatch) -> StepOutcome:
+    """Sample a batch and train on it.
+
+    One step off, the batch was sampled during the step before, by the weights which
+    that one began with, and the next step's is sampled while this one is trained on.
+
+    Raises:
+        ScoresMissing: too many of the step's scores failed; nothing has changed yet.
+    """
+    batch = run.ahead.take(step)
+    if batch is None:
+        batch = sample_batch(run, step, watch=watch, world=run.world)
+    # before the next step is sampled, and while nothing has changed yet
+    limit = run.stage.config.reward.max_error_share
+    check_scores(batch.groups, limit=limit, step=step)
+    if not run.stage.samples_ahead(step):
+        run.engine.rest()
+        return train_on(run, batch, watch=watch)
+    beside = run.world.beside
+    with run.ahead.beside(
+        lambda own: sample_batch(run, step + 1, watch=own, world=beside), watch=watch
+    ):
+        return train_on(run, batch, watch=watch)
+
+
+def sample_batch(
+    run: Training, step: int, *, watch: Stopwatch, world: World
+) -> SampledBatch:
+    """Scored groups of a step; dynamic sampling may ask for further prompts."""
+    stage = run.stage
+
+    def prompts_of(round: int) -> list[Prompt]:
+        return stage.prompts(run.train_prompts, step=step, round=round)
+
+    return SampledBatch(
+        step=step,
+        own_prompts=frozenset(prompt.index for prompt in prompts_of(0)),
+        num_updates=stage.num_updates,
+        gathered=gather(
+            stage.source,
+            prompts_of,
+            stage.config,
+            step=step,
+            watch=watch,
+            world=world,
+            scorer=run.scorer,
+        ),
+    )
+
+
+def train_on(run: Training, batch: SampledBatch, *, watch: Stopwatch) -> StepOutcome:
+    """Log-probs, advantages and updates of a batch."""
+    stage, config, gathered = run.stage, run.stage.config, batch.gathered
+    age = stage.num_updates - batch.num_updates
+    minibatches = cut_batch(run, gathered)
+    with watch.phase("logprobs"):
+        add_logprobs(run, minibatches)
+    rate = learning_rate(stage.place(batch.step), config.optim)
+    rate *= run.setbacks.rate_factor
+    kl_coef = stage.kl_coef
+    # Of a few groups each token's values are kept, for people to look at.
+    detailed = choose_groups(gathered.groups, config, step=batch.step)
+    places = places_of(gathered.groups, detailed)
+    kept = frozenset(chain.from_iterable(places))
+
+    def update_by(minibatch: Minibatch, number: int) -> UpdateResult:
+        return run_update(run, minibatch, rate=rate, kept=() if number else kept)
+
+    with watch.phase("update"):
+        if config.advantage.credit == "preference":
+            advantages, updates = update_by_preferences(
+                run, gathered.groups, minibatches, update_by
+            )
+        else:
+            advantages = give_advantages(run, gathered, minibatches, step=batch.step)
+            updates = [
+                update_by(minibatch, number)
+                for number in range(config.optim.updates_per_batch)
+                for minibatch in minibatches
+            ]
+    tokens = ChainMap(*(dict(result.tokens) for result in updates))
+    is_policys = config.rollout.source == "policy"
+    return StepOutcome(
+        gathered=gathered,
+        minibatches=minibatches,
+        own_prompts=batch.own_prompts,
+        advantages=advantages,
+        updates=updates,
+        learning_rate=rate,
+        kl_coef=kl_coef if config.loss.kl_coef > 0 else None,
+        staleness=stage.staleness(len(updates), age=age),
+        is_on_policy=is_policys and age == 0,
+        is_one_off=is_policys and age > 0,
+        tokens={
+            group: [tokens[place] for place in own]
+            for group, own in zip(detailed, places, strict=True)
+        },
+    )
+
+
+def cut_batch(run: Training, gathered: Gathered) -> list[Minibatch]:
+    """The parts of a batch that each make one update, cut to what memory bears."""
+    config, device = run.stage.config, run.policy.device
+    batch = batch_of(gathered.groups, config.loss)
+    return [
+        Minibatch(part, max_tokens=run.budget.tokens, device=device, world=run.world)
+        for part in batch.minibatches(config.optim.minibatches)
+    ]
+
+
+def add_logprobs(run: Training, minibatches: Sequence[Minibatch]) -> None:
+    """The reference's log-probs, and old ones where an update comes before them.
+
+    The first minibatch's first pass runs with the policy that the ratio compares with,
+    so it brings its own; without another minibatch no separate pass is needed.
+    """
+    reference, policy, config = run.stage.reference, run.policy, run.stage.config
+    temperature = config.logprob_temperature
+
+    def add_old(micro_batches: Sequence[MicroBatch]) -> None:
+        with torch.no_grad():
+            for micro in micro_batches:
+                beat()
+                micro.old_logprobs, _ = policy.logprobs(micro, temperature=temperature)
+
+    def add_reference(micro_batches: Sequence[MicroBatch]) -> None:
+        assert reference is not None
+        reference.add_logprobs(micro_batches, temperature=temperature)
+
+    is_preference = config.advantage.credit == "preference"
+    # a KL over the whole vocabulary asks for more, in each update
+    if reference is not None and (config.loss.kl_estimator != "full" or is_preference):
+        for minibatch in minibatches:
+            run.budget.run(minibatch, add_reference)
+    if compares_with_the_old_policy(config.loss):
+        for minibatch in minibatches[1:]:
+            run.budget.run(minibatch, add_old)
+
+
+def give_advantages(
+    run: Training, gathered: Gathered, minibatches: Sequence[Minibatch], *, step: int
+) -> Floats:
+    """Set the batch's advantages; [P, G] for the log.
+
+    With the KL in the reward, β·Σ_t KL_t is taken off a completion's reward first.
+    """
+    stage, loss, penalties = run.stage, run.stage.config.loss, None
+    if loss.kl_in == "reward" and loss.kl_coef > 0:
+        own: dict[int, float] = {}
+        for minibatch in minibatches:
+            values = []
+            for micro in minibatch.micro_batches:
+                assert micro.reference_logprobs is not None
+                pair = micro.sampling_logprobs, micro.reference_logprobs
+                values.append(kl_estimate(*pair, loss.kl_estimator, loss.kl_clamp))
+            own |= completion_sums(minibatch.micro_batches, values)
+        sums = in_batch_order(run.world, own)
+        penalties = stage.kl_coef * sums.reshape(len(gathered.groups), -1)
+    groups = gathered.groups
+    credit = credit_groups(groups, stage.config, step=step, penalties=penalties)
+    given = credit.advantages if credit.tokens is None else credit.tokens
+    for minibatch in minibatches:
+        minibatch.set_advantages(given)
+    return credit.advantages
+
+
+def run_update(
+    run: Training, minibatch: Minibatch, *, rate: float, kept: Collection[int] = ()
+) -> UpdateResult:
+    """One update by a minibatch, done again with less at once if memory runs out.
+
+    Of the completions at the places `kept` of the step's batch token values are kept.
+    """
+    run.ahead.check()  # an update may take long, and would be in vain
+    stage, batch = run.stage, minibatch.batch
+    terms = LossTerms(stage.config, batch.totals, stage.kl_coef, stage.reference)
+    own, optimizer = batch.places.intersection(kept), stage.optimizer
+    found = run.budget.run(
+        minibatch,
+        lambda micros: add_gradients(run.policy, optimizer, micros, terms, kept=own),
+    )
+    return apply_gradients(
+        optimizer, found, batch.totals, learning_rate=rate, world=run.world
+    )
+
+
+class LossTerms(NamedTuple):
+    """What a minibatch's loss depends on beside its tokens."""
+
+    config: RunConfig  # of the run or phase
+    totals: BatchTotals  # of the minibatch, which its losses are divided by
+    kl_coef: float | None = None  # in place of the configured one where it adapts
+    reference: Reference | None = None  # asked once more for a KL over the vocabulary
+
+
+def add_gradients(
+    policy: Policy,
+    optimizer: Optimizer,
+    micro_batches: Sequence[MicroBatch],
+    terms: LossTerms,
+    *,
+    kept: Collection[int] = (),
+) -> Pass:
+    """The gradient of a minibatch, added up over its micro-batches.
+
+    Whatever ends the pass early leaves no gradient behind: it may be begun again.
+
+    Args:
+        micro_batches: with advantages and, for a KL, the reference's log-probs.
+        kept: places in the step's batch of completions whose token values are kept.
+    """
+    losses, parts, tokens = [], [], dict[int, TokenValues]()
+    optimizer.clear()
+    try:
+        for micro in micro_batches:
+            beat()
+            rows = rows_of(micro, kept)
+            loss, statistics, logprobs, entropy = loss_of(policy, micro, terms)
+            if rows:
+                logprobs.retain_grad()
+            loss.backward()
+            optimizer.collect()
+            losses.append(loss.detach())
+            parts.append(statistics)
+            if rows:
+                tokens |= token_values(
+                    micro,
+                    rows,
+                    logprobs=logprobs,
+                    entropy=entropy,
+                    statistics=statistics,
+                    config=terms.config,
+                    totals=terms.totals,
+                )
+        return Pass(
+            loss=torch.stack(losses).double().sum().item(),
+            statistics=TokenStatistics.joined(parts),
+            tokens=tokens if kept else None,
+        )
+    except BaseException:
+        optimizer.clear()
+        raise
+
+
+def loss_of(
+    policy: Policy, micro: MicroBatch, terms: LossTerms
+) -> tuple[torch.Tensor, TokenStatistics, torch.Tensor, torch.Tensor]:
+    """Loss and statistics of a micro-batch, and its log-probs and entropy, [B, T].
+
+    Where no old log-probs are set, the policy still is the one that the ratio compares
+    with, so those of this pass serve.
+    """
+    config, reference = terms.config, terms.reference
+    temperature, kl_full = config.logprob_temperature, None
+    if config.loss.kl_estimator == "full" and reference is not None:
+        # only a server has no hidden states, and is refused with this estimator
+        predictor = cast(TokenPredictor, reference)
+        logprobs, entropy, kl_full = policy.logprobs_and_kl(
+            micro, predictor, temperature=temperature
+        )
+    else:
+        logprobs, entropy = policy.logprobs(micro, temperature=temperature)
+    if micro.old_logprobs is None:
+        micro.old_logprobs = logprobs.detach()
+    # At another temperature the engine's log-probs are of another distribution.
+    is_comparable = temperature == config.rollout.temperature
+    loss, statistics = objective(
+        logprobs,
+        micro.old_logprobs,
+        micro.advantages,
+        micro.mask,
+        config.loss_of_run,
+        micro.reference_logprobs,
+        sampling_logprobs=micro.sampling_logprobs if is_comparable else None,
+        entropy=entropy,
+        kl_full=kl_full,
+        kl_coef=terms.kl_coef,
+        totals=terms.totals,
+    )
+    return loss, statistics, logprobs, entropy
+
+
+def apply_gradients(
+    optimizer: Optimizer,
+    found: Pass,
+    totals: BatchTotals,
+    *,
+    learning_rate: float,
+    world: World = ALONE,
+) -> UpdateResult:
+    """Step by the gradients of all processes, unless there is no number among them."""
+    loss, norm = world.sum(found.loss), None
+    if math.isfinite(loss):
+        norm = optimizer.step(learning_rate=learning_rate)
+    optimizer.clear()
+    return UpdateResult(
+        loss=loss,
+        grad_norm=math.nan if norm is None else norm,
+        is_skipped=norm is None,
+        num_sequences=totals.num_sequences,
+        statistics=found.statistics.of_all(world),
+        tokens={} if found.tokens is None else tokens_of_all(found.tokens, world),
+    )
