@@ -1,4 +1,8 @@
-"""Sizes of models and reward models, from config.json and file headers."""
+"""Sizes of models and reward models, from config.json and file headers.
+
+The web half may ask, so no torch is imported here. Of reward models what their forward
+passes need is left out: `batch_tokens` bounds it, and it is free again after each.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""From a configuration to a run that can train: model, data, engine, resume."""
+"""From a configuration to a run that can train: model, data, engine, resume.
+
+What all processes of a run must find alike is checked on each host: one with an older
+copy of a file would train on other prompts, or bring its part of other weights, and
+nothing would ever say so.
+"""
 
 from __future__ import annotations
 

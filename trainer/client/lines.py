@@ -1,4 +1,8 @@
-"""What a trainer tells, as lines of the event log."""
+"""What a trainer tells as lines of the event log, one JSON object each.
+
+Their line and epoch are put in front when they are sent: a server that cannot be
+reached has given no epoch yet.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,17 @@
-"""Tell Cohort of a training that runs elsewhere: from any loop, in a few lines."""
+"""Tell Cohort of a training that runs elsewhere: from any loop, in a few lines.
+
+    from trainer.client.reporter import Completion, Reporter
+
+    with Reporter("my-run", num_steps=1000, settings=vars(args)) as cohort:
+        for step in range(1, 1001):
+            ...
+            cohort.group(step, prompt, [Completion(text=…, reward=…), …])
+            cohort.step(step, {"loss": loss, "lr": lr})
+
+No call waits for the disk or the network, and none raises: what cannot be taken is left
+out and counted. Two threads do the work: one writes to a folder, the other sends from
+there, so what a server could not be told yet is kept for later.
+"""
 
 from __future__ import annotations
 

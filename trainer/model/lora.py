@@ -1,4 +1,9 @@
-"""LoRA adapters: made, loaded, merged and saved."""
+"""LoRA adapters inside a model, and a base in 4 bits under them.
+
+An adapter adds (alpha / rank) · B·A to a weight, and only A and B are trained
+(arXiv:2106.09685). peft puts them into the model's own layers, so the model is split,
+sampled and saved as any other.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,6 @@ import copy
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,38 +23,8 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from trainer.config import ModelConfig
+from trainer.model.adapter_weights import ADAPTER, AdapterWeights, merged_weight
 from trainer.model.loading import unpacked
-
-ADAPTER = "default"  # the name that peft knows it by
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdapterWeights:
-    """LoRA's A and B by peft's names, such as model.layers.0.mlp.up_proj.lora_A.weight.
-
-    A weight has (alpha / rank) · B·A added to it.
-    """
-
-    tensors: tuple[tuple[str, torch.Tensor], ...]
-    rank: int
-    alpha: float
-
-    @property
-    def layers(self) -> set[str]:
-        return {name.rpartition(".lora_")[0] for name, _ in self.tensors}
-
-
-def merged_weight(linear: Any) -> torch.Tensor:
-    """A linear map's weight with its adapter, if it has one: W + (alpha / rank) · B·A.
-
-    In W's number format; a W in 4 bits is unpacked first.
-    """
-    if not hasattr(linear, "get_delta_weight"):
-        return unpacked(linear.weight)
-    weight = unpacked(linear.base_layer.weight)
-    delta: torch.Tensor = linear.get_delta_weight(ADAPTER)
-    return (weight.float() + delta.detach()).to(weight.dtype)
-
 
 _CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"

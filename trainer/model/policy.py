@@ -14,11 +14,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trainer.config import ModelConfig
 from trainer.heartbeat import beat
 from trainer.hub import check_source
+from trainer.model.adapter_weights import AdapterWeights
 from trainer.model.fingerprint import model_fingerprint
 from trainer.model.flat import flat_hidden
 from trainer.model.loading import is_built_like_llama, load_model
 from trainer.model.logprobs import token_logprobs, token_logprobs_and_kl
-from trainer.model.lora import AdapterWeights
 from trainer.model.packing import MicroBatch
 from trainer.model.tokenizers import load_tokenizer
 

@@ -1,4 +1,8 @@
-"""A reward recipe as data: named rules, and how their scores become one reward."""
+"""A reward recipe: named rules and how their scores become one reward, as data.
+
+No torch, no Django. Written as JSON, a recipe leaves out what it does not ask for, so
+that one of weights alone is the same text that it always was.
+"""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import torch
 from torch.nn import functional
 
+from trainer.model.adapter_weights import merged_weight
 from trainer.model.kernels import normed, rotated, signed
-from trainer.model.lora import merged_weight
 
 
 class Layer(Protocol):

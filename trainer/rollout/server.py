@@ -1,4 +1,8 @@
-"""A rollout server: vLLM behind HTTP, for one run at a time."""
+"""A process that holds a rollout engine for one run at a time, over HTTP.
+
+A run holds the server with a connection that stays open, so the server is free again
+when the run ends, however it ends.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ from transformers import AutoConfig
 
 from trainer.config import ModelConfig
 from trainer.errors import explain
+from trainer.model.adapter_weights import AdapterWeights
 from trainer.model.fingerprint import model_fingerprint, num_parameters
 from trainer.model.loading import pick_device, pick_dtype
-from trainer.model.lora import AdapterWeights
 from trainer.rollout import wire
 from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
 from trainer.rollout.lease import Hold, Incomplete, NotHeld

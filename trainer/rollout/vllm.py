@@ -1,4 +1,10 @@
-"""vLLM in this process."""
+"""vLLM under this process: a model of its own that samples, and takes new weights.
+
+The model is in this process, or split over several of vLLM's own, a GPU for each
+(tensor parallelism). Weights come from memory, a part at a time, to every one of them.
+Adapters are put beside the weights they were made for, so that a step hands over them
+alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.errors import is_out_of_memory
 from trainer.heartbeat import beat
-from trainer.model.lora import AdapterWeights
+from trainer.model.adapter_weights import AdapterWeights
 from trainer.model.policy import Policy
 from trainer.model.tokenizers import first_line
 from trainer.rollout.engine import (

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from trainer.model.lora import AdapterWeights
+from trainer.model.adapter_weights import AdapterWeights
 from trainer.parent import die_with_parent
 
 LORA_ID = 1

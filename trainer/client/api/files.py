@@ -1,4 +1,8 @@
-"""Files sent and fetched, in parts where they are large."""
+"""Files sent and fetched, in parts where they are large.
+
+Of a file in parts the server keeps what it has, also when this process ends, and the
+same file is gone on with.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Values that left a sandbox: compared as Python does, without making them."""
+"""Comparing values that left a sandbox, as Python compares them, without making them.
+
+They are JSON, as `trainer.rewards.sandbox.inside.plain` writes it, and come from a
+process that may write anything: no object of theirs is built, none is hashed, and what
+cannot be read equals nothing.
+"""
 
 from __future__ import annotations
 
