@@ -38,9 +38,8 @@ from trainer.rollout.wire import (
     read_tensors,
     unpack_question,
 )
-from trainer.serving.network import notice_silence
+from trainer.serving.network import BINARY, notice_silence
 from trainer.serving.server import (
-    BINARY,
     Door,
     ModelServer,
     add_server_arguments,

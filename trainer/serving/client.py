@@ -15,8 +15,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from trainer.heartbeat import beating
-from trainer.serving.network import is_private, notice_silence
-from trainer.serving.server import BINARY
+from trainer.serving.network import BINARY, is_private, notice_silence
 
 _Result = TypeVar("_Result")
 

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+BINARY = "application/octet-stream"
+
 
 def is_private(host: str) -> bool:
     """Whether each address of a host is on this machine or on a private network.

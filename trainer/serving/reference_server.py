@@ -18,6 +18,7 @@ from trainer.errors import explain
 from trainer.model.fingerprint import model_fingerprint
 from trainer.model.logprobs import token_logprobs
 from trainer.model.policy import Policy, load_policy
+from trainer.serving.network import BINARY
 from trainer.serving.reference_wire import (
     LOGPROBS,
     MODEL,
@@ -27,7 +28,6 @@ from trainer.serving.reference_wire import (
     unpack_question,
 )
 from trainer.serving.server import (
-    BINARY,
     Door,
     ModelServer,
     add_server_arguments,

@@ -24,7 +24,6 @@ import transformers
 from trainer.serving.network import is_private, read_or_make_token
 
 HEALTH = "/healthz"
-BINARY = "application/octet-stream"
 _JSON = "application/json"
 _MAX_DISCARDED = 2**30
 

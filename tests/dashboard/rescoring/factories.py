@@ -65,6 +65,8 @@ def _add_group(run: Run, step: int, prompt: int, texts: Sequence[str]) -> Group:
     rewards = [score.total for score in scores]
     known = [reward for reward in rewards if reward is not None]
     config = AdvantageConfig.model_validate(run.config["advantage"])
+    if config.credit == "process":  # of steps, which these have none of
+        config = config.model_copy(update={"credit": "outcome"})
     (advantages,) = group_advantages(reward_matrix([rewards]), config).tolist()
     group = Group.objects.create(
         run=run,
