@@ -124,10 +124,9 @@ bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python tests/bench/bench_ingest.py 10
 	$(BIN)/python tests/bench/bench_import.py 1000
 	$(BIN)/python -m tests.bench.bench_rows
-	$(BIN)/python -m tests.bench.bench_versions
 	$(BIN)/python -m tests.bench.bench_completions 1000
-	$(PYTEST) -m load -q -s tests/bench/bench_curves.py tests/bench/bench_signals.py tests/bench/bench_compare.py
-	$(PYTEST) -m load -q -s tests/bench/bench_charts.py tests/bench/bench_run_table.py tests/bench/bench_scrape.py
+	$(PYTEST) -m load -q -s tests/bench/bench_curves.py tests/bench/bench_compare.py
+	$(PYTEST) -m load -q -s tests/bench/bench_charts.py tests/bench/bench_run_table.py
 	$(PYTEST) -m load -q -s tests/bench/bench_streaming.py
 	$(PYTEST) -m load -q -s tests/load/bench_viewers.py
 	$(PYTEST) -m load -q -s tests/load/bench_stalled.py
@@ -135,7 +134,6 @@ bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(PYTEST) -m load -q -s tests/load/bench_http.py
 	$(PYTEST) -m load -q -s tests/load/bench_upload.py
 	$(BIN)/python -m tests.bench.bench_scoring
-	$(BIN)/python -m tests.bench.bench_rules
 	$(BIN)/python -m tests.bench.bench_sandbox
 	@$(MAKE) bench-step
 	$(PYTEST) -m load -q -s tests/load/bench_step_time.py
