@@ -12,9 +12,9 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from trainer.config import DataConfig
-from trainer.model.tokenizers import first_line
 from trainer.rewards.sample import Message, conversation
 from trainer.seeding import derive, permutation
+from trainer.tokenizers import first_line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ import torch
 
 from trainer.disk import is_disk_full
 from trainer.events import ScoreFault
-from trainer.model.tokenizers import first_line
 from trainer.rewards.workers import ScoringFailed
+from trainer.tokenizers import first_line
 from trainer.types import Group
 
 

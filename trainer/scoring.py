@@ -15,13 +15,13 @@ from trainer.config import RewardConfig
 from trainer.data import Prompt
 from trainer.heartbeat import beat
 from trainer.host import num_cores
-from trainer.model.tokenizers import decode_text
 from trainer.rewards.group_scorer import GroupScorer
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe
 from trainer.rewards.workers import Scored
+from trainer.tokenizers import decode_text
 from trainer.types import Completion, Group, StepScore
 
 Boundary = Literal["end", "begin"]

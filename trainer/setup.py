@@ -30,11 +30,12 @@ from trainer.model.policy import Policy
 from trainer.model.reference import reference_server
 from trainer.output.checkpoint import restore_policy, saved_step
 from trainer.output.log import EventLog
-from trainer.parallel.fsdp import ShardedPolicy, ShardedPolicyEngine
+from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import ALONE, World
 from trainer.phases import data_order
 from trainer.rewards.sandbox.probe import found_here
 from trainer.rewards.spec import check_rules
+from trainer.rollout.builtin import ShardedPolicyEngine
 from trainer.rollout.engine import RolloutEngine
 from trainer.rollout.select import make_engine
 from trainer.rollout.server_engine import SharedEngine, rollout_servers

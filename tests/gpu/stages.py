@@ -60,10 +60,10 @@ from trainer.model.packing import (
     set_advantages,
 )
 from trainer.model.policy import Policy
-from trainer.model.tokenizers import first_line
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Way
 from trainer.rollout.engine import Request, SamplingParams, Slowed
+from trainer.tokenizers import first_line
 from trainer.types import Completion
 
 # On the device that others fail on first, and those that start processes.

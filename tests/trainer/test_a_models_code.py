@@ -11,7 +11,7 @@ import torch
 from trainer.config import ModelConfig
 from trainer.model.fingerprint import model_fingerprint
 from trainer.model.loading import load_model
-from trainer.model.tokenizers import load_tokenizer
+from trainer.tokenizers import load_tokenizer
 
 PLANTED = "open({trace!r}, 'w')\n"
 CONFIG = {

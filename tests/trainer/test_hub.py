@@ -23,7 +23,7 @@ from tests.trainer.tiny import (
     write_config,
 )
 from trainer import hub
-from trainer.model.tokenizers import load_tokenizer
+from trainer.tokenizers import load_tokenizer
 
 MODEL = "org/tiny"
 

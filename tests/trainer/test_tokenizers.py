@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 
-from trainer.model.tokenizers import load_tokenizer
+from trainer.tokenizers import load_tokenizer
 
 
 def test_a_qwen2_folder_keeps_a_word_tokenizers_spaces(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.config import DataConfig
 from trainer.data import PromptRenderer, Row
-from trainer.model.tokenizers import (
+from trainer.tokenizers import (
     bound_memory,
     decode_text,
     first_line,

@@ -8,7 +8,7 @@ import sys
 
 from trainer.config import DataConfig
 from trainer.data import PromptRenderer, Row
-from trainer.model.tokenizers import bound_memory, load_tokenizer
+from trainer.tokenizers import bound_memory, load_tokenizer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

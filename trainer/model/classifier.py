@@ -18,7 +18,7 @@ from trainer.config import ModelConfig
 from trainer.hub import check_source
 from trainer.model.loading import pick_device, pick_dtype
 from trainer.model.packing import split_by_length
-from trainer.model.tokenizers import first_line, load_tokenizer
+from trainer.tokenizers import first_line, load_tokenizer
 
 Messages = Sequence[Mapping[str, str]]
 _NO_ID = -1  # of a token that is in no text

@@ -11,8 +11,8 @@ import transformers
 
 from trainer.host import num_cores
 from trainer.model.classifier import Classifier, Settings
-from trainer.model.tokenizers import first_line
 from trainer.rewards.answering import questions, send, take_over_stdout
+from trainer.tokenizers import first_line
 
 
 def main() -> int:

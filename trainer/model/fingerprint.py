@@ -14,7 +14,7 @@ from safetensors import safe_open
 from transformers import AutoConfig
 
 from trainer.hub import check_source, weight_files
-from trainer.model.tokenizers import first_line
+from trainer.tokenizers import first_line
 
 # Rows read of each weight. A training step moves nearly every number of it.
 _NUM_ROWS = 8

@@ -18,7 +18,7 @@ from transformers import (
 
 from trainer.config import ModelConfig
 from trainer.host import keep_large_blocks
-from trainer.model.tokenizers import first_line
+from trainer.tokenizers import first_line
 
 _KINDS = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 # Positions of the other kinds depend on how long the text has become.

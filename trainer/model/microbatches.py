@@ -12,8 +12,8 @@ import torch
 from trainer.algorithm.advantages import Floats
 from trainer.errors import is_out_of_memory
 from trainer.model.packing import Batch, MicroBatch, TrainingSample, set_advantages
-from trainer.model.tokenizers import first_line
 from trainer.parallel.world import ALONE, World
+from trainer.tokenizers import first_line
 
 
 @dataclass(kw_only=True)

@@ -20,7 +20,7 @@ from trainer.model.flat import flat_hidden
 from trainer.model.loading import is_built_like_llama, load_model
 from trainer.model.logprobs import token_logprobs, token_logprobs_and_kl
 from trainer.model.packing import MicroBatch
-from trainer.model.tokenizers import load_tokenizer
+from trainer.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
     from trainer.model.lora import Adapters

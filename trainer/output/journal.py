@@ -23,13 +23,13 @@ from trainer.events import (
 )
 from trainer.gathering import differs
 from trainer.model.token_values import NAMES, TokenValues
-from trainer.model.tokenizers import decode_text, special_ids
 from trainer.outcome import StepOutcome
 from trainer.output.log import EventLog
 from trainer.output.metrics import Stopwatch, step_metrics
 from trainer.rewards.logs import Notes, cut_notes
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import recipe_bounds
+from trainer.tokenizers import decode_text, special_ids
 from trainer.types import Group, reward_std, signal_of
 
 # Told of a group, in a line of 5 MB at most. Beyond, long completions are cut.

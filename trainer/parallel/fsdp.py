@@ -28,8 +28,6 @@ from trainer.model.flat import FLAT_LAYER, flat_layer
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy, TokenPredictor
 from trainer.parallel.world import World
-from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.decoder import Decoding
 
 Result = TypeVar("Result")
 
@@ -98,23 +96,6 @@ class ShardedPolicy(Policy):
         if self.pace.has_begun:  # a reference's pass asks nothing of this model
             root.reset_iter_state()
         self.pace.catch_up()
-
-
-class ShardedPolicyEngine(TransformersEngine):
-    """Samples from the whole copy of a sharded policy, on each process its share."""
-
-    def __init__(
-        self,
-        policy: ShardedPolicy,
-        *,
-        max_batch_rows: int,
-        decoding: Decoding = "auto",
-    ) -> None:
-        super().__init__(policy.whole, max_batch_rows=max_batch_rows, decoding=decoding)
-        self._sharded = policy
-
-    def sync_weights(self) -> None:
-        self._sharded.gather_whole()
 
 
 class Pace:

@@ -18,7 +18,7 @@ from trainer.console import say_fault
 from trainer.errors import is_out_of_memory
 from trainer.heartbeat import beat
 from trainer.model.policy import Policy
-from trainer.model.tokenizers import decode_text, first_line
+from trainer.parallel.fsdp import ShardedPolicy
 from trainer.rollout.cache import join_caches, make_cache
 from trainer.rollout.decoder import (
     Decoding,
@@ -40,6 +40,7 @@ from trainer.rollout.engine import (
 )
 from trainer.rollout.llama import LEAVING_SHARE
 from trainer.seeding import uniforms
+from trainer.tokenizers import decode_text, first_line
 from trainer.types import Completion
 
 # Random numbers are drawn for so many tokens ahead.
@@ -379,3 +380,20 @@ def _cut(
             batch.owners.extend((place, k) for k in span)
     if batch.owners:
         yield batch
+
+
+class ShardedPolicyEngine(TransformersEngine):
+    """Samples from the whole copy of a sharded policy, on each process its share."""
+
+    def __init__(
+        self,
+        policy: ShardedPolicy,
+        *,
+        max_batch_rows: int,
+        decoding: Decoding = "auto",
+    ) -> None:
+        super().__init__(policy.whole, max_batch_rows=max_batch_rows, decoding=decoding)
+        self._sharded = policy
+
+    def sync_weights(self) -> None:
+        self._sharded.gather_whole()

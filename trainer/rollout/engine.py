@@ -9,7 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 from transformers import PreTrainedTokenizerBase
 
 from trainer.data import Prompt
-from trainer.model.tokenizers import decode_text
+from trainer.tokenizers import decode_text
 from trainer.types import Completion
 
 

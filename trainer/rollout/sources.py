@@ -11,7 +11,6 @@ from trainer.config import RunConfig
 from trainer.data import Prompt, PromptRenderer
 from trainer.model.policy import Policy
 from trainer.model.reference import load_start
-from trainer.model.tokenizers import decode_text
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import (
     OnGroup,
@@ -22,6 +21,7 @@ from trainer.rollout.engine import (
     ignore,
 )
 from trainer.seeding import derive
+from trainer.tokenizers import decode_text
 from trainer.types import Completion
 
 

@@ -21,7 +21,6 @@ from trainer.errors import is_out_of_memory
 from trainer.heartbeat import beat
 from trainer.model.adapter_weights import AdapterWeights
 from trainer.model.policy import Policy
-from trainer.model.tokenizers import first_line
 from trainer.rollout.engine import (
     Collected,
     OnGroup,
@@ -41,6 +40,7 @@ from trainer.rollout.vllm_process import (
 )
 from trainer.rollout.vllm_worker import LORA_ID, WorkerExtension
 from trainer.rollout.wire import in_parts
+from trainer.tokenizers import first_line
 from trainer.types import Completion
 
 # What vLLM sends to workers of its own fits so into its 16 MiB of shared memory.

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from trainer.model.tokenizers import first_line
+from trainer.tokenizers import first_line
 
 # Read by vLLM when it is imported. Its engine must be in this process for the weights
 # to be reached; nothing is reported to anyone; what it listens on is this machine's

