@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from trainer.host import settle_in
-from trainer.leaving import leave
+from trainer.leaving import exit_process
 from trainer.loading import load_module
 
 COMMANDS = {
@@ -59,4 +59,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
+    exit_process(main(sys.argv[1:]))

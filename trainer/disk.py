@@ -14,7 +14,7 @@ RESERVED_BYTES = 64 * MEBIBYTE
 _MARGIN = 1.5  # of what was saved last: texts that were sampled ahead vary
 
 
-class NoRoom(Exception):
+class DiskFull(Exception):
     """The disk is full, or would be; the text is for the user."""
 
     def __init__(self, sentence: str, needs_bytes: int | None) -> None:
@@ -40,14 +40,14 @@ def folder_bytes(folder: Path) -> int:
 def check_room(folder: Path, num_bytes: int, *, purpose: str) -> None:
     """
     Raises:
-        NoRoom: fewer bytes than `purpose` needs are free on a folder's disk.
+        DiskFull: fewer bytes than `purpose` needs are free on a folder's disk.
     """
     if _free(folder) < num_bytes:
         raise no_room(folder, num_bytes, purpose=purpose)
 
 
-def no_room(folder: Path, num_bytes: int, *, purpose: str) -> NoRoom:
-    return NoRoom(
+def no_room(folder: Path, num_bytes: int, *, purpose: str) -> DiskFull:
+    return DiskFull(
         f"The disk that holds {folder} has {_shown(_free(folder))} free; {purpose} "
         f"needs {_shown(num_bytes)}.",
         num_bytes,
@@ -56,13 +56,13 @@ def no_room(folder: Path, num_bytes: int, *, purpose: str) -> NoRoom:
 
 def full_disk(
     folder: Path, num_bytes: int, *, purpose: str, error: BaseException
-) -> NoRoom:
+) -> DiskFull:
     """What a write has met, whether or not it is the disk of this folder."""
     free = _free(folder)
     if free < num_bytes:
         return no_room(folder, num_bytes, purpose=purpose)
     met = str(error).partition("\n")[0].rstrip(".")
-    return NoRoom(
+    return DiskFull(
         f"There is no room for {purpose}, although the disk that holds {folder} has "
         f"{_shown(free)} free: {met}. A quota, or another disk such as that of "
         "temporary files, is full.",
@@ -74,7 +74,7 @@ def full_disk(
 def telling_of_a_full_disk(
     folder: Path, num_bytes: int, *, purpose: str
 ) -> Iterator[None]:
-    """What a full disk raises inside becomes NoRoom."""
+    """What a full disk raises inside becomes DiskFull."""
     try:
         yield
     except Exception as error:

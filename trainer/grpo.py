@@ -29,7 +29,7 @@ from trainer.config import RunConfig, learning_rate
 from trainer.data import Prompt
 from trainer.errors import check_scores
 from trainer.gathering import Gathered, gather
-from trainer.heartbeat import beat
+from trainer.heartbeat import tick
 from trainer.model.microbatches import Minibatch, completion_sums, in_batch_order
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import MicroBatch, batch_of
@@ -167,7 +167,7 @@ def add_logprobs(run: Training, minibatches: Sequence[Minibatch]) -> None:
     def add_old(micro_batches: Sequence[MicroBatch]) -> None:
         with torch.no_grad():
             for micro in micro_batches:
-                beat()
+                tick()
                 micro.old_logprobs, _ = policy.logprobs(micro, temperature=temperature)
 
     def add_reference(micro_batches: Sequence[MicroBatch]) -> None:
@@ -260,7 +260,7 @@ def add_gradients(
     optimizer.clear()
     try:
         for micro in micro_batches:
-            beat()
+            tick()
             rows = rows_of(micro, kept)
             loss, statistics, logprobs, entropy = loss_of(policy, micro, terms)
             if rows:

@@ -26,14 +26,14 @@ class _Pulse:
 _pulse = _Pulse()
 
 
-def begin_pulse(folder: Path) -> None:
-    """From now on `beat` touches a file in this folder."""
+def begin_heartbeat(folder: Path) -> None:
+    """From now on `tick` touches a file in this folder."""
     _pulse.path, _pulse.due = folder / NAME, 0.0
     with suppress(OSError):  # of a full disk, say
         _pulse.path.touch()
 
 
-def beat() -> None:
+def tick() -> None:
     """Something moved; a microsecond, but for once a second."""
     now = time.monotonic()
     if now < _pulse.due or _pulse.path is None:
@@ -44,7 +44,7 @@ def beat() -> None:
 
 
 @contextmanager
-def beating() -> Iterator[None]:
+def ticking() -> Iterator[None]:
     """Beat while another machine is waited for: it has a time limit of its own."""
     if _pulse.path is None:
         yield
@@ -53,7 +53,7 @@ def beating() -> Iterator[None]:
 
     def keep_on() -> None:
         while not end.wait(_EVERY_SECONDS):
-            beat()
+            tick()
 
     threading.Thread(target=keep_on, daemon=True, name="pulse").start()
     try:

@@ -13,7 +13,7 @@ SAMPLING_THREAD = "sampling-ahead"
 _GRACE_SECONDS = 5.0
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """End the process with an exit code.
 
     A run that has failed may have a thread that still samples for it, for hours where a

@@ -23,7 +23,7 @@ from trainer.output.checkpoint import (
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch, load_batch
 from trainer.rollback import go_back
-from trainer.state import Training, hear_changes
+from trainer.state import Training, apply_changes
 
 
 def train(
@@ -43,12 +43,12 @@ def train(
 
     Raises:
         ScoresMissing: a step cannot be trained on; what was before it is saved.
-        NoRoom: the disk has none for a checkpoint; the last one is as it was.
+        DiskFull: the disk has none for a checkpoint; the last one is as it was.
     """
     state = None if resume_from is None else saved_controllers(resume_from)
     if state is not None:
         training.load_state(state)
-    hear_changes(training)
+    apply_changes(training)
     while (stage := _stage_at(training)) is not None and not should_stop():
         is_begun = training.done_steps >= stage.first_step
         with loading():
@@ -63,7 +63,7 @@ def train(
         while training.done_steps < training.stage.stage.last_step:
             if run_step(training, should_stop=should_stop):
                 return
-            hear_changes(training)
+            apply_changes(training)
 
 
 def _stage_at(training: Training) -> Stage | None:

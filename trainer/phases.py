@@ -27,7 +27,7 @@ from trainer.seeding import derive
 
 
 @dataclass(kw_only=True)
-class StageState:
+class PhaseState:
     """What a phase holds. Its steps count from 1 at its beginning."""
 
     stage: Stage
@@ -119,7 +119,7 @@ class StageState:
         self.num_updates = state["num_updates"]
 
 
-def enter_stage(
+def enter_phase(
     stage: Stage,
     *,
     policy: Policy,
@@ -127,7 +127,7 @@ def enter_stage(
     prompts: Sequence[Prompt],
     saved: Path | None,
     on_slowed: OnSlowed,
-) -> StageState:
+) -> PhaseState:
     """Begin a phase with the policy as it is, or go on as a checkpoint left it.
 
     A phase has a schedule, a data order and an optimizer of its own, and its reference
@@ -153,7 +153,7 @@ def enter_stage(
     reference = make_reference(
         stage, policy, saved=None if saved is None else saved_reference(saved)
     )
-    state = StageState(
+    state = PhaseState(
         stage=stage,
         order=data_order(stage, num_rows=len(prompts)),
         source=source,

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from trainer.config import RunConfig
 from trainer.console import say, say_error, say_fault
-from trainer.disk import NoRoom, is_disk_full
+from trainer.disk import DiskFull, is_disk_full
 from trainer.errors import Failure, ScoresMissing
 from trainer.events import RunFailed, RunFinished, RunPaused, RunStopped
-from trainer.heartbeat import begin_pulse
+from trainer.heartbeat import begin_heartbeat
 from trainer.loop import train
 from trainer.output.checkpoint import newest_checkpoint, verify_checkpoint
 from trainer.output.log import (
@@ -153,7 +153,7 @@ def _run(
         with closing(training):
             announce(training, place)
             if world.is_main:
-                begin_pulse(place.out)
+                begin_heartbeat(place.out)
             try:
                 train(
                     training,
@@ -164,7 +164,7 @@ def _run(
             except ScoresMissing as missing:
                 # all processes have the same groups, so all are here
                 return _pause(log, training, missing)
-            except NoRoom as lack:
+            except DiskFull as lack:
                 # found by the first process, which told all
                 return _wait_for_room(log, place, lack, world)
     except Exception as error:  # noqa: BLE001 - whatever it is, the log must say it
@@ -185,7 +185,7 @@ def _run(
 
 
 def _should_stop(world: World, log: EventLog, stop: StopSwitch) -> bool:
-    """NoRoom, in all processes, where the first one cannot write the log any more."""
+    """DiskFull, in all processes, where the first one cannot write the log any more."""
     world.from_main(log.require_room)
     return world.agree(wants=stop.is_set)
 
@@ -221,7 +221,7 @@ def _pause(log: EventLog, training: Training, missing: ScoresMissing) -> int:
     return EXIT_PAUSED
 
 
-def _wait_for_room(log: EventLog, place: Place, lack: NoRoom, world: World) -> int:
+def _wait_for_room(log: EventLog, place: Place, lack: DiskFull, world: World) -> int:
     if not world.is_main:
         return EXIT_PAUSED
     newest = newest_checkpoint(place.checkpoints)

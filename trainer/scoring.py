@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.config import RewardConfig
 from trainer.data import Prompt
-from trainer.heartbeat import beat
+from trainer.heartbeat import tick
 from trainer.host import num_cores
 from trainer.rewards.group_scorer import GroupScorer
 from trainer.rewards.patterns import compile_pattern
@@ -242,7 +242,7 @@ class Scoring:
 
     def _result(self, result: Callable[[], Scored]) -> list[Score]:
         scored = result()
-        beat()
+        tick()
         self.seconds += scored.seconds
         return scored.scores
 

@@ -48,7 +48,7 @@ from trainer.state import Training
 _NUM_ROWS = 8
 
 
-def check_same_setup(world: World, config: RunConfig) -> None:
+def check_consistent_setup(world: World, config: RunConfig) -> None:
     """Refuse processes that were asked for different runs, or would compute otherwise.
 
     It comes before all that the configuration has processes ask one another: with
@@ -60,7 +60,7 @@ def check_same_setup(world: World, config: RunConfig) -> None:
     if world.size > 1:
         tree = without_model_paths(config.model_dump(mode="json"))
         own = {
-            # A folder has a place of its own on each host; `check_same_content`
+            # A folder has a place of its own on each host; `check_consistent_content`
             # compares what the model is.
             "run configuration": _digest([json.dumps(tree).encode()]),
             "torch": str(torch.__version__),
@@ -69,7 +69,7 @@ def check_same_setup(world: World, config: RunConfig) -> None:
         _compare(world, own)
 
 
-def check_same_content(
+def check_consistent_content(
     world: World, *, policy: Policy, prompts: Iterable[Prompt]
 ) -> None:
     """Refuse processes that have read different files.
@@ -156,7 +156,7 @@ def prepare(
     for stage in config.stages:
         for complaint in complaints_of_many(stage.config, num_processes=world.size):
             raise ValueError(complaint)
-    check_same_setup(world, config)
+    check_consistent_setup(world, config)
     require_packages(config)
     if place.resume_from is None:
         check_source(config.model.path, revision=config.model.revision)
@@ -190,7 +190,7 @@ def prepare(
         world=world,
         scorer=scorer,
     )
-    check_same_content(
+    check_consistent_content(
         world,
         policy=policy.whole,
         prompts=[

@@ -24,13 +24,13 @@ from trainer.output.journal import Journal
 from trainer.output.log import EventLog
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import ALONE, World
-from trainer.phases import StageState, enter_stage
+from trainer.phases import PhaseState, enter_phase
 from trainer.recovery import Setbacks
 from trainer.rewards.session import current_session
 from trainer.rewards.spec import needs_models
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import HoldingEngine, RolloutEngine, Slowed
-from trainer.rollout.prefetch import SamplingAhead
+from trainer.rollout.prefetch import Prefetch
 from trainer.scoring import HERE, Scorer
 
 HELD_OUT = "heldout"  # the set that is split off the run's own rows
@@ -56,9 +56,9 @@ class Training:
     world: World = ALONE
     scorer: Scorer = HERE
     setbacks: Setbacks = field(default_factory=Setbacks)
-    heard_changes: set[int] = field(default_factory=set)  # by number
+    applied_changes: set[int] = field(default_factory=set)  # by number
     has_unread_changes: bool = False
-    _stage: StageState | None = None
+    _stage: PhaseState | None = None
     _slowed: list[Slowed] = field(default_factory=list)  # not yet told of
 
     def __post_init__(self) -> None:
@@ -69,12 +69,12 @@ class Training:
             world=self.world,
             shared=self.policy if isinstance(self.policy, ShardedPolicy) else None,
         )
-        self.ahead = SamplingAhead(self.policy.device)
+        self.ahead = Prefetch(self.policy.device)
         if isinstance(self.engine, TransformersEngine):
             self.engine.on_slowed = self._slowed.append
 
     @property
-    def stage(self) -> StageState:
+    def stage(self) -> PhaseState:
         """The phase at hand."""
         assert self._stage is not None
         return self._stage
@@ -93,7 +93,7 @@ class Training:
         self._stage = None
         gc.collect()  # its models and moments, before there are others
         torch.cuda.empty_cache()
-        self._stage = enter_stage(
+        self._stage = enter_phase(
             stage,
             policy=self.policy,
             engine=self.engine,
@@ -214,7 +214,7 @@ class Training:
 CHANGES = "changes.json"  # in the folder of the event log
 
 
-def hear_changes(training: Training) -> None:
+def apply_changes(training: Training) -> None:
     """Take on the changes that are due behind the last step; each is heard once.
 
     One that another life of the run has heard of holds from the same step as then, so a
@@ -230,9 +230,9 @@ def hear_changes(training: Training) -> None:
         return
     for change in found:
         due = step if change.after_step is None else change.after_step
-        if change.number in training.heard_changes or due > step:
+        if change.number in training.applied_changes or due > step:
             continue
-        training.heard_changes.add(change.number)
+        training.applied_changes.add(change.number)
         training.take_settings(change_settings(training.config, change.settings))
         if due == step:
             training.log.add(

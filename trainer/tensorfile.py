@@ -15,7 +15,7 @@ from typing import Self
 import torch
 from safetensors import safe_open
 
-from trainer.heartbeat import beat
+from trainer.heartbeat import tick
 
 _NAMES = {
     torch.float64: "F64",
@@ -59,7 +59,7 @@ class TensorWriter:
         self._missing = set(header)
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
-        beat()
+        tick()
         self._missing.remove(name)
         self._file.seek(self._values + self._begins[name])
         numbers = tensor.detach().contiguous().cpu().flatten()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.disk import NoRoom
+from trainer.disk import DiskFull
 from trainer.events import RunFinished, StepFinished, parse_event
 from trainer.output.log import EventLog, archive_log, newest_epoch
 
@@ -91,7 +91,7 @@ def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(
         log.add(StepFinished, step=1, metrics={})
         if tells_later:
             log.flush()
-            with pytest.raises(NoRoom, match="what the run writes"):
+            with pytest.raises(DiskFull, match="what the run writes"):
                 log.require_room()
         else:
             with pytest.raises(OSError, match="No space left"):

@@ -17,38 +17,38 @@ from trainer.tokenizers import first_line
 
 
 @dataclass(kw_only=True)
-class Hand:
+class Shard:
     """What one process gets."""
 
     places: list[int] = field(default_factory=list)
     filler: int | None = None  # another's, taken along to keep step
 
 
-def deal(num_parts: int, *, num_hands: int) -> list[Hand]:
-    """Deal so that all hands have equally many.
+def shard_micro_batches(num_parts: int, *, num_shards: int) -> list[Shard]:
+    """As many micro-batches to each shard.
 
     Every pass through the model is one of all processes, which send one another weights
     and gradients layer by layer. So they wait for the slowest in each round, and a
     process with fewer micro-batches would leave the others waiting for ever. The parts
-    come longest first: a round has such as are alike, and the hand that began one ends
-    the next. A hand left one short takes the last part, the shortest, as a filler.
+    come longest first: a round has such as are alike, and the shard that began one ends
+    the next. A shard left one short takes the last part, the shortest, as a filler.
 
-    >>> [(hand.places, hand.filler) for hand in deal(5, num_hands=2)]
+    >>> [(shard.places, shard.filler) for shard in shard_micro_batches(5, num_shards=2)]
     [([0, 3, 4], None), ([1, 2], 4)]
     """
-    hands = [Hand() for _ in range(num_hands)]
-    for first in range(0, num_parts, num_hands):
-        places = range(first, min(first + num_hands, num_parts))
-        is_there_and_back = first // num_hands % 2 == 1
-        for hand, place in zip(
-            hands[::-1] if is_there_and_back else hands, places, strict=False
+    shards = [Shard() for _ in range(num_shards)]
+    for first in range(0, num_parts, num_shards):
+        places = range(first, min(first + num_shards, num_parts))
+        is_there_and_back = first // num_shards % 2 == 1
+        for shard, place in zip(
+            shards[::-1] if is_there_and_back else shards, places, strict=False
         ):
-            hand.places.append(place)
-    most = max(len(hand.places) for hand in hands)
-    for hand in hands:
-        if len(hand.places) < most:
-            hand.filler = num_parts - 1
-    return hands
+            shard.places.append(place)
+    most = max(len(shard.places) for shard in shards)
+    for shard in shards:
+        if len(shard.places) < most:
+            shard.filler = num_parts - 1
+    return shards
 
 
 Result = TypeVar("Result")
@@ -83,21 +83,23 @@ class Minibatch:
     def cut(self, max_tokens: int) -> None:
         """Cut anew; log-probs that all of the old parts have are kept."""
         before, self.max_tokens = self.micro_batches, max_tokens
-        self.micro_batches = self._deal(self.batch.cut(max_tokens=max_tokens))
+        self.micro_batches = self._shard(self.batch.cut(max_tokens=max_tokens))
         _carry_over("old_logprobs", before, self.micro_batches, self._world)
         _carry_over("reference_logprobs", before, self.micro_batches, self._world)
         if self._advantages is not None:
             set_advantages(self.micro_batches, self._advantages)
 
-    def _deal(self, parts: list[list[int]]) -> list[MicroBatch]:
+    def _shard(self, parts: list[list[int]]) -> list[MicroBatch]:
         self.num_parts = len(parts)
-        dealt = deal(len(parts), num_hands=self._world.size)[self._world.rank]
-        micros = [
-            self.batch.pack(parts[place], device=self._device) for place in dealt.places
+        shard = shard_micro_batches(len(parts), num_shards=self._world.size)[
+            self._world.rank
         ]
-        if dealt.filler is not None:
+        micros = [
+            self.batch.pack(parts[place], device=self._device) for place in shard.places
+        ]
+        if shard.filler is not None:
             micros.append(
-                _unweighed(self.batch.pack(parts[dealt.filler], device=self._device))
+                _unweighed(self.batch.pack(parts[shard.filler], device=self._device))
             )
         return micros
 

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer.config import ModelConfig
-from trainer.heartbeat import beat
+from trainer.heartbeat import tick
 from trainer.hub import check_source
 from trainer.model.adapter_weights import AdapterWeights
 from trainer.model.fingerprint import model_fingerprint
@@ -95,7 +95,7 @@ class Policy:
 
     def hidden(self, micro: MicroBatch) -> torch.Tensor:
         """Last hidden states [N, H] where a micro-batch's tokens are predicted."""
-        beat()
+        tick()
         if self._is_flat:
             return flat_hidden(
                 self.body,

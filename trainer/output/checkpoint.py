@@ -18,7 +18,7 @@ import torch
 
 from trainer.config import ModelConfig
 from trainer.disk import (
-    NoRoom,
+    DiskFull,
     bytes_needed,
     check_room,
     folder_bytes,
@@ -86,7 +86,7 @@ def save_checkpoint(
         before: the checkpoint before, which tells how much room one takes.
 
     Raises:
-        NoRoom: the disk is full, or would be; nothing is left of what was written.
+        DiskFull: the disk is full, or would be; nothing is left of what was written.
     """
     name = f"step-{step:06d}-epoch-{epoch}"
     unfinished = folder / f".{name}.unfinished"
@@ -97,14 +97,14 @@ def save_checkpoint(
     world.from_main(
         lambda: check_room(folder, needs, purpose=f"the checkpoint of step {step:,}")
     )
-    lack: NoRoom | None = None
+    lack: DiskFull | None = None
     if world.is_main:
         try:
             with writing():
                 _remove(unfinished)
                 (unfinished / MODEL).mkdir(parents=True)
                 _write_optimizer(unfinished / _OPTIMIZER, optimizer)
-        except NoRoom as error:
+        except DiskFull as error:
             lack = error  # for when all processes hear of it
     else:
         for _ in optimizer.tensors():

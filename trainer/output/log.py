@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from trainer.console import say_error
-from trainer.disk import RESERVED_BYTES, NoRoom, full_disk, is_disk_full
+from trainer.disk import RESERVED_BYTES, DiskFull, full_disk, is_disk_full
 from trainer.events import Event, parse_event
-from trainer.heartbeat import beat
+from trainer.heartbeat import tick
 
 NAME = "events.jsonl"
 
@@ -32,7 +32,7 @@ class EventLog:
         """
         self._folder = path.parent
         self._tells_later = tells_later
-        self._lack: NoRoom | None = None
+        self._lack: DiskFull | None = None
         self._file = path.open("xb", buffering=0)
         self._epoch = epoch
         self._line = 0
@@ -56,7 +56,7 @@ class EventLog:
 
     def flush(self) -> None:
         """Where the disk takes a part only, the next call goes on behind it."""
-        beat()
+        tick()
         with self._lock:
             self._unwritten += b"".join(self._waiting)
             self._waiting.clear()
@@ -84,7 +84,7 @@ class EventLog:
     def require_room(self) -> None:
         """
         Raises:
-            NoRoom: the disk did not take what the last flush had to write.
+            DiskFull: the disk did not take what the last flush had to write.
         """
         if self._lack is not None:
             raise self._lack
@@ -128,7 +128,7 @@ class UnwrittenLog(EventLog):
         """No file is open."""
 
 
-def lack_of_room(folder: Path, error: BaseException) -> NoRoom:
+def lack_of_room(folder: Path, error: BaseException) -> DiskFull:
     """Of whatever a run writes beside its checkpoints."""
     purpose = "what the run writes"
     return full_disk(folder, RESERVED_BYTES, purpose=purpose, error=error)

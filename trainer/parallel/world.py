@@ -21,9 +21,9 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from trainer.config import RunConfig
-from trainer.disk import NoRoom
+from trainer.disk import DiskFull
 from trainer.errors import Failure
-from trainer.heartbeat import beating
+from trainer.heartbeat import ticking
 from trainer.parallel.watchdog import Member, Watchdog
 
 Value = TypeVar("Value")
@@ -68,7 +68,7 @@ class World:
         if self.size == 1:
             return [value]
         values: list[Value | None] = [None] * self.size
-        with beating():
+        with ticking():
             dist.all_gather_object(values, value, group=self._group)
         return values  # type: ignore[return-value]  # each has been filled
 
@@ -93,21 +93,21 @@ class World:
         return any(self.gather(wants))
 
     def from_main(self, work: Callable[[], Value]) -> Value:
-        """What the first process alone does, or the ValueError or NoRoom it meets."""
+        """What the first process alone does, or the ValueError or DiskFull it meets."""
         if self.size == 1:
             return work()
-        found: list[Value | ValueError | NoRoom | None] = [None]
+        found: list[Value | ValueError | DiskFull | None] = [None]
         if self.is_main:
             try:
                 found[0] = work()
-            except NoRoom as lack:
+            except DiskFull as lack:
                 found[0] = lack
             except ValueError as error:
                 refusal = ValueError(str(error))  # which any process can unpickle
                 refusal.__cause__ = error
                 found[0] = refusal
         dist.broadcast_object_list(found, src=0, group=self._group)
-        if isinstance(found[0], ValueError | NoRoom):
+        if isinstance(found[0], ValueError | DiskFull):
             raise found[0]
         return found[0]  # type: ignore[return-value]  # as `work` gave it
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 
-from trainer.heartbeat import beat
+from trainer.heartbeat import tick
 from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import GRACE_SECONDS, START_SECONDS
 from trainer.rewards.sample import Sample
@@ -180,7 +180,7 @@ class _Worker:
             for part in parts:
                 patience = _PATIENCE_SECONDS + seconds * len(part)
                 found = child.read(timeout_seconds=patience)["scores"]
-                beat()  # a group of those that take their whole limit takes long
+                tick()  # a group of those that take their whole limit takes long
                 # What a rule raised there, it raises here, with its traceback.
                 into.append(
                     [Score(**fields) for fields in found]

@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicCache
 
 from trainer.console import say_fault
 from trainer.errors import is_out_of_memory
-from trainer.heartbeat import beat
+from trainer.heartbeat import tick
 from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.rollout.cache import join_caches, make_cache
@@ -191,7 +191,7 @@ class TransformersEngine:
         draws = _Draws(rows.seeds, device)
         look_every = _GPU_TOKENS_PER_LOOK if is_gpu(device) else 1
         for place in range(params.max_new_tokens):
-            beat()
+            tick()
             chosen, logprob = draw_tokens(
                 policy.logits(hidden),
                 draws.at(place)[live],

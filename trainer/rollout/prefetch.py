@@ -71,7 +71,7 @@ class SnapshotServerEngine(VllmServerEngine):
 Sample = Callable[[Stopwatch], SampledBatch]
 
 
-class SamplingAhead:
+class Prefetch:
     """Holds the batch of the next step, once it is there, and samples it in a thread.
 
     The thread lives no longer than `beside`, so between steps nothing is sampled:
@@ -82,7 +82,7 @@ class SamplingAhead:
     def __init__(self, device: torch.device) -> None:
         self.batch: SampledBatch | None = None
         self._device = device
-        self._flight: _Flight | None = None
+        self._flight: _Sampling | None = None
         self._stream: torch.cuda.Stream | None = None
 
     def take(self, step: int) -> SampledBatch | None:
@@ -109,7 +109,7 @@ class SamplingAhead:
             BaseException: what `sample` raised, here or from `check`.
         """
         own = Stopwatch()
-        self._flight = _Flight(lambda: sample(own), place=self._place())
+        self._flight = _Sampling(lambda: sample(own), place=self._place())
         try:
             yield
             with watch.phase("generate"):
@@ -134,7 +134,7 @@ class SamplingAhead:
         return torch.cuda.stream(self._stream)
 
 
-class _Flight:
+class _Sampling:
     """Sampling in a thread: what it comes to, or the error that it met."""
 
     def __init__(

@@ -18,7 +18,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from trainer.errors import is_out_of_memory
-from trainer.heartbeat import beat
+from trainer.heartbeat import tick
 from trainer.model.adapter_weights import AdapterWeights
 from trainer.model.policy import Policy
 from trainer.rollout.engine import (
@@ -148,7 +148,7 @@ class VllmSampler:
         while engine.has_unfinished_requests():
             with self._workers:
                 outputs = engine.step()
-                beat()
+                tick()
             for output in outputs:
                 number = int(output.request_id) - first
                 found[number] = _sampled(output.outputs[0])

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from trainer.heartbeat import beating
+from trainer.heartbeat import ticking
 from trainer.serving.network import BINARY, is_private, notice_silence
 
 _Result = TypeVar("_Result")
@@ -136,7 +136,7 @@ class Connection:
         """
         connection = self._connect(call.seconds)
         try:
-            with beating():
+            with ticking():
                 response = self._request(connection, call)
                 reply = response.read(call.limit + 1)
         except (OSError, http.client.HTTPException) as error:

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
 
-from trainer.heartbeat import beat
+from trainer.heartbeat import tick
 from trainer.internet.address import Refused, check_target, read_url
 from trainer.rewards.model_judge.client import (
     Client,
@@ -161,7 +161,7 @@ class Judge:
                     f"{endpoint.budget_calls:,} calls and {endpoint.budget_tokens:,} "
                     "tokens in a run. Raise budget_calls or budget_tokens."
                 )
-            beat()
+            tick()
             reply = None
             try:
                 reply = self._client.ask(

@@ -1,4 +1,4 @@
-"""Micro-batches are dealt so that all processes go through equally many."""
+"""Micro-batches are shard so that all processes go through equally many."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import pytest
 
 from tests.trainer.samples import make_batch
 from tests.trainer.test_minibatches import CPU
-from trainer.model.microbatches import Minibatch, deal
+from trainer.model.microbatches import Minibatch, shard_micro_batches
 from trainer.parallel.world import World
 
 
-@pytest.mark.parametrize("num_hands", [1, 2, 3, 8])
+@pytest.mark.parametrize("num_shards", [1, 2, 3, 8])
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 7, 8, 50])
 def test_all_hands_are_equal_and_each_part_is_dealt_once(
-    num_parts: int, num_hands: int
+    num_parts: int, num_shards: int
 ) -> None:
-    hands = deal(num_parts, num_hands=num_hands)
+    shards = shard_micro_batches(num_parts, num_shards=num_shards)
 
-    assert sorted(p for hand in hands for p in hand.places) == list(range(num_parts))
-    sizes = {len(hand.places) + (hand.filler is not None) for hand in hands}
+    assert sorted(p for shard in shards for p in shard.places) == list(range(num_parts))
+    sizes = {len(shard.places) + (shard.filler is not None) for shard in shards}
     assert len(sizes) == 1
 
 
 def test_a_single_process_keeps_the_order() -> None:
-    (hand,) = deal(5, num_hands=1)
+    (shard,) = shard_micro_batches(5, num_shards=1)
 
-    assert hand.places == [0, 1, 2, 3, 4]
-    assert hand.filler is None
+    assert shard.places == [0, 1, 2, 3, 4]
+    assert shard.filler is None
 
 
 def test_each_round_is_of_parts_of_like_length() -> None:
-    hands = deal(12, num_hands=3)
+    shards = shard_micro_batches(12, num_shards=3)
 
-    rounds = zip(*(hand.places for hand in hands), strict=True)
+    rounds = zip(*(shard.places for shard in shards), strict=True)
     assert all(max(places) - min(places) == 2 for places in rounds)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.disk import MEBIBYTE, NoRoom, full_disk, telling_of_a_full_disk
+from trainer.disk import MEBIBYTE, DiskFull, full_disk, telling_of_a_full_disk
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/dev/shm/torch_1")
 
@@ -27,7 +27,7 @@ def test_a_disk_without_the_room_names_what_it_needs(tmp_path: Path) -> None:
 def test_where_it_has_the_room_something_else_is_full(tmp_path: Path) -> None:
     """A run that went on by itself would meet the same at once, without an end."""
     with (
-        pytest.raises(NoRoom) as caught,
+        pytest.raises(DiskFull) as caught,
         telling_of_a_full_disk(tmp_path, 1, purpose="the checkpoint being saved"),
     ):
         raise FULL

@@ -19,7 +19,7 @@ from trainer.rewards.sample import Sample
 @pytest.fixture
 def sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(pulse, "_pulse", pulse._Pulse())
-    pulse.begin_pulse(tmp_path)
+    pulse.begin_heartbeat(tmp_path)
     return tmp_path / pulse.NAME
 
 
@@ -43,7 +43,7 @@ def test_others_are_waited_for_alive(
 
 def test_each_score_is_a_sign(monkeypatch: pytest.MonkeyPatch) -> None:
     beats: list[float] = []
-    monkeypatch.setattr(workers, "beat", lambda: beats.append(time.monotonic()))
+    monkeypatch.setattr(workers, "tick", lambda: beats.append(time.monotonic()))
     pool = workers.Workers(1)
     try:
         texts = [Sample("", text) for text in ("a", "b", "c")]

@@ -15,7 +15,7 @@ from trainer.config import RunConfig
 from trainer.data import PromptRenderer, read_rows
 from trainer.model.policy import load_policy
 from trainer.parallel.world import ALONE, World
-from trainer.setup import check_same_content, check_same_setup
+from trainer.setup import check_consistent_content, check_consistent_setup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,8 @@ def check(
     other.write_text(rows.read_text().replace('"answer": "8"', f'"answer": "{answer}"'))
     renderer = PromptRenderer(policy.tokenizer, config.data)
     prompts = [renderer.render(row) for row in read_rows(other)]
-    check_same_setup(world, config)
-    check_same_content(world, policy=policy, prompts=prompts)
+    check_consistent_setup(world, config)
+    check_consistent_content(world, policy=policy, prompts=prompts)
 
 
 def test_processes_with_the_same_before_them_pass(
@@ -94,7 +94,7 @@ def test_models_in_another_place_are_the_same_configuration(
         tree["reward"] = {"recipe": {"rules": [judge]}}
         world = Recorder(said={}, heard={})
 
-        check_same_setup(world, RunConfig.model_validate(tree))
+        check_consistent_setup(world, RunConfig.model_validate(tree))
         digests.add(world.said["run configuration"])
 
     assert len(digests) == 1
