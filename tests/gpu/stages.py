@@ -74,7 +74,7 @@ UNIT_TESTS = (
     "test_flat",
     "test_launch",
     "test_logprobs",
-    "test_pulse",
+    "test_heartbeat",
     "test_reference",
     "test_reference_server",
     "test_rollout",
