@@ -35,7 +35,7 @@ def fail(*_, **__):
     raise ValueError("The update fell over.")
 
 EngineSource.complete, trainer.grpo.run_update = sample, fail
-trainer.leaving.leave(main(sys.argv[1:]))
+trainer.leaving.exit_process(main(sys.argv[1:]))
 """
 
 
