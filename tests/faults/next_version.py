@@ -112,7 +112,8 @@ class NextVersion:
         python, _, _, *rest = trainer_command(directory, **given)
         begin = (
             f"import sys; sys.path.insert(0, {str(self.root)!r}); "
-            "from trainer.__main__ import leave, main; leave(main(sys.argv[1:]))"
+            "from trainer.__main__ import exit_process, main; "
+            "exit_process(main(sys.argv[1:]))"
         )
         return [python, "-c", begin, *rest]
 
