@@ -25,15 +25,16 @@ class Command(BaseCommand):
         user = create_first_team()
         team = Team.objects.filter(members=user).earliest("pk")
         try:
-            self._make_model()
+            is_new = self._make_model()
         except StarterFault as fault:
             raise CommandError(str(fault)) from fault
-        self._launch(team, user)
+        self._launch(team, user, is_new=is_new)
 
-    def _make_model(self) -> None:
+    def _make_model(self) -> bool:
+        """Whether there was none before."""
         folder = starter_folder()
         if is_warmed_up(folder):
-            return
+            return False
         bar = ProgressBar(
             self.stdout, "Making the starter model (once, 1 to 2 minutes)"
         )
@@ -44,10 +45,13 @@ class Command(BaseCommand):
             ),
         )
         bar.finish()
+        return True
 
-    def _launch(self, team: Team, user: User) -> None:
+    def _launch(self, team: Team, user: User, *, is_new: bool) -> None:
         run: Run | None = launch_starter_run(
             team=team, user=user, folder=starter_folder()
         )
         if run is not None:
             self.stdout.write(f"  Launched the first run, {run}.\n")
+        elif is_new:
+            self.stdout.write("  No first run was launched: the team has a run.\n")
