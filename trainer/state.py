@@ -215,10 +215,10 @@ CHANGES = "changes.json"  # in the folder of the event log
 
 
 def apply_changes(training: Training) -> None:
-    """Take on the changes that are due behind the last step; each is heard once.
+    """Apply the changes of settings that are due after the last step, each once.
 
-    One that another life of the run has heard of holds from the same step as then, so a
-    resumed run repeats it exactly; it is told of again unless a checkpoint lies behind.
+    A change that an earlier attempt applied takes effect at the same step again, so a
+    resumed run repeats it exactly. It is logged again if no checkpoint holds it.
     """
     path, step = training.out / CHANGES, training.done_steps
     try:

@@ -1,6 +1,6 @@
 """What alone may take anything from the audit log: a whole team, or who a person was.
 
-The database refuses every other change of an entry, whoever asks (DECISIONS.md, 18).
+The database refuses every other change of an entry (DECISIONS.md, 18).
 """
 
 from __future__ import annotations

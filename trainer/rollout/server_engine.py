@@ -83,7 +83,7 @@ class VllmServerEngine:
         *,
         on_group: OnGroup = ignore,
     ) -> list[tuple[Completion, ...]]:
-        """A server answers once, with all completions: `on_group` is told of none."""
+        """A server answers once, with all completions; `on_group` isn't called."""
         eos_ids, count = self._policy.eos_ids, len(self._servers)
         shares = [requests[first::count] for first in range(count)]
         found = in_parallel(
@@ -282,7 +282,7 @@ class SharedEngine:
         *,
         on_group: OnGroup = ignore,
     ) -> list[tuple[Completion, ...]]:
-        """One answer has everybody's completions, so `on_group` is told of none."""
+        """One answer has the completions of all processes; `on_group` isn't called."""
         asked = self._world.gather(list(requests))
         everyones = [request for own in asked for request in own]
 

@@ -127,7 +127,7 @@ _QUOTED = 80
 
 
 class Unreadable(ValueError):
-    """No score can be read from the reply; the text says what is there instead."""
+    """The reply has no readable score; the message quotes what it has."""
 
 
 def read_score(
@@ -148,7 +148,7 @@ def read_score(
 
 
 def asked_form(read_as: ReadAs, *, field: str, low: float, high: float) -> str:
-    """What a judge is told of the form of its reply."""
+    """The part of the question that fixes the reply's format."""
     if read_as == "yes_no":
         return "The last line of your reply is one word alone: yes or no."
     if read_as == "json_field":
