@@ -147,12 +147,10 @@ def train_on(run: Training, batch: SampledBatch, *, watch: Stopwatch) -> StepOut
 
 def cut_batch(run: Training, gathered: Gathered) -> list[Minibatch]:
     """The parts of a batch that each make one update, cut to what memory bears."""
-    config, device = run.stage.config, run.policy.device
+    config = run.stage.config
     batch = batch_of(gathered.groups, config.loss)
-    return [
-        Minibatch(part, max_tokens=run.budget.tokens, device=device, world=run.world)
-        for part in batch.minibatches(config.optim.minibatches)
-    ]
+    parts = batch.minibatches(config.optim.minibatches)
+    return [run.budget.cut(part, run.policy) for part in parts]
 
 
 def add_logprobs(run: Training, minibatches: Sequence[Minibatch]) -> None:

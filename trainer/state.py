@@ -132,7 +132,14 @@ class Training:
         )
 
     def tell_of_sampling(self) -> None:
-        """Warn where sampling became slower, in any process, once all have sampled."""
+        """Warn where the model became slower, in any process, once all have sampled."""
+        if self.policy.slowed:
+            self.journal.warn(
+                "engine_fallback",
+                f"{self.policy.slowed}. Updates go on in a slower way, with the same "
+                "results.",
+            )
+            self.policy.slowed = ""
         # another thread may sample ahead, and add to them meanwhile
         own = [self._slowed.pop(0) for _ in range(len(self._slowed))]
         found = self.world.gather(own)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import dataclasses
+import functools
 import importlib.util
 import inspect
 import json
@@ -49,6 +51,8 @@ from tests.trainer.tiny import (
 from trainer.commands.selfcheck import LIMITS, _unscored
 from trainer.config import ModelConfig, RunConfig
 from trainer.data import Prompt, Row
+from trainer.model.attention import Attention, BlockAttention, make_attention
+from trainer.model.kernels import use_plain_kernels
 from trainer.model.loading import prepare_device
 from trainer.model.lora import Adapters, add_adapters
 from trainer.model.optimizer import Optimizer
@@ -130,8 +134,102 @@ def environment(setup: Setup) -> None:
         torch.randn(8, device="cuda").sum().item()
 
 
-def attention(_setup: Setup) -> None:
-    raise Skip("attention over packed rows is SDPA's, which logprobs covers")
+def attention(setup: Setup) -> None:
+    """One kernel for all sequences against SDPA in blocks: values, gradients, time."""
+    if not varlen_is_there():
+        raise Skip("this torch has no varlen_attn")
+    worst, figures = {"value": 0.0, "gradient": 0.0}, setup.figures
+    for heads, kv_heads, size in ((12, 2, 128), (14, 2, 64), (16, 16, 64)):
+        for window in (None, 100):
+            prompts, completions = (200, 60, 1), (300, 299, 64, 5, 1, 0)
+            gaps = attention_gaps(
+                prompts, completions, (0, 1, 1, 2, 0, 1), heads, kv_heads, size, window
+            )
+            worst = {name: max(worst[name], gap) for name, gap in gaps.items()}
+    figures |= {f"{name} off": f"{gap:.2g}" for name, gap in worst.items()}
+    for rows, new in ((32, 512), (8, 2048), (4, 4096), (2, 8192)):
+        owners = tuple(place // 8 for place in range(rows))
+        prompts = (256,) * (owners[-1] + 1)
+        times = {}
+        for is_varlen in (True, False):
+            attend, inputs = attention_case(
+                prompts, (new,) * rows, owners, 12, 2, 128, is_varlen=is_varlen
+            )
+            once = functools.partial(attend_and_back, attend, inputs, None)
+            once()
+            _, seconds = timed(setup, lambda work=once: [work() for _ in range(5)])
+            times[is_varlen] = 1000 * seconds / 5
+        figures[f"{rows} × {new} ms"] = f"{times[True]:.2f} (blocks {times[False]:.2f})"
+    if not (worst["value"] <= 1e-2 and worst["gradient"] <= 2e-2):
+        raise Failed("the kernel is further from float32 than rounding")
+
+
+def varlen_is_there() -> bool:
+    return importlib.util.find_spec("torch.nn.attention.varlen") is not None
+
+
+def attention_case(
+    prompts: Sequence[int],
+    completions: Sequence[int],
+    owners: Sequence[int],
+    heads: int,
+    kv_heads: int,
+    size: int,
+    *,
+    is_varlen: bool,
+) -> tuple[Attention, list[torch.Tensor]]:
+    device, dtype = torch.device("cuda"), torch.bfloat16
+    torch.manual_seed(0)
+    count = sum(prompts) + sum(completions)
+    inputs = [
+        torch.randn(count, each, size, device=device, dtype=dtype, requires_grad=True)
+        for each in (heads, kv_heads, kv_heads)
+    ]
+    attend = make_attention(
+        prompts, completions, owners, device=device, dtype=dtype, is_varlen=is_varlen
+    )
+    return attend, inputs
+
+
+def attend_and_back(
+    attend: Attention, inputs: Sequence[torch.Tensor], window: int | None
+) -> tuple[torch.Tensor, ...]:
+    found = attend(*inputs, scale=inputs[0].shape[-1] ** -0.5, window=window)
+    slopes = torch.autograd.grad(found, inputs, torch.ones_like(found).cumsum(0).cos())
+    return found.detach(), *slopes
+
+
+def attention_gaps(
+    prompts: Sequence[int],
+    completions: Sequence[int],
+    owners: Sequence[int],
+    heads: int,
+    kv_heads: int,
+    size: int,
+    window: int | None,
+) -> dict[str, float]:
+    """How far the kernel is from blocks in float32, by the size of what is compared."""
+    case = prompts, completions, owners, heads, kv_heads, size
+    attend, inputs = attention_case(*case, is_varlen=True)
+    blocks, _ = attention_case(*case, is_varlen=False)
+    exact = [each.detach().float().requires_grad_() for each in inputs]
+    blocks = BlockAttention(
+        tuple(
+            dataclasses.replace(
+                block,
+                owners=None if block.owners is None else block.owners.float(),
+                bias=None if block.bias is None else block.bias.float(),
+            )
+            for block in blocks.blocks
+        )
+    )
+    found = attend_and_back(attend, inputs, window)
+    expected = attend_and_back(blocks, exact, window)
+    gaps = [
+        ((one.float() - other).norm() / other.norm()).item()
+        for one, other in zip(found, expected, strict=True)
+    ]
+    return {"value": gaps[0], "gradient": max(gaps[1:])}
 
 
 def sampling(setup: Setup) -> None:
@@ -292,20 +390,28 @@ def logprobs(setup: Setup) -> None:
         assert weight.grad is not None
         return logprob.detach(), weight.grad.float()
 
-    for name, is_flat in (("packed", True), ("padded", False)):
-        policy._is_flat = is_flat
+    kept = policy.form, policy.is_varlen
+    forms = {"packed": kept, "padded": ("padded", False)}
+    if setup.device == "cuda":
+        forms |= {"blocks": ("packed", False), "own pass": ("flat", kept[1])}
+    for name, (policy.form, policy.is_varlen) in forms.items():
         passed(policy)
         reset_peak(setup)
         found[name], seconds = timed(setup, lambda: passed(policy))
         figures[f"{name} ms"] = round(1000 * seconds, 1)
         figures |= peak(setup, f"{name} ")
-    micro._layout = None  # of another number format
     exact = passed(exact_copy(policy))
     for name, (logprob, gradient) in found.items():
         gap = ((logprob - exact[0]).abs() * micro.mask).sum() / micro.mask.sum()
         slope = (gradient - exact[1]).norm() / exact[1].norm()
         figures[f"{name} off"] = f"{gap.item():.2g} nats, gradient {slope.item():.2g}"
         found[name] = gap, slope
+    if setup.device == "cuda":
+        use_plain_kernels(policy.model)
+        policy.form, policy.is_varlen = kept
+        passed(policy)
+        _, seconds = timed(setup, lambda: passed(policy))
+        figures["plain kernels ms"] = round(1000 * seconds, 1)
     for packed, padded in zip(found["packed"], found["padded"], strict=True):
         if not packed.item() <= 1.2 * padded.item() + 1e-5:
             raise Failed("packed rows are further from float32 than padded ones")
@@ -344,7 +450,8 @@ def _updates_of(setup: Setup, policy: Policy) -> dict[str, Any]:
     once()
     reset_peak(setup)
     _, seconds = timed(setup, lambda: [once() for _ in range(3)])
-    packed = len(micro.layout(policy.head.weight.dtype).input_ids)
+    layout = micro.layout(policy.head.weight.dtype, is_varlen=policy.is_varlen)
+    packed = len(layout.input_ids)
     figures: dict[str, Any] = {
         "ms": round(1000 * seconds / 3, 1),
         "tokens/s": round(3 * packed / seconds),
@@ -510,7 +617,11 @@ def random_policy(setup: Setup, **settings: Any) -> Policy:
     if chosen.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
         model.train()
-    return Policy(model, make_tokenizer(config.vocab_size), adapters=adapters)
+    policy = Policy(model, make_tokenizer(config.vocab_size), adapters=adapters)
+    slower = policy.choose_form()
+    if slower:
+        raise Failed(slower)
+    return policy
 
 
 def requests_of(policy: Policy, count: int, group: int) -> list[Request]:
@@ -555,8 +666,9 @@ def micro_batch(setup: Setup, policy: Policy, *, tokens: int) -> MicroBatch:
 def exact_copy(policy: Policy) -> Policy:
     """The same weights in float32, in the padded form that every model takes."""
     model = copy.deepcopy(policy.model).float()
+    use_plain_kernels(model)
     exact = Policy(model, policy.tokenizer)
-    exact._is_flat = False
+    exact.form = "padded"
     return exact
 
 

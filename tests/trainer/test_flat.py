@@ -9,13 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import MistralConfig
 
 from tests.trainer.samples import cut, make_batch
-from tests.trainer.test_decoder import KINDS, SIZES, policy_of
+from tests.trainer.test_decoder import KINDS, policy_of
 from trainer.config import LossConfig
+from trainer.model.attention import Block, BlockAttention
 from trainer.model.flat import flat_hidden, flat_layer
-from trainer.model.layout import make_layout
+from trainer.model.layout import Layout, make_layout
 from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.model.policy import Policy
 
@@ -142,6 +142,11 @@ def check_passes_are_equal(policy: Policy, batch: Batch) -> None:
             torch.testing.assert_close(own[key], gradient, rtol=1e-4, atol=bound)
 
 
+def blocks_of(layout: Layout) -> tuple[Block, ...]:
+    assert isinstance(layout.attention, BlockAttention)
+    return layout.attention.blocks
+
+
 @given(
     st.lists(
         st.tuples(
@@ -191,25 +196,28 @@ def test_no_token_is_there_twice_and_no_prompt(
     prompts = {p for p, _ in texts}
     count = sum(map(len, prompts)) + sum(len(c) - 1 for _, c in texts)
     assert len(layout.input_ids) == len(layout.positions) == count
-    assert sum(block.num_tokens for block in layout.blocks) == count
+    assert sum(block.num_tokens for block in blocks_of(layout)) == count
 
 
 def test_padding_has_no_part_in_a_gradient(policy: Policy) -> None:
     (micro,) = cut(BATCHES["shared prompts"], policy, max_tokens=1_000)
     layout = micro.layout(torch.float32)
+    blocks = blocks_of(layout)
     broken = replace(
         layout,
-        blocks=tuple(
-            # another token stands where there is padding
-            replace(block, gather=block.gather.index_fill(0, block.padding, 1))
-            for block in layout.blocks
+        attention=BlockAttention(
+            tuple(
+                # another token stands where there is padding
+                replace(block, gather=block.gather.index_fill(0, block.padding, 1))
+                for block in blocks
+            )
         ),
     )
 
     plain = gradients(policy, flat_hidden(policy.body, layout))
     other = gradients(policy, flat_hidden(policy.body, broken))
 
-    assert any(len(block.padding) for block in layout.blocks)
+    assert any(len(block.padding) for block in blocks)
     for name, gradient in plain.items():
         torch.testing.assert_close(gradient, other[name], rtol=1e-6, atol=1e-7)
 
@@ -224,19 +232,3 @@ def test_bfloat16_is_as_near_as_its_numbers_are(
 
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found, expected, rtol=0.1, atol=0.1)
-
-
-def test_other_models_are_left_to_transformers(
-    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = MistralConfig(**SIZES, sliding_window=4)
-    policy = policy_of(tmp_path, config, model_folder)
-    (micro,) = cut(BATCHES["alone"], policy, max_tokens=1_000)
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("not to be called")
-
-    monkeypatch.setattr("trainer.model.policy.flat_hidden", refuse)
-    expected = transformers_hidden(policy, micro)
-
-    assert torch.equal(policy.hidden(micro), expected)

@@ -15,6 +15,7 @@ from tests.trainer.sizes import LLAMA, SIZES, config_of
 from tests.trainer.tiny import config_tree
 from trainer.config import ModelConfig, RunConfig
 from trainer.memory import MemoryEstimate, estimate
+from trainer.model.attention import BlockAttention
 from trainer.model.flat import flat_hidden
 from trainer.model.layout import make_layout
 from trainer.model.loading import is_built_like_llama
@@ -95,7 +96,9 @@ def test_activations_are_what_autograd_keeps(
                 sequences, [16, 16], device=model.device, dtype=model.dtype
             )
             flat_hidden(model.base_model, layout, recomputes=checkpointing)
-            return [block.bias for block in layout.blocks if block.bias is not None]
+            assert isinstance(layout.attention, BlockAttention)
+            biases = (block.bias for block in layout.attention.blocks)
+            return [bias for bias in biases if bias is not None]
         tokens = torch.randint(0, 1_000, (2, 48))
         model.base_model(input_ids=tokens, use_cache=False)
         return []

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.trainer.samples import cut, make_batch
 from trainer.algorithm.loss import BatchTotals, objective
 from trainer.config import LossConfig
-from trainer.model.packing import Batch, MicroBatch, set_advantages, split_by_length
+from trainer.model.packing import (
+    Batch,
+    MicroBatch,
+    TrainingSample,
+    set_advantages,
+    split_by_length,
+    split_by_prompt,
+)
 from trainer.model.policy import Policy
 
 SURROGATES: dict[str, dict[str, Any]] = {
@@ -191,6 +200,46 @@ def test_parts_stay_within_the_token_budget() -> None:
     for part in parts:
         padded = len(part) * max(lengths[place] for place in part)
         assert padded <= 40 or len(part) == 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "bb", "c" * 9]), st.integers(1, 12)),
+        min_size=1,
+        max_size=30,
+    ),
+    st.integers(1, 80),
+)
+def test_completions_of_a_prompt_stay_together_where_they_can(
+    sequences: list[tuple[str, int]], max_tokens: int
+) -> None:
+    samples = [
+        TrainingSample(
+            prompt_ids=tuple(prompt.encode()),
+            completion_ids=(1,) * count,
+            sampling_logprobs=(0.0,) * count,
+        )
+        for prompt, count in sequences
+    ]
+
+    def size(places: Sequence[int]) -> float:
+        chosen = [samples[place] for place in places]
+        prompts = {sample.prompt_ids for sample in chosen}
+        copies = sum(len(sample.prompt_ids) for sample in chosen) / 4
+        return copies + sum(
+            map(len, [*prompts, *(sample.completion_ids for sample in chosen)])
+        )
+
+    parts = split_by_prompt(samples, max_tokens=max_tokens)
+
+    assert sorted(chain.from_iterable(parts)) == [*range(len(samples))]
+    assert [*map(size, parts)] == sorted(map(size, parts), reverse=True)
+    for places in parts:
+        assert size(places) <= max_tokens or len(places) == 1
+    for prompt in {sample.prompt_ids for sample in samples}:
+        own = [k for k, sample in enumerate(samples) if sample.prompt_ids == prompt]
+        if size(own) <= max_tokens:
+            assert sum(any(k in part for k in own) for part in parts) == 1
 
 
 def test_advantages_follow_their_completion(policy: Policy) -> None:

@@ -19,7 +19,7 @@ from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
 from trainer.rollout.drawing import draw_tokens
 
-ROOM = 100  # tokens that a pass of the fake GPU holds
+ROOM = 64  # tokens that a pass of the fake GPU holds
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     forward = Policy.hidden
 
     def hidden(self: Policy, micro: MicroBatch) -> torch.Tensor:
-        sizes.append(micro.input_ids.numel())
+        sizes.append(len(micro.layout(torch.float32).input_ids))
         if sizes[-1] > ROOM:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
         return forward(self, micro)
@@ -81,7 +81,9 @@ def test_the_run_ends_as_with_small_micro_batches_from_the_start(
     assert max(little_memory) > ROOM
     assert weights(tmp_path / "large") == weights(tmp_path / "small")
     warnings = [w for w in only(events, "warned") if w["code"] == "out_of_memory"]
-    assert [(w["step"], w["value"]) for w in warnings] == [(1, 128.0), (1, 64.0)]
+    told = [(w["step"], w["value"]) for w in warnings]
+    # half of the batch is one part with 128 tokens too, so that is passed over
+    assert told == [(1, 128.0), (1, 64.0)][1 if "minibatches" in optim else 0 :]
     assert "optim.micro_batch_tokens to 64" in warnings[-1]["message"]
     assert [e["step"] for e in only(events, "step_finished")] == [1, 2, 3, 4]
 

@@ -22,7 +22,7 @@ from trainer.console import say
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.errors import explain
 from trainer.grpo import LossTerms, add_gradients, apply_gradients
-from trainer.model.microbatches import MemoryBudget, Minibatch
+from trainer.model.microbatches import MemoryBudget
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import batch_of
 from trainer.model.policy import Policy, load_policy
@@ -115,7 +115,7 @@ def measure(
         chosen = [prompts[place] for place in order.places(step)]
         batch = batch_of(_unscored(chosen, source.complete(chosen, step)))
         engine.rest()
-        minibatch = Minibatch(batch, max_tokens=budget.tokens, device=policy.device)
+        minibatch = budget.cut(batch, policy)
         minibatch.set_advantages(np.ones(len(batch.samples)))
         terms = LossTerms(config, batch.totals)
         found = budget.run(

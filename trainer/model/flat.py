@@ -81,7 +81,7 @@ def _attention(
         queries = _normed(attention.q_norm, queries)
         keys = _normed(attention.k_norm, keys)
     queries, keys = rotate(queries, cos, sin), rotate(keys, cos, sin)
-    attended = layout.attend(queries, keys, values, scale=attention.scaling)
+    attended = layout.attention(queries, keys, values, scale=attention.scaling)
     found: torch.Tensor = hidden + attention.o_proj(attended)
     return found
 

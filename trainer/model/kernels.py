@@ -6,6 +6,7 @@ each function below keeps only its inputs and goes over them once or twice.
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import Any
 
 import torch
@@ -124,3 +125,36 @@ class _SwiGLU(torch.autograd.Function):
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
+
+
+_SILU = ("SiLU", "SiLUActivation")  # torch's and transformers'
+
+
+def use_fused_kernels(model: torch.nn.Module) -> None:
+    """Let the norms and gated MLPs of a model take fewer kernels and keep less."""
+    for module in model.modules():
+        name = type(module).__name__
+        if name.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
+            module.forward = MethodType(_norm, module)
+        elif type(getattr(module, "act_fn", None)).__name__ in _SILU and all(
+            hasattr(module, part) for part in ("gate_proj", "up_proj", "down_proj")
+        ):
+            module.forward = MethodType(_mlp, module)
+
+
+def use_plain_kernels(model: torch.nn.Module) -> None:
+    """Undo `use_fused_kernels`."""
+    for module in model.modules():
+        if getattr(vars(module).get("forward"), "__func__", None) in (_norm, _mlp):
+            del module.forward
+
+
+def _norm(self: Any, inputs: torch.Tensor) -> torch.Tensor:
+    weight = self.weight
+    return functional.rms_norm(inputs, weight.shape, weight, self.variance_epsilon)
+
+
+def _mlp(self: Any, inputs: torch.Tensor) -> torch.Tensor:
+    inner = swiglu(self.gate_proj(inputs), self.up_proj(inputs))
+    found: torch.Tensor = self.down_proj(inner)
+    return found

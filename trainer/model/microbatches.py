@@ -12,6 +12,7 @@ import torch
 from trainer.algorithm.advantages import Floats
 from trainer.errors import is_out_of_memory
 from trainer.model.packing import Batch, MicroBatch, TrainingSample, set_advantages
+from trainer.model.policy import Policy
 from trainer.parallel.world import ALONE, World
 from trainer.tokenizers import first_line
 
@@ -69,13 +70,16 @@ class Minibatch:
         *,
         max_tokens: int,
         device: torch.device,
+        is_packed: bool = False,
         world: World = ALONE,
     ) -> None:
+        """`is_packed`: as `Policy.is_packed` tells."""
         self.batch = batch
         self.max_tokens = max_tokens
         self.micro_batches: list[MicroBatch] = []  # of this process
         self.num_parts = 0  # micro-batches of all processes
         self._device = device
+        self._is_packed = is_packed
         self._world = world
         self._advantages: Advantages | None = None
         self.cut(max_tokens)
@@ -83,7 +87,8 @@ class Minibatch:
     def cut(self, max_tokens: int) -> None:
         """Cut anew; log-probs that all of the old parts have are kept."""
         before, self.max_tokens = self.micro_batches, max_tokens
-        self.micro_batches = self._shard(self.batch.cut(max_tokens=max_tokens))
+        parts = self.batch.cut(max_tokens=max_tokens, is_packed=self._is_packed)
+        self.micro_batches = self._shard(parts)
         _carry_over("old_logprobs", before, self.micro_batches, self._world)
         _carry_over("reference_logprobs", before, self.micro_batches, self._world)
         if self._advantages is not None:
@@ -237,6 +242,16 @@ class MemoryBudget:
     def begin_phase(self, tokens: int) -> None:
         """Take the number that a phase asks for, as far as memory bears it."""
         self.tokens = tokens if self._limit is None else min(tokens, self._limit)
+
+    def cut(self, batch: Batch, policy: Policy) -> Minibatch:
+        """A batch for a policy's updates, cut into what memory bears."""
+        return Minibatch(
+            batch,
+            max_tokens=self.tokens,
+            device=policy.device,
+            is_packed=policy.is_packed,
+            world=self._world,
+        )
 
     def run(
         self, minibatch: Minibatch, work: Callable[[Sequence[MicroBatch]], Result]

@@ -1,4 +1,4 @@
-"""Micro-batches: sequences of like length, padded together, within a token budget."""
+"""Micro-batches: sequences that go through the model together, in a token budget."""
 
 from __future__ import annotations
 
@@ -61,18 +61,20 @@ class MicroBatch:
     old_logprobs: torch.Tensor | None = None  # [B, T], once the first update ran
     reference_logprobs: torch.Tensor | None = None  # [B, T]
     is_filler: bool = False  # another process has it too, with all that it teaches
-    _layout: Layout | None = None
+    _layouts: dict[tuple[torch.dtype, bool], Layout] = field(default_factory=dict)
 
-    def layout(self, dtype: torch.dtype) -> Layout:
+    def layout(self, dtype: torch.dtype, *, is_varlen: bool = False) -> Layout:
         """Its tokens without padding, for activations of a number format."""
-        if self._layout is None:
-            self._layout = make_layout(
+        kind = dtype, is_varlen
+        if kind not in self._layouts:
+            self._layouts[kind] = make_layout(
                 [(sample.prompt_ids, sample.completion_ids) for sample in self.samples],
                 self.firsts,
                 device=self.mask.device,
                 dtype=dtype,
+                is_varlen=is_varlen,
             )
-        return self._layout
+        return self._layouts[kind]
 
     def spread(self, values: torch.Tensor) -> torch.Tensor:
         """Values of the N tokens as [B, T], 0 on padding."""
@@ -124,8 +126,14 @@ class Batch:
             first += size
         return parts
 
-    def cut(self, *, max_tokens: int) -> list[list[int]]:
-        """Places of the samples, cut by length; one beyond `max_tokens` goes alone."""
+    def cut(self, *, max_tokens: int, is_packed: bool = False) -> list[list[int]]:
+        """Places of the samples in parts of at most `max_tokens`, the largest first.
+
+        A sample beyond that goes alone. Packed samples share their prompts, so they
+        stay together by prompt; padded ones by length.
+        """
+        if is_packed:
+            return split_by_prompt(self.samples, max_tokens=max_tokens)
         lengths = [sample.num_tokens for sample in self.samples]
         return split_by_length(lengths, max_tokens=max_tokens)
 
@@ -200,6 +208,47 @@ def split_by_length(lengths: Sequence[int], *, max_tokens: int) -> list[list[int
         else:
             parts.append([place])
     return parts
+
+
+def split_by_prompt(
+    samples: Sequence[TrainingSample], *, max_tokens: int
+) -> list[list[int]]:
+    """Places of samples in parts that each have at most `max_tokens` packed tokens.
+
+    A prompt counts once in a part, and a quarter more for each completion, whose
+    attention has a copy of its keys. Prompts go into the first part that has room for
+    all of their completions, the largest first; one with too many for any is divided.
+    """
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for place, sample in enumerate(samples):
+        groups.setdefault(sample.prompt_ids, []).append(place)
+
+    def cost(place: int) -> float:
+        sample = samples[place]
+        return len(sample.completion_ids) + len(sample.prompt_ids) / 4
+
+    pieces: list[tuple[float, list[int]]] = []
+    for prompt, places in groups.items():
+        size, piece = float(len(prompt)), list[int]()
+        for place in sorted(
+            places, key=lambda each: -len(samples[each].completion_ids)
+        ):
+            if piece and size + cost(place) > max_tokens:
+                pieces.append((size, piece))
+                size, piece = float(len(prompt)), []
+            size += cost(place)
+            piece.append(place)
+        pieces.append((size, piece))
+    pieces.sort(key=lambda each: -each[0])
+    parts: list[tuple[float, list[int]]] = []
+    for size, piece in pieces:
+        for number, (filled, places) in enumerate(parts):
+            if filled + size <= max_tokens:
+                parts[number] = filled + size, [*places, *piece]
+                break
+        else:
+            parts.append((size, piece))
+    return [places for _, places in sorted(parts, key=lambda each: -each[0])]
 
 
 def _first_scored(sample: TrainingSample, loss: LossConfig) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -15,12 +16,19 @@ from trainer.config import ModelConfig
 from trainer.heartbeat import tick
 from trainer.hub import check_source
 from trainer.model.adapter_weights import AdapterWeights
+from trainer.model.attention import (
+    num_windows,
+    packed_hidden,
+    takes_varlen,
+    use_attention,
+)
 from trainer.model.fingerprint import model_fingerprint
 from trainer.model.flat import flat_hidden
+from trainer.model.kernels import use_fused_kernels, use_plain_kernels
 from trainer.model.loading import is_built_like_llama, load_model
 from trainer.model.logprobs import token_logprobs, token_logprobs_and_kl
-from trainer.model.packing import MicroBatch
-from trainer.tokenizers import load_tokenizer
+from trainer.model.packing import Batch, MicroBatch, TrainingSample
+from trainer.tokenizers import first_line, load_tokenizer
 
 if TYPE_CHECKING:
     from trainer.model.lora import Adapters
@@ -59,13 +67,24 @@ class Policy:
         self.head = _head_of(model)
         self.logit_scale = _logit_scale(model)
         self._adapters = adapters
-        self._is_flat = is_built_like_llama(model)
+        # How micro-batches go through the model: packed rows with shared prompts by our
+        # own pass ("flat") or transformers', or transformers' with padded rows.
+        self.form: Literal["flat", "packed", "padded"] = (
+            "flat" if is_built_like_llama(model) else "padded"
+        )
+        self.is_varlen = False  # packed rows' attention is one kernel
+        self.slowed = ""  # why a slower way was taken than the device offers
         self.eos_ids = _eos_ids(model, tokenizer)
         _switch_dropout_off(model)
 
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether completions of a micro-batch share their prompt's pass."""
+        return self.form != "padded"
 
     @property
     def whole(self) -> Policy:
@@ -82,7 +101,9 @@ class Policy:
         model = copy.deepcopy(self.model, kept)
         model.eval()
         adapters = None if self._adapters is None else self._adapters.of(model)
-        return Policy(model, self.tokenizer, adapters=adapters)
+        found = Policy(model, self.tokenizer, adapters=adapters)
+        found.form, found.is_varlen = self.form, self.is_varlen
+        return found
 
     @property
     def num_parameters(self) -> int:
@@ -96,12 +117,15 @@ class Policy:
     def hidden(self, micro: MicroBatch) -> torch.Tensor:
         """Last hidden states [N, H] where a micro-batch's tokens are predicted."""
         tick()
-        if self._is_flat:
-            return flat_hidden(
-                self.body,
-                micro.layout(self.head.weight.dtype),
-                recomputes=self.model.is_activation_checkpointing,
-            )
+        if self.form == "padded":
+            return self._padded_hidden(micro)
+        layout = micro.layout(self.head.weight.dtype, is_varlen=self.is_varlen)
+        if self.form == "packed":
+            return packed_hidden(self.model, layout)
+        recomputes = self.model.is_activation_checkpointing
+        return flat_hidden(self.body, layout, recomputes=recomputes)
+
+    def _padded_hidden(self, micro: MicroBatch) -> torch.Tensor:
         hidden: torch.Tensor = self.body(input_ids=micro.input_ids, use_cache=False)[0]
         return hidden.flatten(0, 1).index_select(0, micro.places)
 
@@ -193,6 +217,75 @@ class Policy:
                 "its log-probs cannot be computed. Choose another model."
             )
 
+    def choose_form(self) -> str:
+        """Let packed rows take the fastest way that gives what padded rows give.
+
+        On a CPU a model built like Llama keeps its own pass, which is faster there.
+
+        Returns:
+            Why a slower way than usual was taken on a GPU; "" where none was.
+        """
+        is_cuda = self.device.type == "cuda"
+        if self.form == "flat" and not is_cuda:
+            return ""
+        micro = _trial(self)
+        with torch.no_grad():
+            expected = self._padded_hidden(micro).float()
+        usual, before = self.form, use_attention(self.model)
+        if is_cuda:
+            use_fused_kernels(self.model)
+        reason = ""
+        for is_varlen in (True, False) if takes_varlen(self.model) else (False,):
+            self.form, self.is_varlen = "packed", is_varlen
+            failure = self._try(micro, expected)
+            if not failure:
+                return reason
+            if is_varlen:
+                reason = f"FlashAttention cannot be used ({failure})"
+        self.form, self.is_varlen = usual, False
+        use_attention(self.model, before)
+        use_plain_kernels(self.model)
+        return f"Tokens cannot be packed ({failure})" if usual == "flat" else ""
+
+    def _try(self, micro: MicroBatch, expected: torch.Tensor) -> str:
+        """What is wrong with the hidden states of a micro-batch; "" if nothing is."""
+        layout = micro.layout(self.head.weight.dtype, is_varlen=self.is_varlen)
+        windows: list[int | None] = []
+
+        def attend(*args: Any, window: int | None = None, **options: Any) -> Any:
+            windows.append(window)
+            return layout.attention(*args, window=window, **options)
+
+        try:
+            with torch.no_grad():
+                found = packed_hidden(self.model, replace(layout, attention=attend))
+        except Exception as error:  # noqa: BLE001 - any model may come, and do anything
+            return f"{type(error).__name__}: {first_line(error)}"
+        if len(windows) - windows.count(None) != num_windows(self.model):
+            return "a layer attends in a way of its own"
+        gap = (found.float() - expected).norm() / expected.norm()
+        allowed = 0.03 if found.dtype == torch.bfloat16 else 5e-3
+        if not gap.item() <= allowed:
+            return f"hidden states differ by {gap.item():.2g} of their size"
+        return ""
+
+
+def _trial(policy: Policy) -> MicroBatch:
+    """A few tokens, with prompts that are shared."""
+    lengths = ((3, 4), (3, 2), (5, 3), (5, 1))
+    vocabulary = policy.head.weight.shape[0]
+    samples = tuple(
+        TrainingSample(
+            prompt_ids=tuple(place % vocabulary for place in range(prompt)),
+            completion_ids=tuple(
+                (7 * prompt + place) % vocabulary for place in range(completion)
+            ),
+            sampling_logprobs=(0.0,) * completion,
+        )
+        for prompt, completion in lengths
+    )
+    return Batch(samples).pack([*range(len(samples))], device=policy.device)
+
 
 def load_policy(
     config: ModelConfig,
@@ -224,6 +317,7 @@ def load_policy(
         model.train()  # checkpointing works only in this mode; dropout is off anyway
     policy = Policy(model, tokenizer, adapters=found)
     policy.check_split()
+    policy.slowed = policy.choose_form()
     return policy
 
 

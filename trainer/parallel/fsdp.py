@@ -42,6 +42,7 @@ class ShardedPolicy(Policy):
     def __init__(self, policy: Policy, world: World) -> None:
         self.whole_copy = policy.copied()
         super().__init__(policy.model, policy.tokenizer, adapters=policy._adapters)
+        self.form, self.is_varlen = policy.form, policy.is_varlen
         self.shards_are_masters = _trained_dtype(policy.model) != torch.float32
         kept = self.whole_copy.model.dtype if self.shards_are_masters else None
         self.pace = Pace()

@@ -1,0 +1,559 @@
+"""Attention among the tokens of one packed row: see `model.layout`.
+
+On a GPU one kernel takes all sequences of the row, with as many queries and keys as
+each has (`torch.nn.attention.varlen`, FlashAttention: arXiv:2205.14135). Elsewhere it
+goes through `scaled_dot_product_attention` in blocks of like length.
+
+transformers' own forward pass takes both through the attention that is registered here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch.nn import functional
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+if TYPE_CHECKING:
+    from trainer.model.layout import Layout
+
+# A block ends where a completion is shorter than this share of its longest, if it has
+# as many rows: smaller blocks would cost more than their padding.
+_SHORTEST_SHARE, _LEAST_ROWS = 0.75, 8
+_LARGEST_HEAD = 256  # that FlashAttention takes
+_NAME = "cohort"  # of the attention, for transformers
+
+
+class Attention(Protocol):
+    """Attention of a row's tokens to those before them in their own sequence."""
+
+    def __call__(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        *,
+        scale: float,
+        window: int | None = None,
+    ) -> torch.Tensor:
+        """What each token's attention brings, [N, heads · d].
+
+        Args:
+            queries: [N, heads, d].
+            keys: [N, kv heads, d].
+            values: [N, kv heads, d].
+            scale: of the attention's logits.
+            window: a token sees itself and `window - 1` before it; None: all.
+        """
+        ...
+
+
+# --- one kernel for all sequences
+
+
+@dataclass(frozen=True, kw_only=True)
+class VarlenAttention:
+    """S sequences: the prompts, then the completions, each behind its prompt's keys.
+
+    A completion of T tokens has T queries and P + T keys. FlashAttention aligns their
+    ends, so each query sees the whole prompt and its own completion so far.
+    """
+
+    query_ends: torch.Tensor  # [S + 1], int32: where each one's queries end
+    key_ends: torch.Tensor  # [S + 1], int32
+    most_queries: int
+    most_keys: int
+    keys: Copies  # the row's token at each place of the keys
+
+    def __call__(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        *,
+        scale: float,
+        window: int | None = None,
+    ) -> torch.Tensor:
+        return varlen_attention(
+            queries,
+            self.keys.of(keys),
+            self.keys.of(values),
+            self.query_ends,
+            self.key_ends,
+            self.most_queries,
+            self.most_keys,
+            scale=scale,
+            window=window,
+        ).flatten(1)
+
+
+def varlen_attention(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    query_ends: torch.Tensor,
+    key_ends: torch.Tensor,
+    most_queries: int,
+    most_keys: int,
+    *,
+    scale: float,
+    window: int | None,
+) -> torch.Tensor:
+    """Causal attention of sequences that lie one behind another, by torch's kernel."""
+    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415  # new in 2.10
+
+    found = varlen_attn(
+        queries,
+        keys,
+        values,
+        query_ends,
+        key_ends,
+        most_queries,
+        most_keys,
+        scale=scale,
+        window_size=(-1 if window is None else window - 1, 0),
+        **_head_options(),
+    )
+    assert isinstance(found, torch.Tensor)  # else its log-sum-exp comes along
+    return found
+
+
+@cache
+def _head_options() -> dict[str, Any]:
+    """torch 2.11 takes fewer key heads than query heads unasked, later ones ask."""
+    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
+
+    names = inspect.signature(varlen_attn).parameters
+    return {"enable_gqa": True} if "enable_gqa" in names else {}
+
+
+def takes_varlen(model: PreTrainedModel) -> bool:
+    """Whether the kernel takes the heads of a model where it is."""
+    config: Any = model.config.get_text_config()
+    size = getattr(config, "head_dim", None) or (
+        config.hidden_size // config.num_attention_heads
+    )
+    try:
+        _head_options()
+    except ImportError:
+        return False
+    return (
+        model.device.type == "cuda"
+        and model.dtype in (torch.bfloat16, torch.float16)
+        and size <= _LARGEST_HEAD
+        and size % 8 == 0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copies:
+    """Rows taken by an index [M] in which each of N rows occurs at least once.
+
+    The gradient adds up a row's copies in float32 and in a fixed order; torch's own
+    would add them one by one, in the number format of the rows and as they come.
+    """
+
+    index: torch.Tensor  # [M]
+    first: torch.Tensor  # [N], the place of each row's first copy
+    shared: torch.Tensor  # [R], rows with more copies
+    places: torch.Tensor  # [R · C], those of their copies, 0 where there are fewer
+    weights: torch.Tensor  # [R, C], 1 where there is a copy
+
+    @classmethod
+    def make(cls, index: np.ndarray[Any, Any], *, device: torch.device) -> Copies:
+        counts = np.bincount(index)
+        order = np.argsort(index, kind="stable")  # copies of each row, row after row
+        starts = np.cumsum(counts) - counts
+        shared = np.flatnonzero(counts > 1)
+        offsets = np.arange(counts[shared].max(initial=0))
+        is_copy = offsets < counts[shared, None]
+        places = np.where(is_copy, starts[shared, None] + offsets, 0)
+        return cls(
+            index=sent(index, device),
+            first=sent(order[starts], device),
+            shared=sent(shared, device),
+            places=sent(order[places].ravel(), device),
+            weights=sent(is_copy.astype(np.float32), device),
+        )
+
+    def of(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows [N, …] as their copies [M, …]."""
+        found: torch.Tensor = _Copied.apply(rows, self)  # type: ignore[no-untyped-call]  # torch's
+        return found
+
+
+class _Copied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, copies: Copies) -> torch.Tensor:
+        ctx.copies = copies
+        return rows.index_select(0, copies.index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        copies: Copies = ctx.copies
+        found = grad.index_select(0, copies.first)
+        if len(copies.shared) > 0:
+            wide = torch.promote_types(grad.dtype, torch.float32)
+            parts = grad.index_select(0, copies.places)
+            parts = parts.view(*copies.weights.shape, -1)
+            weights = copies.weights.to(grad.dtype)[..., None]
+            sums = (parts * weights).sum(dim=1, dtype=wide).to(grad.dtype)
+            found.index_copy_(0, copies.shared, sums.view(-1, *grad.shape[1:]))
+        return found, None
+
+
+def sent(
+    values: torch.Tensor | np.ndarray[Any, Any], device: torch.device
+) -> torch.Tensor:
+    """Values on a device; a GPU takes them while the host goes on."""
+    found = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+    if device.type != "cuda":
+        return found.to(device)
+    return found.pin_memory().to(device, non_blocking=True)
+
+
+# --- blocks of like length
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """B sequences of at most T tokens that go through attention together.
+
+    Their tokens are the next ones of the row, behind those of the block before.
+    """
+
+    shape: tuple[int, int]  # B, T
+    gather: torch.Tensor  # [B·T], the block's token at each place
+    scatter: torch.Tensor  # the place of each token
+    padding: torch.Tensor  # places that no token has
+    prompts: tuple[int, ...]  # length of each sequence's prompt; empty: it is a prompt
+    owners: torch.Tensor | None  # [B, prompts], 1 at each sequence's prompt
+    bias: torch.Tensor | None  # [B, 1, T, keys]; None: each sees what is before it
+    windows: dict[int, torch.Tensor] = field(default_factory=dict)  # the bias of each
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.scatter)
+
+    def pad(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Values of the block's tokens as [B, T, …]; anything on padding."""
+        found: torch.Tensor = Moved.apply(tokens, self.gather, self.scatter, None)  # type: ignore[no-untyped-call]  # torch's
+        return found.view(*self.shape, *tokens.shape[1:])
+
+    def unpad(self, values: torch.Tensor) -> torch.Tensor:
+        """Values [B, T, …] as those of the block's tokens."""
+        found: torch.Tensor = Moved.apply(  # type: ignore[no-untyped-call]  # torch's
+            values.flatten(0, 1), self.scatter, self.gather, self.padding
+        )
+        return found
+
+    def with_prompt(
+        self, own: torch.Tensor, prompts: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Keys or values [B, T, …] behind those of each sequence's prompt [P, L, …]."""
+        if self.owners is None or prompts is None:
+            return own
+        # a product with ones and zeros copies, and its gradient adds up
+        shared = self.owners @ prompts.flatten(1)
+        return torch.cat([shared.unflatten(1, prompts.shape[1:]), own], dim=1)
+
+    def bias_of(
+        self, window: int | None, *, most_keys: int, dtype: torch.dtype
+    ) -> torch.Tensor | None:
+        """What is added to the attention's logits; `most_keys` of all prompts."""
+        if window is None:
+            return self.bias
+        if window not in self.windows:
+            found = _bias(
+                self.shape, self.prompts, most_keys=most_keys, window=window
+            ).to(self.gather.device, dtype)
+            self.windows[window] = found
+        return self.windows[window]
+
+
+@dataclass(frozen=True)
+class BlockAttention:
+    """Attention in blocks, the prompts' first."""
+
+    blocks: tuple[Block, ...]
+
+    def __call__(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        *,
+        scale: float,
+        window: int | None = None,
+    ) -> torch.Tensor:
+        sizes = [block.num_tokens for block in self.blocks]
+        parts = zip(
+            *(each.split(sizes) for each in (queries, keys, values)), strict=True
+        )
+        prompts: tuple[torch.Tensor, torch.Tensor] | tuple[None, None] = (None, None)
+        most_keys = self.blocks[0].shape[1]
+        found = []
+        for block, (asking, *answering) in zip(self.blocks, parts, strict=True):
+            own_keys, own_values = (block.pad(each) for each in answering)
+            bias = block.bias_of(window, most_keys=most_keys, dtype=queries.dtype)
+            attended = functional.scaled_dot_product_attention(
+                block.pad(asking).transpose(1, 2),
+                block.with_prompt(own_keys, prompts[0]).transpose(1, 2),
+                block.with_prompt(own_values, prompts[1]).transpose(1, 2),
+                attn_mask=bias,
+                is_causal=bias is None,
+                scale=scale,
+                enable_gqa=True,
+            )
+            if prompts[0] is None:
+                prompts = own_keys, own_values
+            found.append(block.unpad(attended.transpose(1, 2).flatten(2)))
+        return torch.cat(found)
+
+
+class Moved(torch.autograd.Function):
+    """Rows taken by an index whose inverse is known, so that gradients are taken too.
+
+    torch itself would add them up one by one, as if a row could be taken twice.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rows: torch.Tensor,
+        index: torch.Tensor,
+        inverse: torch.Tensor,
+        untouched: torch.Tensor | None,  # rows that the index leaves out
+    ) -> torch.Tensor:
+        ctx.inverse, ctx.untouched = inverse, untouched
+        return rows.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        found = grad.index_select(0, ctx.inverse)
+        if ctx.untouched is not None and len(ctx.untouched) > 0:
+            found.index_fill_(0, ctx.untouched, 0.0)
+        return found, None, None, None
+
+
+# --- making them
+
+
+def make_attention(
+    prompts: Sequence[int],
+    completions: Sequence[int],
+    owners: Sequence[int],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    is_varlen: bool,
+) -> Attention:
+    """The attention of a row of prompts and completions.
+
+    Args:
+        prompts: how long each is, in falling order.
+        completions: how long each is, in falling order; 0 has no token.
+        owners: the prompt of each completion.
+        device: where the model is.
+        dtype: of its activations.
+        is_varlen: whether one kernel takes all sequences.
+    """
+    if is_varlen:
+        return _varlen(prompts, completions, owners, device)
+    return BlockAttention(
+        (
+            _block(prompts, device=device),
+            *(
+                _block(
+                    completions[span],
+                    owners=owners[span],
+                    prompts=prompts,
+                    device=device,
+                    dtype=dtype,
+                )
+                for span in _spans(completions)
+            ),
+        )
+    )
+
+
+def _varlen(
+    prompts: Sequence[int],
+    completions: Sequence[int],
+    owners: Sequence[int],
+    device: torch.device,
+) -> VarlenAttention:
+    written = [(n, owner) for n, owner in zip(completions, owners, strict=True) if n]
+    queries = [*prompts, *(count for count, _ in written)]
+    keys = [*prompts, *(prompts[owner] + count for count, owner in written)]
+    starts = [0, *accumulate(queries)]
+    spans = [(starts[place], count) for place, count in enumerate(prompts)]
+    index = [np.arange(start, start + count) for start, count in spans]
+    for place, (count, owner) in enumerate(written, start=len(prompts)):
+        index.append(index[owner])
+        index.append(np.arange(starts[place], starts[place] + count))
+    ends = (
+        np.array([0, *accumulate(counts)], dtype=np.int32) for counts in (queries, keys)
+    )
+    query_ends, key_ends = (sent(each, device) for each in ends)
+    return VarlenAttention(
+        query_ends=query_ends,
+        key_ends=key_ends,
+        most_queries=max(queries),
+        most_keys=max(keys),
+        keys=Copies.make(np.concatenate(index), device=device),
+    )
+
+
+def _spans(lengths: Sequence[int]) -> list[slice]:
+    """Cuts of falling lengths into blocks; what has no token is in none."""
+    spans, first = [], 0
+    count = sum(length > 0 for length in lengths)
+    for place in range(1, count + 1):
+        is_full = place - first >= _LEAST_ROWS and place < count
+        if place == count or (
+            is_full and lengths[place] < _SHORTEST_SHARE * lengths[first]
+        ):
+            spans.append(slice(first, place))
+            first = place
+    return spans
+
+
+def _block(
+    lengths: Sequence[int],
+    *,
+    device: torch.device,
+    owners: Sequence[int] | None = None,
+    prompts: Sequence[int] = (),
+    dtype: torch.dtype = torch.float32,
+) -> Block:
+    shape = count, width = len(lengths), max(lengths)
+    is_token = torch.arange(width) < torch.tensor(lengths)[:, None]
+    scatter = is_token.flatten().nonzero().squeeze(1)
+    gather = torch.zeros(count * width, dtype=torch.long)
+    gather[scatter] = torch.arange(len(scatter))
+    bias = chosen = None
+    own: tuple[int, ...] = ()
+    if owners is not None:
+        chosen = functional.one_hot(torch.tensor(owners), len(prompts)).to(
+            device, dtype
+        )
+        own = tuple(prompts[owner] for owner in owners)
+        bias = _bias(shape, own, most_keys=max(prompts)).to(device, dtype)
+    return Block(
+        shape=shape,
+        gather=gather.to(device),
+        scatter=scatter.to(device),
+        padding=(~is_token).flatten().nonzero().squeeze(1).to(device),
+        prompts=own,
+        owners=chosen,
+        bias=bias,
+    )
+
+
+def _bias(
+    shape: tuple[int, int],
+    prompts: Sequence[int],
+    *,
+    most_keys: int,
+    window: int | None = None,
+) -> torch.Tensor:
+    """0 where a token sees a key and -inf elsewhere, [B, 1, T, keys]."""
+    count, width = shape
+    places = torch.arange(width)
+    gap = places[:, None] - places  # to a key of the sequence's own tokens, [T, T]
+    own = (gap >= 0) & (gap < (window or width))
+    sees = own.expand(count, width, width)
+    if prompts:
+        lengths = torch.tensor(prompts)[:, None, None]
+        keys = torch.arange(most_keys)
+        before = (keys < lengths).expand(count, width, most_keys)
+        if window is not None:
+            before = before & (lengths + places[:, None] - keys < window)
+        sees = torch.cat([before, sees], dim=2)
+    return torch.zeros(sees.shape).masked_fill_(~sees, -torch.inf)[:, None]
+
+
+# --- for transformers' forward pass
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    layout: Layout | None = None,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' SDPA, or a packed row's attention where a layout comes along.
+
+    Raises:
+        ValueError: the model bounds its logits or has sinks, which a row has not.
+    """
+    if layout is None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **options
+        )
+    for option in ("softcap", "s_aux", "position_bias"):
+        if options.get(option) is not None:
+            raise ValueError(f"attention with {option} takes no packed row")
+    found = layout.attention(
+        *(each[0].transpose(0, 1) for each in (query, key, value)),
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        window=options.get("sliding_window"),
+    )
+    return found.view(1, len(found), *query.shape[1::2]), None
+
+
+AttentionInterface.register(_NAME, _attend)
+AttentionMaskInterface.register(_NAME, sdpa_mask)
+
+
+def packed_hidden(model: Any, layout: Layout) -> torch.Tensor:
+    """Last hidden states [M, H] where the scored tokens of a layout are predicted.
+
+    transformers' own pass over the row, by a model that `use_attention` was told of.
+    """
+    hidden = model.base_model(
+        input_ids=layout.input_ids[None],
+        position_ids=layout.positions[None],
+        # a mask of four dimensions is taken as it is: none is made, and none is read
+        attention_mask=layout.positions.new_ones(1, 1, 1, 1, dtype=torch.bool),
+        use_cache=False,
+        layout=layout,
+    )[0][0]
+    return layout.scored.of(layout.only_asked(hidden))
+
+
+def use_attention(model: PreTrainedModel, name: str = _NAME) -> str:
+    """Let a model attend as here, or as a name says; the name of how it did before.
+
+    Without a layout this is transformers' SDPA.
+    """
+    before: str = model.config._attn_implementation
+    model.config._attn_implementation = name
+    return before
+
+
+def num_windows(model: PreTrainedModel) -> int | None:
+    """Layers that see a window; None where some see the text in another way."""
+    config: Any = model.config.get_text_config()
+    has_window = getattr(config, "sliding_window", None) is not None
+    kinds: list[str] | None = getattr(config, "layer_types", None)
+    if kinds is None:
+        return int(config.num_hidden_layers) if has_window else 0
+    if not set(kinds) <= {"full_attention", "sliding_attention"}:
+        return None
+    return kinds.count("sliding_attention")
