@@ -48,7 +48,7 @@ from tests.trainer.tiny import (
     write_model,
     write_rows,
 )
-from trainer.commands.selfcheck import LIMITS, _unscored
+from trainer.commands.selfcheck import _unscored
 from trainer.config import ModelConfig, RunConfig
 from trainer.data import Prompt, Row
 from trainer.model.attention import Attention, BlockAttention, make_attention
@@ -85,6 +85,7 @@ UNIT_TESTS = (
     "test_sharding",
     "test_tensorfile",
 )
+LARGEST_GAP = 0.03  # nats a token, of sampling in bfloat16
 MEMORY_BYTES = 1.25 * 2**30  # for the stage that runs out of it
 
 
@@ -368,7 +369,7 @@ def check_run(events: list[dict[str, Any]]) -> str:
     if fallen:
         raise RuntimeError(fallen[0]["message"])
     first = steps[0].get("mismatch/mean")
-    if first is not None and not first <= LIMITS[torch.bfloat16]:
+    if first is not None and not first <= LARGEST_GAP:
         raise RuntimeError(f"log-probs of sampling are {first:.3g} nats off")
     return f"{1000 * statistics.median(step['time/step'] for step in steps):.0f} ms"
 

@@ -107,6 +107,39 @@ def test_a_decoder_that_fails_gives_way_to_transformers(
 
 
 @pytest.mark.usefixtures("gpu_branches")
+@pytest.mark.parametrize("is_later", [False, True])
+def test_a_decoder_that_computes_something_else_is_left(
+    is_later: bool, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = requests_of(policy, 4)
+    engine = TransformersEngine(policy, max_batch_rows=64)
+    told: list[Slowed] = []
+    engine.on_slowed = told.append
+    if is_later:  # stale weights, which show when there are new ones
+        engine.sample(requests, PARAMS)
+        assert told == []
+    forward = LlamaDecoder.forward
+    monkeypatch.setattr(
+        LlamaDecoder,
+        "forward",
+        lambda self, *args, **options: 1.5 * forward(self, *args, **options),
+    )
+    engine.sync_weights()
+    groups: list[int] = []
+
+    found = engine.sample(
+        requests, PARAMS, on_group=lambda place, _: groups.append(place)
+    )
+
+    plain = TransformersEngine(policy, max_batch_rows=64, decoding="plain")
+    assert ids_of(found) == ids_of(plain.sample(requests, PARAMS))
+    assert sorted(groups) == list(range(len(requests)))
+    (slowed,) = told
+    assert slowed.code == "engine_fallback"
+    assert slowed.way == "transformers' own forward pass"
+
+
+@pytest.mark.usefixtures("gpu_branches")
 def test_what_cannot_be_recorded_is_done_kernel_by_kernel(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +206,7 @@ def test_groups_are_told_of_while_no_row_leaves(
     monkeypatch.setattr(transformers_engine, "draw_tokens", drawn)
     told: list[tuple[str, int]] = []
     engine = TransformersEngine(policy, max_batch_rows=512)
+    engine._is_check_due = False  # these log-probs are made up
 
     found = engine.sample(
         requests,

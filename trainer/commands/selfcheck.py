@@ -28,15 +28,13 @@ from trainer.model.packing import batch_of
 from trainer.model.policy import Policy, load_policy
 from trainer.phases import data_order
 from trainer.rewards.scoring import Score
-from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.engine import RolloutEngine, largest_gap
 from trainer.rollout.select import make_engine
 from trainer.rollout.sources import EngineSource
 from trainer.setup import set_up_torch
 from trainer.types import Completion, Group
 
 EXIT_AGREES, EXIT_DRIFTS, EXIT_BAD_CONFIG = 0, 1, 2
-# Mean |Δ| in nats a token. bfloat16 keeps 8 bits, and logits of 20 differ by 0.06.
-LIMITS = {torch.float32: 1e-4, torch.bfloat16: 0.03}
 GROWTH = 3.0  # of the first step's mean, once above a tenth of the limit
 
 
@@ -87,7 +85,7 @@ def main(args: argparse.Namespace) -> int:
         return EXIT_BAD_CONFIG
     limit = args.limit
     if limit is None:
-        limit = LIMITS.get(policy.model.dtype, LIMITS[torch.bfloat16])
+        limit = largest_gap(policy)
     complaint = verdict(gaps, limit=limit)
     say(complaint or f"ok: the mean stays within {limit:g} nats and does not grow")
     return EXIT_AGREES if complaint is None else EXIT_DRIFTS

@@ -17,6 +17,7 @@ from transformers.cache_utils import DynamicCache
 from trainer.console import say_fault
 from trainer.errors import is_out_of_memory
 from trainer.heartbeat import tick
+from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.rollout.cache import join_caches, make_cache
@@ -37,6 +38,7 @@ from trainer.rollout.engine import (
     SamplingParams,
     Slowed,
     ignore,
+    largest_gap,
 )
 from trainer.rollout.llama import LEAVING_SHARE
 from trainer.seeding import uniforms
@@ -53,6 +55,12 @@ _WAYS: dict[Way, str] = {
     "lean": "its own decoder without CUDA graphs",
     "plain": "transformers' own forward pass",
 }
+# What is compared with the policy's own pass before a run samples: so many completions
+# of so many tokens at most.
+_CHECKED_ROWS, _CHECKED_TOKENS = 8, 48
+_CHECKED_AT_ONCE = 4_096  # tokens in a pass
+# A way is left whose log-probs are so many times further off than the slowest way's.
+_FURTHER_OFF = 2.5
 # A GPU is asked once in so many tokens how many rows have ended, since the question
 # makes the host wait for all that the GPU still has to do.
 _GPU_TOKENS_PER_LOOK = 16
@@ -83,13 +91,18 @@ class TransformersEngine:
         self.on_slowed: OnSlowed = lambda _slowed: None
         # told of tokens as they are drawn; whoever wants none pays nothing
         self.on_tokens: OnTokens | None = None
+        # before it first samples, and again when weights have changed once
+        self._is_check_due = is_gpu(policy.device)
+        self._has_synced = False
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         return self._policy.tokenizer
 
     def sync_weights(self) -> None:
-        """Nothing to do: the engine samples from the policy itself."""
+        """Nothing to copy: the engine samples from the policy itself."""
+        if not self._has_synced:
+            self._has_synced, self._is_check_due = True, is_gpu(self._policy.device)
 
     def rest(self) -> None:
         """Nothing to do: it holds only what a batch needs, while it samples."""
@@ -105,11 +118,70 @@ class TransformersEngine:
         was_training = self._policy.model.training
         self._policy.model.eval()  # else checkpointing would switch the cache off
         try:
+            if self._is_check_due:
+                self._is_check_due = False
+                self._check(requests, params)
             while not collected.is_complete:
                 self._sample_missing(requests, params, collected)
         finally:
             self._policy.model.train(was_training)
         return collected.groups()
+
+    def _check(self, requests: Sequence[Request], params: SamplingParams) -> None:
+        """Leave ways to decode whose log-probs are not those of the policy's pass."""
+        few = [
+            Request(prompt=each.prompt, seeds=each.seeds[:1])
+            for each in requests[:_CHECKED_ROWS]
+        ]
+        num_tokens = min(params.max_new_tokens, _CHECKED_TOKENS)
+        short = SamplingParams(
+            max_new_tokens=num_tokens, temperature=params.temperature or 1.0
+        )
+        gap, bearable = self._gap(few, short), largest_gap(self._policy)
+        if gap <= bearable or len(self._ways) == 1:
+            return
+        ways = self._ways
+        gaps = [gap]
+        for way in ways[1:]:
+            self._ways = [way]
+            gaps.append(self._gap(few, short))
+        # a model whose slowest way is as far off has logits that rounding moves far
+        bearable = max(bearable, _FURTHER_OFF * gaps[-1])
+        kept = next((n for n, each in enumerate(gaps) if each <= bearable), -1)
+        self._ways = ways[kept:]
+        if kept != 0:
+            reason = f"log-probs are {gap:.2g} nats from those of an update"
+            taken = _WAYS[self._ways[0]]
+            self.on_slowed(Slowed(code="engine_fallback", reason=reason, way=taken))
+
+    def _gap(self, requests: Sequence[Request], params: SamplingParams) -> float:
+        """Mean |log π of an update's pass - log π of sampling|, nats a token."""
+        collected = Collected(requests, ignore)
+        while not collected.is_complete:
+            self._sample_missing(requests, params, collected)
+        batch = Batch(
+            tuple(
+                TrainingSample(
+                    prompt_ids=request.prompt.token_ids,
+                    completion_ids=completion.token_ids,
+                    sampling_logprobs=completion.logprobs,
+                )
+                for request, (completion,) in zip(
+                    requests, collected.groups(), strict=True
+                )
+            )
+        )
+        gaps = []
+        with torch.no_grad():
+            for micro in batch.micro_batches(
+                max_tokens=_CHECKED_AT_ONCE, device=self._policy.device
+            ):
+                logprobs, _ = self._policy.logprobs(
+                    micro, temperature=params.temperature
+                )
+                gap = (logprobs - micro.sampling_logprobs).abs()
+                gaps.append(gap[micro.completion_mask > 0])
+        return torch.cat(gaps).mean().item()
 
     def _sample_missing(
         self,
@@ -396,4 +468,5 @@ class ShardedPolicyEngine(TransformersEngine):
         self._sharded = policy
 
     def sync_weights(self) -> None:
+        super().sync_weights()
         self._sharded.gather_whole()

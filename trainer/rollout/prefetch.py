@@ -49,6 +49,7 @@ class SnapshotEngine(TransformersEngine):
         )
 
     def sync_weights(self) -> None:
+        super().sync_weights()
         self._snapshot.take()
 
 
