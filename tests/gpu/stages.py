@@ -196,7 +196,8 @@ def attend_and_back(
     attend: Attention, inputs: Sequence[torch.Tensor], window: int | None
 ) -> tuple[torch.Tensor, ...]:
     found = attend(*inputs, scale=inputs[0].shape[-1] ** -0.5, window=window)
-    slopes = torch.autograd.grad(found, inputs, torch.ones_like(found).cumsum(0).cos())
+    upstream = torch.arange(found.numel(), device=found.device) % 7 - 3  # exact in bf16
+    slopes = torch.autograd.grad(found, inputs, upstream.view_as(found).to(found.dtype))
     return found.detach(), *slopes
 
 

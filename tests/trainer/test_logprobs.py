@@ -21,8 +21,11 @@ def plain(
     return chosen, -(every.exp() * every).sum(-1)
 
 
-@pytest.fixture(params=["kept", "computed again"])
+@pytest.fixture(params=["kept", "computed again", "fused"])
 def _in_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "fused":  # as on a GPU, but for its compiler
+        monkeypatch.setattr(module, "_is_fused", lambda *_: True)
+        monkeypatch.setattr(module, "_compiled", lambda work: work)
     monkeypatch.setattr(module, "_MAX_LOGITS", 33)  # 3 tokens of 11
     monkeypatch.setattr(module, "_MAX_KEPT", 10**6 if request.param == "kept" else 0)
 
@@ -58,6 +61,29 @@ def test_values_and_gradients_equal_the_plain_ones(
     for mine, expected in zip(found[1], found[0], strict=True):
         if expected is not None:
             assert torch.allclose(mine, expected, atol=1e-5)
+
+
+def test_what_cannot_be_compiled_is_computed_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def compile_(_work: object, **_: object) -> object:
+        def refuse(number: int) -> int:
+            asked.append(number)
+            if number == 13:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            raise RuntimeError("InvalidCxxCompiler: no working C++ compiler found")
+
+        return refuse
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    double = module._compiled.__wrapped__(lambda number: 2 * number)
+
+    with pytest.raises(torch.OutOfMemoryError):
+        double(13)
+    assert [double(number) for number in (7, 8)] == [14, 16]
+    assert asked == [13, 7]
 
 
 def test_an_impossible_token_leaves_the_entropy_finite() -> None:

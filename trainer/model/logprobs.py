@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn import functional
+
+from trainer.console import say_fault
+from trainer.errors import is_out_of_memory
 
 # Logits held at a time, in numbers; 16 million float32 are 64 MiB.
 _MAX_LOGITS = 16 * 2**20
 # On a GPU as many tokens at a time, if an eighth of its free memory holds the logits,
-# their probabilities and their gradient. Each chunk goes through the whole gradient of
-# the weight: 16,000 tokens of a vocabulary of 152,000 took 450 ms in chunks of 110,
-# 315 ms in chunks of 1,024 and 306 ms in chunks of 4,096 (H100, a model of 0.5B).
-_GPU_TOKENS = 1_024
+# and their probabilities and gradient where these are not made on the way. Each chunk
+# goes through the whole gradient of the weight: 16,000 tokens of a vocabulary of
+# 152,000 took 450 ms in chunks of 110 and 315 ms in chunks of 1,024 (H100, 0.5B).
+_GPU_TOKENS = 2_048
 _BYTES_PER_LOGIT = 12
 # Below this many, the probabilities are kept for the backward pass, which saves
 # computing them twice; 64 million float32 are 256 MiB.
@@ -61,7 +67,7 @@ class _TokenLogProbs(torch.autograd.Function):
             logprobs = _log_softmax(hidden[place], weight, bias, scale)
             logprob[place] = logprobs.gather(1, targets[place, None]).squeeze(1)
             probs = logprobs.exp()
-            entropy[place] = -_sum_of_products(probs, logprobs)
+            entropy[place] = _entropies(probs, logprobs)
             if keeps:
                 kept.append(logprobs)
             if reference is not None:
@@ -83,15 +89,7 @@ class _TokenLogProbs(torch.autograd.Function):
         grad_kl: torch.Tensor | None,
     ) -> tuple[torch.Tensor | None, ...]:
         hidden, weight, bias, targets, entropy, kl, *kept = ctx.saved_tensors
-        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        d_hidden = torch.empty_like(hidden) if needs_hidden else None
-        # not bfloat16: there the sum over many chunks would drown the small ones
-        d_weight = (
-            torch.zeros_like(weight, dtype=_wide(weight.dtype))
-            if needs_weight
-            else None
-        )
-        d_bias = torch.zeros_like(bias) if bias is not None and needs_bias else None
+        gradients = _HeadGradients(ctx.needs_input_grad, hidden, weight, bias)
         stored = iter(kept)
         for place in _chunks(hidden.shape[0], ctx.chunk_size):
             logprobs = (
@@ -109,30 +107,167 @@ class _TokenLogProbs(torch.autograd.Function):
                 gaps = next(stored) if kept else _gaps(logprobs, ctx.reference, place)
                 if grad_kl is not None:
                     slopes = slopes + (gaps - kl[place, None]) * grad_kl[place, None]
-            d_logits = logprobs.exp().mul_(slopes)
+            probs = logprobs.exp() if kept else logprobs.exp_()
+            d_logits = probs.mul_(slopes)
             if grad_logprob is not None:
                 d_logits.scatter_add_(
                     1, targets[place, None], grad_logprob[place, None]
                 )
-            d_logits = d_logits.mul_(ctx.scale).to(weight.dtype)
-            if d_hidden is not None:
-                torch.mm(d_logits, weight, out=d_hidden[place])
-            if d_weight is not None:
-                _add_product(d_weight, d_logits, hidden[place])
-            if d_bias is not None:
-                d_bias += d_logits.sum(dim=0)
+            if ctx.scale != 1:
+                d_logits = d_logits.mul_(ctx.scale)
+            gradients.add(place, d_logits.to(weight.dtype))
+        return *gradients.found(), None, None, None
+
+
+class _HeadGradients:
+    """Gradients of hidden states, weight and bias, added up over chunks of tokens."""
+
+    def __init__(
+        self,
+        needed: Sequence[bool],
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+    ) -> None:
+        self._hidden, self._weight = hidden, weight
+        self._d_hidden = torch.empty_like(hidden) if needed[0] else None
+        # not bfloat16: there the sum over many chunks would drown the small ones
+        self._d_weight = (
+            torch.zeros_like(weight, dtype=_wide(weight.dtype)) if needed[1] else None
+        )
+        self._d_bias = (
+            torch.zeros_like(bias) if bias is not None and needed[2] else None
+        )
+
+    def add(self, place: slice, d_logits: torch.Tensor) -> None:
+        hidden, total = self._hidden[place], self._d_weight
+        if self._d_hidden is not None:
+            torch.mm(d_logits, self._weight, out=self._d_hidden[place])
+        if total is not None and total.dtype == hidden.dtype:
+            total.addmm_(d_logits.T, hidden)  # without a copy as large as the weight
+        elif total is not None:
+            total += d_logits.T @ hidden
+        if self._d_bias is not None:
+            self._d_bias += d_logits.sum(dim=0)
+
+    def found(self) -> tuple[torch.Tensor | None, ...]:
+        d_weight = self._d_weight
         if d_weight is not None:
-            d_weight = d_weight.to(weight.dtype)
-        return d_hidden, d_weight, d_bias, None, None, None
+            d_weight = d_weight.to(self._weight.dtype)
+        return self._d_hidden, d_weight, self._d_bias
 
 
-def _add_product(
-    total: torch.Tensor, d_logits: torch.Tensor, hidden: torch.Tensor
-) -> None:
-    if total.dtype == hidden.dtype:
-        total.addmm_(d_logits.T, hidden)  # without a copy as large as the weight
-    else:
-        total += d_logits.T @ hidden
+class _FusedLogProbs(torch.autograd.Function):
+    """`_TokenLogProbs` without a reference, for a GPU and a large vocabulary.
+
+    torch.compile makes one kernel of all that is done to a chunk's logits, which takes
+    a fifth of the time: each of the operations goes through memory by itself.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        targets: torch.Tensor,
+        scale: float,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        parts = []
+        ctx.chunk_size = _chunk_size(weight.shape[0], hidden.device)
+        for place in _chunks(hidden.shape[0], ctx.chunk_size):
+            logits = functional.linear(hidden[place], weight, bias)
+            parts.append(_compiled(_chunk_values)(logits, targets[place], scale))
+        logprob, entropy, log_sum = (
+            torch.cat(part) for part in zip(*parts, strict=True)
+        )
+        ctx.save_for_backward(hidden, weight, bias, targets, entropy, log_sum)
+        ctx.scale = scale
+        ctx.set_materialize_grads(False)
+        return logprob, entropy
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_logprob: torch.Tensor | None, grad_entropy: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        hidden, weight, bias, targets, entropy, log_sum = ctx.saved_tensors
+        gradients = _HeadGradients(ctx.needs_input_grad, hidden, weight, bias)
+        if grad_logprob is None:
+            grad_logprob = torch.zeros_like(entropy)
+        for place in _chunks(hidden.shape[0], ctx.chunk_size):
+            d_logits = _compiled(_chunk_gradient)(
+                functional.linear(hidden[place], weight, bias),
+                targets[place],
+                log_sum[place],
+                entropy[place],
+                grad_logprob[place],
+                None if grad_entropy is None else grad_entropy[place],
+                ctx.scale,
+            )
+            gradients.add(place, d_logits)
+        return *gradients.found(), None, None
+
+
+def _chunk_values(
+    logits: torch.Tensor, targets: torch.Tensor, scale: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Log-probs, entropies and log Σ exp of a chunk's logits [C, V], each [C]."""
+    logits = logits.to(_wide(logits.dtype)) * scale
+    log_sum = torch.logsumexp(logits, dim=-1)
+    logprobs = logits - log_sum[:, None]
+    # 0 · -inf is 0 here: a token that cannot occur carries no entropy
+    entropy = -(logprobs.exp() * logprobs.clamp(min=_LOWEST)).sum(dim=-1)
+    return logprobs.gather(1, targets[:, None]).squeeze(1), entropy, log_sum
+
+
+def _chunk_gradient(
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    log_sum: torch.Tensor,
+    entropy: torch.Tensor,
+    grad_logprob: torch.Tensor,
+    grad_entropy: torch.Tensor | None,
+    scale: float,
+) -> torch.Tensor:
+    """The gradient of a chunk's logits [C, V], in their number format."""
+    wide = _wide(logits.dtype)
+    logprobs = logits.to(wide) * scale - log_sum[:, None]
+    slopes = -grad_logprob[:, None]
+    if grad_entropy is not None:
+        surprise = logprobs.clamp(min=_LOWEST) + entropy[:, None]
+        slopes = slopes - surprise * grad_entropy[:, None]
+    is_target = torch.arange(logits.shape[1], device=logits.device) == targets[:, None]
+    chosen = torch.where(is_target, grad_logprob[:, None], 0.0)
+    found: torch.Tensor = (logprobs.exp() * slopes + chosen) * scale
+    return found.to(logits.dtype)
+
+
+@cache
+def _compiled(work: Callable[..., Any]) -> Callable[..., Any]:
+    """The work as one kernel; as it is where it cannot be compiled."""
+    # else a dozen processes are started, and stay
+    torch._inductor.config.compile_threads = 1
+    compiled, failed = torch.compile(work, dynamic=True), False
+
+    def run(*inputs: Any) -> Any:
+        nonlocal failed
+        if failed:
+            return work(*inputs)
+        try:
+            return compiled(*inputs)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            failed = True
+            say_fault(error)
+            return work(*inputs)
+
+    return run
+
+
+def _is_fused(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether a compiler's seconds are worth while."""
+    return hidden.is_cuda and hidden.shape[0] * weight.shape[0] > _MAX_KEPT
 
 
 def _chunk_size(vocabulary: int, device: torch.device) -> int:
@@ -161,13 +296,16 @@ def _log_softmax(
     bias: torch.Tensor | None,
     scale: float,
 ) -> torch.Tensor:
-    logits = torch.nn.functional.linear(hidden, weight, bias)
-    return torch.log_softmax(logits.to(_wide(logits.dtype)) * scale, dim=-1)
+    logits = functional.linear(hidden, weight, bias)
+    wide = _wide(logits.dtype)
+    if scale != 1:
+        logits = logits.to(wide) * scale
+    return torch.log_softmax(logits, dim=-1, dtype=wide)
 
 
-def _sum_of_products(probs: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
+def _entropies(probs: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
     # 0 · -inf is 0 here: a token that cannot occur carries no entropy
-    return (probs * logprobs.clamp(min=_LOWEST)).sum(dim=-1)
+    return -(probs * logprobs.clamp(min=_LOWEST)).sum(dim=-1)
 
 
 def _gaps(logprobs: torch.Tensor, reference: _Reference, place: slice) -> torch.Tensor:
@@ -198,9 +336,11 @@ def token_logprobs(
     Returns:
         (log-probs [N], entropies [N]), float32, nats.
     """
-    logprob, entropy, _ = _TokenLogProbs.apply(  # type: ignore[no-untyped-call]  # torch's
-        hidden, head.weight, head.bias, targets, logit_scale / temperature, None
-    )
+    inputs = hidden, head.weight, head.bias, targets, logit_scale / temperature
+    if _is_fused(hidden, head.weight):
+        logprob, entropy = _FusedLogProbs.apply(*inputs)  # type: ignore[no-untyped-call]  # torch's
+    else:
+        logprob, entropy, _ = _TokenLogProbs.apply(*inputs, None)  # type: ignore[no-untyped-call]  # torch's
     return logprob, entropy
 
 
