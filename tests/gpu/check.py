@@ -46,7 +46,7 @@ STAGES = {
     "out_of_memory": 40,
     "learning": 90,
     "unit_tests": 150,
-    "trl": 120,
+    "trl": 180,
 }
 # Their work needs no GPU, so it begins beside the first stages.
 BACKGROUND = ("unit_tests",)
