@@ -13,10 +13,14 @@ from tests.environment import ROOT, child_environment
 from tests.gpu import check
 
 
-# Whole runs take half of the time, and other tests start them too.
+# Whole runs take half of the time, and other tests start them too; each stage is a
+# process that loads torch.
 @pytest.mark.parametrize(
     "left_out",
-    [["runs"], pytest.param([], marks=pytest.mark.slow)],
+    [
+        ["runs", "environment", "logprobs"],
+        pytest.param([], marks=pytest.mark.slow),
+    ],
     ids=["quick", "all"],
 )
 def test_each_stage_that_needs_no_gpu_passes(
