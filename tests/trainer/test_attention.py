@@ -256,3 +256,19 @@ def test_without_a_layout_the_attention_is_sdpa(
     assert attention.use_attention(model) == "sdpa"
 
     assert torch.equal(model(input_ids=ids).logits, expected)
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_saved_model_knows_nothing_of_it(
+    rank: int, tmp_path: Path, model_folder: Path
+) -> None:
+    policy = policy_of(
+        tmp_path / "start", OTHERS["granite"], model_folder, lora_rank=rank
+    )
+    assert policy.model.config._attn_implementation == attention._NAME
+
+    policy.save(tmp_path / "saved")
+
+    assert attention._NAME not in (tmp_path / "saved" / "config.json").read_text()
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
+    assert loaded.config._attn_implementation == "sdpa"
