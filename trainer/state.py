@@ -159,8 +159,8 @@ class Training:
             if slowed.code == "engine_fallback":
                 self.journal.warn(
                     slowed.code,
-                    f"Sampling failed{self._of(rank)} ({slowed.reason}) and goes on "
-                    f"with {slowed.way}, which is slower. The log has the traceback.",
+                    f"The faster way to sample failed{self._of(rank)} "
+                    f"({slowed.reason}). Sampling goes on with {slowed.way}.",
                 )
 
     def _of(self, rank: int) -> str:

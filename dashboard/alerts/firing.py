@@ -22,6 +22,23 @@ from dashboard.samples.cleaning import clean_json
 from dashboard.samples.models import Group
 
 NUM_GROUPS = 3
+# Of the trainer's warnings by code; those of built-in rules have the rule's.
+TITLES = {
+    "changes": "Changed settings cannot be read",
+    "checkpoint_damaged": "A checkpoint is damaged",
+    "clipped": "Many tokens are clipped",
+    "engine_fallback": "The model runs in a slower way",
+    "importance_masked": "Many tokens are masked",
+    "judge": "A judge gives no scores",
+    "kl": "KL of a token is very high",
+    "kl_tail": "KL of 1 % of the tokens is high",
+    "mismatch": "Sampling and training disagree",
+    "out_of_memory": "Memory ran out",
+    "rolled_back": "The run went back to a checkpoint",
+    "stale": "Completions are of an older policy",
+    "unscorable": "Completions without a score",
+    "update_skipped": "An update was skipped",
+}
 
 
 def raise_alert(run_id: int, finding: Finding) -> Alert | None:
@@ -56,7 +73,7 @@ def raise_alert(run_id: int, finding: Finding) -> Alert | None:
 def _read_as(rule: Rule, finding: Finding) -> dict[str, Any]:
     condition = rule.condition
     return {
-        "name": f"Trainer warns: {finding.code}" if finding.said else rule.name,
+        "name": _title(finding.code) if finding.said else rule.name,
         "text": describe(rule),
         "why": finding.said or rule.why,
         "kind": condition.kind.value,
@@ -65,6 +82,11 @@ def _read_as(rule: Rule, finding: Finding) -> dict[str, Any]:
         "back": condition.back,
         "covers": list(rule.default.covers) if rule.default else [],
     }
+
+
+def _title(code: str) -> str:
+    """Of a warning; another trainer's may have any code."""
+    return TITLES.get(code) or f"The trainer warns: {code}"
 
 
 def _telling_groups(run_id: int, step: int) -> list[list[int]]:

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from dashboard.accounts.models import Team, User
 from dashboard.alerts import observing, outbox
+from dashboard.alerts.built_in import BUILT_IN
 from dashboard.alerts.conditions import Kind
+from dashboard.alerts.firing import TITLES
 from dashboard.alerts.models import Alert, Channel, Delivery, MutedRun, Rule
 from dashboard.alerts.rules import list_rules
 from dashboard.alerts.services import acknowledge, switch_rule
@@ -26,6 +28,7 @@ from dashboard.training.lease import Claim, claim_run
 from dashboard.training.takeover import cut_history
 from tests.dashboard.training.factories import Launcher
 from tests.dashboard.training.logs import LogBuilder, group
+from trainer.alarms import ALARMS
 from trainer.events import Evaluated, GroupScored, PhaseStarted, StepFinished, Warned
 
 pytestmark = pytest.mark.django_db
@@ -441,3 +444,10 @@ def test_restarts_of_the_worker_change_nothing(
         return sorted(alerts.values_list(*names), key=repr)
 
     assert run_through(restarts) == run_through(set())
+
+
+def test_each_warning_of_the_trainer_has_a_title() -> None:
+    covered = {code for rule in BUILT_IN for code in rule.covers}
+    codes = {alarm.code for alarm in ALARMS} - covered
+
+    assert codes <= TITLES.keys()
