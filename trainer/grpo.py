@@ -278,7 +278,7 @@ def add_gradients(
                     totals=terms.totals,
                 )
         return Pass(
-            loss=torch.stack(losses).double().sum().item(),
+            loss=torch.stack(losses).double().sum(),
             statistics=TokenStatistics.joined(parts),
             tokens=tokens if kept else None,
         )
@@ -320,6 +320,7 @@ def loss_of(
         entropy=entropy,
         kl_full=kl_full,
         kl_coef=terms.kl_coef,
+        covered=micro.covered,
         totals=terms.totals,
     )
     return loss, statistics, logprobs, entropy
@@ -334,14 +335,18 @@ def apply_gradients(
     world: World = ALONE,
 ) -> UpdateResult:
     """Step by the gradients of all processes, unless there is no number among them."""
-    loss, norm = world.sum(found.loss), None
-    if math.isfinite(loss):
-        norm = optimizer.step(learning_rate=learning_rate)
+    norm = optimizer.gradient_norm()
+    # both at once: it is the only time in an update that a GPU is waited for
+    own_loss, grad_norm = torch.stack([found.loss, norm.to(found.loss)]).tolist()
+    loss = world.sum(own_loss)
+    is_finite = math.isfinite(loss) and math.isfinite(grad_norm)
+    if is_finite:
+        optimizer.step(norm, learning_rate=learning_rate)
     optimizer.clear()
     return UpdateResult(
         loss=loss,
-        grad_norm=math.nan if norm is None else norm,
-        is_skipped=norm is None,
+        grad_norm=grad_norm if is_finite else math.nan,
+        is_skipped=not is_finite,
         num_sequences=totals.num_sequences,
         statistics=found.statistics.of_all(world),
         tokens={} if found.tokens is None else tokens_of_all(found.tokens, world),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from trainer.algorithm.advantages import Floats
 from trainer.algorithm.token_stats import TokenStatistics
 from trainer.gathering import Gathered
@@ -33,7 +35,7 @@ class UpdateResult:
 class Pass:
     """What a pass over a process's micro-batches brought beside gradients."""
 
-    loss: float
+    loss: torch.Tensor  # of one number, float64
     statistics: TokenStatistics
     # By place in the step's batch; None: of no completion of any process.
     tokens: Mapping[int, TokenValues] | None = None

@@ -29,7 +29,7 @@ def test_two_updates_are_those_of_the_formula(
     for step in (1, 2):
         gradient = torch.randn_like(weight)
         weight.grad = gradient.clone()
-        optimizer.step(learning_rate=rate)
+        optimizer.step(optimizer.gradient_norm(), learning_rate=rate)
 
         first = beta1 * first + (1 - beta1) * gradient
         second = beta2 * second + (1 - beta2) * gradient.double().square()

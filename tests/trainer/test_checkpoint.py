@@ -40,7 +40,7 @@ def saved(folder: Path, policy: Policy, **parts: object) -> Path:
 
 def _step(policy: Policy, optimizer: Optimizer) -> None:
     policy.model(input_ids=torch.arange(2, 20)[None]).logits.square().mean().backward()
-    optimizer.step(learning_rate=1e-2)
+    optimizer.step(optimizer.gradient_norm(), learning_rate=1e-2)
 
 
 def test_a_run_with_adapters_goes_on_exactly(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.trainer.samples import cut, make_batch
 from trainer.algorithm.loss import BatchTotals, objective
 from trainer.config import LossConfig
+from trainer.model.microbatches import _unweighed
 from trainer.model.packing import (
     Batch,
     MicroBatch,
@@ -248,3 +249,25 @@ def test_advantages_follow_their_completion(policy: Policy) -> None:
     for micro in cut(batch, policy, max_tokens=40):
         expected = torch.linspace(-1, 1, 6)[micro.members]
         assert torch.allclose(micro.advantages, expected)
+
+
+@pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS)
+def test_covered_places_are_those_of_the_mask(masks: dict[str, Any]) -> None:
+    samples = make_batch(9).samples
+    ends = ("length", "stop", "stop")
+    batch = Batch(
+        tuple(
+            replace(sample, end_reason=ends[place % 3])
+            for place, sample in enumerate(samples)
+        ),
+        loss=LossConfig(**masks),
+    )
+
+    for micro in batch.micro_batches(max_tokens=60, device=torch.device("cpu")):
+        expected = micro.mask.flatten().nonzero().squeeze(1)
+        assert torch.equal(micro.covered, expected)
+        assert len(_unweighed(micro).covered) == 0
+        written = torch.zeros_like(micro.mask)
+        for row, tokens in enumerate(micro.completions):
+            written[row, tokens] = 1
+        assert torch.equal(written, micro.completion_mask)

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.trainer.samples import cut, make_batch, update
 from tests.trainer.tiny import write_model
 from trainer.config import ModelConfig, OptimConfig, RunConfig, learning_rate
+from trainer.grpo import LossTerms, add_gradients, apply_gradients, loss_of
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy, load_policy
 from trainer.outcome import UpdateResult
@@ -265,3 +267,45 @@ def test_eight_bit_moments_are_restored_as_they_were(tmp_path: Path) -> None:
     one_update(other, config, restored)
 
     assert torch.equal(weights(policy), weights(other))
+
+
+class Waits(TorchDispatchMode):
+    """Notes operations that a GPU would have to be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        indices = args[1] if name in ("index", "index_put", "index_put_") else ()
+        has_mask = any(i is not None and i.dtype == torch.bool for i in indices)
+        if has_mask or name in ("_local_scalar_dense", "nonzero", "masked_select"):
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("correction", [None, "sequence_mask"])
+@pytest.mark.parametrize("kept", [(), (0, 3)])
+def test_an_update_waits_once_for_a_gpu(
+    policy: Policy, kept: tuple[int, ...], correction: Any
+) -> None:
+    tree = run_config().model_dump()
+    tree["loss"] |= {"importance_correction": correction, "entropy_coef": 0.1}
+    config, batch = RunConfig.model_validate(tree), make_batch(6)
+    optimizer = Optimizer(policy, config.optim)
+    micro_batches = cut(batch, policy, max_tokens=60)
+    terms = LossTerms(config, batch.totals)
+    for micro in micro_batches:  # where tokens lie is found on the host
+        loss_of(policy, micro, terms)
+
+    with Waits() as passed:
+        found = add_gradients(policy, optimizer, micro_batches, terms, kept=kept)
+    with Waits() as applied:
+        apply_gradients(optimizer, found, batch.totals, learning_rate=1e-3)
+
+    assert len(micro_batches) > 1
+    assert passed.found == []  # nor does it see the one wait, a tolist()
+    assert applied.found == []

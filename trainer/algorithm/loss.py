@@ -150,12 +150,14 @@ def objective(
     entropy: torch.Tensor | None = None,
     kl_full: torch.Tensor | None = None,
     kl_coef: float | None = None,
+    covered: torch.Tensor | None = None,
     totals: BatchTotals,
 ) -> tuple[torch.Tensor, TokenStatistics]:
     """The share of a batch's loss that the given sequences contribute.
 
     Summed over the parts of any split of the batch it is the batch's loss, since
-    `totals` (of the whole batch) sets the divisor.
+    `totals` (of the whole batch) sets the divisor. `covered` are the places of the
+    mask's ones in the flattened [B·T]; given, no GPU is waited for to find them.
     """
     _check_shapes(logprobs, old_logprobs, advantages, mask)
     mask = mask.to(logprobs.dtype)
@@ -181,8 +183,10 @@ def objective(
     if not apart:
         losses = losses + penalty
     low, high, dual = clipped_tokens(ratio, advantages, config)
+    if covered is None:
+        covered = inside.flatten().nonzero().squeeze(1)
     statistics = TokenStatistics.of(
-        inside,
+        covered,
         ratio=ratio,
         low=low,
         high=high,

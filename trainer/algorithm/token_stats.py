@@ -28,11 +28,18 @@ class TokenStatistics:
     mismatch: torch.Tensor | None = None
 
     @classmethod
-    def of(cls, inside: torch.Tensor, **values: torch.Tensor | None) -> TokenStatistics:
-        """Take the values [B, T] of each field where `inside` [B, T] is true."""
+    def of(
+        cls, covered: torch.Tensor, **values: torch.Tensor | None
+    ) -> TokenStatistics:
+        """Take the values [B, T] of each field at places [N] of the flattened [B·T].
+
+        Places, since a GPU must be waited for to know how many a mask holds.
+        """
         return cls(
             **{
-                name: None if value is None else value.detach()[inside]
+                name: None
+                if value is None
+                else value.detach().flatten().index_select(0, covered)
                 for name, value in values.items()
             }  # type: ignore[arg-type]  # None only where a field allows it
         )

@@ -141,7 +141,12 @@ class Minibatch:
 
 def _unweighed(micro: MicroBatch) -> MicroBatch:
     """The micro-batch with no token that the loss covers."""
-    return replace(micro, mask=torch.zeros_like(micro.mask), is_filler=True)
+    return replace(
+        micro,
+        mask=torch.zeros_like(micro.mask),
+        covered=micro.covered[:0],
+        is_filler=True,
+    )
 
 
 def _carry_over(
@@ -186,18 +191,12 @@ def completion_sums(
 
     `values` are [B, T] for each micro-batch; the prompt's tokens are left out.
     """
-    return {
-        member: total
+    sums = [
+        torch.where(micro.completion_mask > 0, tokens, 0.0).sum(dim=1).double()
         for micro, tokens in zip(micro_batches, values, strict=True)
-        for member, total in zip(
-            micro.members,
-            torch.where(micro.completion_mask > 0, tokens, 0.0)
-            .sum(dim=1)
-            .double()
-            .tolist(),
-            strict=True,
-        )
-    }
+    ]
+    members = [member for micro in micro_batches for member in micro.members]
+    return dict(zip(members, torch.cat(sums).tolist(), strict=True))
 
 
 def in_batch_order(world: World, own: Mapping[int, float]) -> Floats:

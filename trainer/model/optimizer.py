@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -31,23 +30,22 @@ class Optimizer:
         self._shards_are_masters = policy.shards_are_masters
         self._adamw = _adamw(self._masters, config)
 
-    def step(self, *, learning_rate: float) -> float | None:
-        """Apply the gradients; their norm before clipping, None if it is not finite."""
-        self.collect()
+    def gradient_norm(self) -> torch.Tensor:
+        """The norm of all gradients, which all processes must ask for."""
         gradients = [p.grad for p in self._masters if p.grad is not None]
-        norm = whole(torch.nn.utils.get_total_norm(gradients))
-        value = norm.item()
-        if math.isfinite(value):
-            if self._config.max_grad_norm is not None:
-                torch.nn.utils.clip_grads_with_norm_(
-                    self._masters, self._config.max_grad_norm, norm
-                )
-            for group in self._adamw.param_groups:
-                group["lr"] = learning_rate
-            self._adamw.step()
-            self._lower_weights()
+        return whole(torch.nn.utils.get_total_norm(gradients))
+
+    def step(self, norm: torch.Tensor, *, learning_rate: float) -> None:
+        """Apply the gradients, cut to the largest norm; `norm` is theirs now."""
+        if self._config.max_grad_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(
+                self._masters, self._config.max_grad_norm, norm
+            )
+        for group in self._adamw.param_groups:
+            group["lr"] = learning_rate
+        self._adamw.step()
+        self._lower_weights()
         self.clear()
-        return value if math.isfinite(value) else None
 
     def forget(self) -> None:
         """Drop the moments and the count of steps, as a new optimizer has none."""
@@ -67,13 +65,15 @@ class Optimizer:
             master.grad = gradient if master.grad is None else master.grad + gradient
 
     def _lower_weights(self) -> None:
-        with torch.no_grad():
-            for parameter, master in self._mastered():
-                parameter.copy_(master)
+        pairs = self._mastered()
+        if pairs:
+            parameters, masters = zip(*pairs, strict=True)
+            with torch.no_grad():
+                torch._foreach_copy_(parameters, masters)
 
-    def _mastered(self) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+    def _mastered(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         pairs = zip(self._parameters, self._masters, strict=True)
-        return ((p, master) for p, master in pairs if p is not master)
+        return [(p, master) for p, master in pairs if p is not master]
 
     def state(self) -> dict[str, torch.Tensor]:
         """All that the next step depends on, as named tensors."""

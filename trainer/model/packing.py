@@ -13,6 +13,7 @@ from trainer.algorithm.advantages import Floats
 from trainer.algorithm.loss import BatchTotals
 from trainer.config import LossConfig
 from trainer.events import EndReason
+from trainer.model.attention import sent
 from trainer.model.layout import Layout, make_layout, token_tensor
 from trainer.types import Group
 
@@ -55,6 +56,7 @@ class MicroBatch:
     slots: torch.Tensor  # [N]
     targets: torch.Tensor  # [N]
     mask: torch.Tensor  # [B, T], 1 on the tokens that the loss covers
+    covered: torch.Tensor  # [K], places of these in the flattened [B·T]
     completion_mask: torch.Tensor  # [B, T], 1 on completion tokens, covered or not
     advantages: torch.Tensor  # [B] or [B, T], 0 until they are set
     sampling_logprobs: torch.Tensor  # [B, T], NaN on prompt tokens, 0 on padding
@@ -62,6 +64,14 @@ class MicroBatch:
     reference_logprobs: torch.Tensor | None = None  # [B, T]
     is_filler: bool = False  # another process has it too, with all that it teaches
     _layouts: dict[tuple[torch.dtype, bool], Layout] = field(default_factory=dict)
+
+    @property
+    def completions(self) -> list[slice]:
+        """Where in each of the B rows the completion's tokens are."""
+        return [
+            slice(len(sample.prompt_ids) - first, sample.num_tokens - first)
+            for sample, first in zip(self.samples, self.firsts, strict=True)
+        ]
 
     def layout(self, dtype: torch.dtype, *, is_varlen: bool = False) -> Layout:
         """Its tokens without padding, for activations of a number format."""
@@ -179,16 +189,15 @@ def set_advantages(
     if isinstance(advantages, np.ndarray):
         flat = torch.from_numpy(advantages).flatten().float()
         for micro in micro_batches:
-            micro.advantages = flat[micro.members].to(micro.mask.device)
+            micro.advantages = sent(flat[micro.members], micro.mask.device)
         return
     for micro in micro_batches:
-        spread = torch.zeros_like(micro.mask)
-        tokens = torch.from_numpy(
-            np.concatenate([advantages[member] for member in micro.members])
-        )
-        # row by row, a row's completion tokens from left to right: the order of cat
-        spread[micro.completion_mask > 0] = tokens.to(spread)
-        micro.advantages = spread
+        spread = torch.zeros(micro.mask.shape)  # on the host: a mask would wait for it
+        for row, (member, tokens) in enumerate(
+            zip(micro.members, micro.completions, strict=True)
+        ):
+            spread[row, tokens] = torch.from_numpy(advantages[member]).float()
+        micro.advantages = sent(spread, micro.mask.device)
 
 
 def split_by_length(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
@@ -294,19 +303,21 @@ def _pack(batch: Batch, rows: list[int], device: torch.device) -> MicroBatch:
     sampling = torch.where(offsets < prompts, torch.nan, 0.0)
     logprobs = chain.from_iterable(sample.sampling_logprobs for sample in chosen)
     sampling[is_completion] = torch.from_numpy(np.fromiter(logprobs, dtype=np.float32))
-    sampling = sampling.to(device)
+    mask = (offsets >= starts) & (offsets < stops)
+    sampling = sent(sampling, device)
     uses_sampling = batch.loss.old_logprobs == "sampling"
     return MicroBatch(
         members=[batch.first + row for row in rows],
         samples=chosen,
         firsts=firsts,
-        input_ids=input_ids.to(device),
+        input_ids=sent(input_ids, device),
         # the token at an offset is predicted from the hidden state before it
-        places=(row * length + offset - 1).to(device),
-        slots=slots.to(device),
-        targets=targets.to(device),
-        mask=((offsets >= starts) & (offsets < stops)).float().to(device),
-        completion_mask=is_completion.float().to(device),
+        places=sent(row * length + offset - 1, device),
+        slots=sent(slots, device),
+        targets=sent(targets, device),
+        mask=sent(mask.float(), device),
+        covered=sent(mask.flatten().nonzero().squeeze(1), device),
+        completion_mask=sent(is_completion.float(), device),
         advantages=torch.zeros(len(chosen), device=device),
         sampling_logprobs=sampling,
         old_logprobs=sampling if uses_sampling else None,

@@ -33,7 +33,7 @@ from trainer.parallel.world import World
 
 @dataclass(frozen=True, kw_only=True)
 class TokenValues:
-    """Values of a completion's tokens, each [num_tokens] on the CPU.
+    """Values of a completion's tokens, each [num_tokens].
 
     None: the run has no such value. NaN: the token has none.
     """
@@ -46,6 +46,12 @@ class TokenValues:
     clipped: torch.Tensor | None  # -1 low, 1 high, 2 dual, 0 not; None: has no bounds
     advantage: torch.Tensor
     coefficient: torch.Tensor
+
+    def on_cpu(self) -> TokenValues:
+        values = {name: getattr(self, name) for name in NAMES}
+        return TokenValues(
+            **{k: None if v is None else v.cpu() for k, v in values.items()}  # type: ignore[arg-type]  # None only where a field allows it
+        )
 
 
 def rows_of(micro: MicroBatch, kept: Collection[int]) -> list[int]:
@@ -67,6 +73,8 @@ def token_values(
 ) -> dict[int, TokenValues]:
     """Values of some rows of a micro-batch, behind its backward pass.
 
+    They stay on its device, which is not waited for.
+
     Args:
         micro: B sequences with at most T tokens.
         rows: of those wanted.
@@ -81,7 +89,7 @@ def token_values(
     has_ratio = loss.old_logprobs == "sampling" or compares_with_the_old_policy(loss)
     has_bounds = loss.surrogate != "reinforce"
     is_sampled = config.rollout.source != "dataset"
-    spread = _Spread(micro, logprobs)
+    spread, tokens = _Spread(micro, logprobs), micro.completions
     advantages = micro.advantages.to(logprobs.dtype)
     if advantages.ndim == 1:
         advantages = advantages.unsqueeze(1)
@@ -98,9 +106,7 @@ def token_values(
     return {
         micro.members[row]: TokenValues(
             **{
-                name: None
-                if value is None
-                else value[row][micro.completion_mask[row] > 0].cpu()
+                name: None if value is None else value[row, tokens[row]].clone()
                 for name, value in values.items()
             }  # type: ignore[arg-type]  # None only where a field allows it
         )
@@ -112,15 +118,15 @@ class _Spread:
     """Statistics [N] back at their tokens [B, T], NaN where the loss covers none."""
 
     def __init__(self, micro: MicroBatch, like: torch.Tensor) -> None:
-        self._inside = micro.mask > 0
+        self._covered = micro.covered
         self._like = like
 
     def __call__(self, values: torch.Tensor | None) -> torch.Tensor | None:
         if values is None:
             return None
         spread = torch.full_like(self._like, math.nan, requires_grad=False)
-        spread[self._inside] = values.to(spread.dtype)
-        return spread
+        flat = spread.view(-1).index_copy_(0, self._covered, values.to(spread.dtype))
+        return flat.view_as(spread)
 
 
 def _clipped(statistics: TokenStatistics) -> torch.Tensor:
@@ -150,9 +156,9 @@ def coefficients(
 def tokens_of_all(
     own: Mapping[int, TokenValues], world: World
 ) -> dict[int, TokenValues]:
-    """What all processes found, by place in the step's batch."""
+    """What all processes found, by place in the step's batch, on the CPU."""
     found: dict[int, TokenValues] = {}
-    for each in world.gather(dict(own)):
+    for each in world.gather({place: own[place].on_cpu() for place in own}):
         found |= each
     return found
 
