@@ -257,26 +257,26 @@ def add_gradients(
     losses, parts, tokens = [], [], dict[int, TokenValues]()
     optimizer.clear()
     try:
-        for micro in micro_batches:
-            tick()
-            rows = rows_of(micro, kept)
-            loss, statistics, logprobs, entropy = loss_of(policy, micro, terms)
-            if rows:
-                logprobs.retain_grad()
-            loss.backward()
-            optimizer.collect()
-            losses.append(loss.detach())
-            parts.append(statistics)
-            if rows:
-                tokens |= token_values(
-                    micro,
-                    rows,
-                    logprobs=logprobs,
-                    entropy=entropy,
-                    statistics=statistics,
-                    config=terms.config,
-                    totals=terms.totals,
-                )
+        with optimizer.collecting():
+            for micro in micro_batches:
+                tick()
+                rows = rows_of(micro, kept)
+                loss, statistics, logprobs, entropy = loss_of(policy, micro, terms)
+                if rows:
+                    logprobs.retain_grad()
+                loss.backward()
+                losses.append(loss.detach())
+                parts.append(statistics)
+                if rows:
+                    tokens |= token_values(
+                        micro,
+                        rows,
+                        logprobs=logprobs,
+                        entropy=entropy,
+                        statistics=statistics,
+                        config=terms.config,
+                        totals=terms.totals,
+                    )
         return Pass(
             loss=torch.stack(losses).double().sum(),
             statistics=TokenStatistics.joined(parts),

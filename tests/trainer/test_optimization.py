@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,55 @@ def test_eight_bit_moments_are_restored_as_they_were(tmp_path: Path) -> None:
     one_update(other, config, restored)
 
     assert torch.equal(weights(policy), weights(other))
+
+
+def test_gradients_reach_their_masters_while_the_pass_goes_on(
+    model_folder: Path,
+) -> None:
+    model = ModelConfig(path=str(model_folder), device="cpu", dtype="bfloat16")
+    policy, batch = load_policy(model), make_batch(6)
+    optimizer = Optimizer(policy, OptimConfig())
+    micro_batches = cut(batch, policy, max_tokens=60)
+    terms = LossTerms(run_config(), batch.totals)
+    parameters = list(policy.model.parameters())
+    expected = [torch.zeros(p.shape) for p in parameters]
+    for micro in micro_batches:
+        loss_of(policy, micro, terms)[0].backward()
+        for total, parameter in zip(expected, parameters, strict=True):
+            assert parameter.grad is not None
+            total += parameter.grad.float()
+            parameter.grad = None
+
+    add_gradients(policy, optimizer, micro_batches, terms)
+
+    assert len(micro_batches) > 1
+    found = [master.grad for master in optimizer._masters]
+    for gradient, total in zip(found, expected, strict=True):
+        assert gradient is not None
+        assert torch.equal(gradient, total)
+    assert all(p.grad is None for p in parameters)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_gradients_are_collected_during_a_pass_only(
+    model_folder: Path, fails: bool
+) -> None:
+    """Else another phase's optimizer would take those of this one's weights."""
+    model = ModelConfig(path=str(model_folder), device="cpu", dtype="bfloat16")
+    policy, batch = load_policy(model), make_batch(6)
+    optimizer = Optimizer(policy, OptimConfig())
+    micro_batches = cut(batch, policy, max_tokens=60)
+    terms = LossTerms(run_config(), batch.totals)
+    if fails:
+        micro_batches[-1].advantages = torch.zeros(99)
+    with pytest.raises(ValueError, match="99") if fails else nullcontext():
+        add_gradients(policy, optimizer, micro_batches, terms)
+    optimizer.clear()
+
+    loss_of(policy, micro_batches[0], terms)[0].backward()
+
+    assert all(p.grad is not None for p in policy.model.parameters())
+    assert all(master.grad is None for master in optimizer._masters)
 
 
 class Waits(TorchDispatchMode):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,13 +58,22 @@ class Optimizer:
         for parameter in (*self._parameters, *self._masters):
             parameter.grad = None
 
-    def collect(self) -> None:
-        """Add what a backward pass left to the masters' gradients, in float32."""
-        for parameter, master in self._mastered():
-            if parameter.grad is None:
-                continue
-            gradient, parameter.grad = parameter.grad.float(), None
-            master.grad = gradient if master.grad is None else master.grad + gradient
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Inside, a backward pass adds to the masters' gradients, in float32.
+
+        Each weight's own gradient is freed as soon as it is there, so that never all
+        of them are in memory.
+        """
+        hooks = [
+            parameter.register_post_accumulate_grad_hook(partial(_collect, master))
+            for parameter, master in self._mastered()
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def _lower_weights(self) -> None:
         pairs = self._mastered()
@@ -118,6 +129,15 @@ class Optimizer:
                 )
                 self._adamw.state[master][name] = _as_counted(name, value)
         self._lower_weights()
+
+
+def _collect(master: torch.Tensor, parameter: torch.Tensor) -> None:
+    gradient, parameter.grad = parameter.grad, None
+    assert gradient is not None
+    if master.grad is None:
+        master.grad = gradient.float()
+    else:
+        master.grad += gradient
 
 
 def _adamw(
