@@ -36,6 +36,10 @@ class Footprint:
         config = self._config = stage.config
         self._each = _bytes_each(config, on_gpu=on_gpu)  # of a weight, an activation
         self._has_adapters = config.model.lora_rank > 0
+        # on a CPU they are float32, see `trainer.model.lora`
+        self._adapter_each = (
+            self._each if _is_on_gpu(config, on_gpu=on_gpu) else _FLOAT32
+        )
         self._processes = config.distributed.num_processes
         length = config.data.max_prompt_tokens + config.rollout.max_new_tokens
         rows = max(1, config.optim.micro_batch_tokens // length)
@@ -45,8 +49,8 @@ class Footprint:
 
     @property
     def weights(self) -> int:
-        """Those of the model, and the adapters, which are float32."""
-        return self._base + _FLOAT32 * self._num_adapter
+        """Those of the model and of the adapters."""
+        return self._base + self._adapter_each * self._num_adapter
 
     @property
     def _base(self) -> int:
@@ -70,7 +74,7 @@ class Footprint:
 
     @property
     def gradients(self) -> int:
-        """In float32, and what one backward pass leaves in the weights' own format.
+        """In float32; the embedding's also in its own format, while it is added up.
 
         Of several processes each has its part, and for a while a layer's and the
         embedding's whole.
@@ -81,8 +85,10 @@ class Footprint:
             layer = (sizes.num_parameters - embedding) // max(1, sizes.layers)
             passing = (embedding + layer) * (each + _FLOAT32)
             return _FLOAT32 * self._num_trained // self._processes + passing
-        own = self._each if self._has_masters else 0
-        return (_FLOAT32 + own) * self._num_trained
+        own = 0
+        if self._has_masters and not self._has_adapters:
+            own = self._each * self._sizes.vocabulary * self._sizes.hidden
+        return _FLOAT32 * self._num_trained + own
 
     @property
     def reference(self) -> int:
@@ -114,7 +120,9 @@ class Footprint:
         """
         if self._processes > 1:
             return 0
-        return _FLOAT32 * self._num_adapter or self._each * self._sizes.num_parameters
+        if self._has_adapters:
+            return self._adapter_each * self._num_adapter
+        return self._each * self._sizes.num_parameters
 
     @property
     def activations(self) -> int:
@@ -178,10 +186,11 @@ class Footprint:
             return self._each * sum(wide.values())
         targets = [name for name in self._targets if _INPUTS[name] in which]
         ranks = self._config.model.lora_rank * len(targets)
-        if self._each < _FLOAT32:  # each adapter makes a float32 copy of its own
-            return _FLOAT32 * (sum(layers[name][0] for name in targets) + ranks)
-        wide = {_INPUTS[name]: layers[name][0] for name in targets}
-        return _FLOAT32 * (sum(wide.values()) + ranks)
+        if self._each < self._adapter_each:  # each adapter makes a copy of its own
+            inputs = sum(layers[name][0] for name in targets)
+        else:
+            inputs = sum({_INPUTS[n]: layers[n][0] for n in targets}.values())
+        return self._adapter_each * (inputs + ranks)
 
     @property
     def _layer_bytes(self) -> int:
@@ -210,9 +219,9 @@ class Footprint:
             active = sizes.inner * sizes.active_experts
             return self._each * (2 * sizes.hidden + active)
         kept = self._inputs_kept("first", "attention", "second", "inner")
-        # attention keeps its output itself; adapters on bfloat16 have their own copy
-        is_kept_twice = self._each == _FLOAT32 and "o_proj" in self._targets
-        return kept - _FLOAT32 * sizes.query_size if is_kept_twice else kept
+        # attention keeps its output itself; adapters in float32 on bfloat16 have a copy
+        is_kept_twice = self._each == self._adapter_each and "o_proj" in self._targets
+        return kept - self._each * sizes.query_size if is_kept_twice else kept
 
     @property
     def logits(self) -> int:
@@ -294,7 +303,9 @@ class Footprint:
 
     @property
     def _has_masters(self) -> bool:
-        return self._each < _FLOAT32 and not self._has_adapters
+        """Whether what is trained is kept in less than float32."""
+        each = self._adapter_each if self._has_adapters else self._each
+        return each < _FLOAT32
 
 
 # Linear maps that read the same tensor; attention's output is kept by attention itself.
@@ -311,11 +322,14 @@ _INPUTS = {
 
 def _bytes_each(config: RunConfig, *, on_gpu: bool) -> int:
     """Of a weight and of an activation. A GPU of today has bfloat16."""
-    dtype, device = config.model.dtype, config.model.device
-    fast = device == "cuda" or (device == "auto" and on_gpu)
+    dtype = config.model.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if fast else "float32"
+        dtype = "bfloat16" if _is_on_gpu(config, on_gpu=on_gpu) else "float32"
     return 2 if dtype == "bfloat16" else _FLOAT32
+
+
+def _is_on_gpu(config: RunConfig, *, on_gpu: bool) -> bool:
+    return config.model.device == "cuda" or (config.model.device == "auto" and on_gpu)
 
 
 def _sequences_per_update(config: RunConfig) -> int:

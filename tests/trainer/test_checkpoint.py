@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.trainer.test_adapters import adapted, disturb, logits_of
+from tests.trainer.test_adapters import (
+    adapt_as_on_a_gpu,
+    adapted,
+    disturb,
+    logits_of,
+)
 from tests.trainer.tiny import config_tree
 from trainer.config import ModelConfig, OptimConfig, RunConfig
 from trainer.model.optimizer import Optimizer
@@ -39,31 +45,40 @@ def saved(folder: Path, policy: Policy, **parts: object) -> Path:
 
 
 def _step(policy: Policy, optimizer: Optimizer) -> None:
-    policy.model(input_ids=torch.arange(2, 20)[None]).logits.square().mean().backward()
+    logits = policy.model(input_ids=torch.arange(2, 20)[None]).logits
+    with optimizer.collecting():
+        logits.square().mean().backward()
     optimizer.step(optimizer.gradient_norm(), learning_rate=1e-2)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_run_with_adapters_goes_on_exactly(
-    tmp_path: Path, model_folder: Path
+    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any
 ) -> None:
-    policy = disturb(adapted(model_folder))
+    adapt_as_on_a_gpu(monkeypatch)
+    policy = disturb(adapted(model_folder, dtype=dtype))
     optimizer = Optimizer(policy, OptimConfig(learning_rate=1e-2))
     _step(policy, optimizer)
     name = save_checkpoint(
         tmp_path, step=1, epoch=1, policy=policy, optimizer=optimizer, controllers={}
     ).name
 
-    config = ModelConfig(path=str(model_folder), device="cpu", lora_rank=4)
+    settings = {"path": str(model_folder), "device": "cpu", "dtype": dtype}
+    config = ModelConfig(**settings, lora_rank=4)
     again = restore_policy(config, tmp_path / name)
     optimizer_again = Optimizer(again, OptimConfig(learning_rate=1e-2))
     restore_optimizer(tmp_path / name, optimizer_again)
 
+    state = optimizer.state()
+    assert (dtype == "bfloat16") == any(name.endswith("master") for name in state)
+    for key, value in optimizer_again.state().items():
+        assert torch.equal(value, state[key]), key
     for _ in range(2):
         assert torch.equal(logits_of(again.model), logits_of(policy.model))
         _step(policy, optimizer)
         _step(again, optimizer_again)
     with again.adapters_off():
-        base = load_policy(ModelConfig(path=str(model_folder), device="cpu"))
+        base = load_policy(ModelConfig(**settings))
         assert torch.equal(logits_of(again.model), logits_of(base.model))
 
 

@@ -12,6 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
 from tests.trainer.sizes import LLAMA, SIZES, config_of
+from tests.trainer.test_adapters import adapt_as_on_a_gpu
 from tests.trainer.tiny import config_tree
 from trainer.config import ModelConfig, RunConfig
 from trainer.memory import MemoryEstimate, estimate
@@ -32,8 +33,10 @@ NUM_LINEAR = 3 * (64 * 192 + 3 * 64 * 176)
 NUM_TIED = NUM_LINEAR + 64_000 + 7 * 64
 
 
-def of(model_config: dict[str, Any] = LLAMA, /, **parts: Any) -> MemoryEstimate:
-    return estimate(config_of(**parts), model_config)
+def of(
+    model_config: dict[str, Any] = LLAMA, /, *, on_gpu: bool = False, **parts: Any
+) -> MemoryEstimate:
+    return estimate(config_of(**parts), model_config, on_gpu=on_gpu)
 
 
 def saved_bytes(model: Any, forward: Callable[[], Iterable[torch.Tensor]]) -> int:
@@ -56,8 +59,16 @@ def saved_bytes(model: Any, forward: Callable[[], Iterable[torch.Tensor]]) -> in
     return sum(storage.nbytes() for storage in kept.values())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize(
+    ("rank", "dtype", "on_gpu"),
+    [
+        (0, "float32", False),
+        (0, "bfloat16", False),
+        (4, "float32", False),
+        (4, "bfloat16", False),
+        (4, "bfloat16", True),
+    ],
+)
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize(
     ("kind", "more"),
@@ -71,8 +82,16 @@ def saved_bytes(model: Any, forward: Callable[[], Iterable[torch.Tensor]]) -> in
     ],
 )
 def test_activations_are_what_autograd_keeps(
-    kind: str, more: dict[str, Any], checkpointing: bool, rank: int, dtype: str
+    kind: str,
+    more: dict[str, Any],
+    checkpointing: bool,
+    rank: int,
+    dtype: str,
+    on_gpu: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if on_gpu:
+        adapt_as_on_a_gpu(monkeypatch)
     sizes = SIZES | {"tie_word_embeddings": True} | more
     model = AutoModelForCausalLM.from_config(
         AutoConfig.for_model(kind, **sizes, pad_token_id=0)
@@ -104,11 +123,12 @@ def test_activations_are_what_autograd_keeps(
         return []
 
     kept = saved_bytes(model, forward)
-    found = of(sizes | {"model_type": kind}, model=settings).activations
+    shape = sizes | {"model_type": kind}
+    found = of(shape, model=settings, on_gpu=on_gpu).activations
     if checkpointing:  # one layer's own come later, when it is computed anew
         plain = settings | {"gradient_checkpointing": False}
         one, two = (
-            of(sizes | {"model_type": kind, "num_hidden_layers": n}, model=plain)
+            of(shape | {"num_hidden_layers": n}, model=plain, on_gpu=on_gpu)
             for n in (1, 2)
         )
         found -= two.activations - one.activations
@@ -136,7 +156,7 @@ def test_bfloat16_has_masters_in_float32() -> None:
 
     assert found.weights == 2 * NUM_TIED
     assert found.master_weights == 4 * NUM_TIED
-    assert found.gradients == 6 * NUM_TIED
+    assert found.gradients == 4 * NUM_TIED + 2 * 1_000 * 64  # and the embedding's own
     assert found.optimizer == 8 * NUM_TIED
 
 
@@ -151,6 +171,12 @@ def test_adapters_are_all_that_has_gradients_and_moments() -> None:
     assert found.gradients == 4 * num_adapter
     assert found.optimizer == 8 * num_adapter
     assert found.reference == 0  # the base, which is there anyway
+
+    on_gpu = of(model={"lora_rank": 4}, loss={"kl_coef": 0.1}, on_gpu=True)
+    assert on_gpu.weights == 2 * NUM_TIED + 2 * num_adapter
+    assert on_gpu.master_weights == 4 * num_adapter
+    assert on_gpu.gradients == 4 * num_adapter
+    assert on_gpu.optimizer == 8 * num_adapter
 
 
 def test_adapters_on_some_layers_only() -> None:

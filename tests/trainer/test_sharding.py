@@ -12,6 +12,8 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from tests.trainer.samples import make_batch
+from tests.trainer.test_adapters import adapt_as_on_a_gpu
 from trainer.config import ModelConfig
 from trainer.model.policy import Policy, load_policy
 from trainer.parallel import fsdp as sharding
@@ -70,3 +72,20 @@ def test_each_process_keeps_its_part(model_folder: Path) -> None:
     assert len(parts) == len(list(spread.model.parameters()))
     assert sum(p.numel() for p in parts) == num_parameters
     assert sum(p.to_local().numel() for p in parts) < num_parameters / 4
+
+
+def test_adapters_in_bfloat16_have_float32_parts(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapt_as_on_a_gpu(monkeypatch)
+    policy = policy_of(model_folder, dtype="bfloat16", lora_rank=4, device="cpu")
+
+    spread = ShardedPolicy(policy, WORLD)
+    (micro,) = make_batch(2).micro_batches(max_tokens=100, device=spread.device)
+    spread.logprobs(micro, temperature=1.0)[0].sum().backward()
+
+    assert spread.shards_are_masters
+    for name, part in spread.model.named_parameters():
+        is_adapter = ".lora_" in name
+        assert part.dtype == (torch.float32 if is_adapter else torch.bfloat16), name
+        assert (part.grad is not None) == is_adapter, name

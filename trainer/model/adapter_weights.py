@@ -33,8 +33,11 @@ def merged_weight(linear: Any) -> torch.Tensor:
 
     In W's number format; a W in 4 bits is unpacked first.
     """
-    if not hasattr(linear, "get_delta_weight"):
+    if not hasattr(linear, "lora_A"):
         return unpacked(linear.weight)
     weight = unpacked(linear.base_layer.weight)
-    delta: torch.Tensor = linear.get_delta_weight(ADAPTER)
-    return (weight.float() + delta.detach()).to(weight.dtype)
+    a, b = (part[ADAPTER].weight.detach() for part in (linear.lora_A, linear.lora_B))
+    product = b.float() @ a.float()  # peft's own would round it to their format
+    delta = (product.T if linear.fan_in_fan_out else product) * linear.scaling[ADAPTER]
+    merged: torch.Tensor = (weight.float() + delta).to(weight.dtype)
+    return merged

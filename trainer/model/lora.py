@@ -70,8 +70,8 @@ class Adapters:
 def add_adapters(model: PreTrainedModel, config: ModelConfig) -> None:
     """Put adapters into a model's layers, and let nothing else be trained.
 
-    B begins at 0, so the model is the same as before. A and B are float32 whatever the
-    weights are kept in, so they need no masters.
+    B begins at 0, so the model is the same as before. A and B are in the format that
+    `adapter_dtype` tells; the optimizer has float32 masters of what is not float32.
 
     Raises:
         ValueError: no layer, or one that cannot have an adapter, is asked for.
@@ -88,8 +88,18 @@ def add_adapters(model: PreTrainedModel, config: ModelConfig) -> None:
         fan_in_fan_out=any(isinstance(each, Conv1D) for each in model.modules()),
     )
     inject_adapter_in_model(lora, model, adapter_name=ADAPTER)
+    dtype = adapter_dtype(model.dtype, model.device)
     for parameter in adapter_parameters(model):
-        parameter.data = parameter.data.float()
+        parameter.data = parameter.data.to(dtype)
+
+
+def adapter_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The number format of A and B in a model of some format: on a GPU the same.
+
+    Where theirs is another, peft makes a copy of each adapted layer's input, and
+    multiplies in float32, which is slow there.
+    """
+    return dtype if device.type == "cuda" else torch.float32
 
 
 def adapter_parameters(model: torch.nn.Module) -> list[torch.nn.Parameter]:
