@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from trainer.config import ModelConfig
 from trainer.model import logprobs as module
+from trainer.model.loading import prepare_device
 from trainer.model.logprobs import token_logprobs
 
 
@@ -107,3 +109,23 @@ def test_no_tokens_give_no_logprobs() -> None:
     )
 
     assert logprob.shape == entropy.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("device", "tf32", "expected"),
+    [("cuda", True, "high"), ("cuda", False, "highest"), ("cpu", True, "highest")],
+)
+def test_float32_products_are_tf32_on_a_gpu_unless_told_otherwise(
+    device: str, tf32: bool, expected: str
+) -> None:
+    before = torch.get_float32_matmul_precision()
+    has_cudnn = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        prepare_device(torch.device(device), tf32=tf32)
+        found = torch.get_float32_matmul_precision()
+    finally:
+        torch.set_float32_matmul_precision(before)
+        torch.backends.cuda.enable_cudnn_sdp(has_cudnn)
+
+    assert ModelConfig(path="-").tf32
+    assert found == expected

@@ -32,6 +32,12 @@ class ModelConfig(Part):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where the model runs. auto: a GPU when there is one."
     )
+    tf32: bool = Field(
+        True,
+        title="TF32",
+        description="Multiply float32 matrices in TF32 on a GPU: several times as "
+        "fast, with 10 bits after the point in place of 23.",
+    )
     gradient_checkpointing: bool = Field(
         False,
         description="Recompute activations in the backward pass: less memory, about "

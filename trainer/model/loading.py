@@ -91,7 +91,7 @@ def load_model(
         ValueError: it cannot be read, or there is no GPU though one is asked for.
     """
     device = pick_device(config)
-    prepare_device(device)
+    prepare_device(device, tf32=config.tf32)
     dtype = pick_dtype(config, device)
     if config.quantization == "4bit":
         settings = four_bit_settings(device=device, dtype=dtype)
@@ -128,7 +128,7 @@ def _read(
     return model
 
 
-def prepare_device(device: torch.device) -> None:
+def prepare_device(device: torch.device, *, tf32: bool = True) -> None:
     """Set torch up for a model's passes on this device."""
     if device.type == "cpu":
         keep_large_blocks()
@@ -136,6 +136,8 @@ def prepare_device(device: torch.device) -> None:
         # cuDNN plans attention anew for each shape, and each token of a completion is a
         # new one: 72 ms a token of the starter model, 3 ms without (H100, torch 2.11).
         torch.backends.cuda.enable_cudnn_sdp(False)
+        # not `matmul.fp32_precision`, after which torch.compile's guards raise an error
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
 
 
 def pick_device(config: ModelConfig) -> torch.device:

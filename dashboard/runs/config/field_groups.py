@@ -5,7 +5,7 @@ from __future__ import annotations
 # The main settings stand above the parts and are not named here.
 GROUPS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "model": (
-        ("Weights", ("dtype", "device", "revision", "gradient_checkpointing")),
+        ("Weights", ("dtype", "device", "tf32", "revision", "gradient_checkpointing")),
         ("Adapters", ("lora_rank", "lora_alpha", "lora_targets", "quantization")),
     ),
     "rollout": (

@@ -57,6 +57,7 @@ IDLE = (
         {"model.lora_rank": ZERO},
         "the LoRA rank is 0",
     ),
+    Idle(("model.tf32",), {"model.device": ("cpu",)}, "the model runs on a CPU"),
     Idle(
         ("data.completion_column",),
         {"rollout.source": ("policy", "start")},

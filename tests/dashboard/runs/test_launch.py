@@ -38,6 +38,7 @@ def filled(dataset: DatasetVersion, recipe: RecipeVersion) -> dict[str, Any]:
         "model_other": "org/model",
         "dataset": dataset.pk,
         "recipe": recipe.pk,
+        "model.tf32": "on",  # as a browser sends a switch that is on by default
     }
 
 
