@@ -48,9 +48,11 @@ from tests.trainer.tiny import (
     write_model,
     write_rows,
 )
+from trainer.algorithm.loss import BatchTotals
 from trainer.commands.selfcheck import _unscored
 from trainer.config import ModelConfig, RunConfig
 from trainer.data import Prompt, Row
+from trainer.grpo import LossTerms, add_gradients, apply_gradients
 from trainer.model.attention import Attention, BlockAttention, make_attention
 from trainer.model.kernels import use_plain_kernels
 from trainer.model.loading import prepare_device
@@ -64,6 +66,7 @@ from trainer.model.packing import (
     set_advantages,
 )
 from trainer.model.policy import Policy
+from trainer.outcome import Pass
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Way
 from trainer.rollout.engine import Request, SamplingParams, Slowed
@@ -468,9 +471,35 @@ def _updates_of(setup: Setup, policy: Policy) -> dict[str, Any]:
         "TFLOP/s": round(18 * policy.num_parameters * packed / seconds / 1e12, 1),
     }
     figures |= peak(setup, "")
-    if setup.device == "cuda":
-        figures["waits"] = waits_in(once)
+    figures |= _waits_of(setup, policy, optimizer, config)
     return figures
+
+
+def _waits_of(
+    setup: Setup, policy: Policy, optimizer: Optimizer, config: RunConfig
+) -> dict[str, Any]:
+    """How often and where the host waits for the GPU in an update."""
+    passes: list[Pass] = []
+
+    def waits_over(count: int) -> list[str]:
+        """In a pass; where the tokens of each micro-batch lie is found in it, too."""
+        size = setup.size(4_096, 128)
+        micros = [micro_batch(setup, policy, tokens=size) for _ in range(count)]
+        terms = LossTerms(config, Batch(tuple(micros[0].samples)).totals)
+        return waits_in(
+            lambda: passes.append(add_gradients(policy, optimizer, micros, terms))
+        )
+
+    waits_over(2)  # kernels are made once
+    one, two = waits_over(1), waits_over(2)
+    totals = BatchTotals(num_tokens=1, num_sequences=1)
+    two_and_step = two + waits_in(
+        lambda: apply_gradients(optimizer, passes[-1], totals, learning_rate=1e-6)
+    )
+    places = ", ".join(sorted(set(two_and_step)))
+    if len(two) > len(one):
+        raise Failed(f"each micro-batch waits for the GPU, at one of {places}")
+    return {"waits": len(two_and_step), "waits at": places or "nowhere"}
 
 
 def out_of_memory(setup: Setup) -> None:
@@ -766,16 +795,36 @@ def peak(setup: Setup, name: str) -> dict[str, Any]:
     return {f"{name}GiB": round(torch.cuda.max_memory_allocated() / 2**30, 2)}
 
 
-def waits_in(work: Callable[[], None]) -> int:
-    """How often the host waits for the GPU."""
-    torch.cuda.set_sync_debug_mode("warn")
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+def waits_in(work: Callable[[], Any]) -> list[str]:
+    """Where in the trainer the host waits for the GPU, each time that it does."""
+    found: list[str] = []
+
+    def note(message: Warning | str, *_: Any, **__: Any) -> None:
+        if "synchronizing" in str(message):
+            found.append(place_in_trainer(traceback.extract_stack()))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = note
+        if torch.cuda.is_available():
+            torch.cuda.set_sync_debug_mode("warn")
+        try:
             work()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    return sum("synchronizing" in str(each.message) for each in caught)
+        finally:
+            if torch.cuda.is_available():
+                torch.cuda.set_sync_debug_mode("default")
+    return found
+
+
+def place_in_trainer(stack: traceback.StackSummary) -> str:
+    """The innermost line of the trainer, such as model/optimizer.py:40."""
+    folder = f"{ROOT / 'trainer'}{os.sep}"
+    lines = [
+        f"{frame.filename.removeprefix(folder)}:{frame.lineno}"
+        for frame in stack
+        if frame.filename.startswith(folder)
+    ]
+    return lines[-1] if lines else "elsewhere"
 
 
 STAGES: dict[str, Callable[[Setup], None]] = {
