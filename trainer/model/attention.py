@@ -273,10 +273,8 @@ class Block:
         if window is None:
             return self.bias
         if window not in self.windows:
-            found = _bias(
-                self.shape, self.prompts, most_keys=most_keys, window=window
-            ).to(self.gather.device, dtype)
-            self.windows[window] = found
+            found = _bias(self.shape, self.prompts, most_keys=most_keys, window=window)
+            self.windows[window] = sent(found.to(dtype), self.gather.device)
         return self.windows[window]
 
 
@@ -444,16 +442,15 @@ def _block(
     bias = chosen = None
     own: tuple[int, ...] = ()
     if owners is not None:
-        chosen = functional.one_hot(torch.tensor(owners), len(prompts)).to(
-            device, dtype
-        )
+        chosen = functional.one_hot(torch.tensor(owners), len(prompts)).to(dtype)
+        chosen = sent(chosen, device)
         own = tuple(prompts[owner] for owner in owners)
-        bias = _bias(shape, own, most_keys=max(prompts)).to(device, dtype)
+        bias = sent(_bias(shape, own, most_keys=max(prompts)).to(dtype), device)
     return Block(
         shape=shape,
-        gather=gather.to(device),
-        scatter=scatter.to(device),
-        padding=(~is_token).flatten().nonzero().squeeze(1).to(device),
+        gather=sent(gather, device),
+        scatter=sent(scatter, device),
+        padding=sent((~is_token).flatten().nonzero().squeeze(1), device),
         prompts=own,
         owners=chosen,
         bias=bias,
