@@ -79,7 +79,7 @@ def _chosen(request: HttpRequest, team: Team, address: str) -> QuerySet[Run]:
     ]
     if not ids:
         raise ValueError("No run was ticked. Tick one, or choose all that match.")
-    return Run.objects.filter(team=team, pk__in=ids)
+    return Run.objects.filter(team=team, pk__in=ids).order_by("pk")
 
 
 def _wants_json(request: HttpRequest) -> bool:
