@@ -27,9 +27,20 @@ class Footprint:
     """A model's sizes with what a run or phase does to them."""
 
     def __init__(
-        self, sizes: Dimensions, stage: Stage, *, on_gpu: bool, largest_set: int = 0
+        self,
+        sizes: Dimensions,
+        stage: Stage,
+        *,
+        on_gpu: bool,
+        tokens: int,
+        recomputes: bool,
+        largest_set: int = 0,
     ) -> None:
-        """`largest_set`: rows of the largest of `evaluation.sets`."""
+        """A footprint of micro-batches of `tokens`, in place of what is configured.
+
+        `recomputes`: with gradient checkpointing. `largest_set`: rows of the largest of
+        `evaluation.sets`.
+        """
         self._sizes = sizes
         self._stage = stage
         self._num_held_out = max(stage.config.data.num_eval_rows, largest_set)
@@ -38,12 +49,12 @@ class Footprint:
         self._has_adapters = config.model.lora_rank > 0
         # on a CPU they are float32, see `trainer.model.lora`
         self._adapter_each = (
-            self._each if _is_on_gpu(config, on_gpu=on_gpu) else _FLOAT32
+            self._each if takes_gpu(config, on_gpu=on_gpu) else _FLOAT32
         )
         self._processes = config.distributed.num_processes
-        length = config.data.max_prompt_tokens + config.rollout.max_new_tokens
-        rows = max(1, config.optim.micro_batch_tokens // length)
-        self._rows = min(rows, _sequences_per_update(config))
+        self._recomputes = recomputes
+        length = longest_sequence(config)
+        self._rows = min(max(1, tokens // length), _sequences_per_update(config))
         self._tokens = self._rows * length  # of a micro-batch
         self._length = length
 
@@ -137,7 +148,7 @@ class Footprint:
         hidden, layers = self._sizes.hidden, self._sizes.layers
         layer = self._tokens * self._layer_bytes
         last = self._tokens * hidden * self._norm_bytes
-        if self._config.model.gradient_checkpointing:
+        if self._recomputes:
             return layers * self._tokens * hidden * self._each + layer + last
         return layers * layer + last
 
@@ -169,7 +180,7 @@ class Footprint:
         turns = each * 2 * sizes.head_size * tokens
         last = rows * new * (each * sizes.hidden + _FLOAT32) + mask + turns
         layer = tokens * (attention + mlp) + keys
-        if self._config.model.gradient_checkpointing:
+        if self._recomputes:
             inputs = sizes.layers * tokens * sizes.hidden * each
             return inputs + layer + last
         return sizes.layers * layer - unasked * mlp + last
@@ -240,30 +251,34 @@ class Footprint:
         hidden = tokens * sizes.hidden * self._each
         return _FLOAT32 * (kept + chunks + head) + hidden
 
-    @property
-    def kv_cache(self) -> int:
-        """Keys and values of the completions sampled at the same time."""
-        if not self._is_sampled:
+    def kv_cache(self, rows: int) -> int:
+        """Keys and values of so many completions sampled at the same time."""
+        if not self.is_sampled:
             return 0
-        room = self._rows_sampled * (self._length + _CACHE_BLOCK)
+        room = rows * (self._length + _CACHE_BLOCK)
         one = room * self._sizes.kv_size * self._each
         # and of one layer a second time, while its buffer grows
         return one * (2 * self._sizes.layers + 1)
 
     @property
-    def sampling(self) -> int:
+    def row_bytes(self) -> int:
+        """What one more completion takes while it is sampled."""
+        drawn = self._sizes.vocabulary * _FLOAT32 * _DRAWING_COPIES
+        return self.kv_cache(1) + drawn
+
+    def sampling(self, rows: int) -> int:
         """Logits of the token being drawn, or what prompts need, if that is more."""
-        if not self._is_sampled and not self.engine:
+        if not self.is_sampled and not self.engine:
             return 0
         sizes, rollout = self._sizes, self._config.rollout
-        drawn = self._rows_sampled * sizes.vocabulary * _FLOAT32 * _DRAWING_COPIES
-        prompts = max(1, self._rows_sampled // rollout.group_size)
+        drawn = rows * sizes.vocabulary * _FLOAT32 * _DRAWING_COPIES
+        prompts = max(1, rows // rollout.group_size)
         tokens = min(_PREFILL, prompts * self._config.data.max_prompt_tokens)
         inner = 3 * sizes.inner * sizes.active_experts
         return max(drawn, tokens * self._each * (inner + 2 * sizes.hidden))
 
     @property
-    def _is_sampled(self) -> bool:
+    def is_sampled(self) -> bool:
         """Whether a model of the trainer's own writes completions."""
         rollout = self._config.rollout
         if rollout.source == "policy":
@@ -271,7 +286,8 @@ class Footprint:
         return rollout.source == "start"
 
     @property
-    def _rows_sampled(self) -> int:
+    def rows_sampled(self) -> int:
+        """Completions that are sampled at the same time, if memory bears them."""
         config = self._config
         wanted = config.completions_per_step
         if config.evaluation.every_steps:
@@ -320,16 +336,29 @@ _INPUTS = {
 }
 
 
+def takes_gpu(config: RunConfig, *, on_gpu: bool) -> bool:
+    """Whether a run would train on a GPU; `on_gpu`: there is one."""
+    device = config.model.device
+    return device == "cuda" or (device == "auto" and on_gpu)
+
+
 def _bytes_each(config: RunConfig, *, on_gpu: bool) -> int:
     """Of a weight and of an activation. A GPU of today has bfloat16."""
     dtype = config.model.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if _is_on_gpu(config, on_gpu=on_gpu) else "float32"
+        dtype = "bfloat16" if takes_gpu(config, on_gpu=on_gpu) else "float32"
     return 2 if dtype == "bfloat16" else _FLOAT32
 
 
-def _is_on_gpu(config: RunConfig, *, on_gpu: bool) -> bool:
-    return config.model.device == "cuda" or (config.model.device == "auto" and on_gpu)
+def longest_sequence(config: RunConfig) -> int:
+    """Tokens of the longest prompt with its longest completion."""
+    return config.data.max_prompt_tokens + config.rollout.max_new_tokens
+
+
+def largest_update(config: RunConfig, *, num_processes: int) -> int:
+    """Tokens of a process's part of an update at most."""
+    sequences = -(-_sequences_per_update(config) // num_processes)
+    return sequences * longest_sequence(config)
 
 
 def _sequences_per_update(config: RunConfig) -> int:

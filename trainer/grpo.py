@@ -6,8 +6,9 @@
     loss         clipped ratio times advantage, and a KL (arXiv:2402.03300)
     update       gradients over micro-batches, then one optimizer step
 
-`algorithm` has the formulas, `model` the passes, which `model.microbatches` repeats
-when memory runs out, and `parallel` what several processes tell one another.
+`algorithm` has the formulas, `model` the passes, which `model.budget` repeats in
+smaller parts when memory runs out, and `parallel` what several processes tell one
+another.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ from trainer.algorithm.kl import kl_estimate
 from trainer.algorithm.loss import BatchTotals, compares_with_the_old_policy, objective
 from trainer.algorithm.token_stats import TokenStatistics
 from trainer.config import RunConfig, learning_rate
+from trainer.console import say
 from trainer.data import Prompt
 from trainer.errors import check_scores
+from trainer.footprint import longest_sequence
 from trainer.gathering import Gathered, gather
 from trainer.heartbeat import tick
+from trainer.model.budget import memory_of
 from trainer.model.microbatches import Minibatch, completion_sums, in_batch_order
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import MicroBatch, batch_of
@@ -42,6 +46,7 @@ from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch
 from trainer.parallel.world import ALONE, World
 from trainer.preference import update_by_preferences
+from trainer.rollout.cache import bytes_per_token
 from trainer.state import Training
 
 
@@ -62,7 +67,9 @@ def train_step(run: Training, *, step: int, watch: Stopwatch) -> StepOutcome:
     check_scores(batch.groups, limit=limit, step=step)
     if not run.stage.samples_ahead(step):
         run.engine.rest()
+        fit_to_memory(run)
         return train_on(run, batch, watch=watch)
+    fit_to_memory(run)
     beside = run.world.beside
     with run.ahead.beside(
         lambda own: sample_batch(run, step + 1, watch=own, world=beside), watch=watch
@@ -93,6 +100,41 @@ def sample_batch(
             scorer=run.scorer,
         ),
     )
+
+
+def fit_to_memory(run: Training) -> None:
+    """Choose, before a phase's first update, what goes through a GPU at once."""
+    stage, policy, config = run.stage, run.policy, run.stage.config
+    memory = memory_of(policy.device)
+    if memory is None:
+        return
+    totals = BatchTotals(num_tokens=1, num_sequences=1)
+    terms = LossTerms(config, totals, stage.kl_coef, stage.reference)
+
+    def work(micro_batches: Sequence[MicroBatch]) -> None:
+        add_gradients(policy, stage.optimizer, micro_batches, terms)
+        stage.optimizer.clear()
+
+    wanted = 0
+    if config.rollout.one_step_off and config.rollout.engine == "transformers":
+        rows = -(-config.completions_per_step // run.world.size)
+        rows = min(rows, config.rollout.max_batch_rows)
+        token = bytes_per_token(policy.model.config, policy.model.dtype)
+        wanted = round(1.1 * rows * longest_sequence(config) * token)
+    sizes = run.budget.choose(
+        policy,
+        config,
+        memory,
+        work,
+        later_bytes=stage.optimizer.missing_bytes,
+        beside_bytes=wanted,
+    )
+    if sizes is not None:
+        kind = "with" if sizes.checkpointing else "without"
+        say(
+            f"the GPU's free memory holds micro-batches of {sizes.tokens:,} tokens "
+            f"{kind} gradient checkpointing"
+        )
 
 
 def train_on(run: Training, batch: SampledBatch, *, watch: Stopwatch) -> StepOutcome:

@@ -5,13 +5,19 @@ The web half may ask before there is any model, so no torch is imported here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from trainer.config import RunConfig
 from trainer.config.run import Stage
-from trainer.footprint import Footprint
+from trainer.footprint import (
+    Footprint,
+    largest_update,
+    longest_sequence,
+    takes_gpu,
+)
 from trainer.model_sizes import (
     Dimensions,
     RewardWeights,
@@ -19,6 +25,81 @@ from trainer.model_sizes import (
     read_dimensions,
     weigh_reward_models,
 )
+
+# A run takes so much of what is free: an allocator loses some between its blocks.
+UPDATE_SHARE, SAMPLING_SHARE = 0.9, 0.8
+SPARE_BYTES = 2**30  # of what is free: for CUDA's libraries and other programs
+# So many tokens at once keep a GPU busy; beyond the most, more make nothing faster.
+ENOUGH_TOKENS, MOST_TOKENS, TOKEN_STEP = 16_384, 131_072, 1_024
+CPU_TOKENS = 8_192
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassMemory:
+    """Bytes that a pass over a micro-batch takes: `fixed` + tokens · `each`."""
+
+    free: float  # before it, without what is going to be held beside it
+    fixed: float = 0.0  # gradients, and the logits held at a time
+    each: float = math.inf  # inf: too much for what was tried
+
+    @property
+    def tokens(self) -> int:
+        """How many fit, as a multiple of 1,024."""
+        fitting = (UPDATE_SHARE * self.free - self.fixed) / self.each
+        return min(max(0, int(fitting)) // TOKEN_STEP * TOKEN_STEP, MOST_TOKENS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassSizes:
+    """What goes through the model at once, and how."""
+
+    tokens: int  # of a micro-batch
+    checkpointing: bool
+
+
+def choose_sizes(
+    plain: Sequence[PassMemory],
+    recomputing: Sequence[PassMemory] | None,
+    *,
+    longest: int,
+    largest: int,
+    tokens: int | Literal["auto"] = "auto",
+    checkpointing: bool | Literal["auto"] = "auto",
+) -> PassSizes | None:
+    """What of tokens and checkpointing is "auto", by the memory that passes take.
+
+    Gradient checkpointing stays off where enough tokens fit without it: those that are
+    asked for, or 16,384, but no more than an update has. Of several processes the one
+    with the least memory decides.
+
+    Args:
+        plain: of each process without checkpointing.
+        recomputing: with it; None: not known yet.
+        longest: tokens of the longest sequence, which is never cut.
+        largest: tokens of the largest update.
+        tokens: as configured.
+        checkpointing: as configured.
+
+    Returns:
+        None: `recomputing` has to be known.
+    """
+    wanted = ENOUGH_TOKENS if tokens == "auto" else tokens
+    if checkpointing is not True:
+        fitting = min(each.tokens for each in plain)
+        if checkpointing is False or fitting >= max(longest, min(wanted, largest)):
+            found = max(longest, fitting) if tokens == "auto" else tokens
+            return PassSizes(tokens=found, checkpointing=False)
+    if tokens != "auto":
+        return PassSizes(tokens=tokens, checkpointing=True)
+    if recomputing is None:
+        return None
+    fitting = min(each.tokens for each in recomputing)
+    return PassSizes(tokens=max(longest, fitting), checkpointing=True)
+
+
+def fitting_rows(*, free: float, row_bytes: float) -> int:
+    """Completions that can be sampled together to their full length, one at least."""
+    return max(1, int(SAMPLING_SHARE * free / row_bytes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +130,8 @@ class MemoryEstimate:
     reward_models_elsewhere: int = 0  # on the other device, so no part of the total
     unknown_reward_models: tuple[str, ...] = ()  # paths; not counted
     is_one_step_off: bool = False  # it samples and updates at the same time
+    sizes: PassSizes | None = None  # chosen for the GPU; None: all are configured
+    is_least: bool = False  # the GPU is not known, so its sizes are the smallest
 
     @property
     def always(self) -> int:
@@ -75,16 +158,20 @@ def estimate(
     model_config: Mapping[str, Any] | None = None,
     *,
     on_gpu: bool = False,
+    gpu_bytes: int | None = None,
     largest_set: int = 0,
 ) -> MemoryEstimate:
     """What a run holds at its peak, if every prompt and completion were of full length.
 
-    Of a run in phases, what the phase holds that needs the most.
+    Of a run in phases, what the phase holds that needs the most. What the run chooses
+    by a GPU's free memory is chosen for one of `gpu_bytes`; where that is not known or
+    too little, it is as small as can be.
 
     Args:
         config: of the run.
         model_config: the model's config.json; None: read from the folder model.path.
         on_gpu: what "auto" means for device and number format.
+        gpu_bytes: memory of the GPU.
         largest_set: rows of the largest of `evaluation.sets`, whose files need not be
             here.
 
@@ -103,6 +190,7 @@ def estimate(
                 sizes,
                 weighed,
                 on_gpu=on_gpu,
+                gpu_bytes=gpu_bytes,
                 has_snapshot=config.has_snapshot,
                 largest_set=largest_set,
             )
@@ -118,34 +206,115 @@ def _of_stage(
     weighed: RewardWeights,
     *,
     on_gpu: bool,
+    gpu_bytes: int | None,
     has_snapshot: bool,
     largest_set: int,
 ) -> MemoryEstimate:
-    model = Footprint(sizes, stage, on_gpu=on_gpu, largest_set=largest_set)
-    # A value head is a single row, so of the embeddings the critic has the input's.
-    critic = Footprint(replace(sizes, is_tied=True), stage, on_gpu=on_gpu)
-    sleeps = on_gpu and stage.config.rollout.sleep
-    return MemoryEstimate(
-        first_step=stage.first_step,
-        weights=model.weights,
-        master_weights=model.master_weights,
-        optimizer=model.optimizer,
-        reference=model.reference,
-        engine=0 if sleeps else model.engine,
-        sleeping_engine=model.engine if sleeps else 0,
-        snapshot=model.snapshot if has_snapshot else 0,
-        gradients=model.gradients,
-        activations=model.activations,
-        logits=model.logits,
-        kv_cache=model.kv_cache,
-        sampling=model.sampling,
-        ppo_critic=critic.weights
-        + critic.master_weights
-        + critic.optimizer
-        + critic.gradients
-        + critic.activations,
-        reward_models=weighed.beside_policy,
-        reward_models_elsewhere=weighed.elsewhere,
-        unknown_reward_models=weighed.unknown,
-        is_one_step_off=stage.config.rollout.one_step_off,
+    config = stage.config
+
+    def footprint(passes: PassSizes, sizes: Dimensions = sizes) -> Footprint:
+        return Footprint(
+            sizes,
+            stage,
+            on_gpu=on_gpu,
+            tokens=passes.tokens,
+            recomputes=passes.checkpointing,
+            largest_set=largest_set,
+        )
+
+    def held(passes: PassSizes, *, rows: int | None = None) -> MemoryEstimate:
+        model = footprint(passes)
+        # A value head is one row, so of the embeddings the critic has the input's.
+        critic = footprint(passes, replace(sizes, is_tied=True))
+        sleeps = on_gpu and config.rollout.sleep
+        rows = model.rows_sampled if rows is None else rows
+        return MemoryEstimate(
+            first_step=stage.first_step,
+            weights=model.weights,
+            master_weights=model.master_weights,
+            optimizer=model.optimizer,
+            reference=model.reference,
+            engine=0 if sleeps else model.engine,
+            sleeping_engine=model.engine if sleeps else 0,
+            snapshot=model.snapshot if has_snapshot else 0,
+            gradients=model.gradients,
+            activations=model.activations,
+            logits=model.logits,
+            kv_cache=model.kv_cache(rows),
+            sampling=model.sampling(rows),
+            ppo_critic=critic.weights
+            + critic.master_weights
+            + critic.optimizer
+            + critic.gradients
+            + critic.activations,
+            reward_models=weighed.beside_policy,
+            reward_models_elsewhere=weighed.elsewhere,
+            unknown_reward_models=weighed.unknown,
+            is_one_step_off=config.rollout.one_step_off,
+        )
+
+    tokens = config.optim.micro_batch_tokens
+    checkpointing = config.model.gradient_checkpointing
+    if not takes_gpu(config, on_gpu=on_gpu):
+        return held(
+            PassSizes(
+                tokens=CPU_TOKENS if tokens == "auto" else tokens,
+                checkpointing=checkpointing is True,
+            )
+        )
+    longest = longest_sequence(config)
+    is_chosen = "auto" in (tokens, checkpointing)
+    least = PassSizes(
+        tokens=longest if tokens == "auto" else tokens,
+        checkpointing=checkpointing is not False,
     )
+    model = footprint(least)
+    if gpu_bytes is None:
+        if not is_chosen:
+            return held(least)
+        rows = 1 if model.is_sampled else model.rows_sampled
+        return replace(held(least, rows=rows), sizes=least, is_least=True)
+    found = held(least)
+    free = gpu_bytes - SPARE_BYTES - found.always
+    beside = config.rollout.one_step_off
+    rows = model.rows_sampled
+    if model.is_sampled:
+        rows = min(
+            rows,
+            fitting_rows(free=free / 2 if beside else free, row_bytes=model.row_bytes),
+        )
+    found = held(least, rows=rows)
+    if not is_chosen:
+        return found
+    passes = [
+        _pass_memory(
+            lambda tokens, on=on: (
+                held(  # type: ignore[misc]
+                    PassSizes(tokens=tokens, checkpointing=on)
+                ).while_updating
+            ),
+            at_least=longest,
+            free=free - found.while_sampling if beside else free,
+        )
+        for on in (False, True)
+    ]
+    chosen = choose_sizes(
+        passes[:1],
+        passes[1:],
+        longest=longest,
+        largest=largest_update(config, num_processes=config.distributed.num_processes),
+        tokens=tokens,
+        checkpointing=checkpointing,
+    )
+    assert chosen is not None
+    return replace(held(chosen, rows=rows), sizes=chosen)
+
+
+def _pass_memory(
+    held: Callable[[int], int], *, at_least: int, free: float
+) -> PassMemory:
+    """Of what micro-batches of two sizes hold; a run's own batch may be smaller."""
+    few = max(at_least, CPU_TOKENS)
+    one, two = held(few), held(2 * few)
+    each = max(1.0, (two - one) / few)
+    return PassMemory(free=free, fixed=one - each * few, each=each)

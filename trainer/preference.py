@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from trainer.algorithm.advantages import Floats, preference_advantages
+from trainer.model.budget import MemoryBudget
 from trainer.model.microbatches import (
-    MemoryBudget,
     Minibatch,
     completion_sums,
     in_batch_order,

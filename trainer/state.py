@@ -18,7 +18,7 @@ from trainer.config import Change, ChangeList, RunConfig, change_settings
 from trainer.config.run import Stage
 from trainer.data import Prompt
 from trainer.events import SettingsChanged
-from trainer.model.microbatches import MemoryBudget
+from trainer.model.budget import MemoryBudget
 from trainer.model.policy import Policy
 from trainer.output.journal import Journal
 from trainer.output.log import EventLog
@@ -101,7 +101,9 @@ class Training:
             saved=saved,
             on_slowed=self._slowed.append,
         )
-        self.budget.begin_phase(stage.config.optim.micro_batch_tokens)
+        self.budget.begin_phase(
+            stage.config.optim.micro_batch_tokens, first_step=stage.first_step
+        )
 
     def take_settings(self, config: RunConfig) -> None:
         """Go on with settings of which none went into what is held."""

@@ -43,6 +43,7 @@ STAGES = {
     "runs": 110,
     "logprobs": 25,
     "update": 45,
+    "auto": 60,
     "out_of_memory": 40,
     "learning": 90,
     "unit_tests": 150,

@@ -53,7 +53,9 @@ from trainer.commands.selfcheck import _unscored
 from trainer.config import ModelConfig, RunConfig
 from trainer.data import Prompt, Row
 from trainer.grpo import LossTerms, add_gradients, apply_gradients
+from trainer.memory import CPU_TOKENS
 from trainer.model.attention import Attention, BlockAttention, make_attention
+from trainer.model.budget import GpuMemory, MemoryBudget
 from trainer.model.kernels import use_plain_kernels
 from trainer.model.loading import prepare_device
 from trainer.model.lora import Adapters, add_adapters
@@ -472,6 +474,8 @@ def _updates_of(setup: Setup, policy: Policy) -> dict[str, Any]:
     }
     figures |= peak(setup, "")
     figures |= _waits_of(setup, policy, optimizer, config)
+    if setup.device == "cuda":
+        figures |= _planned(policy, optimizer, config, micro, packed)
     return figures
 
 
@@ -500,6 +504,73 @@ def _waits_of(
     if len(two) > len(one):
         raise Failed(f"each micro-batch waits for the GPU, at one of {places}")
     return {"waits": len(two_and_step), "waits at": places or "nowhere"}
+
+
+def _planned(
+    policy: Policy,
+    optimizer: Optimizer,
+    config: RunConfig,
+    micro: MicroBatch,
+    num_tokens: int,
+) -> dict[str, Any]:
+    """What passes are said to take, beside what they take."""
+    terms = LossTerms(config, Batch(tuple(micro.samples)).totals)
+
+    def work(micro_batches: Sequence[MicroBatch]) -> None:
+        add_gradients(policy, optimizer, micro_batches, terms)
+        optimizer.clear()
+
+    memory = GpuMemory(policy.device)
+    budget = MemoryBudget("auto", on_halved=lambda *_: None)
+    found = budget.measure(policy, config, memory, work)
+    tokens = dataclasses.replace(found, free=memory.free_bytes()).tokens
+    peak_bytes, _ = memory.peak_bytes(lambda: work([micro, micro]))
+    planned = found.fixed + found.each * num_tokens
+    return {
+        "planned tokens": tokens,
+        "planned GiB": round(planned / 2**30, 2),
+        "taken GiB": round(peak_bytes / 2**30, 2),
+    }
+
+
+def auto(setup: Setup) -> None:
+    """A run without any setting of memory chooses what fits, and finishes."""
+    model, out = setup.folder / "auto-model", setup.folder / "auto"
+    policy = random_policy(setup)
+    policy.save(model)
+    del policy
+    tree = run_tree(
+        setup,
+        model,
+        write_rows(setup.folder / "rows.jsonl", 48),
+        {
+            "rollout": {
+                "prompts_per_step": setup.size(16, 2),
+                "group_size": 8,
+                "max_new_tokens": setup.size(512, 24),
+            },
+            "optim": {"num_steps": 2, "micro_batch_tokens": "auto"},
+            "evaluation": {"every_steps": 0},
+        },
+    )
+    if setup.device == "cuda":
+        torch.cuda.empty_cache()
+    reset_peak(setup)
+    done = run_trainer("run", write_config(out, tree), "--out", out / "out")
+    events = read_events(out / "out" / "events.jsonl")
+    if done.returncode != 0:
+        for event in only(events, "run_failed"):
+            sys.stderr.write(event["details"])
+        raise Failed(f"exit code {done.returncode}: {done.stderr[-300:]}")
+    saved = max((out / "out" / "checkpoints").glob("step-*"))
+    memory = json.loads((saved / "controllers.json").read_text())["memory"]
+    chosen = memory.get("chosen", {"tokens": CPU_TOKENS, "checkpointing": False})
+    setup.figures.update({**chosen, **peak(setup, "")})
+    setup.figures["halved"] = memory["limit"] is not None
+    if ("chosen" in memory) != (setup.device == "cuda"):
+        raise Failed("sizes are chosen on a GPU, and only there")
+    if memory["limit"] is not None:
+        raise Failed("what was chosen did not fit")
 
 
 def out_of_memory(setup: Setup) -> None:
@@ -653,10 +724,9 @@ def random_policy(setup: Setup, **settings: Any) -> Policy:
     if chosen.lora_rank:
         add_adapters(model, chosen)
         adapters = Adapters(model, base={})
-    if chosen.gradient_checkpointing:
-        model.activation_checkpointing_enable({"use_reentrant": False})
-        model.train()
     policy = Policy(model, make_tokenizer(config.vocab_size), adapters=adapters)
+    if chosen.gradient_checkpointing is True:
+        policy.set_checkpointing(on=True)
     slower = policy.choose_form()
     if slower:
         raise Failed(slower)
@@ -834,6 +904,7 @@ STAGES: dict[str, Callable[[Setup], None]] = {
     "runs": runs,
     "logprobs": logprobs,
     "update": updates,
+    "auto": auto,
     "out_of_memory": out_of_memory,
     "learning": learning,
     "unit_tests": unit_tests,

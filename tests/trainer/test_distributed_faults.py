@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +45,28 @@ def test_all_do_the_step_again_with_less_at_once(
     events = read_events(tmp_path / "two" / "events.jsonl")
     warnings = [w for w in only(events, "warned") if w["code"] == "out_of_memory"]
     assert [(w["step"], w["value"]) for w in warnings] == [(1, 72.0)]
+
+
+def test_all_choose_by_the_process_with_the_least_memory(
+    model_folder: Path, rows_path: Path, tmp_path: Path
+) -> None:
+    optim = {"num_steps": 2, "micro_batch_tokens": "auto"}
+    config = write_config(tmp_path, tree_of(model_folder, rows_path, optim=optim))
+
+    codes, output = run_several(
+        2,
+        *("run", config, "--out", tmp_path / "two"),
+        output=tmp_path / "log",
+        before=mishaps.memory_runs_out_measuring,
+    )
+
+    assert codes == [0, 0], output
+    assert_same_story(tmp_path / "two", alone(config, "one"))
+    saved = tmp_path / "two" / "checkpoints" / "step-000002-epoch-1"
+    memory = json.loads((saved / "controllers.json").read_bytes())["memory"]
+    # 0.2 GB in 2,096 tokens, and 0.9 · 6 GB
+    assert memory["chosen"] == {"tokens": 44 * 1_024, "checkpointing": True}
+    assert memory["limit"] is None
 
 
 def test_the_log_tells_of_another_process_that_samples_less_at_once(

@@ -495,3 +495,63 @@ def test_a_snapshot_is_held_in_phases_too_that_need_none() -> None:
 
     assert (found.first_step, found.is_one_step_off) == (2, False)
     assert found.snapshot == 4 * NUM_TIED
+
+
+GPU_RUN = {
+    "model": {"device": "cuda"},
+    "rollout": {"prompts_per_step": 4_000, "group_size": 8, "max_new_tokens": 32},
+    "optim": {"num_steps": 1, "micro_batch_tokens": "auto"},
+}
+DEEP = LLAMA | {"num_hidden_layers": 40}
+
+
+def on_gpu(mib: float | None, **parts: Any) -> MemoryEstimate:
+    gpu_bytes = None if mib is None else round(mib * 2**20)
+    return estimate(config_of(**(GPU_RUN | parts)), DEEP, gpu_bytes=gpu_bytes)
+
+
+def test_on_a_cpu_auto_is_8192_tokens_without_checkpointing() -> None:
+    given = {"micro_batch_tokens": 8_192, "num_steps": 1}
+    optim = given | {"micro_batch_tokens": "auto"}
+    auto = of(optim=optim, model={"device": "cpu"})
+
+    assert auto == of(
+        optim=given, model={"device": "cpu", "gradient_checkpointing": False}
+    )
+    assert auto.sizes is None
+
+
+def test_a_run_is_never_too_large_that_fits_at_some_size() -> None:
+    least = on_gpu(None)
+
+    for mib in (1_100, 1_500, 2_000, 4_000, 8_000, 100_000):
+        found = on_gpu(mib)
+        assert least.total <= found.total <= mib * 2**20
+        assert not found.is_least
+    assert least.is_least
+
+
+def test_a_larger_gpu_takes_more_at_once_and_recomputes_less() -> None:
+    sizes = [on_gpu(mib).sizes for mib in (1_300, 1_600, 3_000, 100_000)]
+
+    tokens = [each.tokens for each in sizes if each]
+    assert len(tokens) == 4
+    assert tokens[0] < tokens[1]
+    assert tokens[-1] == 131_072
+    assert [each.checkpointing for each in sizes if each][::3] == [True, False]
+
+
+def test_what_is_configured_is_not_chosen() -> None:
+    given = {
+        "optim": {"num_steps": 1, "micro_batch_tokens": 4_096},
+        "model": {"device": "cuda", "gradient_checkpointing": True},
+    }
+
+    assert on_gpu(10_000, **given).sizes is None
+    assert on_gpu(10_000, **given).activations == on_gpu(None, **given).activations
+
+
+def test_fewer_completions_are_sampled_at_once_where_memory_is_little() -> None:
+    small, large = on_gpu(1_300), on_gpu(100_000)
+
+    assert small.kv_cache < large.kv_cache

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.trainer.samples import make_batch
+from trainer.model.budget import MemoryBudget
 from trainer.model.microbatches import (
-    MemoryBudget,
     Minibatch,
     completion_sums,
     in_batch_order,

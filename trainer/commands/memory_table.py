@@ -15,6 +15,11 @@ EXIT_BAD_CONFIG = 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, help="run configuration, TOML or JSON")
+    parser.add_argument(
+        "--gpu-gib",
+        type=float,
+        help="memory of the GPU, for what the run chooses by it (default: the least)",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -23,7 +28,8 @@ def main(args: argparse.Namespace) -> int:
         # what "auto" means where the run would be started
         found = estimate(
             config,
-            on_gpu=shutil.which("nvidia-smi") is not None,
+            on_gpu=args.gpu_gib is not None or shutil.which("nvidia-smi") is not None,
+            gpu_bytes=None if args.gpu_gib is None else round(args.gpu_gib * 2**30),
             largest_set=_largest_set(config, args.config.parent),
         )
     except ValueError as error:
@@ -88,6 +94,13 @@ def table(config: RunConfig, found: MemoryEstimate) -> str:
         _line("at the peak", found.total),
         _line("a PPO critic would add", found.ppo_critic),
     ]
+    if found.sizes is not None:
+        kind = "with" if found.sizes.checkpointing else "without"
+        least = "at least " if found.is_least else ""
+        lines.append(
+            f"  micro-batches of {least}{found.sizes.tokens:,} tokens {kind} "
+            "gradient checkpointing"
+        )
     if found.reward_models_elsewhere:
         elsewhere = found.reward_models_elsewhere
         lines.append(_line("rewards, other device", elsewhere))

@@ -18,7 +18,7 @@ from trainer.errors import explain
 from trainer.estimates import chance_of_signal, mean_interval
 from trainer.evaluation import evaluation_metrics
 from trainer.gathering import Gathered, differs, penalise_overlong
-from trainer.grpo import train_on
+from trainer.grpo import fit_to_memory, train_on
 from trainer.output.log import UnwrittenLog
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch
@@ -206,6 +206,7 @@ class Probing:
                 scoring_seconds=0.0,
             ),
         )
+        fit_to_memory(training)
         begin = time.perf_counter()
         train_on(training, batch, watch=Stopwatch())
         if training.policy.device.type == "cuda":

@@ -22,7 +22,7 @@ from trainer.console import say
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.errors import explain
 from trainer.grpo import LossTerms, add_gradients, apply_gradients
-from trainer.model.microbatches import MemoryBudget
+from trainer.model.budget import MemoryBudget
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import batch_of
 from trainer.model.policy import Policy, load_policy

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from types import NoneType
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 
 class Part(BaseModel):
@@ -32,3 +39,24 @@ class Part(BaseModel):
 
 def unit(name: str) -> dict[str, Any]:
     return {"unit": name}
+
+
+Value = TypeVar("Value")
+
+
+class _AutoOrValue:
+    """Says of a value that is neither only what is wrong with it as a value."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        value = SchemaValidator(handler.generate_schema(get_args(source)[0]))
+
+        def check(given: Any, _: Any) -> Any:
+            return given if given == "auto" else value.validate_python(given)
+
+        return core_schema.no_info_wrap_validator_function(check, handler(source))
+
+
+# What the engine chooses by the memory that it finds, unless it is given.
+Auto = Annotated[Value | Literal["auto"], _AutoOrValue()]

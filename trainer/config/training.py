@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from trainer.config.part import Part, unit
+from trainer.config.part import Auto, Part, unit
 
 
 class OptimConfig(Part):
@@ -88,12 +88,11 @@ class OptimConfig(Part):
         "learning rate; the second time it fails.",
         json_schema_extra=unit("updates"),
     )
-    micro_batch_tokens: int = Field(
-        8_192,
-        ge=16,
-        le=16_777_216,
+    micro_batch_tokens: Auto[Annotated[int, Field(ge=16, le=16_777_216)]] = Field(
+        "auto",
         description="Tokens, padding included, that go through the model at once; "
-        "it changes memory and speed, not the result.",
+        "it changes memory and speed, not the result. auto: what fits into the GPU's "
+        "free memory, and 8,192 on a CPU.",
         json_schema_extra=unit("tokens"),
     )
 

@@ -1,20 +1,16 @@
-"""A batch cut by tokens, shared among processes, and cut again when memory runs out."""
+"""A batch cut by tokens and shared among processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 
 from trainer.algorithm.advantages import Floats
-from trainer.errors import is_out_of_memory
 from trainer.model.packing import Batch, MicroBatch, TrainingSample, set_advantages
-from trainer.model.policy import Policy
 from trainer.parallel.world import ALONE, World
-from trainer.tokenizers import first_line
 
 
 @dataclass(kw_only=True)
@@ -52,7 +48,6 @@ def shard_micro_batches(num_parts: int, *, num_shards: int) -> list[Shard]:
     return shards
 
 
-Result = TypeVar("Result")
 Advantages = Floats | Sequence[Floats]
 
 
@@ -205,104 +200,3 @@ def in_batch_order(world: World, own: Mapping[int, float]) -> Floats:
     for each in world.gather(dict(own)):
         found |= each
     return np.array([found[place] for place in sorted(found)], dtype=np.float64)
-
-
-class SharedPasses(Protocol):
-    """A model whose passes all processes go through together."""
-
-    def begin_pass(self) -> None: ...
-
-    def catch_up(self) -> None:
-        """Make ready to go through a failed pass again beside the others."""
-        ...
-
-
-class MemoryBudget:
-    """How many tokens go through the model at once: fewer, once memory ran out.
-
-    The cut changes memory and speed, not the result, so a step that ran out of memory
-    is done again with half as many; `on_halved` is told the number and the reason.
-    """
-
-    def __init__(
-        self,
-        tokens: int,
-        *,
-        on_halved: Callable[[int, str], None],
-        world: World = ALONE,
-        shared: SharedPasses | None = None,  # None: no other process has a part in it
-    ) -> None:
-        self.tokens = tokens
-        self._limit: int | None = None  # what memory was seen to bear
-        self._on_halved = on_halved
-        self._world = world
-        self._shared = shared
-
-    def begin_phase(self, tokens: int) -> None:
-        """Take the number that a phase asks for, as far as memory bears it."""
-        self.tokens = tokens if self._limit is None else min(tokens, self._limit)
-
-    def cut(self, batch: Batch, policy: Policy) -> Minibatch:
-        """A batch for a policy's updates, cut into what memory bears."""
-        return Minibatch(
-            batch,
-            max_tokens=self.tokens,
-            device=policy.device,
-            is_packed=policy.is_packed,
-            world=self._world,
-        )
-
-    def run(
-        self, minibatch: Minibatch, work: Callable[[Sequence[MicroBatch]], Result]
-    ) -> Result:
-        """Do work on micro-batches that fit; work must bear being begun again.
-
-        Of several processes, all do it again where one ran out. Work goes through the
-        model and asks nothing else of the other processes.
-        """
-        if minibatch.max_tokens > self.tokens:
-            minibatch.cut(self.tokens)
-        while True:
-            results, reason = self._try(minibatch, work)
-            reasons = [each for each in self._world.gather(reason) if each]
-            if not reasons:
-                return results[0]
-            results.clear()
-            torch.cuda.empty_cache()
-            self._halve(minibatch)
-            self._on_halved(self.tokens, reasons[0])
-
-    def _try(
-        self, minibatch: Minibatch, work: Callable[[Sequence[MicroBatch]], Result]
-    ) -> tuple[list[Result], str | None]:
-        """The result, or why there is none; the others are not kept waiting for it."""
-        if self._shared is not None:
-            self._shared.begin_pass()
-        try:
-            return [work(minibatch.micro_batches)], None
-        except RuntimeError as error:
-            if not is_out_of_memory(error) or minibatch.is_single_file:
-                raise
-            reason = first_line(error)
-        # Out of the handler the failed pass's tensors are gone with its frames.
-        if self._shared is not None:
-            torch.cuda.empty_cache()
-            self._shared.catch_up()
-            work(minibatch.idle_micro_batches())
-        return [], reason
-
-    def _halve(self, minibatch: Minibatch) -> None:
-        """Until it makes a difference to this batch, which may be a small one."""
-        num_before = minibatch.num_parts
-        while minibatch.num_parts == num_before:
-            self.tokens //= 2
-            minibatch.cut(self.tokens)
-        self._limit = self.tokens
-
-    def state(self) -> dict[str, int | None]:
-        return {"limit": self._limit}
-
-    def load_state(self, state: Mapping[str, int | None]) -> None:
-        """What memory was seen to bear; `begin_phase` heeds it."""
-        self._limit = state["limit"]
-        self.begin_phase(self.tokens)

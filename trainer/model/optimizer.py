@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from trainer.config import OptimConfig
 from trainer.model.policy import Policy
@@ -48,6 +49,16 @@ class Optimizer:
         self._adamw.step()
         self._lower_weights()
         self.clear()
+
+    @property
+    def missing_bytes(self) -> int:
+        """Of the moments in this process that the first step makes."""
+        each = 8 if self._config.optimizer == "adamw" else 2
+        return each * sum(
+            (p.to_local() if isinstance(p, DTensor) else p).numel()
+            for p in self._masters
+            if p not in self._adamw.state
+        )
 
     def forget(self) -> None:
         """Drop the moments and the count of steps, as a new optimizer has none."""

@@ -105,6 +105,14 @@ class Policy:
         found.form, found.is_varlen = self.form, self.is_varlen
         return found
 
+    def set_checkpointing(self, *, on: bool) -> None:
+        """Choose whether the backward pass recomputes the layers' activations."""
+        if on:
+            self.model.activation_checkpointing_enable({"use_reentrant": False})
+        elif self.model.is_activation_checkpointing:
+            self.model.activation_checkpointing_disable()
+        self.model.train(on)  # it works only in this mode; dropout is off anyway
+
     @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())
@@ -312,10 +320,9 @@ def load_policy(
         found = _make_adapters(model, config, source=source, revision=revision)
         if adapters is not None:
             found.load(adapters)
-    if config.gradient_checkpointing:
-        model.activation_checkpointing_enable({"use_reentrant": False})
-        model.train()  # checkpointing works only in this mode; dropout is off anyway
     policy = Policy(model, tokenizer, adapters=found)
+    if config.gradient_checkpointing is True:  # "auto" is decided at the first step
+        policy.set_checkpointing(on=True)
     policy.check_split()
     policy.slowed = policy.choose_form()
     return policy

@@ -17,10 +17,12 @@ from transformers.cache_utils import DynamicCache
 from trainer.console import say_fault
 from trainer.errors import is_out_of_memory
 from trainer.heartbeat import tick
+from trainer.memory import fitting_rows
+from trainer.model.budget import memory_of
 from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
-from trainer.rollout.cache import join_caches, make_cache
+from trainer.rollout.cache import bytes_per_token, join_caches, make_cache
 from trainer.rollout.decoder import (
     Decoding,
     Way,
@@ -59,6 +61,7 @@ _WAYS: dict[Way, str] = {
 # of so many tokens at most.
 _CHECKED_ROWS, _CHECKED_TOKENS = 8, 48
 _CHECKED_AT_ONCE = 4_096  # tokens in a pass
+_BYTES_PER_DRAWN_LOGIT = 20  # five float32 copies of the logits while a token is drawn
 # A way is left whose log-probs are so many times further off than the slowest way's.
 _FURTHER_OFF = 2.5
 # A GPU is asked once in so many tokens how many rows have ended, since the question
@@ -81,12 +84,14 @@ class _Rows:
 class TransformersEngine:
     """Samples from a policy in this process, with the weights that are trained."""
 
+    has_memory_alone = True  # nothing trains on the device while it samples
+
     def __init__(
         self, policy: Policy, *, max_batch_rows: int, decoding: Decoding = "auto"
     ) -> None:
         self._policy = policy
         self._ways = ways_to_decode(policy, decoding)  # the first is taken
-        self._max_batch_rows = max_batch_rows
+        self._max_batch_rows = self._rows_at_once = max_batch_rows
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
         self.on_slowed: OnSlowed = lambda _slowed: None
         # told of tokens as they are drawn; whoever wants none pays nothing
@@ -115,6 +120,7 @@ class TransformersEngine:
         on_group: OnGroup = ignore,
     ) -> list[tuple[Completion, ...]]:
         collected = Collected(requests, on_group)
+        self._rows_at_once = self._fitting_rows(requests, params)
         was_training = self._policy.model.training
         self._policy.model.eval()  # else checkpointing would switch the cache off
         try:
@@ -126,6 +132,20 @@ class TransformersEngine:
         finally:
             self._policy.model.train(was_training)
         return collected.groups()
+
+    def _fitting_rows(self, requests: Sequence[Request], params: SamplingParams) -> int:
+        """As many completions as a GPU's free memory holds at their full length."""
+        memory = memory_of(self._policy.device)
+        if memory is None or not self.has_memory_alone:
+            return self._max_batch_rows
+        longest = max((len(each.prompt.token_ids) for each in requests), default=0)
+        model = self._policy.model
+        # a layer's buffer is there twice while it grows
+        row = 1.1 * bytes_per_token(model.config, model.dtype)
+        row *= longest + params.max_new_tokens
+        row += _BYTES_PER_DRAWN_LOGIT * self._policy.head.weight.shape[0]
+        fitting = fitting_rows(free=memory.free_bytes(), row_bytes=row)
+        return min(self._max_batch_rows, fitting)
 
     def _check(self, requests: Sequence[Request], params: SamplingParams) -> None:
         """Leave ways to decode whose log-probs are not those of the policy's pass."""
@@ -190,7 +210,8 @@ class TransformersEngine:
         collected: Collected,
     ) -> None:
         """Collect the rest, or what there is until a slower way has to be taken."""
-        for rows in _cut(requests, self._max_batch_rows, collected.found):
+        at_once = min(self._rows_at_once, self._max_batch_rows)
+        for rows in _cut(requests, at_once, collected.found):
             slowed = self._collect_rows(rows, params, collected)
             if slowed is not None:
                 # the failed batch's tensors went with the frames of its error

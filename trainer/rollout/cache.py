@@ -12,6 +12,15 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 _BLOCK = 64
 
 
+def bytes_per_token(config: PreTrainedConfig, dtype: torch.dtype) -> int:
+    """Of a token's keys and values in all layers."""
+    text: Any = config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    size = getattr(text, "head_dim", None)
+    size = size or text.hidden_size // text.num_attention_heads
+    return 2 * int(text.num_hidden_layers * heads * size) * dtype.itemsize
+
+
 class GrowingLayer(DynamicLayer):
     """Keys and values of one layer in buffers that have room for tokens to come.
 

@@ -40,6 +40,8 @@ class Snapshot:
 class SnapshotEngine(TransformersEngine):
     """Samples from the weights that the policy had when they were last synchronised."""
 
+    has_memory_alone = False
+
     def __init__(
         self, policy: Policy, *, max_batch_rows: int, decoding: Decoding = "auto"
     ) -> None:

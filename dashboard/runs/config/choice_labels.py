@@ -14,6 +14,11 @@ WORDS: dict[str, dict[str, str]] = {
         "cpu": "no GPU",
         "cuda": "an NVIDIA GPU",
     },
+    "model.gradient_checkpointing": {
+        "auto": "on a GPU that has too little memory without",
+        "on": "less memory, more time",
+        "off": "more memory, less time",
+    },
     "model.quantization": {
         "none": "weights as they are",
         "4bit": "NF4, with adapters only",

@@ -123,6 +123,8 @@ def sentence_of(setting: ConfigField, error: Mapping[str, Any]) -> str:
     demand = _demand(error)
     if demand is None:
         return f"{setting.title}: {message_of(error)}. The value was {quote(given)}."
+    if setting.may_be_auto:
+        demand += " or auto"
     return f"{setting.title} must be {demand}; got {quote(given)}."
 
 
@@ -142,6 +144,8 @@ def _demand(error: Mapping[str, Any]) -> str | None:
             return "a whole number"
         case "float_parsing" | "float_type" | "finite_number":
             return "a number, such as 0.5 or 1e-6"
+        case "bool_parsing" | "bool_type":
+            return "on, off"
         case "greater_than_equal":
             return f"at least {_plain(context['ge'])}"
         case "greater_than":

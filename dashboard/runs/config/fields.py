@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
@@ -60,6 +60,7 @@ class ConfigField:
     bounds: str = ""  # "1 to 65,536"
     choices: tuple[Any, ...] = ()
     is_optional: bool = False
+    may_be_auto: bool = False  # a value, or "auto" for one that the engine chooses
 
     @property
     def html_id(self) -> str:
@@ -81,7 +82,8 @@ class ConfigField:
     @property
     def options(self) -> list[tuple[str, str]]:
         """What a choice sends, and what it says."""
-        texts = ([""] if self.is_optional else []) + [str(c) for c in self.choices]
+        texts = [""] if self.is_optional else []
+        texts += [self.write(choice) for choice in self.choices]
         return [(text, label_choice(self.path, text)) for text in texts]
 
     def show(self, text: str) -> str:
@@ -108,7 +110,7 @@ class ConfigField:
         if self.is_optional and not text.strip():
             return None
         if self.kind == "choice":
-            named = {str(choice): choice for choice in self.choices}
+            named = {self.write(choice): choice for choice in self.choices}
             return named.get(text, text)
         return text.strip()
 
@@ -117,7 +119,8 @@ class ConfigField:
         if value is None:
             return ""
         if isinstance(value, bool):
-            return "on" if value else ""
+            off = "off" if self.kind == "choice" else ""
+            return "on" if value else off
         return write_number(value) if isinstance(value, float) else str(value)
 
 
@@ -206,29 +209,44 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterator[ConfigField]:
 
 
 def _field(path: str, info: FieldInfo) -> ConfigField:
-    kinds = _without_none(info.annotation)
-    extra = info.json_schema_extra
+    kinds = [get_args(k)[0] if _is_bounded(k) else k for k in _without_none(info)]
+    extra, kind = info.json_schema_extra, _kind(kinds)
+    choices = tuple(c for k in kinds if get_origin(k) is Literal for c in get_args(k))
+    if kind == "choice" and bool in kinds:
+        choices = (*choices, True, False)
     return ConfigField(
         path=path,
         title=info.title or path.rpartition(".")[2].replace("_", " ").capitalize(),
         help=info.description or "",
-        kind=_kind(kinds),
+        kind=kind,
         default=info.get_default(call_default_factory=True),
         unit=str(extra.get("unit", "")) if isinstance(extra, dict) else "",
-        bounds=_bounds(info.metadata),
-        choices=tuple(choice for kind in kinds for choice in get_args(kind)),
+        bounds=_bounds(_rules(info)),
+        choices=choices if kind == "choice" else (),
         is_optional=type(None) in get_args(info.annotation),
+        may_be_auto="auto" in choices and get_origin(kinds[0]) is not Literal,
     )
 
 
-def _without_none(annotation: Any) -> tuple[Any, ...]:
+def _without_none(info: FieldInfo) -> tuple[Any, ...]:
+    annotation = info.annotation
     if get_origin(annotation) in (Union, types.UnionType):
         return tuple(part for part in get_args(annotation) if part is not type(None))
     return (annotation,)
 
 
-def _kind(kinds: tuple[Any, ...]) -> Kind:
-    if get_origin(kinds[0]) is Literal:
+def _is_bounded(kind: Any) -> bool:
+    return get_origin(kind) is Annotated
+
+
+def _rules(info: FieldInfo) -> list[Any]:
+    """Those of the field, or of the number that it may hold."""
+    inner = (get_args(k)[1] for k in _without_none(info) if _is_bounded(k))
+    return [*info.metadata, *(rule for each in inner for rule in each.metadata)]
+
+
+def _kind(kinds: Sequence[Any]) -> Kind:
+    if get_origin(kinds[0]) is Literal or (kinds[0] is bool and len(kinds) > 1):
         return "choice"
     by_type: dict[Any, Kind] = {bool: "switch", int: "whole", float: "number"}
     return by_type.get(kinds[0], "text")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dashboard.runs.devices import Device, known_devices
 from dashboard.runs.launch.model_config import read_model_config
 from trainer.config import RunConfig
-from trainer.memory import MemoryEstimate, estimate
+from trainer.memory import MemoryEstimate, PassSizes, estimate
 
 LONGEST_PROBLEM = 300  # characters
 ALWAYS = {
@@ -48,6 +48,11 @@ class Fit:
 
     device: Device
     percent: float
+    sizes: PassSizes | None = None  # that the run would choose there
+
+    @property
+    def tokens(self) -> str:
+        return f"{self.sizes.tokens:,}" if self.sizes else ""
 
     @property
     def is_enough(self) -> bool:
@@ -62,6 +67,9 @@ class Memory:
     peak: str = ""  # when it is
     phase: str = ""
     total: int = 0
+    least: int = (
+        0  # where the run chooses by a GPU's memory: the least it gets along with
+    )
     parts: tuple[MemoryPart, ...] = ()
     others: tuple[
         tuple[str, int], ...
@@ -93,8 +101,20 @@ def estimate_memory(config: RunConfig, *, largest_set: int = 0) -> Memory:
     known = known_devices()
     devices = _possible(config, known)
     on_gpu = any(device.is_gpu for device in known)  # what reward models may take, too
+
+    def estimated(device: Device | None) -> MemoryEstimate:
+        is_gpu = device is not None and device.is_gpu
+        return estimate(
+            config,
+            model_config,
+            on_gpu=on_gpu,
+            gpu_bytes=(device.memory_bytes or None) if device and is_gpu else None,
+            largest_set=largest_set,
+        )
+
     try:
-        found = estimate(config, model_config, on_gpu=on_gpu, largest_set=largest_set)
+        least = estimated(None)
+        on_each = [(device, estimated(device)) for device in devices]
     except ValueError as error:
         return Memory(problem=str(error)[:LONGEST_PROBLEM])
     except (TypeError, ArithmeticError):  # whatever a file of that name holds
@@ -103,7 +123,20 @@ def estimate_memory(config: RunConfig, *, largest_set: int = 0) -> Memory:
             f"{config.model.path} is not one of a language model."
         )
     names = {stage.first_step: stage.name for stage in config.stages}
-    return _describe(found, names[found.first_step], devices)
+    found = on_each[0][1] if on_each else least  # of the largest
+    return replace(
+        _describe(found, names[found.first_step]),
+        least=least.total if least.is_least else 0,
+        fits=tuple(
+            Fit(
+                device=device,
+                percent=100 * there.total / device.memory_bytes,
+                sizes=there.sizes,
+            )
+            for device, there in on_each
+            if device.memory_bytes
+        ),
+    )
 
 
 def _possible(config: RunConfig, devices: Sequence[Device]) -> list[Device]:
@@ -114,7 +147,7 @@ def _possible(config: RunConfig, devices: Sequence[Device]) -> list[Device]:
     return [device for device in devices if not device.is_gpu]
 
 
-def _describe(found: MemoryEstimate, phase: str, devices: Sequence[Device]) -> Memory:
+def _describe(found: MemoryEstimate, phase: str) -> Memory:
     peak, at_peak, otherwise = _peak(found)
     return Memory(
         peak=peak,
@@ -129,11 +162,6 @@ def _describe(found: MemoryEstimate, phase: str, devices: Sequence[Device]) -> M
         ppo_critic=found.ppo_critic,
         reward_models_elsewhere=found.reward_models_elsewhere,
         unknown_reward_models=found.unknown_reward_models,
-        fits=tuple(
-            Fit(device=device, percent=100 * found.total / device.memory_bytes)
-            for device in devices
-            if device.memory_bytes
-        ),
     )
 
 

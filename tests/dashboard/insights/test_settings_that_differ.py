@@ -45,6 +45,8 @@ def test_only_the_settings_that_differ_are_left(base: Run) -> None:
 
 
 def test_values_are_written_as_on_the_config_page(base: Run) -> None:
+    base.config["model"]["gradient_checkpointing"] = False
+    base.save()
     config = make_config(
         optim={"learning_rate": 2e-6, "max_grad_norm": None},
         model={"path": "m", "gradient_checkpointing": True},

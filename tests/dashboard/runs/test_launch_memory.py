@@ -281,3 +281,29 @@ def test_workers_that_are_gone_offer_nothing(db: None) -> None:
 
 def test_nothing_is_too_much_for_workers_that_nobody_knows() -> None:
     assert not Memory(total=10**15).is_too_much
+
+
+def test_what_a_run_chooses_is_told_for_each_gpu(db: None, model: Path) -> None:
+    _worker("two", gpus=(24 * GB, 3 * GB // 2))
+    rollout = {"prompts_per_step": 256, "max_new_tokens": 1_536}
+
+    memory = estimate_memory(_config(model, rollout=rollout))
+
+    large, small = (fit.sizes for fit in memory.fits)
+    assert large is not None
+    assert small is not None
+    assert large.tokens > 16_384
+    assert not large.checkpointing
+    assert small.tokens < large.tokens
+    assert all(fit.is_enough for fit in memory.fits)
+    assert 0 < memory.least < memory.total
+
+
+def test_the_panel_says_what_a_gpu_would_choose(
+    alice_client: Client, team: Team, model: Path
+) -> None:
+    _worker("big", gpus=(24 * GB,))
+
+    text = _summary(alice_client, team, model)
+
+    assert re.search(r"A micro-batch has [\d,]+ tokens there, without", text)
