@@ -6,9 +6,8 @@
     loss         clipped ratio times advantage, and a KL (arXiv:2402.03300)
     update       gradients over micro-batches, then one optimizer step
 
-`algorithm` has the formulas, `model` the passes, which `model.budget` repeats in
-smaller parts when memory runs out, and `parallel` what several processes tell one
-another.
+`algorithm` has the formulas, `model` the passes, which `model.budget` repeats when
+memory runs out, and `parallel` what several processes tell one another.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import math
 from collections import ChainMap
 from collections.abc import Collection, Sequence
 from itertools import chain
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 
@@ -26,27 +25,22 @@ from trainer.algorithm.credit import credit_groups
 from trainer.algorithm.kl import kl_estimate
 from trainer.algorithm.loss import BatchTotals, compares_with_the_old_policy, objective
 from trainer.algorithm.token_stats import TokenStatistics
-from trainer.config import RunConfig, learning_rate
-from trainer.console import say
+from trainer.config import learning_rate
 from trainer.data import Prompt
 from trainer.errors import check_scores
-from trainer.footprint import longest_sequence
 from trainer.gathering import Gathered, gather
 from trainer.heartbeat import tick
-from trainer.model.budget import memory_of
 from trainer.model.microbatches import Minibatch, completion_sums, in_batch_order
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import MicroBatch, batch_of
 from trainer.model.policy import Policy, TokenPredictor
-from trainer.model.reference import Reference
 from trainer.model.token_values import TokenValues, rows_of, token_values, tokens_of_all
-from trainer.outcome import Pass, StepOutcome, UpdateResult
+from trainer.outcome import LossTerms, Pass, StepOutcome, UpdateResult
 from trainer.output.journal import choose_groups, places_of
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch
 from trainer.parallel.world import ALONE, World
 from trainer.preference import update_by_preferences
-from trainer.rollout.cache import bytes_per_token
 from trainer.state import Training
 
 
@@ -104,44 +98,20 @@ def sample_batch(
 
 def fit_to_memory(run: Training) -> None:
     """Choose, before a phase's first update, what goes through a GPU at once."""
-    stage, policy, config = run.stage, run.policy, run.stage.config
-    memory = memory_of(policy.device)
-    if memory is None:
-        return
-    totals = BatchTotals(num_tokens=1, num_sequences=1)
-    terms = LossTerms(config, totals, stage.kl_coef, stage.reference)
-
-    def work(micro_batches: Sequence[MicroBatch]) -> None:
-        add_gradients(policy, stage.optimizer, micro_batches, terms)
-        stage.optimizer.clear()
-
-    wanted = 0
-    if config.rollout.one_step_off and config.rollout.engine == "transformers":
-        rows = -(-config.completions_per_step // run.world.size)
-        rows = min(rows, config.rollout.max_batch_rows)
-        token = bytes_per_token(policy.model.config, policy.model.dtype)
-        wanted = round(1.1 * rows * longest_sequence(config) * token)
-    sizes = run.budget.choose(
-        policy,
-        config,
-        memory,
-        work,
-        later_bytes=stage.optimizer.missing_bytes,
-        beside_bytes=wanted,
+    stage, totals = run.stage, BatchTotals(num_tokens=1, num_sequences=1)
+    terms = LossTerms(stage.config, totals, stage.kl_coef, stage.reference)
+    run.fit_to_memory(
+        lambda micros: add_gradients(run.policy, stage.optimizer, micros, terms)
     )
-    if sizes is not None:
-        kind = "with" if sizes.checkpointing else "without"
-        say(
-            f"the GPU's free memory holds micro-batches of {sizes.tokens:,} tokens "
-            f"{kind} gradient checkpointing"
-        )
 
 
 def train_on(run: Training, batch: SampledBatch, *, watch: Stopwatch) -> StepOutcome:
     """Log-probs, advantages and updates of a batch."""
     stage, config, gathered = run.stage, run.stage.config, batch.gathered
     age = stage.num_updates - batch.num_updates
-    minibatches = cut_batch(run, gathered)
+    whole = batch_of(gathered.groups, config.loss)
+    parts = whole.minibatches(config.optim.minibatches)
+    minibatches = [run.budget.cut(part, run.policy) for part in parts]
     with watch.phase("logprobs"):
         add_logprobs(run, minibatches)
     rate = learning_rate(stage.place(batch.step), config.optim)
@@ -185,14 +155,6 @@ def train_on(run: Training, batch: SampledBatch, *, watch: Stopwatch) -> StepOut
             for group, own in zip(detailed, places, strict=True)
         },
     )
-
-
-def cut_batch(run: Training, gathered: Gathered) -> list[Minibatch]:
-    """The parts of a batch that each make one update, cut to what memory bears."""
-    config = run.stage.config
-    batch = batch_of(gathered.groups, config.loss)
-    parts = batch.minibatches(config.optim.minibatches)
-    return [run.budget.cut(part, run.policy) for part in parts]
 
 
 def add_logprobs(run: Training, minibatches: Sequence[Minibatch]) -> None:
@@ -269,15 +231,6 @@ def run_update(
     return apply_gradients(
         optimizer, found, batch.totals, learning_rate=rate, world=run.world
     )
-
-
-class LossTerms(NamedTuple):
-    """What a minibatch's loss depends on beside its tokens."""
-
-    config: RunConfig  # of the run or phase
-    totals: BatchTotals  # of the minibatch, which its losses are divided by
-    kl_coef: float | None = None  # in place of the configured one where it adapts
-    reference: Reference | None = None  # asked once more for a KL over the vocabulary
 
 
 def add_gradients(

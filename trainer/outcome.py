@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
 from trainer.algorithm.advantages import Floats
+from trainer.algorithm.loss import BatchTotals
 from trainer.algorithm.token_stats import TokenStatistics
+from trainer.config import RunConfig
 from trainer.gathering import Gathered
 from trainer.model.microbatches import Minibatch
+from trainer.model.reference import Reference
 from trainer.model.token_values import TokenValues
 from trainer.types import Group
+
+
+class LossTerms(NamedTuple):
+    """What a minibatch's loss depends on beside its tokens."""
+
+    config: RunConfig  # of the run or phase
+    totals: BatchTotals  # of the minibatch, which its losses are divided by
+    kl_coef: float | None = None  # in place of the configured one where it adapts
+    reference: Reference | None = None  # asked once more for a KL over the vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)

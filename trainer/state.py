@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -16,9 +16,12 @@ import torch
 
 from trainer.config import Change, ChangeList, RunConfig, change_settings
 from trainer.config.run import Stage
+from trainer.console import say
 from trainer.data import Prompt
 from trainer.events import SettingsChanged
-from trainer.model.budget import MemoryBudget
+from trainer.footprint import longest_sequence
+from trainer.model.budget import MemoryBudget, memory_of
+from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
 from trainer.output.journal import Journal
 from trainer.output.log import EventLog
@@ -29,6 +32,7 @@ from trainer.recovery import Setbacks
 from trainer.rewards.session import current_session
 from trainer.rewards.spec import needs_models
 from trainer.rollout.builtin import TransformersEngine
+from trainer.rollout.cache import bytes_per_token
 from trainer.rollout.engine import HoldingEngine, RolloutEngine, Slowed
 from trainer.rollout.prefetch import Prefetch
 from trainer.scoring import HERE, Scorer
@@ -123,6 +127,38 @@ class Training:
         """Let go of what samples."""
         if isinstance(self.engine, HoldingEngine):
             self.engine.close()
+
+    def fit_to_memory(self, work: Callable[[Sequence[MicroBatch]], object]) -> None:
+        """Choose what goes through a GPU at once, by what a phase's passes take."""
+        stage, policy, config = self.stage, self.policy, self.stage.config
+        memory = memory_of(policy.device)
+        if memory is None:
+            return
+
+        def measured(micro_batches: Sequence[MicroBatch]) -> None:
+            work(micro_batches)
+            stage.optimizer.clear()
+
+        wanted = 0
+        if config.rollout.one_step_off and config.rollout.engine == "transformers":
+            rows = -(-config.completions_per_step // self.world.size)
+            rows = min(rows, config.rollout.max_batch_rows)
+            token = bytes_per_token(policy.model.config, policy.model.dtype)
+            wanted = round(1.1 * rows * longest_sequence(config) * token)
+        sizes = self.budget.choose(
+            policy,
+            config,
+            memory,
+            measured,
+            later_bytes=stage.optimizer.missing_bytes,
+            beside_bytes=wanted,
+        )
+        if sizes is not None:
+            kind = "with" if sizes.checkpointing else "without"
+            say(
+                f"the GPU's free memory holds micro-batches of {sizes.tokens:,} tokens "
+                f"{kind} gradient checkpointing"
+            )
 
     def _tell_of_memory(self, tokens: int, reason: str) -> None:
         self.journal.warn(

@@ -52,7 +52,7 @@ from trainer.algorithm.loss import BatchTotals
 from trainer.commands.selfcheck import _unscored
 from trainer.config import ModelConfig, RunConfig
 from trainer.data import Prompt, Row
-from trainer.grpo import LossTerms, add_gradients, apply_gradients
+from trainer.grpo import add_gradients, apply_gradients
 from trainer.memory import CPU_TOKENS
 from trainer.model.attention import Attention, BlockAttention, make_attention
 from trainer.model.budget import GpuMemory, MemoryBudget
@@ -68,7 +68,7 @@ from trainer.model.packing import (
     set_advantages,
 )
 from trainer.model.policy import Policy
-from trainer.outcome import Pass
+from trainer.outcome import LossTerms, Pass
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Way
 from trainer.rollout.engine import Request, SamplingParams, Slowed

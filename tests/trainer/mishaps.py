@@ -14,6 +14,7 @@ import torch
 
 from trainer import grpo as updates
 from trainer import setup as preparation
+from trainer import state
 from trainer.config import RunConfig
 from trainer.model import flat
 from trainer.output.log import EventLog
@@ -115,7 +116,7 @@ def memory_runs_out_measuring(rank: int) -> None:
                 _refuse()
 
     _replace(around, rank=rank)
-    updates.memory_of = lambda _device: _Gpu(free=8e9 - 2e9 * rank)  # type: ignore[assignment,return-value]
+    state.memory_of = lambda _device: _Gpu(free=8e9 - 2e9 * rank)  # type: ignore[assignment,return-value]
 
 
 class _Gpu:

@@ -9,11 +9,11 @@ import numpy as np
 
 from trainer.algorithm.loss import BatchTotals
 from trainer.config import RunConfig
-from trainer.grpo import LossTerms, add_gradients, apply_gradients
+from trainer.grpo import add_gradients, apply_gradients
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch, MicroBatch, TrainingSample, set_advantages
 from trainer.model.policy import Policy
-from trainer.outcome import UpdateResult
+from trainer.outcome import LossTerms, UpdateResult
 
 
 def make_batch(num_samples: int, *, seed: int = 0) -> Batch:

@@ -172,7 +172,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
         return forward(self, micro)
 
     monkeypatch.setattr(Policy, "hidden", hidden)
-    monkeypatch.setattr("trainer.grpo.memory_of", lambda _device: memory)
+    monkeypatch.setattr("trainer.state.memory_of", lambda _device: memory)
     return memory
 
 

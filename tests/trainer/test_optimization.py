@@ -15,10 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.trainer.samples import cut, make_batch, update
 from tests.trainer.tiny import write_model
 from trainer.config import ModelConfig, OptimConfig, RunConfig, learning_rate
-from trainer.grpo import LossTerms, add_gradients, apply_gradients, loss_of
+from trainer.grpo import add_gradients, apply_gradients, loss_of
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy, load_policy
-from trainer.outcome import UpdateResult
+from trainer.outcome import LossTerms, UpdateResult
 
 
 def rates(**options: Any) -> list[float]:

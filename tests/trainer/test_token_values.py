@@ -13,13 +13,13 @@ from tests.trainer.samples import make_batch
 from tests.trainer.scored import run_config
 from trainer.algorithm.loss import BatchTotals, objective
 from trainer.config import OptimConfig, RunConfig
-from trainer.grpo import LossTerms, add_gradients
+from trainer.grpo import add_gradients
 from trainer.model.microbatches import Minibatch
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.model.policy import Policy
 from trainer.model.token_values import TokenValues, coefficients, rows_of, token_values
-from trainer.outcome import Pass
+from trainer.outcome import LossTerms, Pass
 
 AGGREGATIONS = (
     "token_mean",

@@ -21,11 +21,12 @@ from trainer.config import LossConfig, RunConfig, read_config, require_packages
 from trainer.console import say
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.errors import explain
-from trainer.grpo import LossTerms, add_gradients, apply_gradients
+from trainer.grpo import add_gradients, apply_gradients
 from trainer.model.budget import MemoryBudget
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import batch_of
 from trainer.model.policy import Policy, load_policy
+from trainer.outcome import LossTerms
 from trainer.phases import data_order
 from trainer.rewards.scoring import Score
 from trainer.rollout.engine import RolloutEngine, largest_gap
