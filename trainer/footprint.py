@@ -45,12 +45,11 @@ class Footprint:
         self._stage = stage
         self._num_held_out = max(stage.config.data.num_eval_rows, largest_set)
         config = self._config = stage.config
+        self._is_on_gpu = takes_gpu(config, on_gpu=on_gpu)
         self._each = _bytes_each(config, on_gpu=on_gpu)  # of a weight, an activation
         self._has_adapters = config.model.lora_rank > 0
         # on a CPU they are float32, see `trainer.model.lora`
-        self._adapter_each = (
-            self._each if takes_gpu(config, on_gpu=on_gpu) else _FLOAT32
-        )
+        self._adapter_each = self._each if self._is_on_gpu else _FLOAT32
         self._processes = config.distributed.num_processes
         self._recomputes = recomputes
         length = longest_sequence(config)
@@ -112,7 +111,18 @@ class Footprint:
                 copies += _FLOAT32 * whole
         if self._config.rollout.source == "start":
             copies += self._base
+        if self._measures_start and not self._is_on_gpu:
+            copies += self._base
         return copies
+
+    @property
+    def measuring(self) -> int:
+        """The start, which is on a GPU only while the KL to it is measured."""
+        return self._base if self._measures_start and self._is_on_gpu else 0
+
+    @property
+    def _measures_start(self) -> bool:
+        return self._config.samples_kl and not self._has_adapters
 
     @property
     def engine(self) -> int:

@@ -114,6 +114,7 @@ def train_on(run: Training, batch: SampledBatch, *, watch: Stopwatch) -> StepOut
     minibatches = [run.budget.cut(part, run.policy) for part in parts]
     with watch.phase("logprobs"):
         add_logprobs(run, minibatches)
+        run.sample_kl(minibatches, step=batch.step)
     rate = learning_rate(stage.place(batch.step), config.optim)
     rate *= run.setbacks.rate_factor
     kl_coef = stage.kl_coef

@@ -106,8 +106,9 @@ def fitting_rows(*, free: float, row_bytes: float) -> int:
 class MemoryEstimate:
     """Bytes, by what holds them; of each process, where there are several.
 
-    Sampling and updating take turns, so the total is what is always held and the
-    larger of the two; one step off it is both. Left out: the program itself, CUDA's own
+    Sampling, measuring the KL and updating take turns, so the total is what is always
+    held and the largest of the three; one step off, sampling goes on beside the others.
+    Left out: the program itself, CUDA's own
     (about half a GB, as much again for reward models, which have a process of their
     own), and what an allocator loses between its blocks.
     """
@@ -126,6 +127,7 @@ class MemoryEstimate:
     sampling: int  # logits of the token being drawn
     sleeping_engine: int  # vLLM, where it gives its memory back for an update
     ppo_critic: int  # what PPO would add for a critic of the policy's size
+    measuring: int = 0  # a start model that is parked elsewhere while it is not asked
     reward_models: int = 0  # weights of those beside the policy
     reward_models_elsewhere: int = 0  # on the other device, so no part of the total
     unknown_reward_models: tuple[str, ...] = ()  # paths; not counted
@@ -148,9 +150,10 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
+        training = max(self.measuring, self.while_updating)
         if self.is_one_step_off:
-            return self.always + self.while_sampling + self.while_updating
-        return self.always + max(self.while_sampling, self.while_updating)
+            return self.always + self.while_sampling + training
+        return self.always + max(self.while_sampling, training)
 
 
 def estimate(
@@ -242,6 +245,7 @@ def _of_stage(
             logits=model.logits,
             kv_cache=model.kv_cache(rows),
             sampling=model.sampling(rows),
+            measuring=model.measuring,
             ppo_critic=critic.weights
             + critic.master_weights
             + critic.optimizer

@@ -53,8 +53,10 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         Metric(
             "kl/mean",
             "nats per token",
-            "KL between policy and reference, mean over tokens.",
+            "KL between policy and reference, mean over tokens. With a KL weight of 0: "
+            "to the start model, over a sample of tokens.",
         ),
+        Metric("kl/sampled_tokens", "tokens", "Sample that `kl/mean` is measured on."),
         Metric("kl/p99", "nats per token", "99th percentile over tokens."),
         Metric("kl/max", "nats per token", "Largest KL of a token."),
         Metric("kl/coef", "weight", "KL weight while a controller adapts it."),

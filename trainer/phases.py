@@ -11,6 +11,7 @@ from trainer.algorithm.kl import AdaptiveKL
 from trainer.config import ReferenceConfig, RunConfig
 from trainer.config.run import Stage
 from trainer.data import DataOrder, Prompt
+from trainer.model.kl_sample import KLSample, make_kl_sample
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy
 from trainer.model.reference import (
@@ -34,6 +35,7 @@ class PhaseState:
     order: DataOrder
     source: CompletionSource
     reference: Reference | None
+    kl_sample: KLSample | None
     optimizer: Optimizer
     kl: AdaptiveKL | None  # a weight that follows its target
     start: FrozenReference | None  # sampled from, where the run's own start is not
@@ -158,6 +160,7 @@ def enter_phase(
         order=data_order(stage, num_rows=len(prompts)),
         source=source,
         reference=reference,
+        kl_sample=make_kl_sample(config, policy),
         optimizer=Optimizer(policy, config.optim),
         kl=_controller(config),
         start=start,

@@ -21,6 +21,7 @@ from trainer.data import Prompt
 from trainer.events import SettingsChanged
 from trainer.footprint import longest_sequence
 from trainer.model.budget import MemoryBudget, memory_of
+from trainer.model.microbatches import Minibatch
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
 from trainer.output.journal import Journal
@@ -168,6 +169,25 @@ class Training:
             f"same. Set optim.micro_batch_tokens to {tokens} to spare later runs this.",
             value=float(tokens),
         )
+
+    def sample_kl(self, minibatches: Sequence[Minibatch], *, step: int) -> None:
+        """Ask the start about a sample of a batch, where the loss has no reference."""
+        if self.stage.kl_sample is None:
+            return
+        reason = self.stage.kl_sample.add_logprobs(
+            minibatches,
+            step=step,
+            temperature=self.stage.config.logprob_temperature,
+            max_tokens=self.budget.tokens,
+        )
+        if reasons := [each for each in self.world.gather(reason) if each]:
+            torch.cuda.empty_cache()
+            self.stage.kl_sample = None
+            self.journal.warn(
+                "kl_not_measured",
+                f"Memory ran out ({reasons[0]}) while KL was measured, so it is no "
+                "longer measured. Training goes on as before.",
+            )
 
     def tell_of_sampling(self) -> None:
         """Warn where the model became slower, in any process, once all have sampled."""

@@ -31,6 +31,7 @@ TITLES = {
     "importance_masked": "Many tokens are masked",
     "judge": "A judge gives no scores",
     "kl": "KL of a token is very high",
+    "kl_not_measured": "KL is no longer measured",
     "kl_tail": "KL of 1 % of the tokens is high",
     "mismatch": "Sampling and training disagree",
     "out_of_memory": "Memory ran out",

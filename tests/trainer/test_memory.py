@@ -143,7 +143,7 @@ def test_parts_of_training_all_weights_by_hand() -> None:
     assert found.master_weights == 0
     assert found.gradients == 4 * NUM_TIED
     assert found.optimizer == 8 * NUM_TIED
-    assert found.reference == 0
+    assert found.reference == 4 * NUM_TIED  # the start, which KL is measured to
     # 8 completions, each of 48 tokens and a block of 64, keys and values of 32 numbers
     # in 3 layers; a buffer more while one grows
     assert found.kv_cache == 8 * 112 * 32 * 4 * 7
@@ -211,7 +211,8 @@ def test_moments_of_eight_bits_take_a_quarter() -> None:
 @pytest.mark.parametrize(
     ("parts", "each"),
     [
-        ({}, 0),
+        ({}, 4),
+        ({"reference": {"kind": "none"}}, 0),
         ({"loss": {"kl_coef": 0.1}}, 4),
         ({"reference": {"kind": "frozen"}}, 4),
         ({"reference": SERVER}, 0),
@@ -229,6 +230,18 @@ def test_moments_of_eight_bits_take_a_quarter() -> None:
 )
 def test_copies_that_stand_still_are_counted(parts: dict[str, Any], each: int) -> None:
     assert of(**parts).reference == each * NUM_TIED
+
+
+def test_a_start_to_measure_to_is_on_a_gpu_before_there_are_gradients() -> None:
+    config = config_of(model={"dtype": "bfloat16"})
+    found = estimate(config, LLAMA, on_gpu=True)
+    unmeasured = config_of(model={"dtype": "bfloat16"}, reference={"kind": "none"})
+
+    assert found.reference == 0
+    assert found.measuring == 2 * NUM_TIED
+    assert found.total == estimate(unmeasured, LLAMA, on_gpu=True).total
+    assert replace(found, measuring=2**40).total == found.always + 2**40
+    assert of(model={"lora_rank": 4}).measuring == 0
 
 
 def test_a_later_phase_has_a_copy_of_what_its_adapters_began_with() -> None:
@@ -326,8 +339,11 @@ def test_a_dataset_is_not_sampled() -> None:
 
 def test_of_several_phases_the_largest_counts() -> None:
     small = {"name": "first", "num_steps": 1}
-    large = small | {"name": "then", "changes": {"loss": {"kl_coef": 0.1}}}
-    tree = config_of(optim={"num_steps": 2, "micro_batch_tokens": 100}).model_dump()
+    changes = {"loss": {"kl_coef": 0.1}, "reference": {"kind": "auto"}}
+    large = small | {"name": "then", "changes": changes}
+    tree = config_of(
+        optim={"num_steps": 2, "micro_batch_tokens": 100}, reference={"kind": "none"}
+    ).model_dump()
 
     first, then = (
         estimate(RunConfig.model_validate(tree | {"phases": phases}), LLAMA)

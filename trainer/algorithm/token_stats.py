@@ -21,7 +21,7 @@ class TokenStatistics:
     low: torch.Tensor  # bool: clipped from below
     high: torch.Tensor
     dual: torch.Tensor  # bool: the loss of a bad token is bounded
-    kl: torch.Tensor | None = None
+    kl: torch.Tensor | None = None  # NaN: a token outside of the sample
     entropy: torch.Tensor | None = None
     weight: torch.Tensor | None = None  # of the importance correction
     # log π of the trainer less that of the rollout engine; NaN: a token not sampled
@@ -67,8 +67,11 @@ class TokenStatistics:
             **{k: None if v is None else v.cpu() for k, v in values.items()}  # type: ignore[arg-type]  # as above
         )
 
-    def metrics(self) -> dict[str, float]:
-        """Means, extremes and shares under the names that charts know."""
+    def metrics(self, *, samples_kl: bool = False) -> dict[str, float]:
+        """Means, extremes and shares under the names that charts know.
+
+        With `samples_kl` the KL is of some tokens, whose extremes would say little.
+        """
         if self.ratio.numel() == 0:
             return {}
         values = {
@@ -79,7 +82,12 @@ class TokenStatistics:
             "clip/frac_high": _mean(self.high),
             "clip/frac_dual": _mean(self.dual),
         }
-        if self.kl is not None:
+        if self.kl is not None and samples_kl:
+            sampled = self.kl[~self.kl.isnan()]
+            if sampled.numel() > 0:
+                values["kl/mean"] = _mean(sampled)
+                values["kl/sampled_tokens"] = float(sampled.numel())
+        elif self.kl is not None:
             values["kl/mean"] = _mean(self.kl)
             values["kl/max"] = self.kl.max().item()
             values["kl/p99"] = percentile(self.kl, 0.99)

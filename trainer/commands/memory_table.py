@@ -80,6 +80,7 @@ def table(config: RunConfig, found: MemoryEstimate) -> str:
             found.while_sampling,
             ("kv_cache", "sampling", "sleeping_engine"),
         ),
+        ("while measuring KL", found.measuring, ()),
         (
             "while updating",
             found.while_updating,

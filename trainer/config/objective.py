@@ -105,7 +105,8 @@ class LossConfig(Part):
         ge=0,
         le=100,
         title="KL weight",
-        description="Weight of the KL to the reference; 0 needs no reference model.",
+        description="Weight of the KL to the reference; with 0 it is only measured, on "
+        "a sample of the tokens.",
     )
     kl_aggregation: (
         Literal["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum"]
@@ -183,8 +184,8 @@ class ReferenceConfig(Part):
         "auto",
         title="Reference",
         description="frozen: a copy of the starting model; base: the model with its "
-        "LoRA adapters switched off; server: another process. auto: frozen or base "
-        "when the KL weight is above 0, none otherwise.",
+        "LoRA adapters switched off; server: another process. auto: frozen or base; "
+        "with a KL weight of 0 for a sample of the tokens. none: KL is not measured.",
     )
     reset_every_steps: int = Field(
         0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -151,7 +151,10 @@ class RunConfig(Part):
     def loss_of_run(self) -> LossConfig:
         """The objective with what it takes from other parts filled in."""
         length = self.loss.constant_length or self.rollout.max_new_tokens
-        return self.loss.model_copy(update={"constant_length": length})
+        update: dict[str, Any] = {"constant_length": length}
+        if self.samples_kl:  # of what is only measured, all runs have the same estimate
+            update |= {"kl_estimator": "k3", "kl_clamp": None}
+        return self.loss.model_copy(update=update)
 
     @property
     def logprob_temperature(self) -> float:
@@ -165,6 +168,15 @@ class RunConfig(Part):
         if kind == "auto":
             return self.loss.kl_coef > 0 or self.advantage.credit == "preference"
         return kind != "none"
+
+    @property
+    def samples_kl(self) -> bool:
+        """Whether a KL that nothing depends on is measured on a sample of the tokens.
+
+        Of texts that the policy did not sample, log-ratios estimate no KL.
+        """
+        is_free = self.reference.kind == "auto" and not self.has_reference
+        return is_free and self.rollout.source == "policy"
 
     @property
     def normalizes_rules(self) -> bool:

@@ -114,6 +114,12 @@ class Batch:
             num_sequences=len(self.samples),
         )
 
+    @property
+    def covered_places(self) -> list[int]:
+        """Of its samples with a token that the loss covers, among its own."""
+        pairs = enumerate(self.samples)
+        return [place for place, each in pairs if len(_covered(each, self.loss))]
+
     def minibatches(self, count: int) -> list[Batch]:
         """Cut between groups into `count` parts whose groups differ by one at most.
 

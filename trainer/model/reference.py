@@ -64,11 +64,7 @@ def make_reference(
         case "none":
             return None
         case "base":
-            whole = policy.whole
-            if config.rollout.one_step_off and whole is not policy:
-                # it is sampled from at the same time, with its adapters on
-                whole = whole.copied(shares_fixed=True)
-            return BaseReference(whole)
+            return base_of(policy, config)
         case "server":
             return reference_server(config)
         case "frozen":
@@ -81,6 +77,15 @@ def make_reference(
             elif stage.goes_on:
                 reference.become(policy)
             return reference
+
+
+def base_of(policy: Policy, config: RunConfig) -> BaseReference:
+    """The policy without its adapters, where nobody else switches them."""
+    whole = policy.whole
+    if config.rollout.one_step_off and whole is not policy:
+        # it is sampled from at the same time, with its adapters on
+        whole = whole.copied(shares_fixed=True)
+    return BaseReference(whole)
 
 
 def reference_server(config: RunConfig) -> ServerReference:

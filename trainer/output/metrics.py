@@ -115,7 +115,9 @@ def _mean(values: Floats) -> float | None:
     return values.mean().item() if len(values) else None
 
 
-def update_metrics(outcome: StepOutcome) -> dict[str, float | None]:
+def update_metrics(
+    outcome: StepOutcome, *, samples_kl: bool = False
+) -> dict[str, float | None]:
     """Loss, gradient norm and what the tokens went through, over a step's updates.
 
     How far engine and trainer are apart is measured in the first update alone, where
@@ -128,10 +130,13 @@ def update_metrics(outcome: StepOutcome) -> dict[str, float | None]:
     first = updates[0].statistics.mismatch
     own = first if outcome.is_on_policy else None
     between = first if outcome.is_one_off else None
+    measured = replace(tokens, mismatch=own).metrics(samples_kl=samples_kl)
+    if samples_kl and "kl/sampled_tokens" in measured:  # each pass has the same tokens
+        measured["kl/sampled_tokens"] /= len(updates) // len(outcome.minibatches)
     return {
         "loss": sum(u.loss for u in done) / len(done) if done else None,
         "grad_norm": sum(u.grad_norm for u in done) / len(done) if done else None,
-        **replace(tokens, mismatch=own).metrics(),
+        **measured,
         **_given("staleness/kl", None if between is None else sampling_kl(between)),
     }
 
@@ -170,7 +175,7 @@ def step_metrics(
         | completion_metrics(groups)
         | sampling_metrics(outcome.gathered)
         | {"advantage/abs_mean": float(np.abs(outcome.advantages).mean())}
-        | update_metrics(outcome)
+        | update_metrics(outcome, samples_kl=config.samples_kl)
         | {"lr": outcome.learning_rate}
         | _given("kl/coef", outcome.kl_coef)
         | _given("staleness/mean", outcome.staleness)

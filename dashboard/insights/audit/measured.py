@@ -136,7 +136,7 @@ def _kl(run: Run) -> Signal:
         lines=() if measured is None else (Line(name="KL", series=measured),),
         line_unit="nats per token",
         missing=f"The run has not logged {KL}: it has no reference to be compared "
-        "with. Give loss.kl_coef a value above 0 to have one.",
+        'with. Set reference.kind to "auto" to have one.',
         browse={"sort": "-reward"},
         browse_words="highest reward first",
     )

@@ -16,7 +16,7 @@ from dashboard.runs.charts.chart import Chart, chart, edge, hover, line, share
 from dashboard.runs.charts.traits import Traits, traits_of
 from trainer.config import RunConfig
 
-NO_REFERENCE = "No kl/mean: the KL weight (beta) is 0, so KL is not measured."
+NO_KL = "No kl/mean: there is no reference."
 NO_EVALUATION = "No eval/…: this run has no held-out evaluation."
 # Lengths and shares of cut completions are no scores, and stand in the table below;
 # of one completion the majority is itself, as pass@1 has it.
@@ -54,7 +54,7 @@ def sections_by_traits(traits: Traits) -> list[Section]:
         Section(
             title="Policy",
             charts=_policy(traits),
-            notes=[] if traits.has_reference else [NO_REFERENCE],
+            notes=[] if traits.has_reference or traits.samples_kl else [NO_KL],
         ),
         Section(title="Completions", charts=_completions(traits)),
         Section(title="Speed", charts=_speed()),
@@ -145,12 +145,18 @@ def _policy(traits: Traits) -> list[Chart]:
     if traits.has_dual_clip:
         clip.append(line("clip/frac_dual", color=4))
     weight = [line("kl/coef", color=1, smooth=False)]
-    kl = [
-        chart("kl/mean", "Distance to the reference", y="nats per token"),
-        chart("kl/coef", "The KL weight, as it adapts", weight, y="weight", only=True),
-    ]
+    about = (
+        "Distance to the reference"
+        if traits.has_reference
+        else "Distance to the start model, on a sample of tokens"
+    )
+    distance = chart("kl/mean", about, y="nats per token")
+    coef = chart(
+        "kl/coef", "The KL weight, as it adapts", weight, y="weight", only=True
+    )
     return [
-        *(kl if traits.has_reference else []),
+        *([distance] if traits.has_reference or traits.samples_kl else []),
+        *([coef] if traits.has_reference else []),
         chart("entropy", "Of the policy's next token", y="nats per token"),
         chart("clip/frac_…", "Tokens whose ratio is clipped", clip, y="share"),
         chart("grad_norm", "Before clipping", y="norm"),

@@ -52,6 +52,7 @@ def _traits(run: Run) -> Traits:
         scheduled=(),
         eval_sets=(),
         has_reference=True,
+        samples_kl=False,
         has_dual_clip=False,
         has_penalty=False,
         samples_again=False,

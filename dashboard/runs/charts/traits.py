@@ -16,6 +16,7 @@ class Traits:
     scheduled: tuple[str, ...]  # of the rules those whose weight moves
     eval_sets: tuple[str, ...]
     has_reference: bool
+    samples_kl: bool  # where there is none
     has_dual_clip: bool
     has_penalty: bool  # for length
     samples_again: bool  # or drops groups
@@ -32,6 +33,7 @@ def traits_of(config: RunConfig) -> Traits:
         scheduled=tuple(dict.fromkeys(moving)),
         eval_sets=_eval_sets(configs),
         has_reference=any(one.has_reference for one in configs),
+        samples_kl=any(one.samples_kl for one in configs),
         has_dual_clip=any(one.loss.dual_clip is not None for one in configs),
         has_penalty=any(one.reward.overlong_buffer_tokens > 0 for one in configs),
         samples_again=any(one.rollout.dynamic_sampling != "off" for one in configs),

@@ -31,6 +31,7 @@ SAMPLING = {
     "sampling": "Logits while sampling",
     "sleeping_engine": "vLLM, which sleeps while updating",
 }
+MEASURING = {"measuring": "Start model"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,11 +168,16 @@ def _describe(found: MemoryEstimate, phase: str) -> Memory:
 
 def _peak(found: MemoryEstimate) -> tuple[str, dict[str, str], dict[str, str]]:
     """When the most is held, what is held then, and what is at other times."""
+    measures = found.measuring > found.while_updating
+    trains, training = (
+        ("measuring KL", MEASURING) if measures else ("updating", UPDATING)
+    )
+    other = UPDATING if measures else MEASURING
     if found.is_one_step_off:
-        return "while sampling and updating at once", UPDATING | SAMPLING, {}
-    if found.while_sampling > found.while_updating:
-        return "while sampling", SAMPLING, UPDATING
-    return "while updating", UPDATING, SAMPLING
+        return f"while sampling and {trains} at once", training | SAMPLING, other
+    if found.while_sampling > sum(getattr(found, name) for name in training):
+        return "while sampling", SAMPLING, UPDATING | MEASURING
+    return f"while {trains}", training, SAMPLING | other
 
 
 def _parts(found: MemoryEstimate, titles: dict[str, str]) -> list[MemoryPart]:

@@ -116,10 +116,21 @@ def test_a_further_set_alone_is_drawn_without_held_out_rows() -> None:
 
 
 def test_what_a_later_phase_measures_has_its_charts() -> None:
-    charts = _charts(phases=PHASES)
+    changes = {"loss": {"kl_coef": 0.01}, "reference": {"kind": "auto"}}
+    phases = [PHASES[0], PHASES[1] | {"changes": changes}]
+
+    charts = _charts(phases=phases, reference={"kind": "none"})
 
     assert "kl/mean" in charts
-    assert "kl/mean" not in _charts()
+    assert "kl/mean" not in _charts(reference={"kind": "none"})
+
+
+def test_a_kl_without_weight_is_drawn_and_called_a_sample() -> None:
+    sampled, weighed = _charts(), _charts(loss={"kl_coef": 0.1})
+
+    assert "sample" in sampled["kl/mean"].about
+    assert "kl/coef" not in sampled
+    assert "sample" not in weighed["kl/mean"].about
 
 
 @pytest.mark.parametrize("kind", ["base", "server"])
@@ -144,13 +155,15 @@ def test_preferences_measure_their_reference_without_a_weight() -> None:
 
 
 def test_a_chart_that_cannot_be_is_told_in_a_line() -> None:
-    config = make_config(data={"rows": "r", "num_eval_rows": 0})
+    config = make_config(
+        data={"rows": "r", "num_eval_rows": 0}, reference={"kind": "none"}
+    )
 
     sections = overview_sections(RunConfig.model_validate(config))
 
     assert {section.title: section.notes for section in sections if section.notes} == {
         "Reward": ["No eval/…: this run has no held-out evaluation."],
-        "Policy": ["No kl/mean: the KL weight (beta) is 0, so KL is not measured."],
+        "Policy": ["No kl/mean: there is no reference."],
     }
 
 

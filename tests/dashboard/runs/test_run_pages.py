@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.runs.charts.figures import NO_REFERENCE
+from dashboard.runs.charts.figures import NO_KL
 from dashboard.runs.config.snapshot import write_toml
 from dashboard.runs.models import Run, RunState
 from tests.dashboard.runs.stories import Story, queue_run
@@ -96,13 +96,15 @@ def terms(trace: dict[str, Any]) -> list[tuple[str, float]]:
     return [tuple(term) for term in trace["meta"]["terms"]]
 
 
-def test_kl_is_drawn_only_where_it_is_measured(
+def test_kl_is_drawn_where_it_is_measured_on_a_sample_too(
     alice_client: Client, team: Team
 ) -> None:
-    without = queue_run(team)
+    without = queue_run(team, config=make_config(reference={"kind": "none"}))
+    sampled = queue_run(team)
     with_kl = queue_run(team, config=make_config(loss={"kl_coef": 0.01}))
 
-    assert NO_REFERENCE in page(alice_client, without)
+    assert NO_KL in page(alice_client, without)
+    assert "kl-mean" in figures(page(alice_client, sampled))
     assert "kl-mean" in figures(page(alice_client, with_kl))
     assert "kl-mean" not in figures(page(alice_client, without))
 

@@ -105,7 +105,7 @@ def test_changes_are_put_over_the_presets_own() -> None:
 
 def test_changes_that_contradict_are_refused() -> None:
     with pytest.raises(ValueError, match="needs a reference model"):
-        config_of("grpo-zero", loss={"kl_coef": 0.1})
+        config_of("verl", reference={"kind": "none"})
 
 
 def test_what_is_shown_can_be_run(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_what_was_not_measured_says_what_to_do(
 
     assert "Nothing can be compared yet: a signal takes 12 points." in html
     assert "The run is not evaluated on held-out prompts." in html
-    assert "Give loss.kl_coef a value above 0 to have one." in html
+    assert "reference.kind" in html
     assert "The run has not logged entropy." in html
     assert html.count("No completions of this run are stored.") == 5
 
