@@ -157,7 +157,8 @@ class TransformersEngine:
         short = SamplingParams(
             max_new_tokens=num_tokens, temperature=params.temperature or 1.0
         )
-        gap, bearable = self._gap(few, short), largest_gap(self._policy)
+        # twice, since a mean over few tokens may be far from that over many
+        gap, bearable = self._gap(few, short), 2 * largest_gap(self._policy)
         if gap <= bearable or len(self._ways) == 1:
             return
         ways = self._ways
