@@ -33,7 +33,7 @@ COMMANDS = {
     "warmup": ("trainer.starter.warmup", "make the tiny starter model and its task"),
     "starter-llm": ("trainer.starter.llm", "unpack a small pretrained model"),
     "presets": ("trainer.presets.listing", "list the presets"),
-    "show": ("trainer.presets.showing", "print a preset's effective configuration"),
+    "show": ("trainer.presets.preset", "print a preset's effective configuration"),
 }
 
 

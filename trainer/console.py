@@ -1,21 +1,17 @@
-"""What the trainer says of itself: lines of text, and with COHORT_LOG_FORMAT=json the
-same as JSON besides.
-
-Text goes to the trainer's own output, which its log page shows. JSON goes to the open
-file that COHORT_LOG_FD names (a worker passes on its own error output), else to the
-error output; each line bears what the worker knew: COHORT_REQUEST_ID, COHORT_TEAM,
-COHORT_RUN_ID and COHORT_RUN_EPOCH.
-"""
+"""What the trainer says of itself."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import select
 import sys
+import time
 import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TextIO
 
 from trainer.disk import unsaid_where_full
@@ -143,3 +139,30 @@ def _as_before(stream: TextIO) -> logging.Handler:
     handler = logging.StreamHandler(stream)
     handler.setLevel(logging.WARNING)
     return handler
+
+
+# A line for people each so many seconds; a program gets every one it can draw.
+_SECONDS_BETWEEN = {True: 0.2, False: 5.0}
+
+
+@dataclass
+class Progress:
+    """Writes `{"phase", "done", "total"}` lines, or the same for people."""
+
+    as_json: bool
+    _shown_at: float = field(default=0.0, init=False)
+    _phase: str = field(default="", init=False)
+
+    def show(self, phase: str, done: int, total: int) -> None:
+        """Report; a report soon after another of the same phase is left out."""
+        now = time.monotonic()
+        is_edge = phase != self._phase or done == total
+        if not is_edge and now - self._shown_at < _SECONDS_BETWEEN[self.as_json]:
+            return
+        self._phase, self._shown_at = phase, now
+        if self.as_json:
+            line = json.dumps({"phase": phase, "done": done, "total": total})
+        else:
+            line = f"{phase}: {done}/{total}"
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()

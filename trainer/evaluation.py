@@ -17,8 +17,8 @@ from trainer.estimates import (
     reported_ks,
 )
 from trainer.parallel.world import ALONE, World
-from trainer.rewards.answers import AnswerReader, answer_reader, votes_of
-from trainer.rewards.signals import is_right
+from trainer.rewards.rules.rightness import AnswerReader, answer_reader, votes_of
+from trainer.rewards.scoring import is_right
 from trainer.rewards.spec import recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.engine import Request, RolloutEngine, SamplingParams

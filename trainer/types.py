@@ -12,8 +12,7 @@ from trainer.algorithm import advantages
 from trainer.algorithm.advantages import Floats, group_std
 from trainer.data import Prompt
 from trainer.events import EndReason, Signal
-from trainer.rewards.scoring import Score
-from trainer.rewards.signals import signal_of_rewards
+from trainer.rewards.scoring import Score, signal_of_rewards
 
 
 @dataclass(frozen=True, kw_only=True)

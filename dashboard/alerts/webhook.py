@@ -15,7 +15,8 @@ from django.conf import settings
 from django.utils.crypto import salted_hmac
 
 from dashboard.alerts.models import Channel
-from trainer.internet.address import (
+from trainer.internet import (
+    Connection,
     Gate,
     Refused,
     Target,
@@ -23,7 +24,6 @@ from trainer.internet.address import (
     read_link,
     resolve,
 )
-from trainer.internet.connection import Connection
 
 VARIABLE = "COHORT_WEBHOOK_HOSTS"
 TIMEOUT_SECONDS = 10.0

@@ -19,9 +19,7 @@ from trainer.algorithm.advantages import (
 )
 from trainer.config import RewardConfig, RunConfig
 from trainer.events import Signal
-from trainer.rewards.composition import parts_of
-from trainer.rewards.scoring import OVERLONG, Score
-from trainer.rewards.signals import signal_of_rewards
+from trainer.rewards.scoring import OVERLONG, Score, parts_of, signal_of_rewards
 from trainer.rewards.spec import recipe_bounds
 
 Values = list[float | None]

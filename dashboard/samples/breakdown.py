@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from dashboard.samples.completion import Completion
 from dashboard.samples.models import Group
 from dashboard.samples.strips import Balance, draw_balance
-from trainer.rewards.composition import parts_of
+from trainer.rewards.scoring import parts_of
 from trainer.rewards.spec import Recipe
 
 

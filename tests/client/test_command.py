@@ -13,8 +13,7 @@ import pytest
 from tests.client.server import TakesAll, serve
 from tests.client.test_reporter import NOWHERE, kinds, told
 from trainer.client.__main__ import main
-from trainer.client.http import Server
-from trainer.client.login import find_server, keep_login, login_path
+from trainer.client.http import Server, find_server, keep_login, login_path
 from trainer.client.reporter import Reporter
 
 

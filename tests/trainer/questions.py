@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from trainer.serving.reference_wire import Question
+from trainer.serving.reference_client import Question
 
 
 def question(**changes: Any) -> Question:

@@ -25,7 +25,7 @@ from trainer.estimates import (
     reported_ks,
 )
 from trainer.evaluation import evaluation_metrics
-from trainer.rewards.answers import RIGHT, answer_reader, votes_of
+from trainer.rewards.rules.rightness import RIGHT, answer_reader, votes_of
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe
 from trainer.types import Completion, Group

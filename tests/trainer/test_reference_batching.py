@@ -13,8 +13,8 @@ from tests.trainer.samples import cut, make_batch
 from tests.trainer.waiting import wait_until
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
+from trainer.serving.reference_client import Question
 from trainer.serving.reference_server import Answerer, Busy
-from trainer.serving.reference_wire import Question
 
 
 class SlowModel:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.trainer.questions import question
-from trainer.serving.reference_wire import pack_question, unpack_question
+from trainer.serving.reference_client import pack_question, unpack_question
 
 
 @pytest.mark.parametrize(

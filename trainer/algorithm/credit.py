@@ -16,8 +16,7 @@ from trainer.algorithm.advantages import (
     whiten,
 )
 from trainer.config import RewardConfig, RunConfig
-from trainer.rewards.composition import parts_of
-from trainer.rewards.scoring import OVERLONG
+from trainer.rewards.scoring import OVERLONG, parts_of
 from trainer.types import Group, reward_matrix
 
 

@@ -1,17 +1,63 @@
-"""What a trainer tells as lines of the event log, one JSON object each.
-
-Their line and epoch are put in front when they are sent: a server that cannot be
-reached has given no epoch yet.
-"""
+"""What a trainer tells as lines of the event log."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+_TRL = {
+    "reward": "reward/mean",
+    "frac_reward_zero_std": "group/frac_zero_std",
+    "kl": "kl/mean",
+    "learning_rate": "lr",
+    "completions/mean_length": "completion/mean_length",
+    "completions/max_length": "completion/max_length",
+    "completions/clipped_ratio": "completion/frac_truncated",
+    "completion_length": "completion/mean_length",
+    "clip_ratio/low_mean": "clip/frac_low",
+    "clip_ratio/high_mean": "clip/frac_high",
+    "step_time": "time/step",
+}
+_VERL = {
+    "critic/score/mean": "reward/mean",
+    "actor/entropy": "entropy",
+    "actor/entropy_loss": "entropy",
+    "actor/grad_norm": "grad_norm",
+    "actor/lr": "lr",
+    "actor/kl_loss": "kl/mean",
+    "response_length/mean": "completion/mean_length",
+    "response_length/max": "completion/max_length",
+    "response_length/clip_ratio": "completion/frac_truncated",
+    "timing_s/gen": "time/generate",
+    "timing_s/reward": "time/score",
+    "timing_s/old_log_prob": "time/logprobs",
+    "timing_s/update_actor": "time/update",
+    "timing_s/step": "time/step",
+}
+_TRL_RULE = re.compile(r"rewards/(.+)/mean")
+
+
+def metric_name(name: str) -> str:
+    """As Cohort calls it; itself where that is not known. TRL's are in "train/"."""
+    if name in _VERL:
+        return _VERL[name]
+    own = name.removeprefix("train/")
+    if own in _TRL:
+        return _TRL[own]
+    if rule := _TRL_RULE.fullmatch(own):
+        return f"reward/{rule_name(rule[1])}/mean"
+    return own
+
+
+def rule_name(column: str) -> str:
+    """As long as a rule's name may be."""
+    return column[:40]
+
 
 # A server takes 16 MiB; what is longer is cut here, as it would be left out there.
 MAX_LINE_BYTES = 15 * 2**20

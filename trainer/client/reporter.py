@@ -32,11 +32,9 @@ from types import TracebackType
 from typing import Any
 
 from trainer.client.delivery import Sender
-from trainer.client.http import Server
+from trainer.client.http import Server, find_server
 from trainer.client.lines import Completion, number, plain
-from trainer.client.login import find_server
-from trainer.client.spool import Spool
-from trainer.client.writing import Writer
+from trainer.client.spool import Spool, Writer
 
 MAX_SETTINGS_BYTES = 60_000
 MAX_STEP = 2**31 - 1

@@ -1,22 +1,25 @@
-"""A run's events on this machine's disk, until the server has them all.
-
-    run.json       how the run is opened
-    state.json     its number on the server, and its lives: from which step, which epoch
-    life-1.jsonl   what the first life of the trainer told, a line each
-    prompts        a digest of 16 bytes for each prompt, in the order of their numbers
-
-What is not sent stays: `cohort sync FOLDER` sends it later.
-"""
+"""A run's events on this machine's disk, until the server has them all."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from trainer.client.lines import (
+    Completion,
+    encode,
+    group_tree,
+    metric_name,
+    metrics_of,
+    number,
+)
 
 DIGEST_BYTES = 16
 
@@ -114,3 +117,138 @@ def _replace(path: Path, tree: dict[str, Any]) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(tree, indent=2), encoding="utf-8")
     draft.replace(path)
+
+
+logger = logging.getLogger("cohort")
+# By prompt: its answer, and its completions.
+Groups = dict[str, tuple[str | None, list[Completion]]]
+
+
+class Writer:
+    """Groups wait for the end of their step: a prompt may come twice within it."""
+
+    def __init__(
+        self, spool: Spool, file: BinaryIO, *, right_from: float | None
+    ) -> None:
+        self._file = file
+        self._numbers = PromptNumbers(spool.folder / "prompts")
+        self._right_from = right_from
+        self._lowest: float | None = None
+        self._groups: dict[int, Groups] = {}
+        self._step = 0
+        self._num_dropped = 0
+        self._kinds: dict[str, Callable[..., None]] = {
+            "group": self._group,
+            "step": self._step_done,
+            "evaluated": self._evaluated,
+            "warned": self._warned,
+            "ended": self._ended,
+        }
+
+    def write(self, told: tuple[Any, ...]) -> None:
+        """One thing told that is no good takes nothing else with it."""
+        at, kind, *rest = told
+        try:
+            self._kinds[kind](at, *rest)
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            logger.warning("Cohort left a %s out: %s", kind, error)
+
+    def flush(self, *, num_dropped: int) -> None:
+        if num_dropped > self._num_dropped:
+            lost = num_dropped - self._num_dropped
+            self._num_dropped = num_dropped
+            message = (
+                f"{lost:,} things were told faster than the trainer's disk took them, "
+                "and are left out."
+            )
+            self._warned(time.time(), self._step, "reports_dropped", message)
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _group(
+        self,
+        at: float,
+        step: int,
+        prompt: str,
+        completions: Sequence[Completion],
+        answer: str | None,
+    ) -> None:
+        if not isinstance(prompt, str):
+            raise TypeError(f"its prompt is a {type(prompt).__name__}, no text")
+        wrong = [c for c in completions if not _is_completion(c)]
+        if wrong:
+            raise TypeError(f"a completion must be a Completion; got {wrong[0]!r:.80}")
+        groups = self._groups.setdefault(int(step), {})
+        groups.setdefault(prompt, (answer, []))[1].extend(completions)
+
+    def _step_done(self, at: float, step: int, metrics: dict[str, Any]) -> None:
+        told = {metric_name(name): number(value) for name, value in metrics.items()}
+        found = self._write_groups(at, step)
+        derived = metrics_of(found) if found else {}
+        self._step = max(self._step, step)
+        self._add("step_finished", at, step, metrics=derived | told)
+
+    def _write_groups(self, at: float, step: int) -> list[dict[str, Any]]:
+        """Those of steps before that nobody ended go with it, each with its own."""
+        found: list[dict[str, Any]] = []
+        for due in sorted(one for one in self._groups if one <= step):
+            groups = self._groups.pop(due)
+            self._note_lowest(groups)
+            numbers = self._numbers.number_all(groups)
+            for index, (prompt, (answer, some)) in zip(
+                numbers, groups.items(), strict=True
+            ):
+                tree = group_tree(
+                    prompt,
+                    index,
+                    some,
+                    answer=answer,
+                    right_from=self._right_from,
+                    lowest=self._lowest,
+                )
+                self._file.write(encode({"time": at, "step": due} | tree))
+                if due == step:
+                    found.append(tree)
+        return found
+
+    def _note_lowest(self, groups: Groups) -> None:
+        rewards = [number(c.reward) for _, some in groups.values() for c in some]
+        known = [one for one in (*rewards, self._lowest) if one is not None]
+        self._lowest = min(known, default=None)
+
+    def _evaluated(
+        self,
+        at: float,
+        step: int,
+        name: str,
+        metrics: dict[str, Any],
+        num_prompts: int,
+        samples_per_prompt: int,
+    ) -> None:
+        self._add(
+            "evaluated",
+            at,
+            step,
+            name=name,
+            num_prompts=num_prompts,
+            samples_per_prompt=samples_per_prompt,
+            metrics={f"eval/{name}/{one}": number(v) for one, v in metrics.items()},
+        )
+
+    def _warned(self, at: float, step: int, code: str, message: str) -> None:
+        self._add("warned", at, step, code=code, message=message)
+
+    def _ended(self, at: float, kind: str, fields: dict[str, Any]) -> None:
+        for step in sorted(self._groups):
+            self._write_groups(at, step)
+        self._add(kind, at, self._step, **fields)
+
+    def _add(self, kind: str, at: float, step: int, **fields: Any) -> None:
+        tree = {"type": kind, "time": at, "step": int(step)}
+        self._file.write(encode(tree | fields))
+
+
+def _is_completion(one: object) -> bool:
+    return isinstance(one, Completion) and isinstance(one.text, str)

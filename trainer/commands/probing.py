@@ -22,7 +22,7 @@ from trainer.grpo import fit_to_memory, train_on
 from trainer.output.log import UnwrittenLog
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch
-from trainer.rewards.answers import answer_reader
+from trainer.rewards.rules.rightness import answer_reader
 from trainer.rewards.spec import recipe_bounds
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.scoring import Scorer

@@ -1,4 +1,4 @@
-"""The child behind `trainer.rewards.classifiers`: it loads models, and scores."""
+"""The child behind `rewards.rules.reward_model`: it loads models, and scores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import transformers
 
 from trainer.host import num_cores
 from trainer.model.classifier import Classifier, Settings
-from trainer.rewards.answering import questions, send, take_over_stdout
+from trainer.rewards.child import questions, send, take_over_stdout
 from trainer.tokenizers import first_line
 
 

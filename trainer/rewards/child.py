@@ -1,8 +1,4 @@
-"""A process of our own that is asked in lines of JSON, and never outlives the asker.
-
-It gets neither our environment nor our files' handles, and a session of its own: a
-signal to the trainer's process group is for the trainer, which ends its children.
-"""
+"""A process of our own that is asked in lines of JSON, and never outlives the asker."""
 
 from __future__ import annotations
 
@@ -13,8 +9,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +136,32 @@ def _environment() -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
+
+
+def take_over_stdout() -> int:
+    """Keep the pipe for replies; what a library prints goes nowhere."""
+    replies = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    return replies
+
+
+def send(replies: int, reply: dict[str, Any]) -> None:
+    data = json.dumps(reply).encode() + b"\n"
+    while data:
+        data = data[os.write(replies, data) :]
+
+
+def questions() -> Iterator[dict[str, Any]]:
+    """What is asked, until nobody is left to ask; in the middle of an answer too."""
+    threading.Thread(target=_end_with_asker, daemon=True, name="asker").start()
+    for line in sys.stdin.buffer:
+        yield json.loads(line)
+
+
+def _end_with_asker() -> None:
+    """The kernel hangs up the pipe however the asker ends; reading is not needed."""
+    poll = select.poll()
+    poll.register(0, 0)  # a hang-up is told of unasked
+    poll.poll()
+    os._exit(0)

@@ -17,11 +17,10 @@ from typing import Any
 from trainer.rewards.logs import shown, tell
 from trainer.rewards.sample import NotApplicable, Sample, Unscorable, quote
 from trainer.rewards.sandbox import pool
-from trainer.rewards.sandbox.inside.plain import encode
+from trainer.rewards.sandbox.inside.messages import encode
 from trainer.rewards.sandbox.limits import MEBIBYTE, Limits
-from trainer.rewards.sandbox.slot import Answer
+from trainer.rewards.sandbox.slot import Answer, how_it_ended, parsed
 from trainer.rewards.sandbox.values import Formula, holds, is_judged_inside
-from trainer.rewards.sandbox.verdicts import how_it_ended, parsed
 
 MAX_TEXT = 262_144  # characters of the tests that are used
 _MAX_JSON = 8 * 1024**2

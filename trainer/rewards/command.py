@@ -15,8 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from trainer.config.model_paths import place_models
-from trainer.presets.preset import load_preset
-from trainer.rewards.published import as_published, published_names
+from trainer.presets.preset import as_published, load_preset, published_names
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import Score, score_all
 from trainer.rewards.session import open_session

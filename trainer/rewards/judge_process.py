@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from trainer.rewards.answering import questions, send, take_over_stdout
+from trainer.rewards.child import questions, send, take_over_stdout
 
 Grade = Callable[[dict[str, Any]], dict[str, Any]]
 # Address space, of which the libraries themselves map about 1 GB.

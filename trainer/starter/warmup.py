@@ -20,6 +20,7 @@ import transformers
 from transformers import PreTrainedTokenizerFast
 
 from trainer.config import load_config
+from trainer.console import Progress
 from trainer.seeding import derive, seed_torch
 from trainer.starter.countdown import (
     Problem,
@@ -28,9 +29,7 @@ from trainer.starter.countdown import (
     prompt_for,
     solving_text,
 )
-from trainer.starter.pretraining import Teaching, build_model, teach
-from trainer.starter.progress import Progress
-from trainer.starter.vocabulary import build_tokenizer
+from trainer.starter.pretraining import Teaching, build_model, build_tokenizer, teach
 
 # The rest of the problems become the rows, so the run meets none it was warmed up on.
 _WARMUP_SHARE = 1 / 3

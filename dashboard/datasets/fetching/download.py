@@ -16,7 +16,7 @@ from dashboard.datasets.fetching.gates import Token
 from dashboard.datasets.fetching.request import Answer, Broken, NotFetched, ask
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES
 from dashboard.datasets.room import check_room
-from trainer.internet.address import Gate, Target
+from trainer.internet import Gate, Target
 
 CHUNK_BYTES = 256 * 2**10
 ROOM_BYTES = 64 * 2**20  # how often the disk is looked at

@@ -36,7 +36,7 @@ from dashboard.datasets.imports.transfers import check_share
 from dashboard.datasets.limits import MAX_TEAM_BYTES, MAX_UPLOAD_BYTES
 from dashboard.datasets.models import Dataset, ImportJob, Upload
 from dashboard.datasets.room import check_room
-from trainer.internet.address import Refused, read_link
+from trainer.internet import Refused, read_link
 
 
 @transaction.atomic

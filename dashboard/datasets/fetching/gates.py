@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from django.conf import settings
 
-from trainer.internet.address import Gate, Target, read_hosts, read_url
+from trainer.internet import Gate, Target, read_hosts, read_url
 
 VARIABLE = "COHORT_DATASET_HOSTS"
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, urljoin
 
 from dashboard.datasets.fetching.gates import Token, hub_home
 from dashboard.datasets.fetching.request import Answer, Broken, NotFetched, ask
-from trainer.internet.address import Gate, Target, read_link
+from trainer.internet import Gate, Target, read_link
 
 MAX_ANSWER_BYTES = 16 * 2**20
 MAX_FILES = 20_000

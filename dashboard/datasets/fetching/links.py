@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from dashboard.datasets.fetching.gates import hub_home, links_gate
-from trainer.internet.address import Refused, read_link, resolve
+from trainer.internet import Refused, read_link, resolve
 
 HUB_HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
 _NAME = r"[A-Za-z0-9][\w.-]{0,95}"

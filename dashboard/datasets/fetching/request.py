@@ -11,8 +11,7 @@ from typing import NoReturn
 from urllib.parse import quote, urljoin
 
 from dashboard.datasets.fetching.gates import Token
-from trainer.internet.address import Gate, Refused, Target, read_link
-from trainer.internet.connection import Connection
+from trainer.internet import Connection, Gate, Refused, Target, read_link
 
 MAX_REDIRECTS = 5
 ANSWER_SECONDS = 30.0  # until its headers are here

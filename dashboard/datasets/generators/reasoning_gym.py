@@ -18,7 +18,7 @@ from typing import Any
 from dashboard.apart import bare_environment
 from dashboard.datasets.generators.sentences import SENTENCES
 from dashboard.datasets.row import Row
-from trainer.rewards.puzzles import REFUSED_TASKS
+from trainer.rewards.rules.reasoning_gym import REFUSED_TASKS
 
 # The Countdown rule reads these columns.
 LIFTED = {"countdown": ("numbers", "target")}

@@ -19,7 +19,7 @@ from dashboard.exchange.imports.items import MAX_STEP, Item, Point
 from dashboard.exchange.imports.samples import read_sample, tool_of
 from dashboard.exchange.imports.scalars import layout_of, read_point
 from dashboard.exchange.models import ImportFile
-from trainer.client.names import metric_name
+from trainer.client.lines import metric_name
 
 PROCESS = "dashboard.exchange.imports.parquet_process"
 TENSORBOARD = "TensorBoard"

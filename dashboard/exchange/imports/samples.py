@@ -22,7 +22,7 @@ from dashboard.datasets.parsing.refusals import Refusal, quote
 from dashboard.datasets.parsing.values import broken_text
 from dashboard.datasets.row import Prompt, as_json
 from dashboard.exchange.imports.items import MAX_STEP, Sample
-from trainer.client.names import rule_name
+from trainer.client.lines import rule_name
 
 Read = Callable[[Record], Sample]
 MAX_COUNT = 2**31 - 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dashboard.datasets.parsing.records import Record
 from dashboard.datasets.parsing.refusals import Refusal, quote
 from dashboard.exchange.imports.items import MAX_STEP, Point
-from trainer.client.names import metric_name
+from trainer.client.lines import metric_name
 
 # The trainer's own step comes before W&B's, which counts calls of log().
 STEPS = (

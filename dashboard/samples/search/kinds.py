@@ -26,7 +26,7 @@ from dashboard.samples.search.columns import (
     Column,
     Columns,
 )
-from trainer.rewards.rightness import ANSWER_RULES
+from trainer.rewards.rules.rightness import ANSWER_RULES
 from trainer.rewards.spec import Recipe, bound_tolerance
 
 CUT, UNSCORED, RIGHT, RIGHT_LOW, HIGH_SHORT, NEAR, END_UNKNOWN = (

@@ -14,8 +14,8 @@ import numpy as np
 from dashboard.samples.recipes import PENALTIES, right_reward
 from dashboard.samples.signals.records import Numbers
 from trainer.config import RunConfig
-from trainer.rewards.answers import AnswerReader, answer_reader
-from trainer.rewards.composition import parts_of
+from trainer.rewards.rules.rightness import AnswerReader, answer_reader
+from trainer.rewards.scoring import parts_of
 from trainer.rewards.spec import Recipe
 
 # sum: parts add up to the reward. normalized: each rule is compared by itself, and

@@ -29,7 +29,7 @@ from dashboard.samples.signals.records import (
 )
 from dashboard.samples.signals.shares import share
 from dashboard.samples.signals.step_groups import StepGroup
-from trainer.rewards.answers import AnswerReader, votes_of
+from trainer.rewards.rules.rightness import AnswerReader, votes_of
 
 NAME_LENGTH = 40
 

@@ -13,9 +13,8 @@ import pytest
 
 from dashboard.runs.charts.figures import metrics_of, overview_sections
 from trainer.client.api import charts
-from trainer.client.api.figure import figure
+from trainer.client.api.figure import figure, places_shown
 from trainer.client.api.records import Metrics, Point
-from trainer.client.api.traces import places_shown
 from trainer.config import RunConfig
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -9,8 +9,7 @@ import pytest
 
 from tests.client.api.scripted import Scripted
 from trainer.client.__main__ import main
-from trainer.client.http import Server
-from trainer.client.login import find_server, keep_login
+from trainer.client.http import Server, find_server, keep_login
 
 
 def test_a_token_goes_to_no_other_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,7 @@ from tests.dashboard.samples.factories import make_config, make_run
 from tests.dashboard.samples.stored import store_completions
 from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.config import AdvantageConfig
-from trainer.rewards.scoring import score_all
-from trainer.rewards.signals import signal_of_rewards
+from trainer.rewards.scoring import score_all, signal_of_rewards
 from trainer.rewards.spec import Recipe, recipe_bounds
 
 RIGHT = {"name": "right", "kind": "numeric_answer", "weight": 1.0}

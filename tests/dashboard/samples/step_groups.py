@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dashboard.samples.signals.composition import Composition
 from dashboard.samples.signals.step_groups import StepGroup
-from trainer.rewards.composition import parts_of, reward_of
+from trainer.rewards.scoring import parts_of, reward_of
 from trainer.rewards.spec import Recipe
 
 

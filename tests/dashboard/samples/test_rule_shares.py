@@ -20,7 +20,7 @@ from tests.dashboard.samples.step_groups import (
     make_recipe,
     score,
 )
-from trainer.rewards.composition import parts_of
+from trainer.rewards.scoring import parts_of
 from trainer.rewards.spec import Recipe
 
 WEIGHTS = {"answer": 1.0, "format": 0.5, "length": -0.25}

@@ -20,11 +20,15 @@ from tests.inputs.parsers.row import (
     shaped,
 )
 from trainer.rewards.code_running import read_tests
-from trainer.rewards.json_documents import NotJson, read_json
 from trainer.rewards.model_judge.question import Unreadable, read_score
-from trainer.rewards.rules.xml_well_formed import XmlWellFormedParams, score_xml
+from trainer.rewards.rules.documents import (
+    NotJson,
+    XmlWellFormedParams,
+    read_json,
+    score_xml,
+)
 from trainer.rewards.sample import NotApplicable, Sample
-from trainer.rewards.sandbox.verdicts import parsed
+from trainer.rewards.sandbox.slot import parsed
 
 
 def check_verdict(reply: str) -> None:
@@ -70,8 +74,8 @@ def check_reply(body: bytes) -> None:
 PARSERS = [
     Parser("a judge's verdicts", shaped(score=NUMBERS).map(dumped) | NUMBERS.map("Score: {}/10".format)
            | TREES | ANY_TEXT, check_verdict, ("trainer.rewards.model_judge.question",)),
-    Parser("JSON of a completion", TREES, check_document, ("trainer.rewards.json_documents",)),
-    Parser("XML of a completion", XML, check_xml, ("trainer.rewards.rules.xml_well_formed",)),
+    Parser("JSON of a completion", TREES, check_document, ("trainer.rewards.rules.documents",)),
+    Parser("XML of a completion", XML, check_xml, ("trainer.rewards.rules.documents",)),
     Parser("tests of a row", COLUMNS, check_tests, ("trainer.rewards.code_running",)),
-    Parser("what judged code replies", BODIES, check_reply, ("trainer.rewards.sandbox.verdicts",)),
+    Parser("what judged code replies", BODIES, check_reply, ("trainer.rewards.sandbox.slot",)),
 ]  # fmt: skip

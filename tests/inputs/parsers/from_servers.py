@@ -33,12 +33,12 @@ from tests.inputs.parsers.row import (
     spoilt,
 )
 from trainer.client.http import Refused, Server, Unreachable
-from trainer.internet.address import Gate, Target
+from trainer.internet import Gate, Target
 from trainer.rewards.model_judge import client as judge
 from trainer.rollout import wire as rollout_wire
 from trainer.rollout.client import RolloutClient
 from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
-from trainer.serving import reference_wire
+from trainer.serving import reference_client
 from trainer.serving.client import Connection, _sentence
 from trainer.serving.reference_client import ServerReference
 
@@ -120,8 +120,8 @@ def check_order(body: bytes) -> None:
             assert message.read(body).rank >= 0
 
 
-SCORED = reference_wire.pack_question(
-    reference_wire.Question(
+SCORED = reference_client.pack_question(
+    reference_client.Question(
         input_ids=torch.tensor([[1, 2, 3]]),
         places=torch.tensor([0, 1]),
         targets=torch.tensor([2, 3]),
@@ -132,10 +132,10 @@ SCORED = reference_wire.pack_question(
 
 def check_reference(body: bytes) -> None:
     with contextlib.suppress(ValueError):
-        found = reference_wire.unpack_question(body, vocabulary=9, max_length=3)
+        found = reference_client.unpack_question(body, vocabulary=9, max_length=3)
         assert found.targets.shape == found.places.shape
     with contextlib.suppress(ValueError):
-        assert reference_wire.unpack_answer(body, count=2).shape == (2,)
+        assert reference_client.unpack_answer(body, count=2).shape == (2,)
 
 
 CHOICE = shaped(message=shaped(content=ANY_TEXT), finish_reason=st.just("length"))
@@ -231,7 +231,7 @@ PARSERS = [
            alpha=NUMBERS).map(lambda tree: dumped(tree).encode()), check_order, ("trainer.rollout.wire",)),
     Parser("a reference server's bodies", spoilt(SCORED)
            | tensors("input_ids", "places", "targets", "temperature") | tensors("logprobs")
-           | st.binary(max_size=99), check_reference, ("trainer.serving.reference_wire",)),
+           | st.binary(max_size=99), check_reference, ("trainer.serving.reference_client",)),
     Parser("a judge's answers", st.tuples(COMPLETIONS.map(dumped) | TREES, DATES | ANY_TEXT | NUMBERS.map(str)),
            check_judge, ("trainer.rewards.model_judge.client",)),
     Parser("what a server tells the client", st.tuples(

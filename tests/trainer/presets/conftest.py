@@ -11,8 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from trainer.starter.countdown import all_problems, prompt_for
-from trainer.starter.pretraining import Manner, Teaching, teach
-from trainer.starter.vocabulary import build_tokenizer
+from trainer.starter.pretraining import Manner, Teaching, build_tokenizer, teach
 
 # So few problems that even this model knows some answers by heart: without right and
 # wrong ones in a group there is nothing to learn.

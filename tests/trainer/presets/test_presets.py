@@ -11,8 +11,7 @@ import pytest
 from trainer.__main__ import main
 from trainer.config import RunConfig, load_config
 from trainer.presets.listing import POINTS, comparison_table
-from trainer.presets.preset import PARTS, load_preset, preset_names
-from trainer.presets.showing import write_preset
+from trainer.presets.preset import PARTS, load_preset, preset_names, write_preset
 
 SYSTEMS = [
     "dapo",

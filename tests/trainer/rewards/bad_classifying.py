@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from trainer.rewards.answering import questions, send, take_over_stdout
+from trainer.rewards.child import questions, send, take_over_stdout
 
 
 def main() -> int:

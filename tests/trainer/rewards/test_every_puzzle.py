@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.rewards.scores import score
-from trainer.rewards.puzzles import REFUSED_TASKS, TASKS
+from trainer.rewards.rules.reasoning_gym import REFUSED_TASKS, TASKS
 
 # A library of theirs leaves the file of its boards to the garbage collector.
 pytestmark = pytest.mark.filterwarnings(

@@ -58,7 +58,7 @@ def test_lengths_are_counted_in_words_where_asked():
 
 
 def test_one_that_cannot_be_judged_leaves_the_others_their_scores(monkeypatch):
-    from trainer.rewards.rightness import ANSWER_RULES
+    from trainer.rewards.rules.rightness import ANSWER_RULES
     from trainer.rewards.sample import Unscorable
 
     rule = ANSWER_RULES["numeric_answer"]
@@ -71,7 +71,7 @@ def test_one_that_cannot_be_judged_leaves_the_others_their_scores(monkeypatch):
     samples = [Sample("p", text, "7") for text in ("7", "so 7", "it is 7")]
     spec = recipe_of("length_rank", **NUMBERS).rules[0]
 
-    from trainer.rewards.rules.length_rank import score_lengths
+    from trainer.rewards.rules.length import score_lengths
 
     first, *others = score_lengths(samples, spec.checked_params())
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.trainer.rewards.judge_server import Judging, judge_server, status
 from tests.trainer.rewards.scores import scored
-from trainer.internet import address
-from trainer.internet.address import Gate, Refused, is_public, read_url, resolve
+from trainer import internet
+from trainer.internet import Gate, Refused, is_public, read_url, resolve
 
 JUDGES = Gate(asks="A judge is asked", variable="COHORT_JUDGE_HOSTS")
 
@@ -88,7 +88,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *ips: str) -> list[str]:
         kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
         return [(*kind, (ip, port)) for ip in ips]
 
-    monkeypatch.setattr(address.socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(internet.socket, "getaddrinfo", getaddrinfo)
     return asked
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainer.rewards.judge_server import Judging, status, text
 from tests.trainer.rewards.test_llm_judge_faults import SCORE, ask, params_of
-from trainer.internet.address import Refused, read_url
+from trainer.internet import Refused, read_url
 from trainer.rewards.model_judge.client import find_key
 from trainer.rewards.rules.llm_judge import check_judge
 from trainer.rewards.session import open_session

@@ -16,7 +16,7 @@ import pytest
 from tests.trainer.rewards.judge_server import Judging, judge_server, slow
 from tests.trainer.rewards.test_llm_judge_addresses import resolving
 from tests.trainer.rewards.test_llm_judge_faults import SCORE, ask
-from trainer.internet import connection
+from trainer import internet
 from trainer.rewards import session
 
 pytestmark = pytest.mark.skipif(
@@ -65,7 +65,7 @@ def name(server: Judging, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def trusted(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = ssl.create_default_context(cafile=certificate)
-    monkeypatch.setattr(connection, "_tls", lambda: context)
+    monkeypatch.setattr(internet, "_tls", lambda: context)
 
 
 def test_a_trusted_host_is_asked(judging: Judging, trusted: None) -> None:

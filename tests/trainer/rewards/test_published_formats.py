@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.trainer.rewards.scores import score
-from trainer.rewards.published import as_published, load_published
+from trainer.presets.preset import as_published, load_published
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 PIECES = (*TAGS, "\n", " ", "\t", "x", "1 + 2", "```python", "```", "<reasoning>")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.rewards.published import as_published, load_published
+from trainer.presets.preset import as_published, load_published
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe, RuleSpec, recipe_bounds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainer.rewards.scores import recipe_of, scored
-from trainer.rewards.rules import RULES, python_function
+from trainer.rewards.rules import RULES, code
 from trainer.rewards.sandbox import pool
 from trainer.rewards.sandbox.probe import Found
 
@@ -106,4 +106,4 @@ def test_without_a_sandbox_there_is_no_score(kind, monkeypatch):
 
     assert score.total is None
     assert "no sandbox can (A: no bwrap; B: no Landlock)" in score.errors["it"]
-    assert python_function.RULE.needs_sandbox
+    assert code.PYTHON_FUNCTION.needs_sandbox

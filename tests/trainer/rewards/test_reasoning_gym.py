@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from tests.trainer.rewards.scores import score, scored
-from trainer.rewards.puzzles import REFUSED_TASKS, TASKS
+from trainer.rewards.rules.reasoning_gym import REFUSED_TASKS, TASKS
 from trainer.rewards.spec import RuleSpec
 
 RUNS_TEXT = {"eval", "exec", "compile", "parse_expr", "sympify"}

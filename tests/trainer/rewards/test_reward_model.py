@@ -28,8 +28,9 @@ from tests.trainer.tiny import (
     write_model,
 )
 from trainer.model.classifier import Classifier, Settings, _Text
-from trainer.rewards.classifiers import Classifiers, NoScores
 from trainer.rewards.rules.reward_model import (
+    Classifiers,
+    NoScores,
     RewardModelParams,
     check_model,
     score_by_model,

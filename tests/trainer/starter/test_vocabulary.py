@@ -6,8 +6,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from trainer.starter.countdown import all_problems, prompt_for, searching_text
-from trainer.starter.pretraining import build_model
-from trainer.starter.vocabulary import END, TAGS, build_tokenizer
+from trainer.starter.pretraining import END, TAGS, build_model, build_tokenizer
 from trainer.tokenizers import load_tokenizer
 
 

@@ -12,8 +12,7 @@ from trainer.client.api.datasets import Datasets
 from trainer.client.api.records import DatasetVersion, Import, Listing
 from trainer.client.command.output import Bar, say, say_json, say_table
 from trainer.client.delivery import Delivery
-from trainer.client.http import Refused, Server
-from trainer.client.login import find_server, keep_login
+from trainer.client.http import Refused, Server, find_server, keep_login
 from trainer.client.spool import Spool
 
 

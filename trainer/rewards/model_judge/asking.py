@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 
 from trainer.heartbeat import tick
-from trainer.internet.address import Refused, check_target, read_url
+from trainer.internet import Refused, check_target, read_url
 from trainer.rewards.model_judge.client import (
     Client,
     NoReply,

@@ -25,8 +25,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from trainer.internet.address import Gate, Refused, Target, read_hosts, read_url
-from trainer.internet.connection import Connection
+from trainer.internet import Connection, Gate, Refused, Target, read_hosts, read_url
 from trainer.rewards.sample import replace_surrogates
 
 KEY_NAME = r"^([A-Z][A-Z0-9_]{0,39})?$"

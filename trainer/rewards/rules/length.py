@@ -1,14 +1,17 @@
-"""Is the completion as long as it should be?"""
+"""Is the completion as long as it should be: by itself, if right, beside the others?"""
 
 from __future__ import annotations
 
-from typing import Self
+import math
+from collections.abc import Sequence
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from trainer.rewards.extraction import LengthUnit, count_length
-from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import Sample
+from trainer.rewards.rule import Example, Outcome, Params, Rule
+from trainer.rewards.rules.rightness import RightnessParams, are_right, is_right
+from trainer.rewards.sample import NotApplicable, Sample, Unscorable
 
 
 class LengthParams(Params):
@@ -48,7 +51,7 @@ def score_length(sample: Sample, params: LengthParams) -> float:
     return max(0.0, 1.0 - distance / (params.soft_edge + 1))
 
 
-RULE = Rule(
+LENGTH = Rule(
     kind="length",
     title="Length",
     summary="The completion's length lies in a band, with soft edges if wanted.",
@@ -58,4 +61,203 @@ RULE = Rule(
         sample=Sample("Why?", "Because it is so."), params={"maximum": 40}
     ),
     example_fail=Example(sample=Sample("Why?", "Well, " * 20), params={"maximum": 40}),
+)
+
+
+class SoftOverlongParams(Params):
+    unit: LengthUnit = Field(
+        "characters",
+        description="What is counted; words stand between white space. In tokens, up "
+        "to the limit of a run's completions, reward.overlong_buffer_tokens does it.",
+    )
+    limit: int = Field(
+        4_000,
+        ge=1,
+        le=10_000_000,
+        description="Length from which on a completion has the whole penalty, -1.",
+    )
+    buffer: int = Field(
+        1_000,
+        ge=1,
+        le=10_000_000,
+        description="Length before the limit over which the penalty grows evenly.",
+    )
+
+    @model_validator(mode="after")
+    def _buffer_fits(self) -> Self:
+        if self.buffer > self.limit:
+            raise ValueError(
+                f"The buffer {self.buffer} is longer than the limit {self.limit}. "
+                "Shorten it, or raise the limit."
+            )
+        return self
+
+
+def score_overlong(sample: Sample, params: SoftOverlongParams) -> float:
+    """-clip((n - (limit - buffer)) / buffer, 0, 1) (arXiv:2503.14476, section 3.4).
+
+    >>> limit 100, buffer 20, a completion of 90: -0.5
+    """
+    length = count_length(sample.completion, params.unit)
+    inside = length - (params.limit - params.buffer)
+    # None of it is 0, not -0.
+    return 0.0 - min(max(inside / params.buffer, 0.0), 1.0)
+
+
+SOFT_OVERLONG = Rule(
+    kind="soft_overlong",
+    title="Soft overlong",
+    summary="A penalty: how far the completion has come through the buffer before the "
+    "limit of its length.",
+    params_model=SoftOverlongParams,
+    score=score_overlong,
+    bounds=lambda params: (-1.0, 0.0),
+    example_pass=Example(
+        sample=Sample("Why?", "Because it is so."), params={"limit": 60, "buffer": 20}
+    ),
+    example_fail=Example(
+        sample=Sample("Why?", "Well, " * 9), params={"limit": 60, "buffer": 20}
+    ),
+)
+
+
+class CosineLengthParams(RightnessParams):
+    unit: LengthUnit = Field(
+        "characters", description="What is counted; words stand between white space."
+    )
+    max_length: int = Field(
+        1_000,
+        ge=1,
+        le=10_000_000,
+        description="Length from which on a completion counts as long.",
+        json_schema_extra={"unit": "characters or words"},
+    )
+    short_right_score: float = Field(
+        1.0, ge=-100, le=100, description="Score of a right completion of length 0."
+    )
+    long_right_score: float = Field(
+        0.5, ge=-100, le=100, description="Score of a right completion that is long."
+    )
+    short_wrong_score: float = Field(
+        -1.0, ge=-100, le=100, description="Score of a wrong completion of length 0."
+    )
+    long_wrong_score: float = Field(
+        -0.5,
+        ge=-100,
+        le=100,
+        description="Score of a wrong completion that is long: it has tried.",
+    )
+    mode: Literal["strict", "as_published"] = Field(
+        "strict",
+        description="strict: longer than long is long. as_published: past the maximum "
+        "the cosine turns back, so that twice as long scores as short, and the answer "
+        "is read as published too (Open R1).",
+    )
+
+
+def score_cosine(sample: Sample, params: CosineLengthParams) -> float:
+    """long + (short - long) * (1 + cos(pi * min(1, length / max_length))) / 2.
+
+    `short` and `long` are the scores of right or of wrong completions
+    (arXiv:2502.03373, appendix C.1). No score where the answer's rule gives none.
+    """
+    right = is_right(sample, params, as_published=params.mode == "as_published")
+    progress = count_length(sample.completion, params.unit) / params.max_length
+    if params.mode == "strict":
+        progress = min(1.0, progress)
+    if right:
+        short, long = params.short_right_score, params.long_right_score
+    else:
+        short, long = params.short_wrong_score, params.long_wrong_score
+    share = (1 + math.cos(math.pi * progress)) / 2
+    return short * share + long * (1 - share)
+
+
+def _cosine_bounds(params: CosineLengthParams) -> tuple[float, float]:
+    ends = (
+        params.short_right_score,
+        params.long_right_score,
+        params.short_wrong_score,
+        params.long_wrong_score,
+    )
+    return (min(ends), max(ends))
+
+
+COSINE_LENGTH = Rule(
+    kind="cosine_length",
+    title="Right and short",
+    summary="Right answers score more the shorter they are, wrong ones less.",
+    params_model=CosineLengthParams,
+    score=score_cosine,
+    bounds=_cosine_bounds,
+    example_pass=Example(
+        sample=Sample("2+2?", "4", "4"), params={"answer_kind": "numeric_answer"}
+    ),
+    example_fail=Example(
+        sample=Sample("2+2?", "Let me see. " * 10 + "4", "4"),
+        params={"answer_kind": "numeric_answer"},
+    ),
+    is_slow=True,
+)
+
+
+class LengthRankParams(RightnessParams):
+    unit: LengthUnit = Field(
+        "characters", description="What is counted; words stand between white space."
+    )
+    mode: Literal["strict", "as_published"] = Field(
+        "strict",
+        description="strict: a row whose answer cannot be read has no score. "
+        "as_published: its completions count as right, and the answer is read as "
+        "published too (Open R1).",
+    )
+
+
+def score_lengths(samples: Sequence[Sample], params: LengthRankParams) -> list[Outcome]:
+    """0.5 - (length - shortest) / (longest - shortest); at most 0 for a wrong one.
+
+    0 where all are of one length (arXiv:2501.12599, section 2.3.3).
+    """
+    is_published = params.mode == "as_published"
+    right = are_right(samples, params, as_published=is_published)
+    lengths = [count_length(sample.completion, params.unit) for sample in samples]
+    shortest, longest = min(lengths), max(lengths)
+    if is_published:
+        right = [isinstance(one, NotApplicable) or one for one in right]
+    width = longest - shortest
+    return [
+        one
+        if isinstance(one, Unscorable)
+        else _score((length - shortest) / width if width else 0.5, is_right=one)
+        for one, length in zip(right, lengths, strict=True)
+    ]
+
+
+def _score(place: float, *, is_right: bool) -> float:
+    return 0.5 - place if is_right else min(0.0, 0.5 - place)
+
+
+def _rank_bounds(params: Params) -> tuple[float, float]:
+    return (-0.5, 0.5)
+
+
+LENGTH_RANK = Rule(
+    kind="length_rank",
+    title="Right and shorter than the others",
+    summary="Among a prompt's completions, right ones score more the shorter they are, "
+    "and long wrong ones less.",
+    params_model=LengthRankParams,
+    score_group=score_lengths,
+    bounds=_rank_bounds,
+    example_pass=Example(
+        sample=Sample("2+2?", "4", "4"),
+        params={"answer_kind": "numeric_answer"},
+        others=("Let me see. It is 4",),
+    ),
+    example_fail=Example(
+        sample=Sample("2+2?", "Let me see. It is 4", "4"),
+        params={"answer_kind": "numeric_answer"},
+        others=("4",),
+    ),
+    is_slow=True,
 )

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from trainer.internet.address import Refused, read_url
+from trainer.internet import Refused, read_url
 from trainer.rewards.judge import time_limit
 from trainer.rewards.model_judge.asking import (
     Endpoint,

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from trainer.rewards import reading
-from trainer.rewards.rightness import ANSWER_RULES, filled_params
 from trainer.rewards.rule import Example, Outcome, Params, Rule
+from trainer.rewards.rules.rightness import ANSWER_RULES, filled_params, reader_of
 from trainer.rewards.sample import NotApplicable, Sample
 
 
@@ -64,7 +63,7 @@ def score_majority(samples: Sequence[Sample], params: MajorityParams) -> list[Ou
             "Score several together."
         )
     rule = ANSWER_RULES[params.answer_kind]
-    read = reading.reader_of(rule.params_model.model_validate(params.answer_params))
+    read = reader_of(rule.params_model.model_validate(params.answer_params))
     assert read is not None
     answers = [read(sample.completion) for sample in samples]
     chosen = _most_frequent(answers, params)

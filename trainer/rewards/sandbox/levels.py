@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from trainer.rewards.sandbox.inside import kernel, seccomp
-from trainer.rewards.sandbox.uids import NOBODY
+from trainer.rewards.sandbox.inside import confinement, kernel
+from trainer.rewards.sandbox.limits import NOBODY
 
 Level = Literal["A", "B"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -30,7 +30,7 @@ def obstacle(level: Level) -> str | None:
     """Why a level cannot even be tried here; None: it can."""
     if sys.platform != "linux":
         return f"it needs Linux; this is {platform.system()}"
-    if not seccomp.is_known_machine():
+    if not confinement.is_known_machine():
         return f"it knows x86_64 and aarch64; this is {platform.machine()}"
     if level == "A" and bubblewrap() is None:
         return "the program bwrap (package bubblewrap) is not installed"
@@ -143,9 +143,7 @@ for name, source in json.loads(take()):
 module.main()
 """
 _INSIDE = (
-    "kernel", "frames", "seccomp", "landlock", "confinement", "plain", "talking",
-    "attempts", "functions", "plans", "programs", "calls", "child",
-    "call_process", "warmth", "zygote",
+    "kernel", "confinement", "messages", "plans", "calls", "call_process", "zygote",
 )  # fmt: skip
 
 

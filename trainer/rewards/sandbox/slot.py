@@ -1,8 +1,4 @@
-"""One sandbox: a process that answers calls, one at a time, each in a child of its own.
-
-An answer belongs to the call that it names. Whatever goes wrong between asking and the
-last byte ends the sandbox, so that nothing is left in its pipe for the next asker.
-"""
+"""One sandbox: a process that answers calls, one at a time."""
 
 from __future__ import annotations
 
@@ -18,16 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.rewards.sandbox import cgroup, uids
-from trainer.rewards.sandbox.inside.frames import HEAD, MAX_BYTES, frame, length_of
-from trainer.rewards.sandbox.levels import (
-    Level,
-    command,
-    environment,
-    options,
-    sources,
+from trainer.rewards.sandbox.inside.messages import HEAD, MAX_BYTES, frame, length_of
+from trainer.rewards.sandbox.levels import Level, command, environment, options, sources
+from trainer.rewards.sandbox.limits import (
+    Group,
+    Limits,
+    NoGroup,
+    make_group,
+    reserve_uid,
 )
-from trainer.rewards.sandbox.limits import Limits
 
 START_SECONDS = 30.0
 # Over a call's own limit, which the sandbox itself watches; then this is for a machine
@@ -69,7 +64,7 @@ class Slot:
         """
         self.level = level
         self.num_calls = 0
-        self._uid = uids.reserve() if os.geteuid() == 0 else None
+        self._uid = reserve_uid() if os.geteuid() == 0 else None
         self.group = _group()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as it runs
         try:
@@ -213,10 +208,10 @@ class Slot:
         return f"it ended with exit code {code}: {_last_line(self._errors.read())}"
 
 
-def _group() -> cgroup.Group | None:
+def _group() -> Group | None:
     try:
-        return cgroup.make_group()
-    except cgroup.NoGroup:
+        return make_group()
+    except NoGroup:
         return None
 
 
@@ -240,3 +235,38 @@ def _milliseconds(deadline: float) -> float:
 def _last_line(text: bytes) -> str:
     lines = text.decode("utf-8", "replace").strip().splitlines()
     return lines[-1][:200] if lines else "it said nothing"
+
+
+class Unreadable:
+    """In place of a reply that is no JSON; equal to nothing that is expected."""
+
+
+UNREADABLE = Unreadable()
+
+
+def parsed(reply: bytes) -> Any:
+    """The JSON, or UNREADABLE; a process that may write anything wrote it."""
+    try:
+        return json.loads(reply)
+    except (ValueError, RecursionError):
+        return UNREADABLE
+
+
+def how_it_ended(answer: Answer, limits: Limits) -> str | None:
+    """A predicate for a call that was ended, or ended itself with an error."""
+    if answer.end == "time":
+        return f"took longer than {limits.wall_seconds:g} s"
+    if answer.end == "flood":
+        return "gave back more than is taken in"
+    if answer.code in (-signal.SIGXCPU, -signal.SIGKILL):
+        return f"computed for longer than {limits.wall_seconds:g} s"
+    if answer.code < 0:
+        return f"was ended by {_name(-answer.code)}, as by too much memory or recursion"
+    return f"ended its process with exit code {answer.code}" if answer.code else None
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -4,8 +4,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from trainer.rewards.sandbox import cgroup
 from trainer.rewards.sandbox.levels import LEVELS, NAMES, obstacle
+from trainer.rewards.sandbox.limits import NoGroup, parent_here
 from trainer.rewards.sandbox.probe import Trial, try_level
 
 
@@ -40,8 +40,8 @@ def _group(trial: Trial) -> str:
     if trial.has_group:
         return "holds a sandbox's memory and processes together"
     try:
-        parent = cgroup.parent_here()
-    except cgroup.NoGroup as reason:
+        parent = parent_here()
+    except NoGroup as reason:
         why = str(reason)
     else:
         why = f"{parent} lets no process in"

@@ -31,9 +31,8 @@ from tests.dashboard.datasets.fetching.site import (
 )
 from tests.trainer.rewards.test_llm_judge_addresses import resolving
 from tests.trainer.rewards.test_llm_judge_tls import certificate
-from trainer.internet import address
-from trainer.internet import connection as internet_connection
-from trainer.internet.address import read_link
+from trainer import internet
+from trainer.internet import read_link
 
 __all__ = ["certificate"]
 BODY = b'{"question": "1 + 1?", "answer": 2}\n' * 10_000
@@ -410,7 +409,7 @@ def test_the_address_that_was_looked_at_is_connected_to(
         ip = "127.0.0.1" if len(asked) == 1 else "169.254.169.254"
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port))]
 
-    monkeypatch.setattr(address.socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(internet.socket, "getaddrinfo", getaddrinfo)
     site.pages["/rows"] = file(BODY)
 
     assert fetched.run(f"http://rows.test:{port}/rows") == BODY
@@ -426,7 +425,7 @@ def test_a_redirect_by_a_name_is_looked_at_too(
     def getaddrinfo(host: str, port: int, **more: Any) -> list[Any]:
         return resolve("10.0.0.7" if host == "inside.test" else host, port, **more)
 
-    monkeypatch.setattr(address.socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(internet.socket, "getaddrinfo", getaddrinfo)
     site.pages["/rows"] = redirect("http://inside.test/rows")
 
     with pytest.raises(NotFetched, match=r"inside\.test is 10\.0\.0\.7, which is not"):
@@ -443,8 +442,8 @@ def test_a_slow_file_arrives_over_tls(
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(certificate)
     trusted = ssl.create_default_context(cafile=certificate)
-    monkeypatch.setattr(internet_connection, "_tls", lambda: trusted)
-    monkeypatch.setattr(internet_connection, "_TICK_SECONDS", 0.01)
+    monkeypatch.setattr(internet, "_tls", lambda: trusted)
+    monkeypatch.setattr(internet, "_TICK_SECONDS", 0.01)
     with web_site(own) as site:
         resolving(monkeypatch, "127.0.0.1")
         port = site.host.partition(":")[2]

@@ -10,8 +10,8 @@ from pytest_django.fixtures import Settings
 
 from dashboard.datasets.fetching.gates import links_gate
 from dashboard.datasets.fetching.links import HubLink, Link, read
-from trainer.internet import address
-from trainer.internet.address import Refused, read_link, resolve
+from trainer import internet
+from trainer.internet import Refused, read_link, resolve
 
 # Every spelling of an address that is not the internet's.
 HOSTILE = [
@@ -89,7 +89,7 @@ def test_a_name_is_refused_by_what_it_resolves_to(
         ip = "169.254.169.254" if name == "metadata" else "127.0.0.1"
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port))]
 
-    monkeypatch.setattr(address.socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(internet.socket, "getaddrinfo", getaddrinfo)
 
     with pytest.raises(Refused, match="not a public address"):
         resolve(read_link(f"http://{host}/rows.jsonl"), links_gate())
@@ -100,7 +100,7 @@ def test_a_name_is_refused_when_one_of_its_addresses_is_private(
 ):
     kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
     found = [(*kind, ("8.8.8.8", 443)), (*kind, ("10.0.0.7", 443))]
-    monkeypatch.setattr(address.socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(internet.socket, "getaddrinfo", lambda *_, **__: found)
 
     with pytest.raises(Refused, match=r"10\.0\.0\.7"):
         resolve(read_link("https://rows.example.com/x"), links_gate())

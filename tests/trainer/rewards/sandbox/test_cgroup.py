@@ -11,10 +11,9 @@ import pytest
 
 from tests.trainer.rewards.sandbox.asking import Asker
 from tests.trainer.rewards.test_judge import wait_until_gone
-from trainer.rewards.sandbox import cgroup, slot
-from trainer.rewards.sandbox.cgroup import NoGroup, _places
+from trainer.rewards.sandbox import limits, slot
 from trainer.rewards.sandbox.levels import LEVELS, Level, obstacle
-from trainer.rewards.sandbox.limits import MEBIBYTE
+from trainer.rewards.sandbox.limits import MEBIBYTE, NoGroup, _places
 
 MOUNTINFO = """\
 30 24 0:26 / /sys rw,nosuid - sysfs sysfs rw
@@ -24,7 +23,7 @@ MOUNTINFO = """\
 
 @pytest.fixture(autouse=True)
 def forgetful() -> Iterator[None]:
-    parent_here = cgroup.parent_here  # which a test may replace
+    parent_here = limits.parent_here  # which a test may replace
     parent_here.cache_clear()
     yield
     parent_here.cache_clear()
@@ -65,7 +64,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / "cgroup.controllers").write_text("cpu memory pids\n")
         (folder / "cgroup.subtree_control").write_text("\n")
     own = tmp_path / "cohort.service/main"
-    monkeypatch.setattr(cgroup, "_places", lambda *_: (tmp_path, own))
+    monkeypatch.setattr(limits, "_places", lambda *_: (tmp_path, own))
     return tmp_path
 
 
@@ -84,7 +83,7 @@ def test_the_group_above_is_taken_where_it_was_handed_over(
     service = tree / "cohort.service"
     delegate(monkeypatch, service)
 
-    assert cgroup.parent_here() == service
+    assert limits.parent_here() == service
     assert (service / "cgroup.subtree_control").read_text() == "+memory +pids"
 
 
@@ -96,17 +95,17 @@ def test_a_group_that_only_can_be_written_is_not_ours(
     delegate(monkeypatch)
 
     with pytest.raises(NoGroup, match=r"cohort.service was not handed to us"):
-        cgroup.parent_here()
+        limits.parent_here()
 
 
 def test_a_containers_own_root_is_ours(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delegate(monkeypatch)
-    monkeypatch.setattr(cgroup, "_places", lambda *_: (tree, tree))
+    monkeypatch.setattr(limits, "_places", lambda *_: (tree, tree))
     (tree / "cgroup.type").write_text("domain\n")
 
-    assert cgroup.parent_here() == tree
+    assert limits.parent_here() == tree
 
 
 def test_a_group_without_the_controllers_is_named(
@@ -116,13 +115,13 @@ def test_a_group_without_the_controllers_is_named(
     (tree / "cohort.service/cgroup.controllers").write_text("cpu memory\n")
 
     with pytest.raises(NoGroup, match=r"cohort.service has no controller for pids"):
-        cgroup.parent_here()
+        limits.parent_here()
 
 
 def test_its_limits_are_written(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     delegate(monkeypatch, tree / "cohort.service")
 
-    folder = cgroup.make_group().folder
+    folder = limits.make_group().folder
 
     assert int((folder / "memory.max").read_text()) == 1_216 * MEBIBYTE
     assert int((folder / "pids.max").read_text()) == 32
@@ -141,8 +140,8 @@ def real_parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         parent.mkdir()
     except (NoGroup, OSError) as reason:
         pytest.skip(f"no group can be made here: {reason}")
-    monkeypatch.setattr(cgroup, "parent_here", lambda: parent)
-    monkeypatch.setattr(cgroup, "_LIMITS", {})
+    monkeypatch.setattr(limits, "parent_here", lambda: parent)
+    monkeypatch.setattr(limits, "_LIMITS", {})
     yield parent
     parent.rmdir()  # nothing may be left in it
 
@@ -183,7 +182,7 @@ def test_all_of_a_sandbox_is_in_its_group_and_ends_with_it(
 def test_a_sandbox_that_is_not_let_in_runs_without(
     real_parent: Path, level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cgroup.Group, "door", "/nowhere/cgroup.procs")
+    monkeypatch.setattr(limits.Group, "door", "/nowhere/cgroup.procs")
 
     asker = Asker(level)
 
@@ -196,7 +195,7 @@ def test_groups_of_processes_that_were_killed_are_removed(real_parent: Path) -> 
     left = real_parent / "cohort-sandbox-999999999-abcd"
     left.mkdir()
 
-    cgroup.make_group().remove()
+    limits.make_group().remove()
 
     assert not left.exists()
 
@@ -206,10 +205,10 @@ def test_a_sandbox_has_no_more_memory_than_its_group(
     level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though each of its processes might have as much."""
-    limits = cgroup._LIMITS | {"memory.max": 96 * MEBIBYTE}
-    monkeypatch.setattr(cgroup, "_LIMITS", limits)
+    less = limits._LIMITS | {"memory.max": 96 * MEBIBYTE}
+    monkeypatch.setattr(limits, "_LIMITS", less)
     try:
-        cgroup.make_group().remove()
+        limits.make_group().remove()
     except NoGroup as reason:
         pytest.skip(f"no group that limits memory can be made here: {reason}")
     asker = Asker(level)

@@ -82,7 +82,7 @@ def test_too_little_time_says_nothing_of_the_machine(
         ("bubblewrap", lambda: None, "A", "bwrap"),
         ("sys.platform", "darwin", "B", "needs Linux"),
         ("kernel.landlock_version", lambda: 0, "B", "no Landlock"),
-        ("seccomp.is_known_machine", lambda: False, "A", "x86_64 and aarch64"),
+        ("confinement.is_known_machine", lambda: False, "A", "x86_64 and aarch64"),
     ],
 )
 def test_what_a_level_lacks_is_named(

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from trainer.rewards.sandbox.inside import seccomp
+from trainer.rewards.sandbox.inside import confinement
 
 ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM
 ANY = (1 << 32) + 77  # no argument that an allowed call may have
@@ -36,9 +36,9 @@ def test_what_is_not_listed_is_refused(
     machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: machine)
-    program = seccomp.make_template()
-    architecture, numbers = seccomp._MACHINES[machine]
-    special = {numbers[name] for name in seccomp._special(1) if name in numbers}
+    program = confinement.make_template()
+    architecture, numbers = confinement._MACHINES[machine]
+    special = {numbers[name] for name in confinement._special(1) if name in numbers}
 
     for number in [*range(1_000), 2**20, 2**30 - 1]:
         answer = run(program, number, architecture)
@@ -79,8 +79,8 @@ def test_what_is_not_listed_is_refused(
 def test_what_depends_on_its_arguments(
     name: str, arguments: tuple[int, ...], is_allowed: bool
 ) -> None:
-    architecture, numbers = seccomp._MACHINES["x86_64"]
-    program = seccomp.own_filter(seccomp.make_template(), pid=50)
+    architecture, numbers = confinement._MACHINES["x86_64"]
+    program = confinement.own_filter(confinement.make_template(), pid=50)
 
     answer = run(program, numbers[name], architecture, *arguments)
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.trainer.rewards.sandbox.asking import Asker
 from tests.trainer.rewards.test_judge import ROOT
-from trainer.rewards.sandbox import uids
+from trainer.rewards.sandbox import limits
 from trainer.rewards.sandbox.levels import LEVELS, Level, obstacle
 
 AN_ORDINARY_USER = """
@@ -92,6 +92,6 @@ def test_no_two_sandboxes_are_one_user(
 def test_where_no_number_can_be_had_it_is_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(uids, "_is_mapped", lambda number: False)
+    monkeypatch.setattr(limits, "_is_mapped", lambda number: False)
 
-    assert uids.reserve().number == 65_534
+    assert limits.reserve_uid().number == 65_534

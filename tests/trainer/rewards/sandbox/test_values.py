@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.rewards.scores import AT_ONCE
-from trainer.rewards.sandbox.inside.plain import encode
+from trainer.rewards.sandbox.inside.messages import encode
 from trainer.rewards.sandbox.values import (
     Incomparable,
     are_equal,

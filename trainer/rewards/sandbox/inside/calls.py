@@ -2,14 +2,226 @@
 
 from __future__ import annotations
 
+import inspect
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
+from types import FunctionType
+from typing import Any
 
-from trainer.rewards.sandbox.inside import attempts, functions, plans, programs
+from trainer.rewards.sandbox.inside.messages import (
+    describe,
+    encode,
+    hear,
+    open_outputs,
+    print_traceback,
+    questions,
+    reply,
+    run,
+)
+from trainer.rewards.sandbox.inside.plans import perform_plan
+
+
+def perform_attempts() -> None:
+    """Replies with the names of what was not refused."""
+    paths = hear()["paths"]
+    tries: dict[str, Callable[[], object]] = {
+        "start a process": os.fork,
+        "run a program": lambda: os.execv("/bin/true", ["true"]),  # noqa: S606
+        "run a command": lambda: subprocess.run(["/bin/true"], check=True),
+        "open a connection": lambda: socket.socket(socket.AF_INET),
+        "send a datagram": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+        "open a local socket": lambda: socket.socket(socket.AF_UNIX),
+        "signal its parent": lambda: os.kill(os.getppid(), signal.SIGTERM),
+        "signal everyone": lambda: os.kill(-1, signal.SIGCONT),
+        "read another's clock": lambda: time.clock_gettime((~1 << 3) | 2),
+        "read another's cores": lambda: os.sched_getaffinity(1),
+        "leave its session": os.setsid,
+        "write a file": lambda: open("/tmp/cohort-attempt", "w"),  # nosec B108 # noqa: SIM115, S108
+        "list the root": lambda: os.listdir("/"),
+        "list processes": lambda: os.listdir("/proc"),
+        "read its environment": lambda: open("/proc/self/environ"),  # noqa: SIM115
+        "become root": lambda: os.setuid(0),
+        "raise its limits": lambda: _raise_limit(),
+    }
+    for path in paths:
+        tries[f"read {path}"] = _opener(path)
+    reply([name for name, attempt in tries.items() if _happens(attempt)])
+
+
+def _raise_limit() -> None:
+    import resource  # noqa: PLC0415 - it is loaded; this names it
+
+    resource.setrlimit(resource.RLIMIT_CPU, (99, 99))
+
+
+def _opener(path: str) -> Callable[[], object]:
+    return lambda: open(path)
+
+
+def _happens(attempt: Callable[[], object]) -> bool:
+    try:
+        result = attempt()
+    except (OSError, ValueError):
+        return False
+    if result == 0 and attempt is os.fork:
+        os._exit(0)  # the child of a fork that was allowed
+    return True
+
+
+FUNCTION_SOURCE = "<reward>"
+FUNCTION_NAME = "reward"
+_STARRED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+def perform_function() -> None:
+    """Replies with {"value": number or null}, or {"error": one line}."""
+    open_outputs(at_once=True)
+    question = hear()
+    try:
+        value = judge(question["source"], question["arguments"])
+        found: dict[str, Any] = {"value": number(value)}
+    except MemoryError:
+        found = {"error": "MemoryError: it needs more memory than it may have"}
+    except _Refused as refusal:
+        found = {"error": str(refusal)}
+    except BaseException as error:  # noqa: BLE001 - SystemExit too: it is told
+        print_traceback(error)
+        found = {"error": describe(error, FUNCTION_SOURCE)}
+    reply(found)
+
+
+def _plain_parameters(function: object) -> tuple[str, ...] | None:
+    """Of a function without * and **. To ask `inspect` takes a tenth of a call."""
+    if type(function) is not FunctionType or function.__dict__:
+        return None
+    code = function.__code__
+    if code.co_posonlyargcount or code.co_flags & _STARRED:
+        return None
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+class _Refused(Exception):
+    """The function is none, or gave what is no score; the text is a predicate."""
+
+
+def judge(source: str, arguments: dict[str, Any]) -> object:
+    names: dict[str, Any] = {
+        "__name__": "reward_function",
+        "__builtins__": __builtins__,
+    }
+    run(source, FUNCTION_SOURCE, names)
+    function = names.get(FUNCTION_NAME)
+    if not callable(function):
+        raise _Refused(f"it defines no function named {FUNCTION_NAME}")
+    return function(**_wanted(function, arguments))
+
+
+def _wanted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that it has parameters for."""
+    named = _plain_parameters(function)
+    if named is not None and all(name in arguments for name in named):
+        return {name: arguments[name] for name in named}
+    parameters = inspect.signature(function).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return arguments
+    unknown = [
+        each.name
+        for each in parameters
+        if each.name not in arguments
+        and each.default is each.empty
+        and each.kind is not each.VAR_POSITIONAL
+    ]
+    if unknown:
+        raise _Refused(f"its parameter {unknown[0]} is none of {', '.join(arguments)}")
+    return {
+        each.name: arguments[each.name] for each in parameters if each.name in arguments
+    }
+
+
+def number(value: object) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | float):
+        raise _Refused(f"it gave a {type(value).__name__}, which is no number")
+    found = float(value)
+    if not math.isfinite(found):
+        raise _Refused(f"it gave {found}, which is no score")
+    return found
+
+
+PROGRAM_SOURCE = "<completion>"
+_STEP = "<test>"
+_PIPE_BYTES = 65_536
+
+
+def perform_program() -> None:
+    """A whole program with text on its standard input; its output is the result."""
+    question = hear()
+    _give_input(question["stdin"].encode("utf-8", "replace"))
+    open_outputs(at_once=False)
+    run(question["source"], PROGRAM_SOURCE, main_names())
+
+
+def _give_input(text: bytes) -> None:
+    reader, writer = os.pipe()
+    os.dup2(reader, 0)
+    os.close(reader)
+    sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    if len(text) <= _PIPE_BYTES:
+        _write(writer, text)
+    else:
+        threading.Thread(target=_write, args=(writer, text), daemon=True).start()
+
+
+def _write(writer: int, text: bytes) -> None:
+    left = memoryview(text)
+    while left:
+        left = left[os.write(writer, left) :]
+    os.close(writer)
+
+
+def perform_steps() -> None:
+    """Run the source, then do each step that is asked for, in one namespace.
+
+    Replies {} or {"value": as JSON} to each; {"error": one line} where it raised.
+    """
+    open_outputs(at_once=True)
+    names = main_names()
+    question = hear()
+    reply(attempt(question["source"], PROGRAM_SOURCE, names, is_value=False))
+    for step in questions():
+        reply(attempt(step["code"], _STEP, names, is_value=step["is_value"]))
+
+
+def attempt(
+    code: str, name: str, names: dict[str, Any], *, is_value: bool
+) -> dict[str, Any]:
+    try:
+        if not is_value:
+            run(code, name, names)
+            return {}
+        value = eval(compile(code, name, "eval"), names)  # nosec B307 # noqa: S307 - as `run`
+        return {"value": encode(value)}
+    except BaseException as error:  # noqa: BLE001 - SystemExit too: a step failed
+        return {"error": describe(error, name)}
+
+
+def main_names() -> dict[str, Any]:
+    # As a program's own: `if __name__ == "__main__"` is what starts many of them.
+    return {"__name__": "__main__", "__builtins__": __builtins__}
+
 
 CALLS: dict[str, Callable[[], None]] = {
-    "attempts": attempts.perform,
-    "function": functions.perform,
-    "plan": plans.perform,
-    "program": programs.perform_program,
-    "steps": programs.perform_steps,
+    "attempts": perform_attempts,
+    "function": perform_function,
+    "plan": perform_plan,
+    "program": perform_program,
+    "steps": perform_steps,
 }

@@ -14,8 +14,7 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from trainer.rewards.sandbox.inside.plain import encode
-from trainer.rewards.sandbox.inside.talking import describe, hear, reply
+from trainer.rewards.sandbox.inside.messages import describe, encode, hear, reply
 
 Formula = dict[str, Any]
 _OPERATORS: dict[type[ast.cmpop], str] = {
@@ -28,7 +27,7 @@ _MAX_TURNS = 200  # of a loop over listed cases that is written out
 _BUILT_IN = frozenset(dir(builtins))
 
 
-def perform() -> None:
+def perform_plan() -> None:
     """Replies with {"steps", "tests", "num_tests"}, or {"error": one line}."""
     question = hear()
     number = 0

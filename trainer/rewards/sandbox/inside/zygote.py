@@ -1,15 +1,11 @@
-"""A process that has loaded Python, and forks a child for each call.
-
-It is the only one that talks to the asker. A call's child hears its questions one by
-one, each after its reply to the one before, and what it writes is passed on as bytes:
-nothing that it says is interpreted here.
-"""
+"""A process that has loaded Python, and forks a child for each call."""
 
 from __future__ import annotations
 
 import builtins
 import gc
 import importlib
+import io
 import json
 import math
 import os
@@ -19,16 +15,66 @@ import sys
 import time
 from typing import Any
 
-from trainer.rewards.sandbox.inside import kernel, landlock, seccomp
-from trainer.rewards.sandbox.inside.call_process import CallProcess
-from trainer.rewards.sandbox.inside.child import hold_places
+from trainer.rewards.sandbox.inside import kernel
+from trainer.rewards.sandbox.inside.call_process import CallProcess, hold_places
+from trainer.rewards.sandbox.inside.calls import (
+    PROGRAM_SOURCE,
+    attempt,
+    judge,
+    main_names,
+    number,
+)
 from trainer.rewards.sandbox.inside.confinement import (
     Walls,
     confine_zygote,
     count_others,
+    make_rules,
+    make_template,
+    own_filter,
 )
-from trainer.rewards.sandbox.inside.frames import HungUp, receive, send
-from trainer.rewards.sandbox.inside.warmth import warm_up
+from trainer.rewards.sandbox.inside.messages import (
+    HungUp,
+    frame,
+    prepare_outputs,
+    receive,
+    send,
+)
+
+_TIMES = 24  # code is rewritten after 8 calls, and may be given up on and tried again
+_SOURCE = """\
+import math, re
+def reward(prompt, completion, answer, columns):
+    words = [word.lower() for word in completion.split()]
+    print(len(words), f"{answer}")
+    found = re.search("word", completion)
+    return 1.0 if found and answer in words and math.isfinite(1.5) else 0.0
+def add(a, b):
+    return a + b
+"""
+_ARGUMENTS = {"prompt": "?", "completion": "a word", "answer": "word", "columns": {}}
+
+
+def warm_up(template: bytes) -> None:
+    stdout = sys.stdout
+    try:
+        with open(os.devnull, "w", encoding="utf-8") as sys.stdout:
+            for _ in range(_TIMES):
+                _call(template)
+    finally:
+        sys.stdout = stdout
+    prepare_outputs()
+
+
+def _call(template: bytes) -> None:
+    own_filter(template, pid=1)
+    question = json.loads(json.dumps({"source": _SOURCE, "arguments": _ARGUMENTS}))
+    number(judge(question["source"], question["arguments"]))
+    names = main_names()
+    attempt(_SOURCE, PROGRAM_SOURCE, names, is_value=False)
+    for code in ("add(1, 2) == 3", "add([1], [2.5])", "add('a', 'b')", "1 / 0"):
+        reply = attempt(code, "<test>", names, is_value=True)
+        io.BytesIO().write(frame(json.dumps(reply).encode()))
+
 
 # Loaded once, so that a call need not. Each costs every call a little, since what is
 # loaded is copied for it: OpenSSL alone, which hashlib brings, a tenth of its time.
@@ -78,9 +124,7 @@ def _prepare(options: dict[str, Any]) -> Walls:
     version = kernel.landlock_version()
     if not version and options["needs_landlock"]:
         raise OSError("this kernel has no Landlock")
-    rules = (
-        landlock.make_rules(options["readable"], version=version) if version else None
-    )
+    rules = make_rules(options["readable"], version=version) if version else None
     if options["uid"] is not None:
         os.setgroups([])
         os.setresgid(options["uid"], options["uid"], options["uid"])
@@ -90,7 +134,7 @@ def _prepare(options: dict[str, Any]) -> Walls:
     os.environ.clear()
     sys.orig_argv[:] = sys.argv[:] = [""]
     os.chdir("/")
-    template = seccomp.make_template()
+    template = make_template()
     warm_up(template)
     random.seed(0)  # so that a resumed run scores as it did
     confine_zygote()

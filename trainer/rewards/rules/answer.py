@@ -1,4 +1,4 @@
-"""Is the answer, as a number, the row's answer?"""
+"""Is the answer the row's: as text, as a number, as mathematics?"""
 
 from __future__ import annotations
 
@@ -9,15 +9,64 @@ from pydantic import Field
 
 from trainer.rewards.extraction import (
     TAG_NAME,
+    ExtractionParams,
     after_marker,
+    extract,
     last_block,
     last_boxed,
     require_answer,
 )
+from trainer.rewards.judge import JudgeFailed, ask
 from trainer.rewards.numbers import last_number, read_number
 from trainer.rewards.patterns import compile_pattern
 from trainer.rewards.rule import Example, Params, Rule
-from trainer.rewards.sample import NotApplicable, Sample
+from trainer.rewards.sample import NotApplicable, Sample, Unscorable
+
+
+class ExactAnswerParams(ExtractionParams):
+    ignore_case: bool = Field(
+        True, description="Upper and lower case count as the same."
+    )
+    white_space: Literal["strip", "collapse", "remove"] = Field(
+        "collapse",
+        description="Strip it at both ends; also count any run of it as one space; "
+        "or leave it out altogether.",
+    )
+    ignore_final_period: bool = Field(
+        True, description="A full stop at the end of either text does not count."
+    )
+
+
+def score_exact(sample: Sample, params: ExactAnswerParams) -> float:
+    """1 when the texts are equal after the chosen normalisation, else 0."""
+    wanted = normalise(require_answer(sample), params)
+    found = extract(sample.completion, params)
+    return float(found is not None and normalise(found, params) == wanted)
+
+
+def normalise(text: str, params: ExactAnswerParams) -> str:
+    """The same for all texts that count as one another."""
+    text = text.strip()
+    if params.ignore_final_period:
+        text = text.removesuffix(".").rstrip()
+    if params.white_space != "strip":
+        text = (" " if params.white_space == "collapse" else "").join(text.split())
+    return text.casefold() if params.ignore_case else text
+
+
+EXACT_ANSWER = Rule(
+    kind="exact_answer",
+    title="Exact answer",
+    summary="The answer is the row's answer, character by character.",
+    params_model=ExactAnswerParams,
+    score=score_exact,
+    example_pass=Example(
+        sample=Sample("Capital of France?", "<answer>Paris</answer>", "paris")
+    ),
+    example_fail=Example(
+        sample=Sample("Capital of France?", "<answer>Lyon</answer>", "paris")
+    ),
+)
 
 
 class NumericAnswerParams(Params):
@@ -119,7 +168,7 @@ def _reference(sample: Sample, params: NumericAnswerParams) -> Fraction:
     return number
 
 
-RULE = Rule(
+NUMERIC_ANSWER = Rule(
     kind="numeric_answer",
     title="Numeric answer",
     summary="The answer is the row's number, however it is written.",
@@ -130,4 +179,65 @@ RULE = Rule(
         sample=Sample("How much?", "Together they cost $1,250.00.", "1250")
     ),
     example_fail=Example(sample=Sample("How much?", "Together they cost 12.", "1250")),
+)
+
+
+# The answer stands at the end; parsing time grows faster than the length.
+_MAX_CHARACTERS = 4_000
+
+
+class MathVerifyParams(ExtractionParams):
+    timeout_seconds: float = Field(
+        5.0,
+        ge=0.1,
+        le=60,
+        description="An answer that takes longer to check gets no score.",
+        json_schema_extra={"unit": "seconds"},
+    )
+    mode: Literal["strict", "as_published"] = Field(
+        "strict",
+        description="strict: the answer where it should stand, in LaTeX or plain. "
+        "as_published: well-formed LaTeX anywhere in the completion, boxed first (Open "
+        "R1).",
+    )
+
+
+def score_math(sample: Sample, params: MathVerifyParams) -> float:
+    """1 when math-verify finds the answer equal to the row's answer, else 0.
+
+    Only the last 4,000 characters of the answer are read.
+    """
+    reference = require_answer(sample)
+    is_published = params.mode == "as_published"
+    found = sample.completion if is_published else extract(sample.completion, params)
+    question = {
+        "reference": reference[:_MAX_CHARACTERS],
+        "text": (found or "")[-_MAX_CHARACTERS:],
+        "is_bare": params.source != "whole",
+        "as_published": is_published,
+    }
+    try:
+        reply = ask("math_verify", question, timeout_seconds=params.timeout_seconds)
+    except JudgeFailed as error:
+        raise Unscorable(str(error)) from error
+    if not reply["is_readable"]:
+        raise NotApplicable(
+            f'The row\'s answer "{reference[:80]}" is not mathematics that can be '
+            "read. Write it as a number or LaTeX, or use the exact answer rule."
+        )
+    return float(reply["is_right"])
+
+
+MATH_VERIFY = Rule(
+    kind="math_verify",
+    title="Math answer",
+    summary="The answer equals the row's answer as mathematics: 1/2, 0.5 and "
+    "\\frac{1}{2} are the same.",
+    params_model=MathVerifyParams,
+    score=score_math,
+    example_pass=Example(
+        sample=Sample("Half?", "<answer>$\\frac{2}{4}$</answer>", "1/2")
+    ),
+    example_fail=Example(sample=Sample("Half?", "<answer>$0.4$</answer>", "1/2")),
+    is_slow=True,
 )

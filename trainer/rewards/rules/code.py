@@ -1,0 +1,290 @@
+"""What does code say, run in a sandbox?"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from trainer.rewards.code_running import Result, read_tests, run_tests
+from trainer.rewards.extraction import TAG_NAME, last_block, last_fence
+from trainer.rewards.logs import shown, tell
+from trainer.rewards.rule import Example, Params, Rule
+from trainer.rewards.sample import NotApplicable, Sample, Unscorable
+from trainer.rewards.sandbox import pool
+from trainer.rewards.sandbox.limits import MAX_MEMORY_MB, MAX_WALL_SECONDS, Limits
+from trainer.rewards.sandbox.slot import Answer, how_it_ended, parsed
+
+
+class CodeTestsParams(Params):
+    tests_column: str = Field(
+        "tests",
+        min_length=1,
+        max_length=200,
+        description="Column with the tests: text with asserts or check(candidate), a "
+        "list of such texts, or objects with input and output, for programs that read "
+        "and print; with fn_name too, for calls of that function.",
+    )
+    entry_point_column: str = Field(
+        "entry_point",
+        min_length=1,
+        max_length=200,
+        description="Column with the function's name, where tests are a "
+        "check(candidate).",
+    )
+    code_in: Literal["fence", "tags", "whole"] = Field(
+        "fence",
+        title="Code stands in",
+        description="The last block between ``` and ```, the last pair of tags, or the "
+        "whole completion. Python.",
+    )
+    tag: str = Field(
+        "answer", pattern=TAG_NAME, description="Name of the tags, without brackets."
+    )
+    credit: Literal["share", "all"] = Field(
+        "share", description="share: of tests that pass; all: 1 when all pass, else 0."
+    )
+    max_tests: int = Field(
+        20, ge=1, le=200, description="Of a row's tests, how many are used."
+    )
+    judged_inside: Literal["counted", "refused"] = Field(
+        "counted",
+        description="Asserts that cannot be split into a call and what is expected "
+        "run beside the code, which could cheat there: loops, try, isinstance, all(). "
+        "refused: a row with one gets no score.",
+    )
+    timeout_seconds: float = Field(
+        5.0,
+        ge=0.1,
+        le=MAX_WALL_SECONDS,
+        title="Time limit in seconds",
+        description="For all tests of a completion together; those that are not done "
+        "by then have failed.",
+        json_schema_extra={"unit": "seconds"},
+    )
+    memory_mb: int = Field(
+        512,
+        ge=128,
+        le=MAX_MEMORY_MB,
+        title="Memory in MiB",
+        description="Memory that the code may use.",
+        json_schema_extra={"unit": "MiB"},
+    )
+
+
+def score_code(sample: Sample, params: CodeTestsParams) -> float:
+    """The share of tests that pass, or whether all do; 0 without code.
+
+    Code that fails, hangs or ends its process fails tests. No score where the tests
+    cannot be read or no sandbox can be had.
+    """
+    tests = read_tests(sample, params.tests_column, most=params.max_tests)
+    code = _code(sample.completion, params)
+    if not code:
+        return 0.0
+    entry_point = sample.columns.get(params.entry_point_column)
+    result = run_tests(
+        code,
+        tests,
+        Limits(wall_seconds=params.timeout_seconds, memory_mb=params.memory_mb),
+        most=params.max_tests,
+        entry_point=entry_point if _is_name(entry_point) else None,
+    )
+    _tell(result)
+    if result.num_judged_inside and params.judged_inside == "refused":
+        raise NotApplicable(
+            f"{result.num_judged_inside} of the row's {len(result.passed)} tests would "
+            "be judged beside the code, which the rule refuses. Write them as assert "
+            "f(…) == value."
+        )
+    num_passed = sum(result.passed)
+    if params.credit == "all":
+        return float(num_passed == len(result.passed))
+    return num_passed / len(result.passed)
+
+
+def _code(completion: str, params: CodeTestsParams) -> str | None:
+    if params.code_in == "whole":
+        return completion
+    if params.code_in == "tags":
+        return last_block(completion, params.tag)
+    return last_fence(completion)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.isidentifier()
+
+
+def _tell(result: Result) -> None:
+    failed = [str(n) for n, is_fine in enumerate(result.passed, 1) if not is_fine]
+    text = f"{sum(result.passed)} of {len(result.passed)} tests passed"
+    if failed:
+        text += f"; failed: {', '.join(failed)}"
+    if result.num_judged_inside:
+        text += (
+            f"; {result.num_judged_inside} judged beside the code, which could cheat"
+        )
+    tell(f"{text}.\n")
+
+
+_TESTS = {"tests": ["assert add(2, 3) == 5", "assert add(-1, 1) == 0"]}
+CODE_TESTS = Rule(
+    kind="code_tests",
+    title="Code that passes tests",
+    summary="The completion's Python code passes the row's tests, run in a sandbox.",
+    params_model=CodeTestsParams,
+    score=score_code,
+    example_pass=Example(
+        sample=Sample(
+            "Write add(a, b).",
+            "```python\ndef add(a, b):\n    return a + b\n```",
+            None,
+            _TESTS,
+        )
+    ),
+    example_fail=Example(
+        sample=Sample(
+            "Write add(a, b).",
+            "```python\ndef add(a, b):\n    return a * b\n```",
+            None,
+            _TESTS,
+        )
+    ),
+    is_slow=True,
+    needs_sandbox=True,
+)
+
+
+_FIRST = """\
+def reward(completion, answer):
+    words = completion.split()
+    print(len(words), "words")
+    return 1.0 if words and words[-1] == answer else 0.0
+"""
+
+
+class PythonFunctionParams(Params):
+    source: str = Field(
+        _FIRST,
+        min_length=1,
+        max_length=20_000,
+        description="Python that defines reward(prompt, completion, answer, columns), "
+        "with any of these parameters. It gives a number, or None for no score; what "
+        "it prints is kept. Only the standard library is there; no files, no network.",
+    )
+    minimum: float = Field(
+        0.0, ge=-1_000, le=1_000, description="The lowest number that it gives."
+    )
+    maximum: float = Field(
+        1.0, ge=-1_000, le=1_000, description="The highest number that it gives."
+    )
+    timeout_seconds: float = Field(
+        5.0,
+        ge=0.1,
+        le=MAX_WALL_SECONDS,
+        title="Time limit in seconds",
+        description="A completion that takes longer gets no score.",
+        json_schema_extra={"unit": "seconds"},
+    )
+    memory_mb: int = Field(
+        512,
+        ge=128,
+        le=MAX_MEMORY_MB,
+        title="Memory in MiB",
+        description="Memory that a call may use.",
+        json_schema_extra={"unit": "MiB"},
+    )
+
+    @model_validator(mode="after")
+    def _bounds_are_in_order(self) -> Self:
+        if self.minimum >= self.maximum:
+            raise ValueError(
+                f"The minimum, {self.minimum:g}, must be less than the maximum, "
+                f"{self.maximum:g}. Swap them."
+            )
+        if "reward" not in self.source:
+            raise ValueError(
+                "The source defines no function named reward. Begin with "
+                "def reward(completion, answer):"
+            )
+        return self
+
+
+def score_by_function(sample: Sample, params: PythonFunctionParams) -> float:
+    """The number that the function gives, called in a sandbox.
+
+    No score where it gives None or no number in bounds, raises, or is ended.
+    """
+    limits = Limits(wall_seconds=params.timeout_seconds, memory_mb=params.memory_mb)
+    arguments = {
+        "prompt": sample.prompt,
+        "completion": sample.completion,
+        "answer": sample.answer,
+        "columns": dict(sample.columns),
+    }
+    try:
+        answer = pool.ask(
+            "function", [{"source": params.source, "arguments": arguments}], limits
+        )
+    except pool.SandboxFailed as error:
+        raise Unscorable(str(error)) from error
+    tell(shown(answer.stdout, answer.stdout_bytes))
+    tell(shown(answer.stderr, answer.stderr_bytes))
+    return _checked(_number(answer, limits), params)
+
+
+def _number(answer: Answer, limits: Limits) -> float:
+    fault = how_it_ended(answer, limits)
+    if fault is not None:
+        raise Unscorable(f"The reward function {fault}, so there is no score.")
+    reply: Any = parsed(answer.replies[0]) if len(answer.replies) == 1 else None
+    if isinstance(reply, dict) and reply.keys() == {"error"}:
+        raise Unscorable(f"The reward function gave no score: {reply['error']!s:.500}.")
+    if not isinstance(reply, dict) or reply.keys() != {"value"}:
+        raise Unscorable(
+            "The reward function ended its process without a reply. Let it return."
+        )
+    value = reply["value"]
+    if value is None:
+        raise NotApplicable("The reward function gave None: it does not apply here.")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unscorable("The reward function gave what is no number.")
+    return _as_float(value)
+
+
+def _as_float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _checked(value: float, params: PythonFunctionParams) -> float:
+    if not params.minimum <= value <= params.maximum:
+        raise Unscorable(
+            f"The reward function gave {value:g}, which is not within "
+            f"{params.minimum:g} and {params.maximum:g}. Change what it gives, or the "
+            "rule's minimum and maximum."
+        )
+    return value
+
+
+PYTHON_FUNCTION = Rule(
+    kind="python_function",
+    title="Python function",
+    summary="A function of your own judges the completion, in a sandbox.",
+    params_model=PythonFunctionParams,
+    score=score_by_function,
+    bounds=lambda params: (params.minimum, params.maximum),
+    example_pass=Example(
+        sample=Sample("Capital of France?", "It is Paris", "Paris"),
+        params={"source": _FIRST},
+    ),
+    example_fail=Example(
+        sample=Sample("Capital of France?", "It is Rome", "Paris"),
+        params={"source": _FIRST},
+    ),
+    is_slow=True,
+    needs_sandbox=True,
+)

@@ -1,0 +1,271 @@
+"""Is the completion, or a part of it, JSON of a schema, or well-formed XML?"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any, Literal, NoReturn
+from xml.parsers import expat
+
+from pydantic import Field, field_validator
+
+from trainer.rewards.extraction import TAG_NAME, last_block, last_fence
+from trainer.rewards.rule import Example, Params, Rule
+from trainer.rewards.sample import Sample
+
+MAX_DEPTH = 32
+_MAX_DIGITS = 300  # a float holds 308
+
+
+class NotJson(ValueError):
+    """The text is no JSON, or none that anyone would want to check."""
+
+
+class JsonArray(list[Any]):
+    """A list that is printed shortly: jsonschema prints what it refuses, then again
+    what holds it."""
+
+    def __repr__(self) -> str:
+        return "[…]"
+
+
+class JsonObject(dict[str, Any]):
+    def __repr__(self) -> str:
+        return "{…}"
+
+
+def read_json(text: str) -> Any:
+    """The document as JsonObject, JsonArray, str, int, float, bool and None.
+
+    NotJson for a name that stands twice in an object too, since readers disagree
+    about it; for NaN, numbers that no float holds, and more than 32 levels.
+    """
+    try:
+        document = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_float,
+            parse_constant=_refuse,
+        )
+    except (ValueError, RecursionError) as error:
+        raise NotJson(str(error)) from error
+    return _checked(document, MAX_DEPTH)
+
+
+def _object(pairs: Iterable[tuple[str, Any]]) -> JsonObject:
+    pairs = list(pairs)
+    found = JsonObject(pairs)
+    if len(found) != len(pairs):
+        raise NotJson("A name stands twice in one object.")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise NotJson(f"A number has more than {_MAX_DIGITS} digits.")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise NotJson("A number is larger than a float can be.")
+    return number
+
+
+def _refuse(name: str) -> None:
+    raise NotJson(f"{name} is not JSON.")
+
+
+def _checked(node: Any, depth: int) -> Any:
+    if depth == 0:
+        raise NotJson(f"It is nested deeper than {MAX_DEPTH} levels.")
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if isinstance(value, dict | list):
+                node[name] = _checked(value, depth - 1)
+        return node
+    if isinstance(node, list):
+        return JsonArray(
+            _checked(value, depth - 1) if isinstance(value, dict | list) else value
+            for value in node
+        )
+    return node
+
+
+class JsonSchemaParams(Params):
+    source: Literal["fence_or_whole", "whole", "fence", "tags"] = Field(
+        "fence_or_whole",
+        title="JSON stands in",
+        description="The last fenced block (```) where there is one, else the whole "
+        "completion; one of the two alone; or the last pair of tags.",
+    )
+    tag: str = Field(
+        "answer", pattern=TAG_NAME, description="Name of the tags, without brackets."
+    )
+    wanted: str = Field(
+        "{}",
+        title="Schema",
+        min_length=2,
+        max_length=20_000,
+        description="JSON Schema, draft 2020-12. Its patterns are RE2's, its "
+        "references stay inside it, and unevaluatedItems, unevaluatedProperties and "
+        "$dynamicRef are not known. {}: any JSON.",
+    )
+    valid_json_score: float = Field(
+        0.0, ge=0, le=1, description="Score of JSON that does not fit the schema."
+    )
+
+    @field_validator("wanted")
+    @classmethod
+    def _schema_can_be_checked_by(cls, wanted: str) -> str:
+        from trainer.rewards.rules.json_schemas import (  # noqa: PLC0415 - see above
+            refuse_bad_schema,
+        )
+
+        return refuse_bad_schema(wanted)
+
+
+def score_json(sample: Sample, params: JsonSchemaParams) -> float:
+    """1 for JSON that fits the schema, `valid_json_score` for other JSON, else 0.
+
+    JSON that is nested deeper than 32 levels, or whose numbers no float holds, is
+    none; JSON that takes more than 20,000 steps to check does not fit.
+    """
+    text = _json_place(sample.completion, params)
+    if text is None:
+        return 0.0
+    try:
+        document = read_json(text)
+    except NotJson:
+        return 0.0
+    from trainer.rewards.rules.json_schemas import accepts  # noqa: PLC0415 - see above
+
+    return 1.0 if accepts(params.wanted, document) else params.valid_json_score
+
+
+def _json_place(completion: str, params: JsonSchemaParams) -> str | None:
+    if params.source == "tags":
+        return last_block(completion, params.tag)
+    if params.source == "whole":
+        return completion
+    fenced = last_fence(completion)
+    if fenced is None and params.source == "fence_or_whole":
+        return completion
+    return fenced
+
+
+_SCHEMA = (
+    '{"type": "object", "required": ["city"], '
+    '"properties": {"city": {"type": "string"}}}'
+)
+JSON_SCHEMA = Rule(
+    kind="json_schema",
+    title="JSON of a schema",
+    summary="The completion, or a part of it, is JSON that fits a JSON Schema.",
+    params_model=JsonSchemaParams,
+    score=score_json,
+    example_pass=Example(
+        sample=Sample("Where?", 'Here:\n```json\n{"city": "Paris"}\n```'),
+        params={"wanted": _SCHEMA},
+    ),
+    example_fail=Example(
+        sample=Sample("Where?", '{"city": 75000}'), params={"wanted": _SCHEMA}
+    ),
+)
+
+
+_NAME = "[A-Za-z_][A-Za-z0-9_.:-]{0,63}"
+
+
+class XmlWellFormedParams(Params):
+    source: Literal["whole", "fence", "tags"] = Field(
+        "whole",
+        title="XML stands in",
+        description="The whole completion, the last fenced block (```), or the last "
+        "pair of tags.",
+    )
+    tag: str = Field(
+        "answer",
+        pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}$",
+        description="Name of the tags, without brackets.",
+    )
+    shape: Literal["document", "fragment"] = Field(
+        "document",
+        description="document: one element holds all others. fragment: any number of "
+        "elements, with text between them.",
+    )
+    elements: str = Field(
+        "",
+        pattern=f"^({_NAME}(,{_NAME}){{0,31}})?$",
+        description="Names of elements that must occur, separated by commas; the score "
+        "is the share of them that do.",
+    )
+
+
+class _Refused(Exception):
+    """A declaration of a document type, which entities could hide in."""
+
+
+def score_xml(sample: Sample, params: XmlWellFormedParams) -> float:
+    """0 for what is not well-formed XML, else the share of the elements that occur.
+
+    Document types are refused, so there are no entities to expand and no files or
+    addresses to read; a fragment must hold an element. Namespaces are not looked up.
+    """
+    text = _xml_place(sample.completion, params)
+    names = None if text is None else _read_names(text, params)
+    if not names:
+        return 0.0
+    wanted = set(params.elements.split(",")) - {""}
+    return len(wanted & names) / len(wanted) if wanted else 1.0
+
+
+def _xml_place(completion: str, params: XmlWellFormedParams) -> str | None:
+    if params.source == "tags":
+        return last_block(completion, params.tag)
+    if params.source == "fence":
+        return last_fence(completion)
+    return completion.strip()
+
+
+def _read_names(text: str, params: XmlWellFormedParams) -> set[str] | None:
+    """The names of the elements; None when the text is not well-formed."""
+    names: list[str] = []
+
+    def refuse(*_: object) -> NoReturn:
+        raise _Refused
+
+    parser = expat.ParserCreate("utf-8")
+    parser.StartElementHandler = lambda name, _: names.append(name)
+    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
+    parser.ExternalEntityRefHandler = refuse
+    if params.shape == "fragment":
+        text = f"<fragment>{text}</fragment>"
+    try:
+        # At once: fed in pieces, a long token would be read anew with each.
+        parser.Parse(text.encode("utf-8", "replace"), True)
+    except (expat.ExpatError, _Refused):
+        return None
+    return set(names[1:] if params.shape == "fragment" else names)
+
+
+XML_WELL_FORMED = Rule(
+    kind="xml_well_formed",
+    title="Well-formed XML",
+    summary="The completion, or a part of it, is well-formed XML and has the wanted "
+    "elements.",
+    params_model=XmlWellFormedParams,
+    score=score_xml,
+    example_pass=Example(
+        sample=Sample("A book?", "<book><title>Emma</title></book>"),
+        params={"elements": "title"},
+    ),
+    example_fail=Example(
+        sample=Sample("A book?", "<book><title>Emma</book>"),
+        params={"elements": "title"},
+    ),
+)

@@ -1,0 +1,220 @@
+"""Answers, by whichever rule compares them: which are right, and which the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
+
+from trainer.rewards.extraction import extract, last_boxed, last_line
+from trainer.rewards.rule import Params, Rule
+from trainer.rewards.rules.answer import (
+    EXACT_ANSWER,
+    MATH_VERIFY,
+    NUMERIC_ANSWER,
+    ExactAnswerParams,
+    MathVerifyParams,
+    NumericAnswerParams,
+    find_number,
+    normalise,
+)
+from trainer.rewards.rules.marker_answer import RULE as MARKER_ANSWER
+from trainer.rewards.rules.marker_answer import (
+    MarkerAnswerParams,
+    read_marked,
+    same_answer,
+)
+from trainer.rewards.rules.multiple_choice import RULE as MULTIPLE_CHOICE
+from trainer.rewards.rules.multiple_choice import MultipleChoiceParams, read_choice
+from trainer.rewards.sample import Sample, Unscorable
+
+if TYPE_CHECKING:
+    from trainer.rewards.spec import Recipe, RuleSpec
+
+ANSWER_RULES: dict[str, Rule[Any]] = {
+    rule.kind: rule
+    for rule in (
+        MATH_VERIFY,
+        NUMERIC_ANSWER,
+        EXACT_ANSWER,
+        MARKER_ANSWER,
+        MULTIPLE_CHOICE,
+    )
+}
+AnswerKind = Literal[
+    "math_verify", "numeric_answer", "exact_answer", "marker_answer", "multiple_choice"
+]
+
+
+class RightnessParams(Params):
+    """Which rule says whether a completion is right, and with which settings."""
+
+    answer_kind: AnswerKind = Field(
+        "math_verify",
+        title="Right by",
+        description="Rule that says whether the completion is right: by its full "
+        "score.",
+    )
+    # After answer_kind, by which it is checked.
+    answer_params: dict[str, Any] = Field(
+        {},
+        title="That rule's settings",
+        description="As JSON, those that differ from its defaults: "
+        '{"source": "whole"}.',
+        validate_default=True,
+    )
+
+    @field_validator("answer_params")
+    @classmethod
+    def _fill(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        kind = info.data.get("answer_kind")
+        return given if kind is None else filled_params(kind, given)
+
+
+def filled_params(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The settings of an answer's rule, with its defaults; ValueError says which is
+    wrong.
+    """
+    try:
+        params = ANSWER_RULES[kind].params_model.model_validate(given)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise ValueError(f"{kind}, {where}: {fault['msg']}") from error
+    filled: dict[str, Any] = params.model_dump(mode="json")
+    return filled
+
+
+def are_right(
+    samples: Sequence[Sample], params: RightnessParams, *, as_published: bool = False
+) -> list[bool | Unscorable]:
+    """For each completion whether it is right, or why nobody can say."""
+    rule = ANSWER_RULES[params.answer_kind]
+    given = dict(params.answer_params)
+    if as_published and "mode" in rule.params_model.model_fields:
+        given["mode"] = "as_published"
+    answer_params = rule.params_model.model_validate(given)
+    highest = rule.bounds(answer_params)[1]
+    return [
+        outcome if isinstance(outcome, Unscorable) else outcome >= highest
+        for outcome in rule.judge(samples, answer_params)
+    ]
+
+
+def is_right(
+    sample: Sample, params: RightnessParams, *, as_published: bool = False
+) -> bool:
+    """Whether a completion is right; raises what its rule does where nobody can say."""
+    (found,) = are_right([sample], params, as_published=as_published)
+    if isinstance(found, Unscorable):
+        raise found
+    return found
+
+
+AnswerReader = Callable[[str], str | None]
+
+# What changes how a formula looks and not what it says.
+_LOOKS = re.compile(r"\\(?:left|right|displaystyle)(?![A-Za-z])|\\[!,;:()\[\]]|[\s$]")
+_LONGEST = 1_000  # characters; a longer answer is an essay
+
+
+def reader_of(params: Params) -> AnswerReader | None:
+    """How the rule of these settings reads answers; the same text, the same answer.
+
+    None when it looks for none that two completions could share.
+    """
+    if isinstance(params, MathVerifyParams):
+        return _math_reader(params)
+    if isinstance(params, NumericAnswerParams):
+        return _number_reader(params)
+    if isinstance(params, MarkerAnswerParams):
+        return _marked_reader(params)
+    if isinstance(params, MultipleChoiceParams):
+        return lambda text: read_choice(text, params)
+    if isinstance(params, ExactAnswerParams):
+        return _text_reader(params)
+    return None
+
+
+def _math_reader(params: MathVerifyParams) -> AnswerReader:
+    """Formulas that are written alike are one answer, 1/2 and 0.5 are two."""
+
+    def read(text: str) -> str | None:
+        if params.mode == "as_published" or params.source == "whole":
+            found = last_boxed(text) or last_line(text)
+        else:
+            found = extract(text, params)
+        return None if found is None else _written(found)
+
+    return read
+
+
+def _written(formula: str) -> str | None:
+    """Without its spaces, dollar signs and sizes of brackets.
+
+    >>> _written(r"$\\left( \\dfrac{1}{2} \\right)$.")
+    '(\\\\frac{1}{2})'
+    """
+    boxed = last_boxed(formula)
+    plain = _LOOKS.sub("", (formula if boxed is None else boxed)[-_LONGEST:])
+    plain = plain.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
+    return plain.rstrip(".") or None
+
+
+def _text_reader(params: ExactAnswerParams) -> AnswerReader:
+    def read(text: str) -> str | None:
+        found = extract(text, params)
+        return None if found is None else normalise(found, params)
+
+    return read
+
+
+def _marked_reader(params: MarkerAnswerParams) -> AnswerReader:
+    def read(text: str) -> str | None:
+        found = read_marked(text, params)
+        return None if found is None else same_answer(found, params)
+
+    return read
+
+
+def _number_reader(params: NumericAnswerParams) -> AnswerReader:
+    def read(text: str) -> str | None:
+        number = find_number(text, params)
+        return None if number is None else str(number)  # 0.5 and 1/2 are one answer
+
+    return read
+
+
+RIGHT = "\N{CHECK MARK} right"  # no reader finds such a text
+
+
+def answer_reader(recipe: Recipe) -> AnswerReader | None:
+    """How to read answers under a recipe: as its weightiest answer rule does.
+
+    None when no rule looks for an answer that two completions could share (equations,
+    formats and lengths are judged otherwise).
+    """
+    readers = (
+        reader_of(rule.checked_params()) for rule in sorted(recipe.rules, key=_rank)
+    )
+    return next((reader for reader in readers if reader is not None), None)
+
+
+def votes_of(
+    texts: Sequence[str], is_right: Sequence[bool], read: AnswerReader
+) -> list[str | None]:
+    """For each completion of a prompt the answer that it votes for; None: for none.
+
+    Right completions give the row's answer, however they write it, so they are not
+    read and vote as one.
+    """
+    return [
+        RIGHT if right else read(text)
+        for text, right in zip(texts, is_right, strict=True)
+    ]
+
+
+def _rank(rule: RuleSpec) -> float:
+    return -max(abs(weight) for weight in rule.weights)
