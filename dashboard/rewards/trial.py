@@ -134,7 +134,7 @@ class _Process:
             return self._child, 0.0
         self.end()
         begin = time.monotonic()
-        self._child = Child("trainer.rewards.trial_process")
+        self._child = Child("trainer.rewards.scoring_process", "trial")
         self._child.read(timeout_seconds=START_SECONDS)
         return self._child, time.monotonic() - begin
 
