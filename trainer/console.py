@@ -1,4 +1,11 @@
-"""What the trainer says of itself."""
+"""What the trainer says of itself: lines of text, and with COHORT_LOG_FORMAT=json the
+same as JSON besides.
+
+Text goes to the trainer's own output, which its log page shows. JSON goes to the open
+file that COHORT_LOG_FD names (a worker passes on its own error output), else to the
+error output; each line bears what the worker knew: COHORT_REQUEST_ID, COHORT_TEAM,
+COHORT_RUN_ID and COHORT_RUN_EPOCH.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +154,10 @@ _SECONDS_BETWEEN = {True: 0.2, False: 5.0}
 
 @dataclass
 class Progress:
-    """Writes `{"phase", "done", "total"}` lines, or the same for people."""
+    """How far a long job is, to people or to the program that started it.
+
+    Writes `{"phase", "done", "total"}` lines, or the same for people.
+    """
 
     as_json: bool
     _shown_at: float = field(default=0.0, init=False)

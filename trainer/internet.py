@@ -1,4 +1,9 @@
-"""Where a server may go on a user's word."""
+"""Where a server may go on a user's word: public addresses, and hosts it allows.
+
+`Connection` goes to an address that was looked at first, with a deadline. It is the
+standard library's own client: it follows no redirects and takes no proxy from the
+environment, and its connections can be made to addresses of our choice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Requests to a Cohort server."""
+"""Requests to a Cohort server, what it says when it refuses one, and the login.
+
+Where the server is and which token opens it says the environment, else a file of one's
+own: ~/.config/cohort/login.json, which only its owner can read.
+"""
 
 from __future__ import annotations
 
@@ -196,6 +200,8 @@ def _after(error: urllib.error.HTTPError) -> float | None:
     is_number = given.isascii() and given.isdigit()
     return min(float(given), 3_600.0) if is_number else None
 
+
+# Login
 
 URL, TOKEN = "COHORT_URL", "COHORT_TOKEN"
 

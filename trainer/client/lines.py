@@ -1,4 +1,8 @@
-"""What a trainer tells as lines of the event log."""
+"""What a trainer tells as lines of the event log, one JSON object each.
+
+Their line and epoch are put in front when they are sent: a server that cannot be
+reached has given no epoch yet. TRL's and verl's metrics are told under Cohort's names.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+# Only what means the same is renamed. TRL's `reward_std` is not: by version it is the
+# deviation over the batch or within groups; nor verl's `actor/pg_loss`, which is a part
+# of the loss, and `perf/throughput`, which counts prompt tokens, for each GPU.
 _TRL = {
     "reward": "reward/mean",
     "frac_reward_zero_std": "group/frac_zero_std",

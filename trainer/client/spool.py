@@ -1,4 +1,13 @@
-"""A run's events on this machine's disk, until the server has them all."""
+"""A run's events on this machine's disk, until the server has them all.
+
+    run.json       how the run is opened
+    state.json     its number on the server, and its lives: from which step, which epoch
+    life-1.jsonl   what the first life of the trainer told, a line each
+    prompts        a digest of 16 bytes for each prompt, in the order of their numbers
+
+`Writer` works them out and writes them, in a thread of its own. What is not sent stays:
+`cohort sync FOLDER` sends it later.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +134,10 @@ Groups = dict[str, tuple[str | None, list[Completion]]]
 
 
 class Writer:
-    """Groups wait for the end of their step: a prompt may come twice within it."""
+    """Writes what a trainer tells.
+
+    Groups wait for the end of their step: a prompt may come twice within it.
+    """
 
     def __init__(
         self, spool: Spool, file: BinaryIO, *, right_from: float | None

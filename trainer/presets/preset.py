@@ -1,4 +1,8 @@
-"""Presets."""
+"""Presets: read, made into a run's configuration, and written as TOML.
+
+A preset is NAME.toml; where it names a published recipe, that is NAME.json. `main` is
+`python -m trainer show PRESET`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A process of our own that is asked in lines of JSON, and never outlives the asker."""
+"""A process of our own that is asked in lines of JSON, and never outlives the asker.
+
+It gets neither our environment nor our files' handles, and a session of its own: a
+signal to the trainer's process group is for the trainer, which ends its children.
+`Child` is the asker's end of the pipes; the functions below it are the other end.
+"""
 
 from __future__ import annotations
 
@@ -136,6 +141,9 @@ def _environment() -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
+
+
+# In the process that answers
 
 
 def take_over_stdout() -> int:

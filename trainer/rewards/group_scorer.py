@@ -1,4 +1,8 @@
-"""Scoring the completions of a prompt by a recipe, for a run or for a past one."""
+"""Scoring the completions of a prompt by a recipe, for a run or for a past one.
+
+Rules that wait for others (`batching`) are asked for completions of many prompts at
+once, by threads of this process; the rest is scored by workers, or here.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ def asks_others(rule: RuleSpec) -> bool:
 
 
 class Batches:
-    """A queue for each such rule. Any thread may submit."""
+    """A queue for each rule that waits for others. Any thread may submit."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -1,4 +1,4 @@
-"""Scoring completions with a recipe."""
+"""Scoring completions with a recipe: what rules say, each one's part, the reward."""
 
 from __future__ import annotations
 
@@ -270,7 +270,9 @@ def penalised(
 
 
 def signal_of_rewards(rewards: Sequence[float], bounds: tuple[float, float]) -> Signal:
-    """`rewards`: of the completions that have one; `bounds`: the recipe's.
+    """What the rewards of a group teach.
+
+    `rewards`: of the completions that have one; `bounds`: the recipe's.
 
     >>> signal_of_rewards([1.0, 1.0], (0.0, 1.0))
     'all_right'

@@ -1,4 +1,7 @@
-"""A reference that another process holds."""
+"""A reference that another process holds, and what both ends say to one another.
+
+Bodies are safetensors.
+"""
 
 from __future__ import annotations
 

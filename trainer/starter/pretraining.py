@@ -1,4 +1,10 @@
-"""The starter's warm-up."""
+"""The starter's warm-up: a tiny language model taught by examples, with Muon.
+
+Muon is momentum whose update is orthogonalised (Keller Jordan, 2024). torch's own
+orthogonalises in bfloat16, which a CPU without AVX-512 or AMX computes ten times more
+slowly; this one stays in float32. In the tokenizer, whole numbers and the four tags
+are single tokens.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does code say, run in a sandbox?"""
+"""What does code say in a sandbox: the completion's under tests, or the user's own?"""
 
 from __future__ import annotations
 

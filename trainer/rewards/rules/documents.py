@@ -1,4 +1,9 @@
-"""Is the completion, or a part of it, JSON of a schema, or well-formed XML?"""
+"""Is the completion, or a part of it, JSON of a schema, or well-formed XML?
+
+JSON is of unknown origin here, and read so that nothing it holds can be in the way
+later. jsonschema is imported where it is needed: a GPU machine may have pydantic and
+RE2 alone, and every process that knows the rules would wait for it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Does reasoning-gym's own scorer accept the answer?"""
+"""Does reasoning-gym's own scorer accept the answer?
+
+Tasks are known by name, without importing the library. A test compares the names with
+the installed version, and looks through its scorers for any that evaluates text.
+"""
 
 from __future__ import annotations
 

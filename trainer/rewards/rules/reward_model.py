@@ -1,4 +1,9 @@
-"""What does a reward model give the completion?"""
+"""What does a reward model give the completion?
+
+Models are in a process of their own: rules import no torch, but may ask one. It has
+all the models of a run's process, however many score beside it, so each is in memory
+once.
+"""
 
 from __future__ import annotations
 

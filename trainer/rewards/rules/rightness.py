@@ -1,4 +1,8 @@
-"""Answers, by whichever rule compares them: which are right, and which the same."""
+"""Answers, by whichever rule compares them: which are right, and which are the same.
+
+`are_right` has the row's answer. `reader_of` reads an answer as a text, the same for
+the same answer, so that completions can be compared with one another.
+"""
 
 from __future__ import annotations
 

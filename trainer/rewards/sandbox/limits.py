@@ -1,4 +1,15 @@
-"""What a sandbox may take."""
+"""What a sandbox may take: limits of a call, a control group, a user of its own.
+
+A control group holds together what limits of single processes cannot: the memory of all
+of a sandbox, the kernel's for it included, and how many processes and threads it has.
+It takes cgroup v2 and a group that was handed to us, as systemd's Delegate= does, or a
+container's own. Nothing is said where there is none: the other limits hold as they are.
+
+The kernel counts processes by user, and lets those of one user look at one another, so
+no two sandboxes that root starts may share one. A number is taken by a name that the
+kernel gives to one process at a time, and takes back when that process ends, however it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +38,7 @@ REPLY_BYTES = MEBIBYTE
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Seconds by the clock, of a processor, and MiB of address space.
+    """Of one call: seconds by the clock, of a processor, and MiB of address space.
 
     Besides: 16 threads, 64 descriptors, files of 8 MiB, no other process.
     """
@@ -51,6 +62,8 @@ class Limits:
             },
         }
 
+
+# Control groups
 
 _CONTROLLERS = ("memory", "pids")
 # A call's process, the one that it was forked from, and bubblewrap.
@@ -204,6 +217,8 @@ def _read(path: str | Path) -> str:
     except OSError:
         return ""
 
+
+# Users
 
 # Numbers that no user has: below are those of people, systems and containers.
 FIRST_UID, NUM_UIDS = 1_879_048_192, 2**20

@@ -1,4 +1,9 @@
-"""One sandbox: a process that answers calls, one at a time."""
+"""One sandbox: a process that answers calls, one at a time, each in a child of its own.
+
+An answer belongs to the call that it names. Whatever goes wrong between asking and the
+last byte ends the sandbox, so that nothing is left in its pipe for the next asker. What
+a call replied is read with care, for it may have written anything.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Comparing values that left a sandbox, as Python compares them, without making them.
 
-They are JSON, as `trainer.rewards.sandbox.inside.messages` writes it, and come from a
-process that may write anything: no object of theirs is built, none is hashed, and what
-cannot be read equals nothing.
+They are JSON, as `encode` of `inside.messages` writes it, and come from a process that
+may write anything: no object of theirs is built, none is hashed, and what cannot be
+read equals nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The process of one call, from inside and from outside."""
+"""The process of one call: its life from fork to end, and as seen from outside."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_child(
     walls: Walls,
     num_others: int,
 ) -> None:
-    """Never returns."""
+    """In the child. Never returns."""
     code = 1
     try:
         _arrange(pipes, walls.files)
@@ -106,6 +106,8 @@ class _Kept:
 
 
 class CallProcess:
+    """In the zygote: a child, and the pipes to it."""
+
     def __init__(self, call: dict[str, Any], walls: Walls, *, num_others: int) -> None:
         self.stdout = _Kept(most=call["max_output_bytes"])
         self.stderr = _Kept(most=call["max_output_bytes"])

@@ -1,4 +1,13 @@
-"""What a call may do."""
+"""What the child of one call takes away from itself before it runs anything of ours.
+
+System calls (seccomp): a list of allowed ones, as a BPF program. What is left out
+matters most: no new process (so nothing outlives a call, and a fork bomb is one
+process), no program started, no socket but a pair, no file written, no signal to
+others, no look at others' clocks, limits or affinity. Threads may be started.
+
+Files (Landlock): the standard library and shared libraries, to read. Resource limits:
+memory, time, descriptors, threads, sizes of files.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +22,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from trainer.rewards.sandbox.inside import kernel
+
+# System calls
 
 _X86_64: dict[str, int] = {
     "read": 0, "write": 1, "open": 2, "close": 3, "stat": 4, "fstat": 5, "lstat": 6,
@@ -78,12 +89,12 @@ def is_known_machine() -> bool:
 
 
 def own_filter(template: bytes, *, pid: int) -> bytes:
-    """The program for a process of this number, which may signal itself alone."""
+    """Seccomp's program for a process of this number, which may signal itself alone."""
     return template.replace(struct.pack("=I", _ANY_PID), struct.pack("=I", pid))
 
 
 def make_template() -> bytes:
-    """The program with a place for the number of its process.
+    """Seccomp's program with a place for the number of its process.
 
     Made once, since it takes longer to put together than most of a call.
     """
@@ -190,6 +201,8 @@ def _refuse(number: int) -> _Line:
     return (_RETURN, 0, 0, _ERROR | number)
 
 
+# Files
+
 _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 1, 1 << 2, 1 << 3
 # How many rights to files each version of Landlock knows, one bit each.
 _NUM_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
@@ -199,9 +212,10 @@ _ALL_SCOPES = 0b11  # abstract sockets, signals
 
 
 def make_rules(readable: Iterable[str], *, version: int) -> int:
-    """A descriptor of rules: nothing may be opened, written or made but these read.
+    """A descriptor of Landlock's rules.
 
-    Paths that are not there are left out; /dev/null may be written, too.
+    Nothing may be opened, written or made but these read. Paths that are not there are
+    left out; /dev/null may be written, too.
     """
     rights = (1 << _NUM_RIGHTS.get(version, _ALL_RIGHTS)) - 1
     attributes = struct.pack("=Q", rights)
@@ -228,6 +242,8 @@ def _allow(rules: int, path: str, rights: int) -> None:
     finally:
         os.close(beneath)
 
+
+# Limits, and all of them together
 
 MAX_THREADS = 16
 MAX_DESCRIPTORS = 64

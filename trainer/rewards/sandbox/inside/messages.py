@@ -1,4 +1,9 @@
-"""Messages of a call."""
+"""What the asker, the zygote and a call's child tell one another.
+
+On a pipe, a message is four bytes of length, and so many bytes. A call's child hears
+questions and replies in JSON, over two pipes of its own. Python values leave it as JSON
+that holds no object (`encode`).
+"""
 
 from __future__ import annotations
 
@@ -63,7 +68,17 @@ _EXACT = 10**15
 
 
 def encode(value: object) -> Any:
-    """Never raises: what cannot be encoded is something else."""
+    """A Python value as JSON that holds no object: what leaves a call, to be compared.
+
+    JSON as it is for null, booleans, text, lists, floats and whole numbers of up to 15
+    digits. An object with one key is anything else: n a whole number (hexadecimal), f a
+    float that is no number, q a fraction, c a complex number, b bytes, t a tuple, s a
+    set, d the pairs of a dict, and o something that is none of these, with whether it
+    is true. Never raises: what cannot be encoded is something else.
+
+    >>> encode((1, {"a"}))
+    {"t": [1, {"s": ["a"]}]}
+    """
     try:
         return _Encoder().encode(value, MAX_DEPTH)
     except Exception:  # noqa: BLE001 - its methods may raise anything

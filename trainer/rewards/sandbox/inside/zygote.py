@@ -1,4 +1,9 @@
-"""A process that has loaded Python, and forks a child for each call."""
+"""A process that has loaded Python, and forks a child for each call.
+
+It is the only one that talks to the asker. A call's child hears its questions one by
+one, each after its reply to the one before, and what it writes is passed on as bytes:
+nothing that it says is interpreted here.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +60,11 @@ _ARGUMENTS = {"prompt": "?", "completion": "a word", "answer": "word", "columns"
 
 
 def warm_up(template: bytes) -> None:
+    """Do once, with code of ours alone, whatever a call does.
+
+    Python rewrites a function's code while it runs for the first times, and fills
+    caches. A forked child pays for each page that it writes to by a copy.
+    """
     stdout = sys.stdout
     try:
         with open(os.devnull, "w", encoding="utf-8") as sys.stdout:
