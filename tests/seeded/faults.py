@@ -97,9 +97,9 @@ FAULTS = [
     ),
     Fault(
         "O2",
-        "trainer/model/optimizer.py",
-        "        if math.isfinite(value):\n",
-        "        if True:\n",
+        "trainer/grpo.py",
+        "    is_finite = math.isfinite(loss) and math.isfinite(grad_norm)\n",
+        "    is_finite = math.isfinite(loss)\n",
         "tests/trainer/test_nonfinite.py tests/trainer/test_optimization.py",
     ),
     Fault(
