@@ -23,16 +23,22 @@ from dashboard.training.outside.refusals import Fenced, Full, Gap, Over
 ROOM_SECONDS = 120  # within the silence after which a run is lost
 router = Router(tags=["Outside trainers"], auth=INGEST)
 Epoch = Annotated[
-    int, Query(ge=1, le=LARGEST_STEP, description="The life of the run that tells.")
+    int,
+    Query(
+        ge=1,
+        le=LARGEST_STEP,
+        description="The attempt that sends: 1, or the number of a later one.",
+    ),
 ]
 First = Annotated[
-    int, Query(ge=1, le=LARGEST_STEP, description="The number of the first line.")
+    int,
+    Query(ge=1, le=LARGEST_STEP, description="`line` of the first event in the body."),
 ]
 
 
 class OpeningIn(Input):
     key: UUID = Field(
-        description="Made by the trainer: the same key opens the same run.",
+        description="A UUID that the trainer makes: the same key opens the same run.",
         examples=["0b6ac47e-7e2c-4a39-9f4e-1b1c2d3e4f50"],
     )
     name: str = Field(examples=["grpo-gsm8k"])
@@ -80,8 +86,8 @@ class LifeIn(Input):
     from_step: int = Field(
         ge=0,
         le=LARGEST_STEP,
-        description="Training goes on behind it; what is stored of later steps is "
-        "superseded.",
+        description="The attempt continues after this step; stored events of later "
+        "steps are superseded.",
         examples=[40],
     )
     host: str = Field(default="", max_length=120, examples=["node-4"])
@@ -118,23 +124,35 @@ def outside_runs(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
     return Status(201 if is_new else 200, opened)
 
 
-@router.get("/{outside_id}/events", response=PlaceOut, summary="How far a run is known")
+@router.get(
+    "/{outside_id}/events", response=PlaceOut, summary="Find the last stored event"
+)
 def outside_place(request: HttpRequest, outside_id: Id) -> PlaceOut:
-    """Whoever goes on telling begins behind `line`."""
+    """The next event to send is the one after `line`."""
     place = read_place(_find(request, outside_id))
     return PlaceOut.model_validate(place, from_attributes=True)
 
 
-@router.post("/{outside_id}/events", response=PlaceOut, summary="Tell of a run")
+@router.post("/{outside_id}/events", response=PlaceOut, summary="Send events")
 def outside_events(
     request: HttpRequest, outside_id: Id, epoch: Epoch, first: First
 ) -> PlaceOut:
-    """Consecutive lines of the event log, as JSON Lines, gzipped or not.
+    """Events as JSON Lines, gzipped or not, numbered without a gap.
 
-    Lines that are stored are passed over, so a request that was not answered is sent
-    again. An empty body says that the trainer lives; without a word for 5 minutes the
-    run is lost until the next. A line that is no event is stored as a warning. 429 with
-    Retry-After where the team's storage is full: keep the lines, and come again.
+    Every event has `line` (counted from 1 in each attempt), `epoch` (the attempt),
+    `time` (Unix seconds), `step` and `type`:
+
+    - `group_scored`: `prompt_index`, `prompt`, `answer`, `reward_mean`, `reward_std`,
+      `signal` (such as `mixed`) and `completions`, each with `text`, `reward`, `rules`
+      (scores by name), `num_tokens`, `end_reason` (`unknown`), `advantage` and
+      `mean_logprob`, which may be null.
+    - `step_finished`: `metrics`, numbers by name. Send it after the step's groups.
+    - `run_finished` ends the run.
+
+    Stored events are skipped, so repeat a request that got no answer. An empty body
+    says that the trainer is alive; after 5 minutes without a request the run counts as
+    lost until the next one. A line that cannot be read is stored as a warning. 429 with
+    Retry-After means that the team's storage is full: keep the events and try again.
     """
     run = _find(request, outside_id)
     texts = _read_lines(request)
@@ -149,9 +167,9 @@ def outside_events(
     return PlaceOut.model_validate(place, from_attributes=True)
 
 
-@router.post("/{outside_id}/lives", response=LifeOut, summary="Go on with a run")
+@router.post("/{outside_id}/lives", response=LifeOut, summary="Start another attempt")
 def outside_lives(request: HttpRequest, outside_id: Id, payload: LifeIn) -> LifeOut:
-    """Another life of its trainer; whatever the one before still sends is refused."""
+    """A new attempt of the trainer; events of the attempt before are refused."""
     run = _find(request, outside_id)
     user = access_of(request).user
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,6 +14,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from dashboard.accounts.models import User
 from dashboard.runs.models import Run, RunState
+from dashboard.samples.models import Group
 from dashboard.training.outside import limits
 from tests.dashboard.api.asking import BASE, Program, make_token
 from tests.dashboard.training.logs import LogBuilder
@@ -92,6 +94,52 @@ def test_lines_are_taken_zipped_or_not(program: Program, is_zipped: bool) -> Non
     place = {"state": "running", "epoch": 1, "line": 3, "step": 1, "num_prompts": 2}
     assert (found.status_code, found.json()) == (200, place)
     assert program.get(f"/outside-runs/{run}/events").json() == place
+
+
+def test_events_with_the_fields_that_the_reference_names_are_a_run(
+    program: Program,
+) -> None:
+    run = open_one(program).json()["id"]
+    completion = {
+        "text": "2",
+        "reward": 1.0,
+        "rules": {"accuracy": 1.0},
+        "num_tokens": None,
+        "end_reason": "unknown",
+        "advantage": None,
+        "mean_logprob": None,
+    }
+    group = {
+        "type": "group_scored",
+        "prompt_index": 0,
+        "prompt": "1 + 1 =",
+        "answer": "2",
+        "reward_mean": 0.5,
+        "reward_std": 0.71,
+        "signal": "mixed",
+        "completions": [completion, completion | {"text": "3", "reward": 0.0}],
+    }
+    events = [
+        group,
+        {"type": "step_finished", "metrics": {"loss": 0.1}},
+        {"type": "run_finished"},
+    ]
+    lines = [
+        json.dumps({"line": n, "epoch": 1, "time": 1.8e9, "step": 1, **event})
+        for n, event in enumerate(events, start=1)
+    ]
+
+    found = tell(program, run, "\n".join(lines).encode() + b"\n")
+
+    assert found.json() == {
+        "state": "finished",
+        "epoch": 1,
+        "line": 3,
+        "step": 1,
+        "num_prompts": 1,
+    }
+    stored = Group.objects.get(run_id=run)
+    assert stored.reward_mean == 0.5
 
 
 def test_a_gap_and_a_fence_are_conflicts(program: Program) -> None:

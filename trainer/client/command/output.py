@@ -27,8 +27,8 @@ BY_STATE = {"finished": DONE, "stopped": STOPPED, "failed": FAILED}
 TABLE = """\
 ends with:
   0   done; the watched run finished
-  1   the server said no
-  2   the command cannot be understood, or a file is no good
+  1   the server refused
+  2   the command or a file cannot be read
   3   the watched run was stopped or cancelled
   4   the watched run failed
   5   the server could not be reached

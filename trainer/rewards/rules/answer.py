@@ -57,7 +57,7 @@ def normalise(text: str, params: ExactAnswerParams) -> str:
 EXACT_ANSWER = Rule(
     kind="exact_answer",
     title="Exact answer",
-    summary="The answer is the row's answer, character by character.",
+    summary="The answer is the row's answer; letter case and spaces may be ignored.",
     params_model=ExactAnswerParams,
     score=score_exact,
     example_pass=Example(

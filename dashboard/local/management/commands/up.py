@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.management import call_command
@@ -105,10 +106,12 @@ class Command(BaseCommand):
     def _invite(self, address: str) -> None:
         link = StringIO()
         call_command("sign_in_link", base_url=address, stdout=link)
+        port = urlsplit(address).port
+        again = "make link" if port == 8000 else f"COHORT_PORT={port} make link"
         self.stdout.write(
             "\n  Cohort is running. This link signs you in, once and within 15 "
             f"minutes:\n\n    {link.getvalue().strip()}\n\n"
-            f"  Another link: make link    Logs: {settings.COHORT_DATA / 'logs'}    "
+            f"  Another link: {again}    Logs: {settings.COHORT_DATA / 'logs'}    "
             "Stop: Ctrl-C\n"
         )
         self.stdout.flush()
