@@ -199,7 +199,7 @@ class FilterForm(forms.Form):
         label="State",
         required=False,
         choices=[
-            (OPEN_ONES, "Open, of runs that go on"),
+            (OPEN_ONES, "Open, of active runs"),
             (ANY, "Any state"),
             *AlertState.choices,
         ],

@@ -66,7 +66,7 @@ class TryForm(forms.Form):
         required=False,
         min_value=0,
         max_value=LARGEST,
-        help_text=f"Empty: {NUM_ROWS} rows in a row.",
+        help_text=f"Leave it empty for {NUM_ROWS} consecutive rows.",
         widget=forms.NumberInput(attrs={"class": "form-control"}),
     )
 

@@ -26,7 +26,7 @@ PROMPT_CHOICES = [
     ("forgotten", "forgotten: no longer right"),
     ("oscillating", "oscillating: now right, now wrong"),
     ("unscored", "without a score"),
-    ("unsolved", "unsolved: not right of late"),
+    ("unsolved", "unsolved: not right recently"),
     ("failed", "failed: right at most this often"),
     ("mixed", "mixed: right between these, which carries signal"),
 ]

@@ -13,7 +13,7 @@ class UploadForm(forms.Form):
         label="File",
         help_text=f"{CHOICES}, as it is or packed (.gz, .zst), up to "
         f"{MAX_UPLOAD_BYTES // 2**30} GiB. You see its columns before anything is "
-        "imported. Should the connection break, it goes on where it stopped.",
+        "imported. If the connection breaks, the upload resumes where it stopped.",
         widget=forms.FileInput(
             attrs={
                 "class": "form-control",

@@ -43,7 +43,7 @@ class RowFilterForm(forms.Form):
     """A bad value is named, and left out."""
 
     q = forms.CharField(
-        required=False, max_length=500, strip=False, label="Prompt or answer holds"
+        required=False, max_length=500, strip=False, label="Prompt or answer contains"
     )
     answer = forms.ChoiceField(required=False, choices=ANSWERS, label="Answer")
     kind = forms.ChoiceField(required=False, choices=KINDS, label="Prompt is")
@@ -65,7 +65,7 @@ class RowFilterForm(forms.Form):
         columns = version.mapping.get("columns", [])
         sorts = list(SORTS.items())
         sorts += [(f"{COLUMN}{name}", f"column {name}") for name in columns]
-        turned = [(f"-{key}", f"{name}, turned round") for key, name in sorts]
+        turned = [(f"-{key}", f"{name}, descending") for key, name in sorts]
         both = [pair for pairs in zip(sorts, turned, strict=True) for pair in pairs]
         self._sorts = dict(both)
         offer(self, "sort", both)

@@ -49,7 +49,7 @@ def match_rows(ours: Run, theirs: Run, prompts: NDArray[np.int32]) -> Matching:
         cursor.execute(SAME, [mine.pk, its.pk, told])
         numbers = dict(cursor.fetchall())
     said = (
-        f"Matched by what their rows say, as {ours.name} has {mine} and {theirs.name} "
-        f"{its}: {len(numbers):,} of {len(told):,} prompts are in both."
+        f"Matched by the contents of their rows, since {ours.name} has {mine} and "
+        f"{theirs.name} {its}: {len(numbers):,} of {len(told):,} prompts are in both."
     )
     return Matching(numbers=numbers, said=said)

@@ -75,7 +75,7 @@ def test_a_dropped_file_becomes_a_dataset(team: Team, quiet_page: Page):
     page.get_by_role("button", name="Import").click()
 
     expect(page.get_by_text("Imported 30 rows as version 1.")).to_be_visible()
-    page.get_by_label("Prompt or answer holds").fill("What is 7 ")
+    page.get_by_label("Prompt or answer contains").fill("What is 7 ")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("1 matching row", exact=True)).to_be_visible()
     assert DatasetVersion.objects.get().num_rows == 30

@@ -118,7 +118,7 @@ def test_a_refused_save_says_so_above_the_rules_and_names_the_wrong_ones(
     assert (
         "Nothing was saved yet.</strong> Correct what is marked below: digits" in page
     )
-    assert "once every field is right; look at digits." in page
+    assert "once every field is valid; check digits." in page
 
 
 def test_a_program_that_a_browser_sends_back_untouched_is_the_default(
