@@ -126,10 +126,16 @@ def series(events: list[dict[str, Any]]) -> Series:
 
 
 def untimed(metrics: dict[str, float | None]) -> dict[str, float | None]:
+    """Without times, and without what a step has no value of.
+
+    The log leaves such a metric out, the database has a null.
+    """
     return {
         name: value
         for name, value in metrics.items()
-        if not name.startswith("time/") and name != "tokens_per_second"
+        if value is not None
+        and not name.startswith("time/")
+        and name != "tokens_per_second"
     }
 
 
