@@ -36,7 +36,7 @@ class ModelConfig(Part):
         True,
         title="TF32",
         description="Multiply float32 matrices in TF32 on a GPU: several times as "
-        "fast, with 10 bits after the point in place of 23.",
+        "fast, with 10 mantissa bits instead of 23.",
     )
     gradient_checkpointing: Auto[bool] = Field(
         "auto",
