@@ -53,7 +53,8 @@ class Footprint:
         self._processes = config.distributed.num_processes
         self._recomputes = recomputes
         length = longest_sequence(config)
-        self._rows = min(max(1, tokens // length), _sequences_per_update(config))
+        rows = _packed_rows(config, tokens) if sizes.is_flat else tokens // length
+        self._rows = min(max(1, rows), _sequences_per_update(config))
         self._tokens = self._rows * length  # of a micro-batch
         self._length = length
 
@@ -369,6 +370,14 @@ def largest_update(config: RunConfig, *, num_processes: int) -> int:
     """Tokens of a process's part of an update at most."""
     sequences = -(-_sequences_per_update(config) // num_processes)
     return sequences * longest_sequence(config)
+
+
+def _packed_rows(config: RunConfig, tokens: int) -> int:
+    """Completions of full length in a micro-batch, as `model.packing` cuts them."""
+    prompt, group = config.data.max_prompt_tokens, config.rollout.group_size
+    each = config.rollout.max_new_tokens + prompt / 4
+    groups = int(tokens // (prompt + group * each))
+    return groups * group or int((tokens - prompt) // each)
 
 
 def _sequences_per_update(config: RunConfig) -> int:
