@@ -213,7 +213,7 @@ def test_one_seed_each_tells_nothing(
     html = get(alice_client, [*base, other[0]])
 
     assert "nothing can be told from one seed of one of the two" in html
-    assert "One run each: nothing can be told" in get(alice_client, [base[0], other[0]])
+    assert "One run each" in get(alice_client, [base[0], other[0]])
 
 
 def test_equal_seeds_are_compared_pair_by_pair_on_demand(
