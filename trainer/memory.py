@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from trainer.config import RunConfig
@@ -257,6 +258,10 @@ def _of_stage(
             is_one_step_off=config.rollout.one_step_off,
         )
 
+    def updating(tokens: int, *, checkpointing: bool) -> int:
+        passes = PassSizes(tokens=tokens, checkpointing=checkpointing)
+        return held(passes).while_updating
+
     tokens = config.optim.micro_batch_tokens
     checkpointing = config.model.gradient_checkpointing
     if not takes_gpu(config, on_gpu=on_gpu):
@@ -292,11 +297,7 @@ def _of_stage(
         return found
     passes = [
         _pass_memory(
-            lambda tokens, on=on: (
-                held(  # type: ignore[misc]
-                    PassSizes(tokens=tokens, checkpointing=on)
-                ).while_updating
-            ),
+            partial(updating, checkpointing=on),
             at_least=longest,
             free=free - found.while_sampling if beside else free,
         )

@@ -10,9 +10,9 @@ transformers' own forward pass takes both through the attention that is register
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -109,9 +109,7 @@ def varlen_attention(
     window: int | None,
 ) -> torch.Tensor:
     """Causal attention of sequences that lie one behind another, by torch's kernel."""
-    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415  # new in 2.10
-
-    found = varlen_attn(
+    found = _kernel()(
         queries,
         keys,
         values,
@@ -121,19 +119,23 @@ def varlen_attention(
         most_keys,
         scale=scale,
         window_size=(-1 if window is None else window - 1, 0),
-        **_head_options(),
     )
     assert isinstance(found, torch.Tensor)  # else its log-sum-exp comes along
     return found
 
 
 @cache
-def _head_options() -> dict[str, Any]:
-    """torch 2.11 takes fewer key heads than query heads unasked, later ones ask."""
-    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
+def _kernel() -> Callable[..., Any]:
+    """torch's, with fewer key heads than query heads, which 2.11 takes without a flag.
+
+    Raises:
+        ImportError: this torch is older than it.
+    """
+    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - see above
 
     names = inspect.signature(varlen_attn).parameters
-    return {"enable_gqa": True} if "enable_gqa" in names else {}
+    flags: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in names else {}
+    return partial(varlen_attn, **flags)
 
 
 def takes_varlen(model: PreTrainedModel) -> bool:
@@ -143,7 +145,7 @@ def takes_varlen(model: PreTrainedModel) -> bool:
         config.hidden_size // config.num_attention_heads
     )
     try:
-        _head_options()
+        _kernel()
     except ImportError:
         return False
     return (

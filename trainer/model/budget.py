@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 import torch
@@ -160,9 +161,7 @@ class MemoryBudget:
         peaks = []
         for tokens in (sizes[0], *sizes):
             minibatch = self._made_up(policy, config, tokens=tokens, length=length)
-            peak, reason = memory.peak_bytes(
-                lambda minibatch=minibatch: self._try(minibatch, work)[1]  # type: ignore[misc]
-            )
+            peak, (_, reason) = memory.peak_bytes(partial(self._try, minibatch, work))
             if any(self._world.gather(reason)):
                 torch.cuda.empty_cache()
                 return PassMemory(free=0)
