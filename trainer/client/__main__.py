@@ -99,7 +99,7 @@ def _add_datasets(commands: Any) -> None:
         dest="columns",
         metavar="COLUMN",
         action="append",
-        help="that travels along; may be repeated",
+        help="extra column to keep; may be repeated",
     )
     push.add_argument(
         "--leave-out",

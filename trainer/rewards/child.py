@@ -170,6 +170,6 @@ def questions() -> Iterator[dict[str, Any]]:
 def _end_with_asker() -> None:
     """The kernel hangs up the pipe however the asker ends; reading is not needed."""
     poll = select.poll()
-    poll.register(0, 0)  # a hang-up is told of unasked
+    poll.register(0, 0)  # hang-ups are always reported
     poll.poll()
     os._exit(0)

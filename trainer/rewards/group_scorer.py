@@ -93,7 +93,7 @@ class _Queue:
             return
         try:
             found = self._judge([s for each in groups for s in each.samples])
-        except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
+        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
             for each in groups:
                 each.future.set_exception(error)
             return

@@ -24,7 +24,7 @@ class RowFilters(Input):
     kind: Text = Field("", description="Of the prompt: text or chat")
     min_chars: Length
     max_chars: Length = Field(None, description="Of the prompt.")
-    column: Text = Field("", description="One that travels along, with `value`.")
+    column: Text = Field("", description="An extra column, with `value`.")
     value: Text
     sort: Annotated[str, Query("", max_length=1_010)] = Field(
         "",
