@@ -22,7 +22,7 @@ from tests.dashboard.live.watching import refusal, watch
 from tests.dashboard.runs.stories import queue_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
-OTHERS = [PROTOCOL - 1, PROTOCOL + 1, 10**17]
+OTHERS = [PROTOCOL - 1, PROTOCOL + 1]
 TOLD = {"type": "protocol", "protocol": PROTOCOL}
 
 
@@ -39,10 +39,10 @@ def test_script_and_server_of_one_version_speak_the_same() -> None:
     ]
 
 
-@pytest.mark.parametrize("query", ["", f"?after=0&protocol={PROTOCOL}", "?protocol="])
-async def test_one_of_the_same_is_served(alice: User, run: Run, query: str) -> None:
-    async with watch(run.id, alice, query) as viewer:
-        assert (await viewer.next_frame())["type"] == "snapshot"
+async def test_one_of_the_same_is_served(alice: User, run: Run) -> None:
+    for query in ("", f"?after=0&protocol={PROTOCOL}", "?protocol="):
+        async with watch(run.id, alice, query) as viewer:
+            assert (await viewer.next_frame())["type"] == "snapshot", query
 
 
 @pytest.mark.parametrize("protocol", OTHERS)
@@ -58,23 +58,21 @@ async def test_another_is_told_which_the_server_speaks_and_let_go(
     assert bell is None or not bell._listeners
 
 
-async def test_a_stranger_is_not_even_told_that(charlie: User, run: Run) -> None:
+async def test_a_stranger_is_not_even_told_that(
+    alice: User, charlie: User, run: Run
+) -> None:
     assert await refusal(run.id, charlie, f"?protocol={PROTOCOL + 1}") == 4404
-
-
-async def test_a_protocol_that_is_no_number_is_refused(alice: User, run: Run) -> None:
     assert await refusal(run.id, alice, "?protocol=new") == 4400
 
 
-@pytest.mark.parametrize("protocol", OTHERS)
 def test_a_page_without_a_socket_is_told_the_same(
-    alice_client: Client, run: Run, protocol: int
+    alice_client: Client, run: Run
 ) -> None:
     address = f"/alpha/runs/{run.id}/stream.json"
 
-    answer = alice_client.get(address, {"protocol": protocol})
-
-    assert (answer.status_code, answer.json()) == (409, TOLD)
+    for protocol in OTHERS:
+        answer = alice_client.get(address, {"protocol": protocol})
+        assert (answer.status_code, answer.json()) == (409, TOLD), protocol
     assert alice_client.get(address, {"protocol": PROTOCOL}).status_code == 200
     assert alice_client.get(address, {"protocol": "new"}).status_code == 400
 

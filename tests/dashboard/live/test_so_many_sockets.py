@@ -1,6 +1,8 @@
-"""Nobody takes a process's last socket from others, and each one ends whole."""
+"""Nobody takes a process's last socket from others; one that ends leaves nothing."""
 
 from __future__ import annotations
+
+import gc
 
 import pytest
 from django.db import OperationalError
@@ -55,6 +57,28 @@ async def test_who_is_refused_takes_no_place(
 
     assert not +consumer._num_open
     assert num_listeners() == 0
+
+
+def num_consumers() -> int:
+    gc.collect()
+    return sum(isinstance(one, RunConsumer) for one in gc.get_objects())
+
+
+async def test_a_page_that_left_is_forgotten(
+    alice: User, charlie: User, run: Run
+) -> None:
+    async def visit() -> None:
+        async with watch(run.id, alice) as viewer:
+            await viewer.next_frame()
+        await refusal(run.id, charlie)
+
+    await visit()
+    before = num_consumers()
+    for _ in range(2):
+        await visit()
+
+    assert num_consumers() <= before
+    assert f"run-{run.id}" not in _bells
 
 
 async def test_a_database_that_fails_as_a_page_comes_leaves_nothing(

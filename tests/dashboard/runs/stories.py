@@ -60,9 +60,13 @@ class Story:
         )
 
     def take_steps(self, count: int, **metrics: float) -> None:
+        """Ingested together, as the lines that a worker reads at once."""
+        steps = []
         for _ in range(count):
             self.step += 1
-            self._tell(StepFinished, metrics={**self._metrics(), **metrics})
+            told = {**self._metrics(), **metrics}
+            steps.append(self._event(StepFinished, metrics=told))
+        ingest(self.claim, steps)
 
     def score_group(self, prompt_index: int = 0) -> None:
         completions = [
@@ -114,15 +118,17 @@ class Story:
         assert transition(run.id, sources=[RunState(run.state)], target=state, **fields)
 
     def _tell(self, kind: type[Event], **fields: Any) -> None:
+        ingest(self.claim, [self._event(kind, **fields)])
+
+    def _event(self, kind: type[Event], **fields: Any) -> Event:
         self.line += 1
-        event = kind(
+        return kind(
             line=self.line,
             epoch=self.claim.epoch,
             time=time.time(),
             step=self.step,
             **fields,
         )
-        ingest(self.claim, [event])
 
     def _learned(self) -> float:
         return 1 / (1 + math.exp(-6 * (self.step / self.run.num_steps - 0.4)))

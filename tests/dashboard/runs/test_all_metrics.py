@@ -81,15 +81,15 @@ def test_a_closer_look_gives_every_step_of_a_thinned_history(
     alice_client: Client, team: Team
 ) -> None:
     run = make_run(team)
-    make_history(run, num_steps=20_000, num_metrics=2)
+    make_history(run, num_steps=2_000, num_metrics=2)
 
     whole = ask(alice_client, run, metrics="metric/0")
-    near = ask(alice_client, run, metrics="metric/0", first_step=9_000, last_step=9_900)
+    near = ask(alice_client, run, metrics="metric/0", first_step=900, last_step=1_000)
 
-    assert whole["width"] == 64
+    assert whole["width"] > 1
     assert len(whole["curves"]["metric/0"]["steps"]) <= 1_000
     assert near["width"] == 1
-    assert near["curves"]["metric/0"]["steps"] == list(range(9_000, 9_901))
+    assert near["curves"]["metric/0"]["steps"] == list(range(900, 1_001))
 
 
 def test_long_answers_travel_packed(alice_client: Client, team: Team) -> None:
