@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from html import unescape
+
 import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
+from dashboard.runs.launch.summary import Summary
+from dashboard.runs.queue.hosts import Needs, describe_lack
 from dashboard.training.models import Worker
 from dashboard.training.workers import register
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 
 pytestmark = pytest.mark.django_db
+ONE_GPU: dict[str, object] = {"gpus": [{"name": "L4", "memory_bytes": 1}]}
 
 
 @pytest.fixture
@@ -25,10 +30,14 @@ def form(team: Team) -> dict[str, object]:
     }
 
 
-def summary(client: Client, form: dict[str, object]) -> str:
+def summary(client: Client, form: dict[str, object]) -> Summary:
+    """Its warnings are on the page, with a tick to launch all the same."""
     answer = client.post("/alpha/runs/new/summary", form)
     assert answer.status_code == 200
-    return answer.content.decode()
+    found: Summary = answer.context["summary"]
+    assert all(warning in unescape(answer.text) for warning in found.warnings)
+    assert ('name="confirmed"' in answer.text) == bool(found.warnings)
+    return found
 
 
 def test_a_run_that_no_worker_suits_is_warned_of(
@@ -37,57 +46,37 @@ def test_a_run_that_no_worker_suits_is_warned_of(
     register("training@here", num_slots=1)
     Worker.objects.update(hardware={"gpus": []})
 
-    html = summary(alice_client, form)
+    (warning,) = summary(alice_client, form).warnings
 
-    assert "No worker would start this run now. It needs a GPU; the worker" in html
-    assert "Or choose “auto” as its device." in html
-    assert "Launch anyway" in html
-
-
-def test_a_run_that_a_worker_suits_is_not(
-    alice_client: Client, form: dict[str, object]
-) -> None:
-    register("training@here", num_slots=1)
-    Worker.objects.update(hardware={"gpus": [{"name": "L4", "memory_bytes": 1}]})
-
-    assert "No worker would start" not in summary(alice_client, form)
+    assert "GPU" in warning
+    Worker.objects.update(hardware=ONE_GPU)
+    assert not summary(alice_client, form).warnings
 
 
 def test_without_a_worker_the_run_will_wait_which_needs_no_tick(
     alice_client: Client, form: dict[str, object]
 ) -> None:
-    html = summary(alice_client, form)
+    found = summary(alice_client, form | {"optim.optimizer": "adamw_8bit"})
 
-    assert "The run will wait. No worker is alive" in html
-    assert "Launch anyway" not in html
+    assert describe_lack(Needs(), []) in found.hints[0]
+    assert not found.warnings  # nor of packages
 
 
-@pytest.mark.parametrize(
-    ("packages", "is_warned"),
-    [([], True), (["bitsandbytes"], False), (None, False)],  # None: an older worker
-)
 def test_a_package_that_a_worker_lacks_is_warned_of(
-    packages: list[str] | None,
-    is_warned: bool,
-    alice_client: Client,
-    form: dict[str, object],
-) -> None:
-    register("training@here", num_slots=1)
-    told = {} if packages is None else {"packages": packages}
-    Worker.objects.update(
-        hardware={"gpus": [{"name": "L4", "memory_bytes": 1}], **told}
-    )
-
-    html = summary(alice_client, form | {"optim.optimizer": "adamw_8bit"})
-
-    assert ("pip install bitsandbytes" in html) == is_warned
-    assert ("Launch anyway" in html) == is_warned
-    assert ("training@here" in html) == is_warned
-
-
-def test_without_a_worker_nothing_is_said_of_packages(
     alice_client: Client, form: dict[str, object]
 ) -> None:
-    html = summary(alice_client, form | {"optim.optimizer": "adamw_8bit"})
+    register("training@here", num_slots=1)
+    # An older worker does not say which it has.
+    for told, is_warned in (
+        ({"packages": []}, True),
+        ({"packages": ["bitsandbytes"]}, False),
+        ({}, False),
+    ):
+        Worker.objects.update(hardware=ONE_GPU | told)
 
-    assert "pip install" not in html
+        found = summary(alice_client, form | {"optim.optimizer": "adamw_8bit"})
+
+        assert bool(found.warnings) == is_warned, told
+        for warning in found.warnings:
+            assert "pip install bitsandbytes" in warning
+            assert "training@here" in warning

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models import Run
+from dashboard.runs.models import Priority, Run
+from dashboard.runs.queue.forecast import Start
 from dashboard.runs.queue.line import Line, Place, read_line
-from dashboard.runs.queue.sentences import ordinal, rough, say_place, say_short
+from dashboard.runs.queue.sentences import (
+    ordinal,
+    rough,
+    say_place,
+    say_short,
+    say_start,
+    title_start,
+)
+from dashboard.runs.queue.team_line import team_line
 from dashboard.training.models import Worker
 from dashboard.training.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
@@ -27,6 +37,10 @@ def said(run: Run) -> str:
     return say_place(*place_of(run))
 
 
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
 def train(team: Team, *, step_seconds: float | None = None, **fields: Any) -> Story:
     story = Story(queue_run(team, **fields), worker=WORKER)
     story.start()
@@ -41,17 +55,21 @@ def worker(db: None) -> None:
 
 
 def test_a_free_worker_takes_it_at_once(team: Team) -> None:
-    assert said(queue_run(team)) == (
-        "Next in line: a worker is free. It starts within seconds."
-    )
+    run = queue_run(team)
+
+    place, _ = place_of(run)
+    assert (place.number, place.start.seconds) == (1, 0)
+    assert say_start(place.start) in said(run)
 
 
 def test_it_starts_when_the_run_before_it_has_made_its_steps(team: Team) -> None:
     train(team, step_seconds=60.0, num_steps=11)
 
-    assert said(queue_run(team, num_steps=5)) == (
-        "Next in line: the one worker is busy. It starts in about 10 min."
-    )
+    run = queue_run(team, num_steps=5)
+
+    place, _ = place_of(run)
+    assert (place.number, place.start.seconds) == (1, 600)
+    assert numbers(said(run)) == [10]  # minutes
 
 
 def test_past_runs_of_the_same_shape_tell_how_long_a_run_takes(team: Team) -> None:
@@ -66,8 +84,12 @@ def test_past_runs_of_the_same_shape_tell_how_long_a_run_takes(team: Team) -> No
 
 def test_what_nothing_is_known_of_is_said_to_be_unknown(team: Team) -> None:
     train(team)
+    run = queue_run(team)
 
-    assert "When it starts cannot be told" in said(queue_run(team))
+    place, _ = place_of(run)
+    assert place.start.seconds is None
+    assert say_start(place.start) in said(run)
+    assert numbers(said(run)) == []
 
 
 def test_other_teams_runs_are_counted(team: Team) -> None:
@@ -76,7 +98,11 @@ def test_other_teams_runs_are_counted(team: Team) -> None:
     for _ in range(2):
         queue_run(other)
 
-    assert "2 runs are before it, of other teams." in said(queue_run(team))
+    run = queue_run(team)
+    place, _ = place_of(run)
+    assert place.num_foreign_before == 2
+    assert "2 runs " in said(run)
+    assert "other teams" in said(run)
 
 
 def test_a_run_that_nothing_here_suits_says_so_and_is_not_counted(team: Team) -> None:
@@ -87,8 +113,10 @@ def test_a_run_that_nothing_here_suits_says_so_and_is_not_counted(team: Team) ->
     big.save()
     small = queue_run(team)
 
-    assert said(big).startswith("It needs a GPU; the worker here has none.")
-    assert say_short(*place_of(big)) == "no worker suits it"
+    place, line = place_of(big)
+    assert (place.number, "GPU" in place.lack) == (None, True)
+    assert said(big) == place.lack
+    assert not numbers(say_short(place, line))
     assert place_of(small)[0].number == 1
 
 
@@ -102,7 +130,7 @@ def test_a_run_on_hold_has_no_number(team: Team) -> None:
 def test_the_run_list_says_it_in_few_words(team: Team) -> None:
     train(team, step_seconds=60.0, num_steps=11)
 
-    assert say_short(*place_of(queue_run(team))) == "1st in line, ≈ 10 min"
+    assert numbers(say_short(*place_of(queue_run(team)))) == [1, 10]
 
 
 def test_numbers_are_no_finer_than_they_are_known() -> None:
@@ -123,3 +151,32 @@ def test_the_line_takes_four_queries_however_long(
 
     with django_assert_num_queries(4):
         read_line()
+
+
+def test_runs_of_other_teams_are_counted_where_they_stand(team: Team) -> None:
+    other = Team.objects.create(slug="beta", name="Beta")
+    for _ in range(3):
+        queue_run(team)
+    for _ in range(4):
+        queue_run(other)
+
+    own = team_line(team, read_line())
+
+    assert [entry.num_foreign for entry in own.entries] == [0, 1, 1]
+    assert own.num_foreign_after == 2
+
+
+def test_runs_rise_and_sink_among_those_of_their_priority(team: Team) -> None:
+    runs = [queue_run(team) for _ in range(3)]
+    Run.objects.filter(id=runs[2].id).update(priority=Priority.LOW)
+
+    entries = team_line(team, read_line()).entries
+
+    assert [entry.run for entry in entries] == runs
+    assert [(e.can_rise, e.can_sink) for e in entries] == [
+        (False, True),
+        (True, False),
+        (False, False),
+    ]
+    starts = [title_start(Start(seconds=after)) for after in (0, None, None)]
+    assert [entry.start for entry in entries] == starts

@@ -33,7 +33,7 @@ def test_the_teams_runs_are_listed_in_their_order(
 
     places = [html.index(f'data-queued="{runs[at].id}"') for at in (2, 0, 1)]
     assert places == sorted(places)
-    assert "run-c moved to the front." in html
+    assert "run-c moved" in html
 
 
 def test_a_busy_worker_counts_where_nothing_waits(
@@ -57,7 +57,7 @@ def test_other_teams_runs_are_counted_not_named(
 
     html = page(alice_client)
 
-    assert html.count("1 run of another team") == 2, "they take turns"
+    assert html.count('<li class="queue-foreign">1 run ') == 2, "they take turns"
     assert "secret plan" not in html
 
 
@@ -81,7 +81,8 @@ def test_what_is_no_priority_is_refused(alice_client: Client, runs: list[Run]) -
 
     answer = alice_client.post(address, {"priority": "9", "from": "queue"}, follow=True)
 
-    assert "A priority is low, normal, high; got &#x27;9&#x27;." in answer.text
+    (said,) = answer.context["messages"]
+    assert (said.level_tag, "'9'" in said.message) == ("error", True)
 
 
 def test_what_came_too_late_is_said(alice_client: Client, runs: list[Run]) -> None:
@@ -89,33 +90,30 @@ def test_what_came_too_late_is_said(alice_client: Client, runs: list[Run]) -> No
 
     answer = alice_client.post(f"/alpha/runs/{runs[0].id}/hold", follow=True)
 
-    assert "run-a was not held: the run is starting." in answer.text
+    (said,) = answer.context["messages"]
+    assert (said.level_tag, "starting" in said.message) == ("info", True)
 
 
-@pytest.mark.parametrize("action", ["hold", "release", "move", "priority"])
 def test_viewers_and_strangers_change_nothing(
-    bob_client: Client, charlie_client: Client, runs: list[Run], action: str
+    bob_client: Client, charlie_client: Client, runs: list[Run]
 ) -> None:
-    address = f"/alpha/runs/{runs[0].id}/{action}"
-    asked = {"where": "down", "priority": "high"}
+    for action in ("hold", "release", "move", "priority"):
+        address = f"/alpha/runs/{runs[0].id}/{action}"
+        asked = {"where": "down", "priority": "high"}
 
-    assert bob_client.post(address, asked).status_code == 403
-    assert charlie_client.post(address, asked).status_code == 404
-    assert charlie_client.get("/alpha/queue/").status_code == 404
-
-
-def test_a_viewer_sees_no_buttons(bob_client: Client, runs: list[Run]) -> None:
+        assert bob_client.post(address, asked).status_code == 403, action
+        assert charlie_client.post(address, asked).status_code == 404, action
     html = page(bob_client)
-
     assert "run-a" in html
     assert "Move run-a" not in html
+    assert charlie_client.get("/alpha/queue/").status_code == 404
 
 
 def test_an_empty_queue_says_so(alice_client: Client, alice: User) -> None:
     html = page(alice_client)
 
-    assert "Nothing waits" in html
-    assert "No worker is alive" in html
+    assert "empty-state" in html
+    assert "notice-warning" in html  # of the worker that is missing
 
 
 def test_the_run_list_shows_the_place(alice_client: Client, runs: list[Run]) -> None:
@@ -123,9 +121,9 @@ def test_the_run_list_shows_the_place(alice_client: Client, runs: list[Run]) -> 
         "/alpha/runs/live.json", {"ids": ",".join(str(run.id) for run in runs)}
     ).json()["rows"]
 
-    assert [rows[str(run.id)]["place"] for run in runs] == [
-        *("1st in line, now", "2nd in line", "3rd in line")
-    ]
+    places = [rows[str(run.id)]["place"] for run in runs]
+    assert [place.split()[0] for place in places] == ["1st", "2nd", "3rd"]
+    assert places[0].endswith("now")
 
 
 def test_a_queued_runs_page_offers_what_may_be_done(

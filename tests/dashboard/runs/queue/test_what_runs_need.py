@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from dashboard.runs.queue.hosts import Host, Needs, describe_lack, describe_missing
 from tests.dashboard.runs.launching import make_config
 from trainer.config import PackageNeed
@@ -11,39 +9,34 @@ ONE = Host(name="one", num_gpus=1)
 FOUR = Host(name="four", num_gpus=4)
 
 
-@pytest.mark.parametrize(
-    ("needs", "suits"),
-    [
-        (Needs(device="cpu"), {"cpu", "one", "four"}),
-        (Needs(device="cuda"), {"one", "four"}),
-        (Needs(device="cuda", num_gpus=2), {"four"}),
-        (Needs(device="auto"), {"cpu", "one", "four"}),
+def test_a_worker_takes_what_it_has_the_gpus_for() -> None:
+    for needs, suits in (
+        (Needs(device="cpu"), ["cpu", "one", "four"]),
+        (Needs(device="cuda"), ["one", "four"]),
+        (Needs(device="cuda", num_gpus=2), ["four"]),
+        (Needs(device="auto"), ["cpu", "one", "four"]),
         # Several processes of one GPU each would not start where there is one GPU.
-        (Needs(device="auto", num_gpus=2), {"cpu", "four"}),
-    ],
-)
-def test_a_worker_takes_what_it_has_the_gpus_for(needs: Needs, suits: set[str]) -> None:
-    assert {host.name for host in (CPU, ONE, FOUR) if host.may_take(needs)} == suits
+        (Needs(device="auto", num_gpus=2), ["cpu", "four"]),
+    ):
+        able = [host.name for host in (CPU, ONE, FOUR) if host.may_take(needs)]
+        assert able == suits, needs
 
 
-@pytest.mark.parametrize(
-    ("takes", "taken"),
-    [
-        ("any", ["none", "one", "two"]),
-        ("cpu", ["none"]),
-        ("gpu", ["one"]),
-        ("gpus", ["two"]),
-    ],
-)
-def test_a_class_keeps_a_worker_for_its_runs(takes: str, taken: list[str]) -> None:
-    host = Host(name="four", num_gpus=4, takes=takes)
+def test_a_class_keeps_a_worker_for_its_runs() -> None:
     wanted = {
         "none": Needs(device="cpu"),
         "one": Needs(device="cuda"),
         "two": Needs(device="auto", num_gpus=2),
     }
-
-    assert [name for name, needs in wanted.items() if host.may_take(needs)] == taken
+    for takes, taken in (
+        ("any", ["none", "one", "two"]),
+        ("cpu", ["none"]),
+        ("gpu", ["one"]),
+        ("gpus", ["two"]),
+    ):
+        host = Host(name="four", num_gpus=4, takes=takes)
+        found = [name for name, needs in wanted.items() if host.may_take(needs)]
+        assert found == taken, takes
 
 
 def test_needs_are_read_from_the_configuration() -> None:
@@ -60,14 +53,14 @@ def test_a_run_of_an_older_version_needs_what_is_usual() -> None:
     assert Needs.of({"model": None}) == Needs(device="auto", num_gpus=1)
 
 
-def test_what_no_worker_has_is_said_with_what_to_do() -> None:
-    lack = describe_lack(Needs(device="cuda", num_gpus=2), [CPU])
+def test_what_no_worker_has_is_said_with_what_they_have() -> None:
+    two = Needs(device="cuda", num_gpus=2)
 
-    assert lack.startswith("It needs 2 GPUs; the worker here has none. Start one on a")
-    assert "clone the run with fewer GPUs" in lack
-    assert "largest worker here has 1" in describe_lack(
-        Needs(device="cuda", num_gpus=2), [CPU, ONE]
-    )
+    assert "2 GPUs" in describe_lack(two, [CPU])
+    assert "has none" in describe_lack(two, [CPU])
+    assert "has 1" in describe_lack(two, [CPU, ONE])
+    assert describe_lack(Needs(), [CPU]) == ""
+    assert describe_lack(Needs(), []) not in ("", describe_lack(two, [CPU]))
 
 
 def test_workers_that_could_but_take_other_runs_are_named() -> None:
@@ -75,13 +68,8 @@ def test_workers_that_could_but_take_other_runs_are_named() -> None:
 
     lack = describe_lack(Needs(device="cuda"), [CPU, kept])
 
-    assert "big: runs on several GPUs" in lack
+    assert "big: " in lack
     assert "COHORT_WORKER_CLASS" in lack
-
-
-def test_without_a_worker_the_lack_is_a_worker() -> None:
-    assert "No worker is alive" in describe_lack(Needs(), [])
-    assert describe_lack(Needs(), [CPU]) == ""
 
 
 NEED = PackageNeed(package="peft", setting="model.lora_rank = 8", otherwise="0")
