@@ -166,6 +166,26 @@ def test_a_form_with_problems_is_accessible(page: Page, team: Team) -> None:
     assert_accessible(page)
 
 
+def test_the_toml_and_the_runs_to_launch_are_accessible(page: Page, team: Team) -> None:
+    make_dataset(team)
+    make_recipe(team)
+    page.goto("/alpha/runs/new?model=org/model")
+    page.get_by_text("Several runs", exact=True).click()
+    page.get_by_label("Setting 1", exact=True).last.select_option("seed")
+    page.get_by_label("Its values").first.fill("0..2")
+    plan = page.get_by_role("region", name="Runs to launch")
+    expect(plan.get_by_role("row")).to_have_count(4)
+    assert findings_in_each_view(page) == []
+
+    page.get_by_role("button", name="TOML", exact=True).click()
+    area = page.get_by_label("TOML", exact=True)
+    expect(area).to_have_value(re.compile("group_size = 8"))
+    area.fill(area.input_value().replace("group_size = 8", 'group_size = "big"'))
+    page.get_by_role("button", name="Apply to the form").click()
+    expect(page.locator("[data-toml-problems]")).to_contain_text("“big”")
+    assert findings_in_each_view(page) == []
+
+
 def assert_accessible(page: Page) -> None:
     """Unfolded, in each view."""
     page.evaluate(
