@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from html import unescape
-
 import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.runs.change_form import (
+    next_step,
+    propose_steps,
+    read_intervals,
+    read_steps,
+)
 from dashboard.runs.models import Checkpoint, Run, RunState, SettingChange
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.samples.factories import make_run
@@ -44,11 +48,13 @@ def test_what_an_extension_does_to_the_learning_rate_is_shown_first(
 ) -> None:
     to = finished.num_steps * 2
 
-    page = unescape(alice_client.get(f"{change(finished)}?num_steps={to}").text)
+    answer = alice_client.get(f"{change(finished)}?num_steps={to}")
 
-    assert f'from step <span class="number">{finished.num_steps + 1}</span>' in page
-    assert "The learning rate's schedule runs over all steps" in page
-    assert f"Extend to step {to}</button>" in page
+    first = finished.num_steps + 1
+    rates = answer.context["rates"]
+    assert answer.context["first_step"] == rates[0].step == first
+    assert f'<th scope="row" class="number">{first}</th>' in answer.text
+    assert f'name="num_steps" value="{to}"' in answer.text
     assert not finished.changes.exists()
 
 
@@ -62,20 +68,21 @@ def test_a_finished_run_is_extended_once(
 
     finished.refresh_from_db()
     assert (finished.state, finished.num_steps) == (RunState.QUEUED, to)
-    assert f"The run goes to step {to} already" in again.text
+    (*_, said) = again.context["messages"]
+    assert (said.level_tag, str(to) in said.message) == ("error", True)
     entry = AuditEntry.objects.get(verb="run.extended")
     assert entry.actor == alice
 
 
-@pytest.mark.parametrize("given", ["x", "-1", "1", "99999999999", "²"])
-def test_steps_that_are_none_are_answered(
-    alice_client: Client, finished: Run, given: str
-) -> None:
-    shown = alice_client.get(change(finished), {"num_steps": given})
-    sent = alice_client.post(change(finished), {"num_steps": given}, follow=True)
+def test_steps_that_are_none_are_answered(alice_client: Client, finished: Run) -> None:
+    for given in ("x", "-1", "1", "99999999999", "²"):
+        shown = alice_client.get(change(finished), {"num_steps": given})
+        sent = alice_client.post(change(finished), {"num_steps": given}, follow=True)
 
-    assert "must be a whole number" in shown.text
-    assert sent.status_code == 200
+        (said,) = sent.context["messages"]
+        assert repr(given) in shown.context["said"]
+        assert 'class="field-error"' in shown.text
+        assert (sent.status_code, said.level_tag) == (200, "error")
     finished.refresh_from_db()
     assert finished.state == RunState.FINISHED
 
@@ -106,8 +113,8 @@ def test_only_what_was_changed_on_the_page_is_changed(
     run.refresh_from_db()
     assert run.config["checkpoint"]["every_steps"] == every
     page = alice_client.get(f"/alpha/runs/{run.id}/config/").text
-    assert "Changed since the launch" in page
-    assert "not heard by a trainer yet" in page
+    assert 'id="changes-title"' in page
+    assert "behind step" not in page
     found.heard_step = 12
     found.save()
     page = alice_client.get(f"/alpha/runs/{run.id}/config/").text
@@ -121,8 +128,11 @@ def test_an_ended_run_has_no_intervals_to_change(
 
     answer = alice_client.post(change(finished), sent, follow=True)
 
-    assert "Nothing was changed: the run is finished." in unescape(answer.text)
-    assert "no step to come" in answer.text
+    (said,) = answer.context["messages"]
+    assert (said.level_tag, "finished" in said.message) == ("error", True)
+    assert 'name="checkpoint.keep_last"' not in answer.text
+    finished.refresh_from_db()
+    assert finished.config["checkpoint"]["keep_last"] != 7
 
 
 def test_a_run_is_cancelled_at_once_and_says_by_whom(
@@ -137,29 +147,32 @@ def test_a_run_is_cancelled_at_once_and_says_by_whom(
     page = alice_client.post(f"/alpha/runs/{run.id}/cancel", follow=True).text
 
     run.refresh_from_db()
-    assert "its last 3 steps stay recorded" in before
+    assert "last 3 steps" in before
     assert run.state == RunState.STOPPED
-    assert "alice cancelled it. None was saved: its last 3 steps" in page
-    again = alice_client.post(f"/alpha/runs/{run.id}/cancel", follow=True).text
-    assert "Nothing to cancel: the run is stopped." in again
     frame = alice_client.get(f"/alpha/runs/{run.id}/stream.json?after=0").json()
-    assert "alice cancelled it" in frame["run"]["stop_reason"]
+    reason = frame["run"]["stop_reason"]
+    assert "alice" in reason
+    assert "last 3 steps" in reason
+    assert f"data-run-stopped>{reason}<" in page
+    again = alice_client.post(f"/alpha/runs/{run.id}/cancel", follow=True)
+    (said,) = again.context["messages"]
+    assert (said.level_tag, "stopped" in said.message) == ("info", True)
 
 
-@pytest.mark.parametrize("verb", ["cancel", "change/"])
 def test_a_viewer_and_a_stranger_may_neither(
-    bob_client: Client, charlie_client: Client, finished: Run, verb: str
+    bob_client: Client, charlie_client: Client, finished: Run
 ) -> None:
     data = {"num_steps": "900"}
 
     page = bob_client.get(f"/alpha/runs/{finished.id}/").text
     assert "data-run-cancel" not in page
-    assert "Extend or change" not in page
-    address = f"/alpha/runs/{finished.id}/{verb}"
-    assert bob_client.post(address, data).status_code == 403
-    assert charlie_client.post(address, data).status_code == 404
-    other = f"/other/runs/{finished.id}/{verb}"
-    assert charlie_client.post(other, data).status_code == 404
+    assert change(finished) not in page
+    for verb in ("cancel", "change/"):
+        address = f"/alpha/runs/{finished.id}/{verb}"
+        assert bob_client.post(address, data).status_code == 403
+        assert charlie_client.post(address, data).status_code == 404
+        other = f"/other/runs/{finished.id}/{verb}"
+        assert charlie_client.post(other, data).status_code == 404
     finished.refresh_from_db()
     assert finished.state == RunState.FINISHED
 
@@ -180,13 +193,10 @@ def test_a_run_names_what_it_comes_from_and_what_was_made_of_it(
     of_parent = bob_client.get(f"/alpha/runs/{parent.id}/").text
     of_fork = bob_client.get(f"/alpha/runs/{fork.id}/").text
 
-    assert (
-        f'Made of it: <a href="/alpha/runs/{fork.id}/">fork</a> (fork at step'
-        in of_parent
-    )
+    assert f'<a href="/alpha/runs/{fork.id}/">fork</a> (fork at step' in of_parent
     link = f'<a href="/alpha/runs/{parent.id}/">{parent.name}</a>'
-    assert f'Forked from {link} at step <span class="number">20</span>' in of_fork
-    assert f'Made of it: <a href="/alpha/runs/{clone.id}/">copy</a> (clone).' in of_fork
+    assert f'{link} at step <span class="number">20</span>' in of_fork
+    assert f'<a href="/alpha/runs/{clone.id}/">copy</a> (clone)' in of_fork
 
 
 def test_the_lineage_is_one_tree_from_any_of_its_runs(
@@ -211,3 +221,48 @@ def test_the_stream_names_the_fork(
     frame = bob_client.get(f"/alpha/runs/{fork.id}/stream.json?after=0").json()
 
     assert frame["run"]["fork"] == {"run": parent.id, "step": 20, "seconds": None}
+
+
+KEEP, EVERY = "checkpoint.keep_last", "checkpoint.every_steps"
+
+
+def at_step_20(state: RunState) -> Run:
+    """A run of 30 steps with a checkpoint of the 10th."""
+    run = Run(state=state, last_step=20, num_steps=30)
+    run.newest_checkpoint = Checkpoint(step=10)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("state", "first", "lowest"),
+    [(RunState.RUNNING, 21, 31), (RunState.STOPPED, 11, 11)],
+)
+def test_a_run_is_extended_from_where_it_can_go_on(
+    state: RunState, first: int, lowest: int
+) -> None:
+    run = at_step_20(state)
+
+    assert next_step(run) == first
+    assert propose_steps(f" {lowest} ", run) == lowest
+    with pytest.raises(ValueError, match=f" {lowest} to 10,000,000; got "):
+        propose_steps(str(lowest - 1), run)
+
+
+def test_a_last_step_may_have_commas_or_be_left_out() -> None:
+    run = at_step_20(RunState.RUNNING)
+
+    assert propose_steps("1,000", run) == 1_000
+    assert propose_steps(" ", run) is None
+
+
+def test_what_is_no_whole_number_is_refused_as_it_was_typed() -> None:
+    for text in ("", "x", "-1", "1.5", "\u00b2", "9" * 9):
+        with pytest.raises(ValueError, match=f"got {text!r}"):
+            read_steps(text)
+
+
+def test_only_what_was_changed_on_the_page_is_read() -> None:
+    posted = {KEEP: " 7 ", f"was.{KEEP}": "2", EVERY: "99", f"was.{EVERY}": "99"}
+
+    assert read_intervals(posted) == {KEEP: 7}
+    assert read_intervals({"optim.num_steps": "7", "loss.kl_coef": "1"}) == {}

@@ -10,6 +10,7 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.launch.pace import Pace, past_paces
+from dashboard.runs.launch.summary import Amount
 from dashboard.runs.models import Run, RunEvent, Step
 from tests.dashboard.runs.launching import (
     make_config,
@@ -88,11 +89,17 @@ def test_the_summary_tells_it_and_where_it_was_read(
     fields |= {"model": "", "model_other": "org/model", "optim.num_steps": "100"}
     url = f"/{team.slug}/runs/new/summary"
 
-    told = alice_client.post(url, fields).text
-    unknown = alice_client.post(url, fields | {"rollout.group_size": "4"}).text
+    told = alice_client.post(url, fields)
+    unknown = alice_client.post(url, fields | {"rollout.group_size": "4"})
 
-    assert "Time per step on cpu" in told
-    assert "12 s" in told
-    assert "20 min 00 s in all, from 1 past run like this" in told
-    assert "no past run of this model" in unknown
-    assert "Tokens sampled in all" in told
+    time = _time(told)
+    assert (time.title, time.value) == ("Time per step on cpu", "12 s")
+    assert "20 min 00 s" in time.how
+    assert "1 past run" in time.how
+    assert time.how in told.text
+    assert _time(unknown).value == "unknown"
+
+
+def _time(answer: Any) -> Amount:
+    amounts: list[Amount] = answer.context["summary"].amounts
+    return next(one for one in amounts if one.title.startswith("Time"))

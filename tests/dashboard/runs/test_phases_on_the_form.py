@@ -48,21 +48,21 @@ def _beside(page: str, control: str) -> list[str]:
     return re.findall(r'class="field-error">(.*?)</p>', unescape(block[1]))
 
 
+PROMPTS, TOKEN = "field-rollout-prompts_per_step", "field-reference-token_file"
+
+
 def _post(client: Client, team: Team, form: dict[str, Any]) -> tuple[int, str]:
     response = client.post(f"/{team.slug}/runs/new", form)
     return response.status_code, response.text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_phases_are_read_from_toml_and_json() -> None:
+    for text in (
         '[[phases]]\nname = "a"\nnum_steps = 3',
         '[{"name": "a", "num_steps": 3}]',
         ' {"phases": [{"name": "a", "num_steps": 3}]} ',
-    ],
-)
-def test_phases_are_read_from_toml_and_json(text: str) -> None:
-    assert read_phases(text) == [{"name": "a", "num_steps": 3}]
+    ):
+        assert read_phases(text) == [{"name": "a", "num_steps": 3}]
 
 
 WRITTEN = """\
@@ -74,30 +74,27 @@ changes.evaluation = { sets = { hard = "hard.jsonl" } }
 """
 
 
-@pytest.mark.parametrize("phases", [PHASES, PHASES[:1], []])
-def test_phases_survive_being_written(phases: list[Any]) -> None:
-    assert read_phases(write_phases(phases)) == phases
-
-
-def test_phases_are_written_as_one_would_type_them() -> None:
+def test_phases_are_written_as_one_would_type_them_and_read_again() -> None:
     assert write_phases(read_phases(WRITTEN)) == WRITTEN
     assert "changes" not in write_phases([PHASES[1]])
+    for phases in (PHASES, PHASES[:1], []):
+        assert read_phases(write_phases(phases)) == phases
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "named"),
     [
-        ("# " + "x" * 70_000, "70,002 characters; 65,536 are allowed"),
-        ("[[phases]]\n" * 101, "101 phases; 100 are allowed"),
+        ("# " + "x" * 70_000, "70,002 characters; 65,536"),
+        ("[[phases]]\n" * 101, "101 phases; 100"),
         ('[{"name": "a\\u0000"}]', "NUL"),
-        ('[{"name": "a", "changes": {"reward": {"\\ud800": 1}}}]', "half a character"),
-        ('{"\\ud800": 1}', "Only phases belong here"),
-        ("[" + '{"a":' * 30 + "1" + "}" * 30 + "]", "at most 20 deep"),
-        ("[[phases]]\nnum_steps = 0x" + "f" * 5_000, "longer than any setting"),
+        ('[{"name": "a", "changes": {"reward": {"\\ud800": 1}}}]', "character"),
+        ('{"\\ud800": 1}', "phases"),
+        ("[" + '{"a":' * 30 + "1" + "}" * 30 + "]", "20 deep"),
+        ("[[phases]]\nnum_steps = 0x" + "f" * 5_000, "longer"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_in_a_moment(text: str, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint) as refused:
+def test_what_cannot_be_kept_is_refused_in_a_moment(text: str, named: str) -> None:
+    with pytest.raises(ValueError, match=named) as refused:
         read_phases(text)
 
     assert len(str(refused.value).encode()) < 300
@@ -115,45 +112,33 @@ def test_the_example_launches(
     assert [(p["name"], p["num_steps"]) for p in phases] == [("sft", 50), ("grpo", 150)]
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("[[phases]", "This is not TOML: "),
-        ("[{", "This is not JSON: "),
-        ("[" * 60_000, "This"),
-        ("seed = 3", "got “seed”"),
-        ("phases = 3", "Phases are a list"),
-        ('{"phases": [3]}', "Phase 1"),
-        ('[[phases]]\nname = "a"', "Phase 1, num_steps is missing."),
-        (
-            '[[phases]]\nname = "a"\nnum_steps = "x"',
-            "Phase 1, num_steps: Input should be a valid integer",
-        ),
-        ('[[phases]]\nname = "A b"\nnum_steps = 100', "The value was “A b”."),
-        (
-            '[[phases]]\nname = "a"\nnum_steps = 100\nclip_low = 0.1',
-            "Put settings under changes.",
-        ),
-        ('[[phases]]\nname = "a"\nnum_steps = 7', "optim.num_steps is 100"),
-        (
-            '[[phases]]\nname = "a"\nnum_steps = 100\nchanges.loss.clip_low = 7',
-            'Phase "a", loss.clip_low: ',
-        ),
-        (
-            '[[phases]]\nname = "a"\nnum_steps = 100\nchanges.model.path = "x"',
-            'A phase cannot change "model"',
-        ),
-        ('[[phases]]\nname = "a\\u0000"\nnum_steps = 100', "NUL"),
-        ("\x00", "NUL"),
-    ],
-)
-def test_what_is_wrong_with_phases_is_told_beside_them(
-    alice_client: Client, team: Team, filled: dict[str, Any], text: str, sentence: str
-) -> None:
-    status, page = _post(alice_client, team, filled | {"phases": text})
+A = '[[phases]]\nname = "a"\n'
+WRONG = {
+    "[[phases]": "TOML",
+    "[{": "JSON",
+    "[" * 60_000: "This",
+    "seed = 3": "“seed”",
+    "phases = 3": "list",
+    '{"phases": [3]}': "Phase 1",
+    A: "Phase 1, num_steps",
+    A + 'num_steps = "x"': "Phase 1, num_steps: ",
+    '[[phases]]\nname = "A b"\nnum_steps = 100': "“A b”",
+    A + "num_steps = 100\nclip_low = 0.1": "under changes",
+    A + "num_steps = 7": "optim.num_steps is 100",
+    A + "num_steps = 100\nchanges.loss.clip_low = 7": 'Phase "a", loss.clip_low: ',
+    A + 'num_steps = 100\nchanges.model.path = "x"': 'change "model"',
+    "\x00": "NUL",
+}
 
-    assert status == 422
-    assert any(sentence in told for told in _beside(page, "phases"))
+
+def test_what_is_wrong_with_phases_is_told_beside_them(
+    alice_client: Client, team: Team, filled: dict[str, Any]
+) -> None:
+    for text, named in WRONG.items():
+        status, page = _post(alice_client, team, filled | {"phases": text})
+
+        assert status == 422, text[:40]
+        assert any(named in told for told in _beside(page, "phases")), text[:40]
     assert not Run.objects.exists()
 
 
@@ -181,7 +166,7 @@ def test_phases_make_no_worker_read_a_file_or_send_it_away(
     )
 
     assert status == 422
-    assert "Put it there" in _beside(page, "field-reference-token_file")[0]
+    assert len(_beside(page, TOKEN)) == 1
 
 
 def test_what_the_form_holds_is_blamed_once_however_many_phases_use_it(
@@ -197,8 +182,8 @@ def test_what_the_form_holds_is_blamed_once_however_many_phases_use_it(
 
     _, page = _post(alice_client, team, form)
 
-    assert len(_beside(page, "field-reference-token_file")) == 1
-    assert len(_beside(page, "field-rollout-prompts_per_step")) == 1
+    assert len(_beside(page, TOKEN)) == 1
+    assert len(_beside(page, PROMPTS)) == 1
     assert _beside(page, "phases") == []
 
 
@@ -221,10 +206,11 @@ def test_what_a_phase_changes_is_blamed_on_it_by_name(
     _, page = _post(alice_client, team, filled | {"phases": phases})
 
     prompts, token = _beside(page, "phases")
-    assert prompts.startswith('Phase "wide": A step takes 137 distinct prompts')
-    assert token.startswith('Phase "wide": A token for a reference server')
-    assert _beside(page, "field-rollout-prompts_per_step") == []
-    assert _beside(page, "field-reference-token_file") == []
+    assert prompts.startswith('Phase "wide": ')
+    assert "137" in prompts
+    assert token.startswith('Phase "wide": ')
+    assert _beside(page, PROMPTS) == []
+    assert _beside(page, TOKEN) == []
 
 
 def test_a_setting_that_every_phase_changes_is_not_blamed(
@@ -250,7 +236,7 @@ def test_a_phase_that_reads_the_missing_column_is_named(
     _, page = _post(alice_client, team, form)
 
     (told,) = _beside(page, "field-data-completion_column")
-    assert told.startswith('Phase "sft": The completions come from the dataset')
+    assert told.startswith('Phase "sft": ')
     assert _beside(page, "phases") == []
 
 
@@ -268,11 +254,9 @@ def test_completions_from_the_dataset_need_their_column(
     status, page = _post(alice_client, team, form)
 
     assert status == 422
-    told = _beside(page, "field-data-completion_column")
-    assert told == [
-        "The completions come from the dataset, but bare v1 has no column "
-        "“completion”. It has source. Upload the rows with that column kept."
-    ]
+    (told,) = _beside(page, "field-data-completion_column")
+    assert "bare v1" in told
+    assert "“completion”" in told
 
 
 @pytest.fixture
@@ -315,7 +299,7 @@ def test_the_clone_form_shows_what_it_keeps(
     page = unescape(alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text)
 
     assert f"kept from run #{parent.pk}: 2 phases" in page
-    assert f'value="start" selected>As in run #{parent.pk}</option>' in page
+    assert _fields(page)["step_recipe"] == "start"
     assert re.search(rf"Kept from run #{parent.pk}: <span[^>]*>hard</span>", page)
 
 
@@ -351,7 +335,7 @@ def test_steps_are_scored_by_a_recipe_of_the_team(
     status, _ = _post(alice_client, team, form)
 
     assert without == 422
-    assert "needs a reward for each reasoning step" in _beside(page, "step-recipe")[0]
+    assert len(_beside(page, "step-recipe")) == 1
     assert status == 302
     config = Run.objects.get().config
     assert config["reward"]["step_recipe"]["rules"][0]["kind"] == "numeric_answer"

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from html import unescape
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -52,92 +53,83 @@ def test_no_setting_silences_itself() -> None:
     assert not [idle for idle in IDLE if set(idle.paths) & set(idle.when)]
 
 
-@pytest.mark.parametrize(
-    ("path", "texts"),
-    [
-        ("loss.kl_target", {"loss.kl_coef": "0.0"}),
-        ("loss.kl_estimator", {"loss.kl_coef": "0e3"}),
-        ("loss.clip_high", {"loss.surrogate": "reinforce"}),
-        ("model.lora_alpha", {"model.lora_rank": "0"}),
-        ("reference.mix_alpha", {"reference.mix_every_steps": "0"}),
-        ("rollout.max_refills", {"rollout.dynamic_sampling": "drop"}),
-        ("loss.importance_cap", {"loss.importance_correction": ""}),
-        ("reward.step_recipe", {"advantage.credit": "outcome"}),
-        ("advantage.ddof", {"advantage.scale": "mean"}),
-        ("advantage.eps", {"advantage.scale": "none"}),
-        ("advantage.eps", {"advantage.credit": "indicator"}),
-        ("advantage.combine", {"advantage.credit": "indicator"}),
-        ("advantage.combine", {"advantage.credit": "process"}),
-        ("loss.dual_clip", REINFORCE | {"optim.minibatches": "4"}),
-        ("loss.dual_clip", {"loss.surrogate": "cispo", "optim.minibatches": "4"}),
-        ("loss.old_logprobs", REINFORCE),
-        ("loss.old_logprobs", REINFORCE | {"loss.kl_coef": "0.1"}),
-        ("loss.old_logprobs", REINFORCE | {"loss.kl_ratio": "on"}),
-        ("loss.kl_aggregation", {"loss.kl_coef": "0.1", "loss.kl_in": "reward"}),
-        ("reference.reset_every_steps", {"loss.kl_coef": "0"}),
-        ("reference.mix_every_steps", {"loss.kl_coef": "0"}),
-        ("reference.mix_alpha", {"reference.mix_every_steps": "512"}),
-    ],
-)
-def test_a_setting_that_nothing_reads_is_idle(path: str, texts: dict[str, str]) -> None:
-    assert path in find_idle(DEFAULTS | texts)
+IS_IDLE: list[tuple[str, dict[str, str]]] = [
+    ("loss.kl_target", {"loss.kl_coef": "0.0"}),
+    ("loss.kl_estimator", {"loss.kl_coef": "0e3"}),
+    ("loss.clip_high", {"loss.surrogate": "reinforce"}),
+    ("model.lora_alpha", {"model.lora_rank": "0"}),
+    ("reference.mix_alpha", {"reference.mix_every_steps": "0"}),
+    ("rollout.max_refills", {"rollout.dynamic_sampling": "drop"}),
+    ("loss.importance_cap", {"loss.importance_correction": ""}),
+    ("reward.step_recipe", {"advantage.credit": "outcome"}),
+    ("advantage.ddof", {"advantage.scale": "mean"}),
+    ("advantage.eps", {"advantage.scale": "none"}),
+    ("advantage.eps", {"advantage.credit": "indicator"}),
+    ("advantage.combine", {"advantage.credit": "indicator"}),
+    ("advantage.combine", {"advantage.credit": "process"}),
+    ("loss.dual_clip", REINFORCE | {"optim.minibatches": "4"}),
+    ("loss.dual_clip", {"loss.surrogate": "cispo", "optim.minibatches": "4"}),
+    ("loss.old_logprobs", REINFORCE),
+    ("loss.old_logprobs", REINFORCE | {"loss.kl_coef": "0.1"}),
+    ("loss.old_logprobs", REINFORCE | {"loss.kl_ratio": "on"}),
+    ("loss.kl_aggregation", {"loss.kl_coef": "0.1", "loss.kl_in": "reward"}),
+    ("reference.reset_every_steps", {"loss.kl_coef": "0"}),
+    ("reference.mix_every_steps", {"loss.kl_coef": "0"}),
+    ("reference.mix_alpha", {"reference.mix_every_steps": "512"}),
+]
+IS_READ: list[tuple[str, dict[str, str]]] = [
+    ("loss.kl_estimator", {"loss.kl_coef": "0.001"}),
+    # A frozen reference is measured against, with or without a weight.
+    ("loss.kl_estimator", {"loss.kl_coef": "0", "reference.kind": "frozen"}),
+    ("loss.kl_estimator", {"advantage.credit": "preference"}),
+    ("loss.kl_aggregation", {"loss.kl_coef": "0.1"}),
+    ("loss.dual_clip", {"loss.surrogate": "gspo", "optim.minibatches": "4"}),
+    ("loss.old_logprobs", {}),
+    (
+        "loss.old_logprobs",
+        REINFORCE | {"loss.importance_correction": "token_mask"},
+    ),
+    (
+        "loss.old_logprobs",
+        REINFORCE | {"loss.kl_coef": "0.1", "loss.kl_ratio": "on"},
+    ),
+    ("advantage.combine", {}),
+    ("advantage.ddof", {"advantage.scale": "mean"} | WHITENED),
+    ("advantage.eps", {"advantage.scale": "none"} | WHITENED),
+    ("advantage.eps", {"advantage.credit": "indicator"} | WHITENED),
+    ("loss.clip_high", {"optim.minibatches": "4"}),
+    ("loss.clip_high", {"loss.old_logprobs": "sampling"}),
+    ("model.lora_alpha", {"model.lora_rank": "16"}),
+    ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": "512"}),
+    ("loss.kl_horizon", {"loss.kl_coef": "0.1", "loss.kl_target": "6"}),
+    ("advantage.indicator_threshold", {"advantage.credit": "indicator"}),
+    # Half typed: nothing is known yet.
+    ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": "x"}),
+    ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": ""}),
+]
 
 
-@pytest.mark.parametrize(
-    ("path", "texts"),
-    [
-        ("loss.kl_estimator", {"loss.kl_coef": "0.001"}),
-        # A frozen reference is measured against, with or without a weight.
-        ("loss.kl_estimator", {"loss.kl_coef": "0", "reference.kind": "frozen"}),
-        ("loss.kl_estimator", {"advantage.credit": "preference"}),
-        ("loss.kl_aggregation", {"loss.kl_coef": "0.1"}),
-        ("loss.dual_clip", {"loss.surrogate": "gspo", "optim.minibatches": "4"}),
-        ("loss.old_logprobs", {}),
-        (
-            "loss.old_logprobs",
-            REINFORCE | {"loss.importance_correction": "token_mask"},
-        ),
-        (
-            "loss.old_logprobs",
-            REINFORCE | {"loss.kl_coef": "0.1", "loss.kl_ratio": "on"},
-        ),
-        ("advantage.combine", {}),
-        ("advantage.ddof", {"advantage.scale": "mean"} | WHITENED),
-        ("advantage.eps", {"advantage.scale": "none"} | WHITENED),
-        ("advantage.eps", {"advantage.credit": "indicator"} | WHITENED),
-        ("loss.clip_high", {"optim.minibatches": "4"}),
-        ("loss.clip_high", {"loss.old_logprobs": "sampling"}),
-        ("model.lora_alpha", {"model.lora_rank": "16"}),
-        ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": "512"}),
-        ("loss.kl_horizon", {"loss.kl_coef": "0.1", "loss.kl_target": "6"}),
-        ("advantage.indicator_threshold", {"advantage.credit": "indicator"}),
-        # Half typed: nothing is known yet.
-        ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": "x"}),
-        ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": ""}),
-    ],
-)
-def test_a_setting_that_is_read_is_not(path: str, texts: dict[str, str]) -> None:
-    assert path not in find_idle(DEFAULTS | texts)
+def test_a_setting_that_nothing_reads_is_idle_and_one_that_is_read_is_not() -> None:
+    read = [one for one in IS_IDLE if one[0] not in find_idle(DEFAULTS | one[1])]
+    idle = [one for one in IS_READ if one[0] in find_idle(DEFAULTS | one[1])]
+
+    assert (read, idle) == ([], [])
 
 
-@pytest.mark.parametrize("kind", ["auto", "frozen"])
-@pytest.mark.parametrize("kl_coef", [0.0, 0.1])
-@pytest.mark.parametrize("credit", ["outcome", "indicator", "preference"])
-def test_a_reference_moves_where_there_is_one(
-    kind: str, kl_coef: float, credit: str
-) -> None:
-    config = RunConfig.model_validate(
-        make_config(
-            advantage={"credit": credit},
-            loss={"kl_coef": kl_coef, "surrogate": "reinforce"},
-            reference={"kind": kind},
+def test_a_reference_moves_where_there_is_one() -> None:
+    kinds, credits = ("auto", "frozen"), ("outcome", "indicator", "preference")
+    for kind, kl_coef, credit in product(kinds, (0.0, 0.1), credits):
+        config = RunConfig.model_validate(
+            make_config(
+                advantage={"credit": credit},
+                loss={"kl_coef": kl_coef, "surrogate": "reinforce"},
+                reference={"kind": kind},
+            )
         )
-    )
 
-    idle = find_idle(write_texts(config.model_dump()))
-
-    assert config.has_reference == ("reference.reset_every_steps" not in idle)
-    assert config.has_reference == ("reference.mix_every_steps" not in idle)
+        moved = {"reference.reset_every_steps", "reference.mix_every_steps"}
+        idle = moved & find_idle(write_texts(config.model_dump())).keys()
+        assert idle == (set() if config.has_reference else moved), (kind, credit)
 
 
 ONE = {"name": "a", "kind": "numeric_answer", "weight": 1.0}
@@ -145,27 +137,25 @@ OTHER = {"name": "b", "kind": "length", "params": {"maximum": 9}}
 LATER = {"points": [{"step": 9, "weight": 0.5}]}
 
 
-@pytest.mark.parametrize(
-    ("recipe", "texts", "is_idle"),
-    [
-        ({"rules": [ONE, OTHER], "combine": "normalize_then_sum"}, {}, True),
-        ({"rules": [ONE, OTHER]}, {}, False),
-        ({"rules": [ONE]}, {}, True),
-        # The penalty is normalised like a rule.
-        ({"rules": [ONE]}, {"reward.overlong_buffer_tokens": "8"}, False),
-        ({"rules": [ONE | {"weight": 2.0}]}, {}, False),
-        ({"rules": [ONE | {"schedule": LATER}]}, {}, False),
-        ({"rules": [ONE], "clip": {"low": 0.5}}, {}, False),
-    ],
-)
-def test_a_rewards_composition_decides_whether_rules_are_joined_elsewhere(
-    recipe: dict[str, Any], texts: dict[str, str], is_idle: bool
-) -> None:
-    spec = Recipe.model_validate(recipe).model_dump(mode="json")
+JOINED: list[tuple[dict[str, Any], dict[str, str], bool]] = [
+    ({"rules": [ONE, OTHER], "combine": "normalize_then_sum"}, {}, True),
+    ({"rules": [ONE, OTHER]}, {}, False),
+    ({"rules": [ONE]}, {}, True),
+    # The penalty is normalised like a rule.
+    ({"rules": [ONE]}, {"reward.overlong_buffer_tokens": "8"}, False),
+    ({"rules": [ONE | {"weight": 2.0}]}, {}, False),
+    ({"rules": [ONE | {"schedule": LATER}]}, {}, False),
+    ({"rules": [ONE], "clip": {"low": 0.5}}, {}, False),
+]
 
-    idle = find_idle(DEFAULTS | texts, recipe_facts(spec))
 
-    assert ("advantage.combine" in idle) == is_idle
+def test_a_rewards_composition_decides_whether_rules_are_joined_elsewhere() -> None:
+    for recipe, texts, is_idle in JOINED:
+        spec = Recipe.model_validate(recipe).model_dump(mode="json")
+
+        idle = find_idle(DEFAULTS | texts, recipe_facts(spec))
+
+        assert ("advantage.combine" in idle) == is_idle, (recipe, texts)
 
 
 @pytest.mark.parametrize("weight", [1.0, 2.0])
@@ -190,7 +180,8 @@ def test_the_form_tells_what_the_chosen_reward_implies(
 
     page = unescape(alice_client.get(f"/alpha/runs/new?recipe={joined.pk}").text)
 
-    reason = "the reward compares each of its rules by itself already"
+    facts = recipe_facts(Recipe.model_validate(spec).model_dump(mode="json"))
+    reason = find_idle(DEFAULTS, facts)["advantage.combine"]
     assert _mark(page, "advantage.combine") == f"no effect: {reason}"
     found = re.search(r'<script id="recipe-facts"[^>]*>(.*?)</script>', page)
     assert found
@@ -206,11 +197,20 @@ def _mark(page: str, path: str) -> str:
     return "" if found[1] else found[2]
 
 
-def test_the_form_says_why_beside_the_setting(alice_client: Client, team: Team) -> None:
+def test_the_form_says_why_beside_the_setting_and_has_the_table(
+    alice_client: Client, team: Team
+) -> None:
     page = unescape(alice_client.get(f"/{team.slug}/runs/new").text)
 
-    assert _mark(page, "loss.kl_in") == "no effect: the KL weight is 0"
+    assert (
+        _mark(page, "loss.kl_in") == f"no effect: {find_idle(DEFAULTS)['loss.kl_in']}"
+    )
     assert _mark(page, "loss.surrogate") == ""
+    found = re.search(r'<script id="idle-table"[^>]*>(.*?)</script>', page)
+    assert found
+    table = json.loads(found[1])
+    assert len(table) == len(IDLE)
+    assert set(table[0]) == {"paths", "when", "reason"}
 
 
 def test_with_phases_nothing_is_called_idle(alice_client: Client, team: Team) -> None:
@@ -219,15 +219,3 @@ def test_with_phases_nothing_is_called_idle(alice_client: Client, team: Team) ->
     page = unescape(alice_client.post(f"/{team.slug}/runs/new", form).text)
 
     assert _mark(page, "loss.kl_in") == ""
-
-
-def test_the_page_carries_the_table_for_its_script(
-    alice_client: Client, team: Team
-) -> None:
-    page = alice_client.get(f"/{team.slug}/runs/new").text
-
-    found = re.search(r'<script id="idle-table"[^>]*>(.*?)</script>', page)
-    assert found
-    table = json.loads(found[1])
-    assert len(table) == len(IDLE)
-    assert set(table[0]) == {"paths", "when", "reason"}

@@ -10,6 +10,9 @@ from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queue.hosts import Needs, describe_lack
+from dashboard.runs.queue.line import read_line
+from dashboard.runs.queue.sentences import say_place
 from dashboard.training.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
 
@@ -91,14 +94,15 @@ def test_nothing_new_is_an_empty_batch(alice_client: Client, story: Story) -> No
     assert (frame["type"], frame["steps"], frame["seq"]) == ("batch", [], head)
 
 
-@pytest.mark.parametrize("query", [{"after": "x"}, {"after": "-1"}, {"epoch": "1e3"}])
 def test_a_position_that_is_not_a_number_is_named(
-    alice_client: Client, story: Story, query: dict[str, str]
+    alice_client: Client, story: Story
 ) -> None:
-    response = alice_client.get(f"/alpha/runs/{story.run.id}/stream.json", query)
+    for name, text in (("after", "x"), ("after", "-1"), ("epoch", "1e3")):
+        address = f"/alpha/runs/{story.run.id}/stream.json"
+        response = alice_client.get(address, {name: text})
 
-    assert response.status_code == 400
-    assert repr(next(iter(query.values()))) in response.json()["error"]
+        assert response.status_code == 400
+        assert repr(text) in response.json()["error"]
 
 
 def test_a_batch_takes_the_same_few_queries_however_much_it_holds(
@@ -112,49 +116,27 @@ def test_a_batch_takes_the_same_few_queries_however_much_it_holds(
 
 
 def test_a_queued_run_says_what_it_waits_for(alice_client: Client, team: Team) -> None:
+    run = queue_run(team)
+    without = ask(alice_client, run)["run"]["notice"]
     register("training@here", num_slots=1)
-    Story(queue_run(team), worker="training@here")
-    queue_run(team)
-    third = queue_run(team)
+    line = read_line()
 
-    notice = ask(alice_client, third)["run"]["notice"]
+    waiting = ask(alice_client, run)["run"]["notice"]
+    again = ask(alice_client, queue_run(team, attempt=1))["run"]["notice"]
 
-    assert notice.startswith("The one worker is busy. 1 run is before it.")
-
-
-def test_a_queued_run_says_that_no_worker_is_alive(
-    alice_client: Client, team: Team
-) -> None:
-    notice = ask(alice_client, queue_run(team))["run"]["notice"]
-
-    assert notice.startswith("No worker is alive that takes new runs. Start one")
+    assert describe_lack(Needs(), []) in without
+    assert waiting == say_place(line.places[run.id], line)
+    assert "trainer was lost" in again
 
 
-def test_a_run_queued_again_says_that_its_worker_was_lost(
-    alice_client: Client, team: Team
-) -> None:
-    run = queue_run(team, attempt=1)
-
-    assert "trainer was lost" in ask(alice_client, run)["run"]["notice"]
-
-
-def test_time_left_is_told_while_steps_are_to_come(
-    alice_client: Client, story: Story
-) -> None:
-    story.take_steps(20, **{"time/step": 2.0})
-
-    left = ask(alice_client, story.run)["run"]["seconds_left"]
-    story.end(RunState.LOST)
-
-    assert left == 2.0 * (story.run.num_steps - 23)
-
-
-def test_one_slow_step_hardly_moves_the_time_left(
+def test_time_left_is_told_till_the_end_and_one_slow_step_hardly_moves_it(
     alice_client: Client, story: Story
 ) -> None:
     story.take_steps(19, **{"time/step": 1.0})
     story.take_steps(1, **{"time/step": 21.0})
 
     left = ask(alice_client, story.run)["run"]["seconds_left"]
+    story.end(RunState.FAILED)
 
     assert left == 2.0 * (story.run.num_steps - 23)
+    assert ask(alice_client, story.run)["run"]["seconds_left"] is None
