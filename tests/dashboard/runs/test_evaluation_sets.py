@@ -124,7 +124,7 @@ def test_several_sets_have_names_of_their_own(
 def test_what_is_wrong_is_told_in_its_row(
     alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
 ) -> None:
-    for given, named in (
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"name": "Hard sums"}, '"Hard sums"'),
         ({"name": "heldout"}, '"heldout"'),
         ({"name": "../../x"}, "../../x"),
@@ -132,11 +132,16 @@ def test_what_is_wrong_is_told_in_its_row(
         ({"max_rows": "ten"}, "“ten”"),
         ({"dataset": ""}, "dataset version"),
         ({"dataset": "999999"}, "in the trash"),
-    ):
-        answer = post(alice_client, filled | one_set(hard, **given))
+    )
+    sets = dict[str, Any]()
+    for number, (given, _) in enumerate(wrong, 1):
+        sets |= one_set(hard, number, **given)
 
-        assert answer.status_code == 422
-        (told,) = errors(answer)
+    answer = post(alice_client, filled | sets)
+
+    assert answer.status_code == 422
+    for number, (given, named) in enumerate(wrong, 1):
+        (told,) = errors(answer, number)
         assert named in told, given
     assert not Run.objects.exists()
 

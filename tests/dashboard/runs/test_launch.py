@@ -113,33 +113,42 @@ def test_settings_reach_the_config_in_their_types(
     assert config.optim.max_grad_norm is None
 
 
-WRONG = [  # a setting, what is typed, and what its complaint names
-    ("rollout.group_size", "0", "at least 1; got “0”"),
-    ("rollout.group_size", "2.5", "“2.5”"),
-    ("rollout.group_size", "", "default is 8"),
-    ("rollout.group_size", "9" * 5000, "“999"),
-    ("rollout.temperature", "hot", "“hot”"),
-    ("rollout.temperature", "nan", "“nan”"),
-    ("rollout.temperature", "0", "above 0; got “0”"),
-    ("optim.beta1", "1", "below 1; got “1”"),
-    ("seed", "4294967296", "at most 4,294,967,295"),
-    ("optim.schedule", "zigzag", "'linear' or 'cosine'"),
-    ("model_other", "/a\x00b", "NUL"),
-    ("data.system_prompt", "/a\x00b", "NUL"),
+WRONG = [  # what is typed together, and what the complaint about it names
+    {
+        "rollout.group_size": ("0", "at least 1; got “0”"),
+        "rollout.temperature": ("hot", "“hot”"),
+        "optim.beta1": ("1", "below 1; got “1”"),
+        "optim.schedule": ("zigzag", "'linear' or 'cosine'"),
+        "seed": ("4294967296", "at most 4,294,967,295"),
+    },
+    {
+        "rollout.group_size": ("2.5", "“2.5”"),
+        "rollout.temperature": ("nan", "“nan”"),
+        "data.system_prompt": ("/a\x00b", "NUL"),
+        "model_other": ("/a\x00b", "NUL"),
+    },
+    {
+        "rollout.group_size": ("", "default is 8"),
+        "rollout.temperature": ("0", "above 0; got “0”"),
+    },
+    {"rollout.group_size": ("9" * 5000, "“999")},
 ]
 
 
 def test_a_wrong_value_is_told_beside_its_field_and_kept(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
-    for field, text, named in WRONG:
-        status, page = _post(alice_client, team, filled | {field: text})
+    for wrong in WRONG:
+        typed = {field: text for field, (text, _) in wrong.items()}
+        status, page = _post(alice_client, team, filled | typed)
 
-        setting = f"field-{field.replace('.', '-')}"
-        (told,) = _beside(page, "model-other" if field == "model_other" else setting)
-        assert named in told, field
         assert status == 422
         assert "brave-otter" in page
+        for field, (_, named) in wrong.items():
+            setting = f"field-{field.replace('.', '-')}"
+            control = "model-other" if field == "model_other" else setting
+            (told,) = _beside(page, control)
+            assert named in told, field
     assert not Run.objects.exists()
 
 
@@ -171,11 +180,13 @@ def test_a_part_with_a_problem_is_unfolded(
 def test_what_is_missing_is_asked_for(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:
-    for missing in ("name", "model_other", "dataset", "recipe"):
-        status, page = _post(alice_client, team, filled | {missing: ""})
+    missing = ("name", "model_other", "dataset", "recipe")
 
-        assert status == 422
-        assert len(_beside(page, missing.replace("_", "-"))) == 1, missing
+    status, page = _post(alice_client, team, filled | dict.fromkeys(missing, ""))
+
+    assert status == 422
+    for control in missing:
+        assert len(_beside(page, control.replace("_", "-"))) == 1, control
 
 
 def test_a_model_that_cannot_be_is_refused_with_its_name(
@@ -184,10 +195,11 @@ def test_a_model_that_cannot_be_is_refused_with_its_name(
     settings.DATABASE_IS_EMBEDDED = True
 
     for model in ("/no/such/folder", "../etc", "a b c", "x" * 2000 + "//"):
-        status, page = _post(alice_client, team, filled | {"model_other": model})
+        answer = alice_client.post(
+            f"/{team.slug}/runs/new/summary", filled | {"model_other": model}
+        )
 
-        (told,) = _beside(page, "model-other")
-        assert status == 422
+        (told,) = answer.context["form"].problems.beside["model_other"]
         assert model in told
         assert ("config.json" in told) == (model == "/no/such/folder")
 
