@@ -92,7 +92,7 @@ def test_a_broken_connection_goes_on_where_it_broke(site: Site, fetched: Fetched
     assert fetched.run(site.url("/rows")) == BODY
     assert site.ranges() == ["", "bytes=100000-", "bytes=170000-"]
     assert site.asked[1][1]["If-Range"] == '"one"'
-    assert any("broke off. Trying again" in said for *_, said in fetched.reports)
+    assert any("broke off" in said for *_, said in fetched.reports)
 
 
 def test_another_attempt_goes_on_from_what_is_on_disk(site: Site, fetched: Fetched):
@@ -131,7 +131,7 @@ def test_without_a_validator_nothing_is_gone_on_with(site: Site, fetched: Fetche
 def test_a_server_that_always_breaks_off_is_given_up(site: Site, fetched: Fetched):
     site.pages["/rows"] = file(BODY, etag="", breaks_at=(100_000,) * 20)
 
-    with pytest.raises(NotFetched, match=r"broke off. 4 tries in a row brought"):
+    with pytest.raises(NotFetched, match="4 tries"):
         fetched.run(site.url("/rows"))
     assert len(site.asked) == 4
 
@@ -176,7 +176,7 @@ def test_a_drip_is_silence(
     monkeypatch.setattr(download, "STALL_SECONDS", 0.2)
     site.pages["/rows"] = drip(site, BODY, seconds=0.02)
 
-    with pytest.raises(NotFetched, match=r"sent [\d,]+ bytes in 0\.2 s. 4 tries"):
+    with pytest.raises(NotFetched, match=r"0\.2 s. 4 tries"):
         fetched.run(site.url("/rows"))
 
 
@@ -195,9 +195,7 @@ def test_a_server_that_is_slow_for_long_is_given_up(
 
     site.pages["/rows"] = slow
 
-    with pytest.raises(
-        NotFetched, match=r"sent [\d,]+ bytes in the last .*; below 3,000"
-    ):
+    with pytest.raises(NotFetched, match="below 3,000"):
         fetched.run(site.url("/rows"))
     assert 1_000 < fetched.path.stat().st_size < 200_000
 
@@ -205,11 +203,11 @@ def test_a_server_that_is_slow_for_long_is_given_up(
 def test_a_server_that_is_quick_enough_is_waited_for(
     site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(download, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(download, "SLOW_SECONDS", 0.2)
     monkeypatch.setattr(download, "SLOW_BYTES", 2)
-    site.pages["/rows"] = drip(site, BODY[:300], seconds=0.005)
+    site.pages["/rows"] = drip(site, BODY[:100], seconds=0.005)
 
-    assert fetched.run(site.url("/rows")) == BODY[:300]
+    assert fetched.run(site.url("/rows")) == BODY[:100]
 
 
 def test_silence_ends(site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch):
@@ -225,20 +223,20 @@ def test_a_drip_of_headers_ends(
 ):
     def headers(handler: Handler) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
-        while not site.over.wait(0.05):
+        while not site.over.wait(0.02):
             handler.wfile.write(b"X: y\r\n")
 
-    monkeypatch.setattr(request, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(request, "ANSWER_SECONDS", 0.1)
     site.pages["/rows"] = headers
 
-    with pytest.raises(NotFetched, match=r"did not answer within 0\.3 s"):
+    with pytest.raises(NotFetched, match=r"0\.1 s"):
         fetched.run(site.url("/rows"))
 
 
 def test_all_of_it_has_a_time(site: Site, fetched: Fetched):
     site.pages["/rows"] = drip(site, BODY, seconds=0.05)
 
-    with pytest.raises(NotFetched, match="took longer than 6 hours"):
+    with pytest.raises(NotFetched, match="6 hours"):
         fetched.run(site.url("/rows"), until=time.monotonic() + 0.3)
 
 
@@ -272,34 +270,23 @@ def test_six_redirects_are_one_too_many(site: Site, fetched: Fetched):
     assert len(site.asked) == 6
 
 
-@pytest.mark.parametrize(
-    "to",
-    [
+def test_a_redirect_to_a_private_address_or_to_no_link_is_refused(
+    site: Site, fetched: Fetched
+):
+    private = [
         "http://169.254.169.254/latest/meta-data/",
         "http://127.0.0.1:1/",
         "http://[::ffff:127.0.0.1]/",
         "http://2130706433/",
         "http://localhost/",
         "https://10.0.0.7/",
-    ],
-)
-def test_a_redirect_to_a_private_address_is_refused(
-    to: str, site: Site, fetched: Fetched
-):
-    site.pages["/rows"] = redirect(to)
-
-    with pytest.raises(NotFetched, match="COHORT_DATASET_HOSTS"):
-        fetched.run(site.url("/rows"))
-
-
-@pytest.mark.parametrize("to", ["file:///etc/passwd", "gopher://x/", "http://a:b@c/"])
-def test_a_redirect_to_what_is_no_link_is_refused(
-    to: str, site: Site, fetched: Fetched
-):
-    site.pages["/rows"] = redirect(to)
-
-    with pytest.raises(NotFetched, match="sends on to an address"):
-        fetched.run(site.url("/rows"))
+    ]
+    no_link = ["file:///etc/passwd", "gopher://x/", "http://a:b@c/"]
+    for match, places in (("COHORT_DATASET_HOSTS", private), ("sends on", no_link)):
+        for to in places:
+            site.pages["/rows"] = redirect(to)
+            with pytest.raises(NotFetched, match=match):
+                fetched.run(site.url("/rows"))
 
 
 def test_a_token_stays_at_home(site: Site, fetched: Fetched, settings: Settings):
@@ -319,26 +306,19 @@ def test_a_token_stays_at_home(site: Site, fetched: Fetched, settings: Settings)
     assert with_it == ["/rows", "/moved", "/back"]
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        (401, "does not give this file to everybody"),
-        (403, "does not give this file to everybody"),
-        (404, "has nothing at this address"),
-        (410, "has nothing at this address"),
-        (418, "answered with status 418"),
-        (204, "answered with status 204"),
-    ],
-)
-def test_a_refusal_is_told_without_its_body(
-    code: int, said: str, site: Site, fetched: Fetched
+def test_a_refusal_is_told_by_its_status_and_without_its_body(
+    site: Site, fetched: Fetched
 ):
-    site.pages["/rows"] = status(code)
+    for code in (401, 403, 404, 410, 418, 204):
+        site.pages["/rows"] = status(code)
+        site.asked.clear()
 
-    with pytest.raises(NotFetched, match=said) as caught:
-        fetched.run(site.url("/rows"))
-    assert "secret" not in str(caught.value)
-    assert len(site.asked) == 1
+        with pytest.raises(NotFetched) as caught:
+            fetched.run(site.url("/rows"))
+
+        assert caught.value.status == code
+        assert "secret" not in str(caught.value)
+        assert len(site.asked) == 1
 
 
 def test_a_server_that_is_busy_is_asked_again(site: Site, fetched: Fetched):
@@ -356,7 +336,7 @@ def test_a_web_page_is_no_file(site: Site, fetched: Fetched):
     body = b"<html>secret</html>"
     site.pages["/rows.jsonl"] = page(body, Content_Type="text/html; charset=utf-8")
 
-    with pytest.raises(NotFetched, match="sent a web page instead"):
+    with pytest.raises(NotFetched, match="web page"):
         fetched.run(site.url("/rows.jsonl"))
 
 
@@ -366,7 +346,7 @@ def test_what_is_no_web_server_is_told_without_its_words(site: Site, fetched: Fe
 
     site.pages["/rows"] = greet
 
-    with pytest.raises(NotFetched, match="did not answer as a web server") as caught:
+    with pytest.raises(NotFetched, match="web server") as caught:
         fetched.run(site.url("/rows"))
     assert "secret" not in str(caught.value)
 
@@ -374,12 +354,12 @@ def test_what_is_no_web_server_is_told_without_its_words(site: Site, fetched: Fe
 def test_a_server_that_is_not_there_is_told(fetched: Fetched, settings: Settings):
     settings.DATASET_HOSTS = "127.0.0.1:1"
 
-    with pytest.raises(NotFetched, match=r"127.0.0.1 cannot be reached: Connection"):
+    with pytest.raises(NotFetched, match="127.0.0.1"):
         fetched.run("http://127.0.0.1:1/rows")
 
 
 def test_a_machine_without_a_network_is_told(fetched: Fetched):
-    with pytest.raises(NotFetched, match="may have no network, or the name is wrong"):
+    with pytest.raises(NotFetched, match="no-such-host.invalid"):
         fetched.run("https://no-such-host.invalid/rows")
 
 
@@ -428,7 +408,7 @@ def test_a_redirect_by_a_name_is_looked_at_too(
     monkeypatch.setattr(internet.socket, "getaddrinfo", getaddrinfo)
     site.pages["/rows"] = redirect("http://inside.test/rows")
 
-    with pytest.raises(NotFetched, match=r"inside\.test is 10\.0\.0\.7, which is not"):
+    with pytest.raises(NotFetched, match=r"inside\.test is 10\.0\.0\.7"):
         fetched.run(site.url("/rows"))
 
 
@@ -448,15 +428,15 @@ def test_a_slow_file_arrives_over_tls(
         resolving(monkeypatch, "127.0.0.1")
         port = site.host.partition(":")[2]
         settings.DATASET_HOSTS = f"judge.test:{port}"
-        site.pages["/rows"] = drip(site, BODY[:40], seconds=0.03)
+        site.pages["/rows"] = drip(site, BODY[:15], seconds=0.03)
         site.pages["/whole"] = file(BODY)
 
-        assert fetched.run(f"https://judge.test:{port}/rows") == BODY[:40]
+        assert fetched.run(f"https://judge.test:{port}/rows") == BODY[:15]
         fetched.path.unlink()
         assert fetched.run(f"https://judge.test:{port}/whole") == BODY
 
         site.pages["/down"] = redirect(f"http://judge.test:{port[:-1]}/")
-        with pytest.raises(NotFetched, match="from https to http of judge"):
+        with pytest.raises(NotFetched, match="https to http"):
             fetched.run(f"https://judge.test:{port}/down")
 
 
@@ -473,6 +453,6 @@ def test_a_host_that_nobody_vouches_for_is_not_asked(
         port = site.host.partition(":")[2]
         settings.DATASET_HOSTS = f"judge.test:{port}"
 
-        with pytest.raises(NotFetched, match=r"certificate of judge.test cannot be"):
+        with pytest.raises(NotFetched, match="certificate of judge.test"):
             fetched.run(f"https://judge.test:{port}/rows")
         assert site.asked == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import Any
 
@@ -33,29 +34,28 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("host", HOSTILE)
-def test_an_address_that_is_not_the_internets_is_refused_as_it_is_typed(host: str):
-    with pytest.raises(ValueError, match=r"COHORT_DATASET_HOSTS|no URL"):
-        read(f"http://{host}/rows.jsonl")
+def is_refused(url: str, match: str, **more: Any) -> bool:
+    try:
+        read(url, **more)
+    except ValueError as error:
+        return re.search(match, str(error)) is not None
+    return False
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://example.com:22/rows.jsonl",
-        "http://example.com:6379/",
-        "http://example.com:443/rows.jsonl",
-        "http://example.com:8080/rows.jsonl",
-    ],
-)
-def test_other_ports_are_for_hosts_that_are_allowed(url: str):
-    with pytest.raises(ValueError, match=r"administrator adds example.com:"):
-        read(url)
+def test_an_address_that_is_not_the_internets_is_refused_as_it_is_typed():
+    urls = [f"http://{host}/rows.jsonl" for host in HOSTILE]
+
+    assert [u for u in urls if not is_refused(u, "COHORT_DATASET_HOSTS|no URL")] == []
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_other_ports_are_for_hosts_that_are_allowed():
+    for scheme, port in (("https", 22), ("http", 6379), ("http", 443), ("http", 8080)):
+        with pytest.raises(ValueError, match=f"example.com:{port}"):
+            read(f"{scheme}://example.com:{port}/rows.jsonl")
+
+
+def test_what_is_no_link_is_refused():
+    urls = [
         "file:///etc/passwd",
         "gopher://127.0.0.1:6379/_x",
         "ftp://example.com/rows.jsonl",
@@ -74,25 +74,21 @@ def test_other_ports_are_for_hosts_that_are_allowed(url: str):
         "owner/name/more",
         "owner/..",
         "",
-    ],
-)
-def test_what_is_no_link_is_refused(url: str):
-    with pytest.raises(ValueError, match=r"[.]"):
-        read(url)
+    ]
+
+    assert [url for url in urls if not is_refused(url, "[.]")] == []
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "localhost.", "metadata"])
-def test_a_name_is_refused_by_what_it_resolves_to(
-    host: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_name_is_refused_by_what_it_resolves_to(monkeypatch: pytest.MonkeyPatch):
     def getaddrinfo(name: str, port: int, **_: Any) -> list[Any]:
         ip = "169.254.169.254" if name == "metadata" else "127.0.0.1"
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port))]
 
     monkeypatch.setattr(internet.socket, "getaddrinfo", getaddrinfo)
 
-    with pytest.raises(Refused, match="not a public address"):
-        resolve(read_link(f"http://{host}/rows.jsonl"), links_gate())
+    for host in ("localhost", "LOCALHOST", "localhost.", "metadata"):
+        with pytest.raises(Refused, match="public address"):
+            resolve(read_link(f"http://{host}/rows.jsonl"), links_gate())
 
 
 def test_a_name_is_refused_when_one_of_its_addresses_is_private(
@@ -119,51 +115,39 @@ def test_allowed_hosts_may_be_private_on_their_port_alone(settings: Settings):
 def test_a_list_of_hosts_that_cannot_be_read_is_said(settings: Settings):
     settings.DATASET_HOSTS = "store.lan"
 
-    with pytest.raises(ValueError, match=r"COHORT_DATASET_HOSTS holds 'store.lan'"):
+    with pytest.raises(ValueError, match=r"'store.lan'"):
         read("https://example.com/rows.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("openai/gsm8k", HubLink(dataset="openai/gsm8k")),
-        (" openai/gsm8k@v1.0 ", HubLink(dataset="openai/gsm8k", revision="v1.0")),
-        ("hf://datasets/a/b", HubLink(dataset="a/b")),
-        (
-            "hf://datasets/a/b@refs%2Fpr%2F1/data/x.jsonl",
-            HubLink(dataset="a/b", revision="refs/pr/1", part="data/x.jsonl"),
+def test_a_link_is_read_as_what_it_leads_to():
+    leads_to = {
+        "openai/gsm8k": HubLink(dataset="openai/gsm8k"),
+        " openai/gsm8k@v1.0 ": HubLink(dataset="openai/gsm8k", revision="v1.0"),
+        "hf://datasets/a/b": HubLink(dataset="a/b"),
+        "hf://datasets/a/b@refs%2Fpr%2F1/data/x.jsonl": HubLink(
+            dataset="a/b", revision="refs/pr/1", part="data/x.jsonl"
         ),
-        ("https://huggingface.co/datasets/a/b", HubLink(dataset="a/b")),
-        ("https://hf.co/datasets/a/b/", HubLink(dataset="a/b")),
-        (
-            "https://huggingface.co/datasets/a/b/tree/dev/data",
-            HubLink(dataset="a/b", revision="dev"),
+        "https://huggingface.co/datasets/a/b": HubLink(dataset="a/b"),
+        "https://hf.co/datasets/a/b/": HubLink(dataset="a/b"),
+        "https://huggingface.co/datasets/a/b/tree/dev/data": HubLink(
+            dataset="a/b", revision="dev"
         ),
-        (
-            "https://huggingface.co/datasets/a/b/blob/main/data/train.jsonl",
-            HubLink(dataset="a/b", revision="main", part="data/train.jsonl"),
+        "https://huggingface.co/datasets/a/b/blob/main/data/train.jsonl": HubLink(
+            dataset="a/b", revision="main", part="data/train.jsonl"
         ),
-        (
-            "https://huggingface.co/datasets/a/b/resolve/refs%2Fconvert%2Fparquet/"
-            "main/test/0000.parquet?download=true",
-            HubLink(
-                dataset="a/b",
-                revision="refs/convert/parquet",
-                part="main/test/0000.parquet",
-            ),
+        "https://huggingface.co/datasets/a/b/resolve/refs%2Fconvert%2Fparquet/"
+        "main/test/0000.parquet?download=true": HubLink(
+            dataset="a/b", revision="refs/convert/parquet", part="main/test/0000.parquet"
         ),
-        (
-            "https://huggingface.co/datasets/a/b/viewer/main/train",
-            HubLink(dataset="a/b", part="main/train"),
+        "https://huggingface.co/datasets/a/b/viewer/main/train": HubLink(
+            dataset="a/b", part="main/train"
         ),
-        (
-            "https://example.com/rows.jsonl.gz?X-Signature=abc#top",
-            Link(url="https://example.com/rows.jsonl.gz?X-Signature=abc"),
+        "https://example.com/rows.jsonl.gz?X-Signature=abc#top": Link(
+            url="https://example.com/rows.jsonl.gz?X-Signature=abc"
         ),
-    ],
-)
-def test_a_link_is_read_as_what_it_leads_to(text: str, found: Link | HubLink):
-    assert read(text) == found
+    }
+
+    assert {text: read(text) for text in leads_to} == leads_to
 
 
 def test_a_link_is_shown_without_what_may_be_secret():
@@ -173,12 +157,7 @@ def test_a_link_is_shown_without_what_may_be_secret():
     assert link.filename == "rows one.jsonl"
 
 
-def test_a_revision_beside_a_url_is_refused():
-    with pytest.raises(ValueError, match="belongs to a dataset of the hub"):
-        read("https://example.com/rows.jsonl", revision="main")
-
-
-@pytest.mark.parametrize("revision", ["a b", "../main", "x" * 300, "-x"])
-def test_what_is_no_revision_is_refused(revision: str):
-    with pytest.raises(ValueError, match="is no revision"):
-        read("a/b", revision=revision)
+def test_a_revision_that_is_none_or_of_a_url_is_refused():
+    assert is_refused("https://example.com/rows.jsonl", "hub", revision="main")
+    for revision in ("a b", "../main", "x" * 300, "-x"):
+        assert is_refused("a/b", "revision", revision=revision), revision
