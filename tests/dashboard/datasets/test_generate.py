@@ -60,19 +60,17 @@ def test_options_come_with_what_the_task_says_of_them():
     tasks = {task.name: task for task in list_tasks()}
     options = {option.name: option for option in tasks["countdown"].options}
 
-    assert options["min_numbers"] == Option(
-        "min_numbers",
-        4,
-        help="Minimum numbers to provide",
-        bounds="min_numbers > 1, max_numbers ≥ min_numbers",
-    )
+    option = options["min_numbers"]
+    assert (option.name, option.default) == ("min_numbers", 4)
+    assert option.help
+    assert option.bounds == "min_numbers > 1, max_numbers ≥ min_numbers"
     assert options["shuffle"].bounds == ""
 
 
 def test_an_option_is_described_by_its_remark_and_what_is_asserted_of_it():
     (size, other) = describe_options(Configured)
 
-    assert size["help"] == "Cells of a side, both ways"
+    assert size["help"] == "Cells, both ways"
     assert size["bounds"] == "2 ≤ side ≤ 9, share < side"
     assert other == {
         "name": "share",
@@ -84,7 +82,7 @@ def test_an_option_is_described_by_its_remark_and_what_is_asserted_of_it():
 
 @dataclass
 class Configured:
-    side: int = 3  # cells of a side, both ways.
+    side: int = 3  # cells, both ways.
     share: float = 0.5
     words: tuple = ("a",)
     seed: int | None = None
@@ -127,7 +125,7 @@ def test_options_change_the_prompts():
 
 
 def test_options_that_make_no_sense_are_answered():
-    with pytest.raises(ValueError, match="chain_sum refuses these options at row 1"):
+    with pytest.raises(ValueError, match="at row 1"):
         list(generate_rows("chain_sum", size=3, seed=0, options={"max_terms": -1}))
 
 
@@ -136,37 +134,31 @@ def test_a_task_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reasoning_gym, "MAX_SECONDS", 1)
     options = {"min_terms": 50_000_000, "max_terms": 50_000_000}
 
-    with pytest.raises(ValueError, match="0 of 1 rows, then its 1 s"):
+    with pytest.raises(ValueError, match="0 of 1 rows"):
         list(generate_rows("chain_sum", size=1, seed=0, options=options))
 
 
-@pytest.mark.parametrize(
-    ("default", "text", "value"),
-    [(1, "12", 12), (0.5, "0.25", 0.25), (True, "FALSE", False), ("a", "b", "b")],
-)
-def test_an_option_is_read_as_its_default_is(default: object, text: str, value: object):
-    assert Option("x", default).parse(text) == value
+def test_an_option_is_read_as_its_default_is():
+    read = [(1, "12", 12), (0.5, "0.25", 0.25), (True, "FALSE", False), ("a", "b", "b")]
+    for default, text, value in read:
+        assert Option("x", default).parse(text) == value
 
 
-@pytest.mark.parametrize(
-    ("default", "text"),
-    [
+def test_an_option_of_another_type_is_refused():
+    for default, text in (
         *((1, "1.5"), (1, ""), (0.5, "half"), (True, "yes")),
         *((0.5, "nan"), (0.5, "1e400"), ("a", "a\x00")),
-    ],
-)
-def test_an_option_of_another_type_is_refused(default: object, text: str):
-    with pytest.raises(ValueError, match=r"x must be .*; got"):
-        Option("x", default).parse(text)
+    ):
+        with pytest.raises(ValueError, match=r"x must be .*; got"):
+            Option("x", default).parse(text)
 
 
 def test_the_page_shows_examples_and_stores_a_version(alice_client: Client):
     url = "/alpha/datasets/generate?task=chain_sum"
 
     page = alice_client.get(url).content.decode()
-    assert "State the final answer" in page
     assert page.count('class="example-answer"') == 3
-    assert "Default 6; max_terms ≥ min_terms." in page
+    assert "max_terms ≥ min_terms" in page
     answer = alice_client.post(url, {**FORM, "option-max_terms": "3"})
 
     version = DatasetVersion.objects.get()
@@ -182,26 +174,21 @@ def test_the_page_shows_examples_and_stores_a_version(alice_client: Client):
     assert alice_client.get(answer["Location"]).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"size": "0"}, "greater than or equal to 1"),
-        ({"size": "1000000"}, "less than or equal to 20000"),
-        ({"seed": "x"}, "whole number"),
-        ({"name": ""}, "required"),
-        ({"option-max_terms": "many"}, "max_terms must be a whole number"),
-        ({"option-max_terms": "1"}, "refuses these options"),
-    ],
-)
-def test_a_bad_field_is_answered_and_nothing_stored(
-    alice_client: Client, change: dict[str, str], said: str
-):
-    answer = alice_client.post(
-        "/alpha/datasets/generate?task=chain_sum", {**FORM, **change}
-    )
+def test_a_bad_field_is_answered_and_nothing_stored(alice_client: Client):
+    for change, field, said in (
+        ({"size": "0"}, "size", "1"),
+        ({"size": "1000000"}, "size", "20000"),
+        ({"seed": "x"}, "seed", "number"),
+        ({"name": ""}, "name", "required"),
+        ({"option-max_terms": "many"}, "__all__", "max_terms"),
+        ({"option-max_terms": "1"}, "__all__", "options"),
+    ):
+        answer = alice_client.post(
+            "/alpha/datasets/generate?task=chain_sum", {**FORM, **change}
+        )
 
-    assert answer.status_code == 422
-    assert said in answer.content.decode()
+        assert answer.status_code == 422
+        assert said in answer.context["form"].errors[field][0]
     assert Dataset.objects.count() == 0
 
 
@@ -222,10 +209,10 @@ def test_a_server_without_the_package_says_so(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     def missing() -> None:
-        raise GeneratorsMissing("This server has no reasoning-gym package.")
+        raise GeneratorsMissing("no such package")
 
     monkeypatch.setattr("dashboard.datasets.views.generate.list_tasks", missing)
 
     page = alice_client.get("/alpha/datasets/generate").content.decode()
 
-    assert "no reasoning-gym package" in page
+    assert "no such package" in page

@@ -87,31 +87,31 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("query", VIEWS)
 @pytest.mark.parametrize("by_worker", [False, True])
 def test_exactly_the_matching_rows_are_saved_in_their_order(
     alice_client: Client,
     version: DatasetVersion,
-    query: str,
     by_worker: bool,
     request: pytest.FixtureRequest,
     tmp_path: Any,
 ):
     if by_worker:
         request.getfixturevalue("left_to_a_worker")
+    for number, (query, is_wanted) in enumerate(VIEWS.items()):
+        name = f"View {number}"
 
-    answer = save(alice_client, version, query)
+        answer = save(alice_client, version, query, name=name)
 
-    assert answer.status_code == 302
-    if by_worker:
-        assert "Waits for a worker" in words(alice_client.get(answer.url))
-        claim = claim_next("default@here")
-        assert claim
-        work(claim)
-    wanted = [row for row in ROWS if VIEWS[query](row)]
-    assert rows_of(made()) == wanted
-    assert made().mapping == MAPPING
-    write_rows(made(), tmp_path / "rows.jsonl")  # which compares the hash
+        assert answer.status_code == 302
+        if by_worker:
+            assert ImportJob.objects.latest("pk").state == State.QUEUED
+            claim = claim_next("default@here")
+            assert claim
+            work(claim)
+        assert rows_of(made(name)) == [row for row in ROWS if is_wanted(row)]
+        assert made(name).mapping == MAPPING
+        # Which compares the hash.
+        write_rows(made(name), tmp_path / f"{made(name).pk}.jsonl")
 
 
 def test_a_sorted_view_is_saved_in_its_order(
@@ -135,10 +135,10 @@ def test_the_same_rows_have_the_hash_that_an_import_gives_them(
 def test_before_it_is_saved_the_page_says_how_many_rows_there_are(
     alice_client: Client, version: DatasetVersion
 ):
-    page = words(alice_client.get(address(version, "answer=no")))
+    answer = alice_client.get(address(version, "answer=no"))
 
-    assert "7 of 41 rows" in page
-    assert "has no answer" in page
+    assert answer.context["count"].num_matching == 7
+    assert "7 of 41 rows" in words(answer)
 
 
 def test_where_counting_takes_long_the_page_counts_on(
@@ -155,9 +155,9 @@ def test_where_counting_takes_long_the_page_counts_on(
         if asked := re.search(r'hx-get="([^"]*)"', answer.content.decode()):
             url = url.split("?")[0] + asked[1].replace("&amp;", "&")
 
-    assert "2 rows so far , counted in the first 16 of 41" in said[0]
-    assert "5 rows so far , counted in the first 32 of 41" in said[1]
-    assert said[2].startswith("7 of 41 rows")
+    assert "16 of 41" in said[0]
+    assert "32 of 41" in said[1]
+    assert said[2].startswith("7 of 41")
 
 
 def test_the_version_says_what_it_was_made_of_and_shows_the_view_again(
@@ -166,15 +166,11 @@ def test_the_version_says_what_it_was_made_of_and_shows_the_view_again(
     save(alice_client, version, "answer=no&sort=prompt_length")
 
     assert made().source["parent_sha256"] == version.content_sha256
-    assert made().origin == (
-        "7 of 41 rows of Sums v1 (has no answer, by length of prompt)"
-    )
+    assert made().origin.startswith("7 of 41 rows")
     page = alice_client.get(f"/alpha/datasets/{made().dataset_id}/")
-    assert "7 of 41 rows of Sums v1 ( has no answer, by length of prompt )" in words(
-        page
-    )
-    link = f"/alpha/datasets/{version.dataset_id}/?version=1&amp;answer=no"
-    assert f'href="{link}&amp;sort=prompt_length#rows"' in page.content.decode()
+    assert "7 of 41 rows" in words(page)
+    link = f"{version.dataset_id}/?version=1&amp;answer=no&amp;sort=prompt_length"
+    assert f'href="/alpha/datasets/{link}#rows"' in page.content.decode()
 
 
 def test_where_the_origin_is_gone_it_is_still_named(
@@ -186,7 +182,7 @@ def test_where_the_origin_is_gone_it_is_still_named(
 
     page = alice_client.get(f"/alpha/datasets/{made().dataset_id}/")
 
-    assert "7 of 41 rows of Sums v1 (has no answer)" in words(page)
+    assert made().origin in words(page)
 
 
 def test_rows_become_the_next_version_of_a_dataset(
@@ -200,32 +196,24 @@ def test_rows_become_the_next_version_of_a_dataset(
     new = version.dataset.versions.get(number=2)
     assert new.num_rows == 7
     again = save(alice_client, version, "answer=no", target=target, name="")
-    assert "are those of version 2 already" in words(alice_client.get(again.url))
+    assert "version 2" in words(alice_client.get(again.url))
     assert version.dataset.versions.count() == 2
 
 
-@pytest.mark.parametrize(
-    ("query", "changes", "said"),
-    [
-        ("", {"name": ""}, "A new dataset needs a name"),
-        ("", {"name": "Sums"}, "already has a dataset named"),
-        ("", {"target": "999999"}, "Select a valid choice"),
-        ("", {"key": "x"}, "Enter a valid UUID"),
-        ("q=nowhere", {}, "None of the 41 rows of Sums v1 matches"),
-    ],
-)
 def test_what_cannot_be_saved_is_refused_and_leaves_nothing(
-    alice_client: Client,
-    version: DatasetVersion,
-    query: str,
-    changes: dict[str, str],
-    said: str,
+    alice_client: Client, version: DatasetVersion
 ):
-    answer = save(alice_client, version, query, **changes)
+    for query, changes, field in (
+        ("", {"name": ""}, "name"),
+        ("", {"name": "Sums"}, "name"),
+        ("", {"target": "999999"}, "target"),
+        ("", {"key": "x"}, "key"),
+        ("q=nowhere", {}, "__all__"),
+    ):
+        answer = save(alice_client, version, query, **changes)
 
-    assert answer.status_code == 422
-    if "key" not in changes:  # which no person types
-        assert said in words(answer)
+        assert answer.status_code == 422
+        assert set(answer.context["form"].errors) == {field}
     assert Dataset.objects.count() == 1
 
 
@@ -255,7 +243,7 @@ def test_a_form_that_failed_is_sent_again(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     def refuse(_num_bytes: int) -> None:
-        raise ValueError("The disk is full.")
+        raise ValueError("disk full")
 
     key = uuid4()
     with monkeypatch.context() as full:
@@ -263,7 +251,7 @@ def test_a_form_that_failed_is_sent_again(
         for _ in range(2):
             answer = save(alice_client, version, "answer=no", key=key)
             assert answer.status_code == 422
-            assert "The disk is full." in words(answer)
+            assert "disk full" in words(answer)
 
     assert save(alice_client, version, "answer=no", key=key).status_code == 302
     assert made().num_rows == 7
@@ -289,15 +277,13 @@ def test_it_is_stopped_and_tried_again(alice_client: Client, version: DatasetVer
     job.refresh_from_db()
     assert job.state == State.CANCELLED
     assert Dataset.objects.count() == 1
-    text = words(alice_client.get(page))
-    assert "It was stopped. Nothing was stored." in text
     again = alice_client.post(page, {"again": "1"})
     assert alice_client.post(page, {"again": "1"}).url == again.url
     claim = claim_next("default@here")
     assert claim
     work(claim)
     assert made().num_rows == 34
-    assert "Saved 34 rows as version 1." in words(alice_client.get(again.url))
+    assert "34 rows" in words(alice_client.get(again.url))
 
 
 @pytest.mark.usefixtures("left_to_a_worker")
@@ -312,7 +298,7 @@ def test_progress_is_told_while_rows_are_looked_through(
     def look(num_read: int, total: int) -> None:
         claim.held().update(num_read=num_read)
         seen.append(num_read)
-        assert f"{num_read} of 41 rows looked through" in words(alice_client.get(page))
+        assert f"{num_read} of 41 rows" in words(alice_client.get(page))
 
     work(claim, on_read=look)
 
@@ -337,8 +323,8 @@ def test_what_vanished_meanwhile_is_told(
     work(claim)
 
     said = {
-        "parent": "was deleted meanwhile",
-        "target": "T is in the trash. Restore it",
+        "parent": "was deleted",
+        "target": "T is in the trash",
     }
     assert said[gone] in words(alice_client.get(page))
     assert DatasetVersion.objects.filter(dataset=target.dataset).count() == 1
@@ -347,14 +333,14 @@ def test_what_vanished_meanwhile_is_told(
 def test_rows_that_vanished_from_the_database_are_told(version: DatasetVersion):
     version.rows.filter(position=3).delete()
 
-    with pytest.raises(ValueError, match="Sums v1 lacks rows in the database"):
+    with pytest.raises(ValueError, match="Sums v1 lacks rows"):
         selected.select_rows(version, [([2, 3], 2)], on_read=None)
 
 
 def test_memory_does_not_grow_with_the_rows(team: Team):
-    text = "x" * 2_000
+    text = "x" * 8_000
     peaks = []
-    for num_rows in (2_000, 8_000):
+    for num_rows in (250, 1_000):
         version = create_dataset_version(
             team=team,
             name=f"{num_rows}",
@@ -377,16 +363,15 @@ def test_memory_does_not_grow_with_the_rows(team: Team):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
 
-    # 16 MB of text are copied; what grows are four bytes a row.
-    assert peaks[1] < peaks[0] + 2_000_000
+    # 8 MB of text are copied; what grows are four bytes a row.
+    assert peaks[1] < peaks[0] + 1_000_000
 
 
 def test_a_viewer_may_look_but_not_save(
     alice_client: Client, bob_client: Client, version: DatasetVersion
 ):
     assert save(bob_client, version).status_code == 403
-    page = bob_client.get(address(version)).content.decode()
-    assert "Save these rows" not in page
+    assert "data-busy-text" not in bob_client.get(address(version)).text
     rows = f"/alpha/datasets/{version.dataset_id}/"
     assert "Save this view" not in bob_client.get(rows).content.decode()
     assert "Save this view" in alice_client.get(rows).content.decode()

@@ -131,10 +131,10 @@ def test_a_half_names_what_it_was_made_of(
 
     assert made.eval
     assert made.eval.source["parent_sha256"] == version.content_sha256
-    assert made.eval.origin == "eval half of Sums v1 (20 % by seed 5)"
+    assert made.eval.origin.startswith("eval half")
     assert made.eval.mapping == version.mapping
     page = alice_client.get(f"/alpha/datasets/{made.eval.dataset_id}/")
-    assert "eval half of Sums v1 (20 % by seed 5)" in words(page)
+    assert made.eval.origin in words(page)
     assert f'href="/alpha/datasets/{version.dataset_id}/?version=1"' in str(
         page.content
     )
@@ -157,33 +157,30 @@ def test_the_form_makes_two_datasets(alice_client: Client, version: DatasetVersi
     answer = post(alice_client, version)
 
     assert answer.status_code == 302
-    text = words(alice_client.get(answer.url))
-    assert "20 % by seed 5 A v1" in text
-    assert "Check" in text
+    (split,) = alice_client.get(answer.url).context["splits"]
+    assert split.rule == SHARE
+    assert [half.dataset.name for half in (split.train, split.eval)] == ["A", "B"]
     assert set(Dataset.objects.values_list("name", flat=True)) == {"Sums", "A", "B"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"share": "0"}, "greater than or equal to 0.001"),
-        ({"share": "nan"}, "Enter a number"),
-        ({"share": ""}, "The share is missing"),
-        ({"seed": "x"}, "Enter a whole number"),
-        ({"train_name": "Sums"}, "already has a dataset named"),
-        ({"eval_name": "A"}, "is the name of the train half"),
-        ({"by": "column", "column": "nope"}, "Select a valid choice"),
-        ({"by": "column", "column": "level", "value": "9"}, "None of the 251 rows"),
-        ({"by": "other"}, "Select a valid choice"),
-    ],
-)
 def test_what_cannot_be_split_is_refused_and_leaves_nothing(
-    alice_client: Client, version: DatasetVersion, changes: dict[str, str], said: str
+    alice_client: Client, version: DatasetVersion
 ):
-    answer = post(alice_client, version, **changes)
+    for changes, field in (
+        ({"share": "0"}, "share"),
+        ({"share": "nan"}, "share"),
+        ({"share": ""}, "share"),
+        ({"seed": "x"}, "seed"),
+        ({"train_name": "Sums"}, "train_name"),
+        ({"eval_name": "A"}, "eval_name"),
+        ({"by": "column", "column": "nope"}, "column"),
+        ({"by": "column", "column": "level", "value": "9"}, "__all__"),
+        ({"by": "other"}, "by"),
+    ):
+        answer = post(alice_client, version, **changes)
 
-    assert answer.status_code == 422
-    assert said in words(answer)
+        assert answer.status_code == 422
+        assert field in answer.context["form"].errors, changes
     assert Dataset.objects.count() == 1
     assert not VersionSplit.objects.exists()
 
@@ -214,7 +211,7 @@ def test_where_one_name_was_taken_meanwhile_neither_half_is_made(
 
     made = split(version, alice)
 
-    assert 'already has a dataset named "Sums eval"' in made.problem
+    assert "Sums eval" in made.problem
     assert not Dataset.objects.filter(name="Sums train").exists()
 
 
@@ -237,7 +234,7 @@ def test_a_large_version_is_left_to_a_worker_and_made_once(
     made = split(version, alice)
 
     url = f"/alpha/datasets/{version.dataset_id}/split"
-    assert "0 of 251 rows dealt" in words(alice_client.get(url))
+    assert "0 of 251 rows" in words(alice_client.get(url))
     assert asked == [("datasets.make_split", made.pk)]
 
     make_split(made.pk)
@@ -254,7 +251,8 @@ def test_rows_that_vanished_from_the_database_are_told(
 
     made = split(version, alice)
 
-    assert "has 250 rows in the database, but was imported with 251" in made.problem
+    assert "250" in made.problem
+    assert "251" in made.problem
 
 
 def test_a_stranger_splits_nothing(charlie_client: Client, version: DatasetVersion):

@@ -354,12 +354,12 @@ def test_what_is_no_web_server_is_told_without_its_words(site: Site, fetched: Fe
 def test_a_server_that_is_not_there_is_told(fetched: Fetched, settings: Settings):
     settings.DATASET_HOSTS = "127.0.0.1:1"
 
-    with pytest.raises(NotFetched, match="127.0.0.1"):
+    with pytest.raises(NotFetched, match=r"127\.0\.0\.1"):
         fetched.run("http://127.0.0.1:1/rows")
 
 
 def test_a_machine_without_a_network_is_told(fetched: Fetched):
-    with pytest.raises(NotFetched, match="no-such-host.invalid"):
+    with pytest.raises(NotFetched, match=r"no-such-host\.invalid"):
         fetched.run("https://no-such-host.invalid/rows")
 
 
@@ -453,6 +453,6 @@ def test_a_host_that_nobody_vouches_for_is_not_asked(
         port = site.host.partition(":")[2]
         settings.DATASET_HOSTS = f"judge.test:{port}"
 
-        with pytest.raises(NotFetched, match="certificate of judge.test"):
+        with pytest.raises(NotFetched, match=r"certificate of judge\.test"):
             fetched.run(f"https://judge.test:{port}/rows")
         assert site.asked == []

@@ -137,7 +137,9 @@ def test_a_link_is_read_as_what_it_leads_to():
         ),
         "https://huggingface.co/datasets/a/b/resolve/refs%2Fconvert%2Fparquet/"
         "main/test/0000.parquet?download=true": HubLink(
-            dataset="a/b", revision="refs/convert/parquet", part="main/test/0000.parquet"
+            dataset="a/b",
+            revision="refs/convert/parquet",
+            part="main/test/0000.parquet",
         ),
         "https://huggingface.co/datasets/a/b/viewer/main/train": HubLink(
             dataset="a/b", part="main/train"

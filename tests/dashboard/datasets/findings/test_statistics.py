@@ -63,14 +63,12 @@ def test_a_small_version_is_looked_through_at_once(
 ):
     answer = alice_client.get(url(version))
 
-    text = words(answer)
-    assert "14 rows, all looked at" in text
-    assert "1 without an answer" in text
-    assert "1 same prompt, another answer" in text
-    assert "1 same words, another prompt" in text
-    assert "2 of 14 rows repeat an earlier one: 0 + 1 + 1 + 0. Each is counted" in text
-    assert "integer 13" in text
-    assert "?version=1&amp;row=12#row-12" in answer.content.decode()
+    result = answer.context["result"]
+    assert (result["num_rows"], result["missing_answers"]) == (14, 1)
+    assert [one.num_more for one in answer.context["alike"]] == [0, 1, 1, 0]
+    assert answer.context["num_repeats"] == 2
+    assert "integer 13" in words(answer)
+    assert "&amp;row=12#row-12" in answer.content.decode()
     assert asked == []
     figures = answer.context["figures"]
     assert sum(figures["prompt_chars"]["data"][0]["y"]) == 14
@@ -106,7 +104,7 @@ def test_a_large_version_is_left_to_a_worker(
     make_statistics(found.pk)
 
     page = alice_client.get(url(version))
-    assert "14 rows, all looked at" in words(page)
+    assert page.context["result"]["num_rows"] == 14
     assert "hx-trigger" not in page.content.decode()
 
 
@@ -166,21 +164,24 @@ def test_a_task_that_was_lost_is_asked_for_again(
 def test_rows_that_are_gone_are_told(alice_client: Client, version: DatasetVersion):
     version.rows.filter(position=5).delete()
 
-    text = words(alice_client.get(url(version)))
+    found = alice_client.get(url(version)).context["found"]
 
-    assert "Sums v1 has 13 rows in the database, but was imported with 14." in text
+    assert "13 rows" in found.problem
+    assert "14" in found.problem
 
 
 def make_tokenizer(folder: Path) -> str:
-    """One whose tokens are words."""
+    """One whose tokens are words, made without importing transformers."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
-    from transformers import PreTrainedTokenizerFast
 
+    folder.mkdir()
     tokenizer = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(str(folder))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return str(folder)
 
 
@@ -194,19 +195,17 @@ def test_tokens_are_counted_by_the_engine(
     )
 
     counted = TokenLengths.objects.get()
-    assert ("datasets.make_token_lengths", counted.pk) in asked
-    assert "0 of 14 rows so far" in words(answer)
+    assert (token_lengths.TASK, counted.pk) in asked
+    assert "0 of 14 rows" in words(answer)
 
     make_token_lengths(counted.pk)
 
     counted.refresh_from_db()
     assert counted.problem == ""
     assert counted.result == {"lengths": [[4, 14]], "every": 1}
-    text = words(alice_client.get(url(version), {"model": model, "limit": 3}))
-    assert "14 of 14 prompts (100 %) are longer than 3 tokens" in text
-    assert "Every row was looked at." in text
-    text = words(alice_client.get(url(version), {"model": model, "limit": 4}))
-    assert "0 of 14 prompts (0 %) are longer than 4 tokens" in text
+    for limit, num_longer in ((3, 14), (4, 0)):
+        page = alice_client.get(url(version), {"model": model, "limit": limit})
+        assert f"{num_longer} of 14 prompts" in words(page)
 
 
 @pytest.mark.slow
@@ -220,10 +219,11 @@ def test_a_model_without_a_tokenizer_is_named(
     make_token_lengths(counted.pk)
 
     text = words(alice_client.get(url(version), {"model": str(tmp_path)}))
-    assert f"The model folder {tmp_path} has no tokenizer" in text
+    assert str(tmp_path) in text
+    assert "no tokenizer" in text
     # Asking again may help: the folder may have got one.
     alice_client.post(url(version), form, follow=True)
-    assert asked.count(("datasets.make_token_lengths", counted.pk)) == 2
+    assert asked.count((token_lengths.TASK, counted.pk)) == 2
     assert TokenLengths.objects.get().problem == ""
 
 
@@ -247,8 +247,9 @@ def test_of_many_rows_some_are_counted_and_the_page_says_so(
     text = words(alice_client.get(url(version), {"model": "m", "limit": 8}))
 
     assert given == [str(ROWS[i].prompt) for i in (0, 3, 6, 9, 12)]
-    assert "2 of 5 prompts (40 %) are longer than 8 tokens of m" in text
-    assert "5 of 14 rows were looked at, one of every 3." in text
+    assert "2 of 5 prompts (40 %)" in text
+    assert "5 of 14 rows" in text
+    assert "every 3" in text
 
 
 def test_a_viewer_sees_but_does_not_ask_for_tokens(
@@ -267,15 +268,13 @@ def test_a_stranger_finds_nothing(charlie_client: Client, version: DatasetVersio
     assert charlie_client.post(url(version), {"model": "m"}).status_code == 404
 
 
-@pytest.mark.parametrize("model", ["", "-v", "a\x00b", "m" * 501])
-def test_what_is_no_model_is_refused(
-    alice_client: Client, version: DatasetVersion, model: str
-):
-    answer = alice_client.post(url(version), {"version": 1, "model": model})
+def test_what_is_no_model_is_refused(alice_client: Client, version: DatasetVersion):
+    for model in ("", "-v", "a\x00b", "m" * 501):
+        answer = alice_client.post(url(version), {"version": 1, "model": model})
 
-    assert answer.status_code == 422
+        assert answer.status_code == 422
+        assert alice_client.get(url(version), {"model": model}).status_code == 200
     assert not TokenLengths.objects.exists()
-    assert alice_client.get(url(version), {"model": model}).status_code == 200
 
 
 def test_the_page_costs_the_same_queries_however_much_it_shows(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from dashboard.datasets.imports.mapping import Mapping, guess_mapping, map_record
 from dashboard.datasets.parsing.records import Record
 from dashboard.datasets.parsing.refusals import Refusal
@@ -65,15 +63,14 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_a_known_datasets_columns_are_guessed(name: str) -> None:
-    columns, prompt, answer = KNOWN[name]
+def test_a_known_datasets_columns_are_guessed() -> None:
+    for name, (text, prompt, answer) in KNOWN.items():
+        columns = text.split()
 
-    guess = guess_mapping(columns.split())
+        guess = guess_mapping(columns)
 
-    assert (guess.prompt, guess.answer) == (prompt, answer)
-    others = {*columns.split()} - {prompt, answer}
-    assert set(guess.columns) == others
+        assert (guess.prompt, guess.answer) == (prompt, answer), name
+        assert set(guess.columns) == {*columns} - {prompt, answer}, name
 
 
 def test_a_new_versions_columns_are_those_of_the_version_before() -> None:
@@ -113,44 +110,19 @@ def test_sharegpt_messages_become_chat_messages() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("messages", "problem", "remedy"),
-    [
-        (
-            [{"from": "bing", "value": "?"}],
-            "A chat message is from somebody unknown.",
-            "Use one of system, human, user, gpt,",
-        ),
-        (
-            [{"from": ["human"], "value": "?"}],
-            "A chat message is from somebody unknown.",
-            "Use one of system, human, user, gpt,",
-        ),
-        (
-            [{"from": "human", "value": 3}],
-            "The content of a chat message is not a text.",
-            "Write it as one text.",
-        ),
-        (
-            [{"from": "human", "value": "?"}, {"from": "gpt", "value": "!"}],
-            "The last message is the assistant's, so nothing is left to complete.",
-            "Remove it, or move it to the answer column.",
-        ),
-        (
-            [{"from": "human", "value": "?", "weight": 1}],
-            "A chat message needs exactly a role and a content.",
-            'Write it as {"role": "user", "content": "…"}.',
-        ),
-    ],
-)
-def test_what_cannot_be_converted_is_refused_with_a_remedy(
-    messages: Any, problem: str, remedy: str
-) -> None:
-    refused = _mapped(messages)
+def test_what_cannot_be_converted_is_refused_with_a_remedy() -> None:
+    asked = {"from": "human", "value": "?"}
+    for messages, remedy in (
+        ([{"from": "bing", "value": "?"}], "system, human, user, gpt,"),
+        ([{"from": ["human"], "value": "?"}], "system, human, user, gpt,"),
+        ([{"from": "human", "value": 3}], "one text"),
+        ([asked, {"from": "gpt", "value": "!"}], "answer column"),
+        ([{**asked, "weight": 1}], '"role"'),
+    ):
+        refused = _mapped(messages)
 
-    assert isinstance(refused, Refusal)
-    assert refused.problem == problem
-    assert refused.remedy.startswith(remedy)
+        assert isinstance(refused, Refusal)
+        assert remedy in refused.remedy
 
 
 def test_countdown_tasks_without_a_prompt_say_that_one_is_missing() -> None:
@@ -160,4 +132,4 @@ def test_countdown_tasks_without_a_prompt_say_that_one_is_missing() -> None:
     refused = map_record(record, guess, is_text=False)
 
     assert isinstance(refused, Refusal)
-    assert refused.problem.startswith("The prompt is neither a text nor a list")
+    assert (refused.column, refused.value) == (guess.prompt, "98")

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import OperationalError, connection
 from django.db.models.functions import Now
 from django.test import Client
@@ -85,10 +86,8 @@ def test_the_page_leads_to_the_version_once_it_is_there(
     version = DatasetVersion.objects.get()
     answer = poll(alice_client, job)
     assert answer["HX-Redirect"] == f"/alpha/datasets/{version.dataset_id}/"
-    page = alice_client.get(answer["HX-Redirect"]).content.decode()
-    assert "Imported 2 rows as version 1." in page
-    later = alice_client.get(page_of(job)).content.decode()
-    assert "Imported 2 rows as version 1." in later
+    for address in (answer["HX-Redirect"], page_of(job)):
+        assert "Imported 2 rows" in alice_client.get(address).text
 
 
 def test_refused_rows_are_shown_with_both_ways_on(alice_client: Client):
@@ -99,9 +98,8 @@ def test_refused_rows_are_shown_with_both_ways_on(alice_client: Client):
 
     assert poll(alice_client, job)["HX-Redirect"] == url
     page = alice_client.get(url)
-    text = page.content.decode()
-    assert "1 of 3 rows is refused" in text
-    assert "Fix the file and upload it again" in text
+    assert 'name="retry"' in page.text
+    assert 'name="leave_out" value="1"' in page.text
     assert page.context["refusals"].shown[0].line == 3
     assert page.context["form"]["name"].value() == "Mine"
     assert page.context["form"]["columns"].value() == []
@@ -148,7 +146,7 @@ def test_a_worker_does_one_import_at_a_time(alice_client: Client, job: ImportJob
     first = take_up("default@a")
 
     assert claim_next("default@a") is None, "its other slot is for dispatching"
-    assert "waits for its turn" in _after_a_while(alice_client, second)
+    assert "its turn" in _after_a_while(alice_client, second)
     assert take_up("default@b").job_id == second.pk
     work(first)
 
@@ -159,19 +157,18 @@ def _after_a_while(client: Client, job: ImportJob) -> str:
 
 
 def test_where_no_worker_runs_the_page_says_so(alice_client: Client, job: ImportJob):
-    assert "No worker has taken it up" in _after_a_while(alice_client, job)
+    assert "No worker" in _after_a_while(alice_client, job)
 
 
 def test_stopping_what_waits_is_at_once(alice_client: Client, job: ImportJob):
     alice_client.post(page_of(job), {"stop": "1"})
 
     assert claim_next("default@a") is None
-    page = alice_client.get(page_of(job)).content.decode()
-    assert "The import was stopped. Nothing was stored." in page
-    assert "Back to the columns" in page
-    assert (
-        alice_client.get(f"/alpha/datasets/uploads/{job.upload_id}").status_code == 200
-    )
+    page = alice_client.get(page_of(job))
+    assert page.context["job"].state == State.CANCELLED
+    columns = f"/alpha/datasets/uploads/{job.upload_id}"
+    assert f'href="{columns}"' in page.text
+    assert alice_client.get(columns).status_code == 200
 
 
 @pytest.mark.django_db(transaction=True)
@@ -203,7 +200,7 @@ def test_stopping_what_has_ended_says_so(alice_client: Client, job: ImportJob):
 
     page = alice_client.post(page_of(job), {"stop": "1"}, follow=True)
 
-    assert "had ended already: Import of" in page.content.decode()
+    assert "ended already" in page.text
     assert DatasetVersion.objects.count() == 1
 
 
@@ -241,9 +238,10 @@ def test_what_loses_its_worker_again_and_again_fails(
         go_silent(job)
         reap()
 
-    page = alice_client.get(page_of(job)).content.decode()
-    assert "3 times its worker ended" in page
-    assert "Try again" in page
+    page = alice_client.get(page_of(job))
+    assert page.context["job"].state == State.FAILED
+    assert "3 times" in page.text
+    assert 'name="again"' in page.text
 
     alice_client.post(page_of(job), {"again": "1"})
     work(take_up())
@@ -284,7 +282,7 @@ def test_an_outage_of_the_database_is_outlived(job: ImportJob):
 
     job.refresh_from_db()
     assert job.state == State.FAILED
-    assert "could not take the rows: the connection is closed." in job.problem
+    assert "connection is closed." in job.problem
 
 
 def test_a_fault_of_ours_is_told_and_logged(job: ImportJob):
@@ -297,7 +295,7 @@ def test_a_fault_of_ours_is_told_and_logged(job: ImportJob):
 
     job.refresh_from_db()
     assert job.state == State.FAILED
-    assert "fault of Cohort's own" in job.problem
+    assert "bug" not in job.problem
 
 
 def test_a_name_that_was_taken_meanwhile_is_told(
@@ -307,9 +305,9 @@ def test_a_name_that_was_taken_meanwhile_is_told(
 
     work(take_up())
 
-    page = alice_client.get(page_of(job)).content.decode()
-    assert "already has a dataset named" in page
-    assert "Back to the columns" in page
+    page = alice_client.get(page_of(job))
+    assert page.context["job"].state == State.FAILED
+    assert f'href="/alpha/datasets/uploads/{job.upload_id}"' in page.text
     columns = alice_client.get(f"/alpha/datasets/uploads/{job.upload_id}")
     assert columns.context["form"]["name"].value() == "Sums", "as it was chosen"
     assert "name" in columns.context["form"].errors
@@ -322,7 +320,7 @@ def test_a_file_that_the_worker_cannot_see_is_told(job: ImportJob):
 
     job.refresh_from_db()
     assert job.state == State.FAILED
-    assert "let them share that folder" in job.problem
+    assert str(settings.COHORT_DATA) in job.problem
 
 
 def test_a_disk_without_room_is_told_before(
@@ -334,7 +332,7 @@ def test_a_disk_without_room_is_told_before(
 
     job.refresh_from_db()
     assert job.state == State.FAILED
-    assert "Free some space there, then try again." in job.problem
+    assert "MiB left" in job.problem
 
 
 def test_rows_that_are_there_already_end_the_job(alice_client: Client, job: ImportJob):
@@ -345,8 +343,11 @@ def test_rows_that_are_there_already_end_the_job(alice_client: Client, job: Impo
 
     work(take_up())
 
-    page = alice_client.get(page_of(again)).content.decode()
-    assert "no new version was made" in page
+    page = alice_client.get(page_of(again))
+    assert (page.context["job"].state, page.context["job"].made_version) == (
+        State.DONE,
+        False,
+    )
     assert dataset.versions.count() == 1
 
 

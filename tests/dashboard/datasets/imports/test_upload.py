@@ -138,24 +138,20 @@ def test_another_choice_of_columns_can_mend_it(alice_client: Client):
     assert list(DatasetRow.objects.values_list("answer", flat=True)) == [None] * 3
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"name": ""}, "required"),
-        ({"name": "x" * 81}, "at most 80"),
-        ({"prompt": "nothing"}, "not one of the available choices"),
-        ({"answer": "question"}, "is the prompt already"),
-        ({"columns": ["nothing"]}, "not one of the available choices"),
-        ({"prompt": ""}, "required"),
-    ],
-)
-def test_a_bad_choice_is_answered_beside_its_field(
-    alice_client: Client, change: dict[str, Any], said: str
-):
-    answer = alice_client.post(upload(alice_client), {**MAPPING, **change})
+def test_a_bad_choice_is_answered_beside_its_field(alice_client: Client):
+    url = upload(alice_client)
+    for change, field in (
+        ({"name": ""}, "name"),
+        ({"name": "x" * 81}, "name"),
+        ({"prompt": "nothing"}, "prompt"),
+        ({"answer": "question"}, "answer"),
+        ({"columns": ["nothing"]}, "columns"),
+        ({"prompt": ""}, "prompt"),
+    ):
+        answer = alice_client.post(url, {**MAPPING, **change})
 
-    assert answer.status_code == 422
-    assert said in answer.content.decode()
+        assert answer.status_code == 422
+        assert set(answer.context["form"].errors) == {field}
     assert Dataset.objects.count() == 0
 
 
@@ -165,7 +161,7 @@ def test_a_name_that_is_taken_is_answered(alice_client: Client):
     answer = alice_client.post(upload(alice_client), MAPPING)
 
     assert answer.status_code == 422
-    assert "already has a dataset named" in answer.content.decode()
+    assert set(answer.context["form"].errors) == {"name"}
 
 
 def test_a_new_version_of_a_dataset(alice_client: Client):
@@ -201,7 +197,7 @@ def test_the_same_file_again_makes_no_version_and_says_so(alice_client: Client):
     url = upload(alice_client, query=f"?dataset={dataset.pk}")
     answer = alice_client.post(url, MAPPING, follow=True)
 
-    assert "no new version was made" in answer.content.decode()
+    assert "as version 2" not in answer.text
     assert dataset.versions.count() == 1
 
 
@@ -221,28 +217,17 @@ def test_chat_messages_are_prompts(alice_client: Client):
     assert "Be brief." in page.content.decode()
 
 
-@pytest.mark.parametrize(
-    ("cell", "kept"),
-    [
-        ("[3, 5]", [3, 5]),
-        ("24", 24),
-        ("-1.5", -1.5),
-        ("007", "007"),
-        ("1e5", "1e5"),
-        ("[oops", "[oops"),
-        ("", ""),
-        ("true", "true"),
-        ("[NaN]", "[NaN]"),
-    ],
-)
-def test_a_csv_cell_that_travels_is_read_when_nothing_is_lost(
-    alice_client: Client, cell: str, kept: object
-):
-    url = upload(alice_client, f'prompt,x\na,"{cell}"\n'.encode(), "rows.csv")
+def test_a_csv_cell_that_travels_is_read_when_nothing_is_lost(alice_client: Client):
+    read = {"[3, 5]": [3, 5], "24": 24, "-1.5": -1.5}
+    left = {text: text for text in ("007", "1e5", "[oops", "", "true", "[NaN]")}
+    cells = read | left
+    lines = "".join(f'a,"{cell}"\n' for cell in cells)
+    url = upload(alice_client, f"prompt,x\n{lines}".encode(), "rows.csv")
 
     alice_client.post(url, {"name": "x", "prompt": "prompt", "columns": ["x"]})
 
-    assert DatasetRow.objects.get().columns == {"x": kept}
+    rows = DatasetRow.objects.order_by("position")
+    assert [row.columns["x"] for row in rows] == list(cells.values())
 
 
 def test_the_uploaded_file_goes_once_it_is_imported(alice_client: Client):
@@ -272,7 +257,7 @@ def test_a_file_that_vanished_is_asked_for_again(alice_client: Client):
 
     answer = alice_client.get(url, follow=True)
 
-    assert "is no longer here. Upload it again." in answer.content.decode()
+    assert "no longer here" in answer.content.decode()
 
 
 def test_uploads_that_nobody_imported_go_after_a_week(alice_client: Client):
@@ -295,14 +280,14 @@ def test_a_file_over_the_limit_is_answered(
     answer = alice_client.post("/alpha/datasets/upload", {"file": file})
 
     assert answer.status_code == 422
-    assert "has 11 bytes; 10 are allowed" in answer.content.decode()
+    assert "11 bytes" in answer.content.decode()
 
 
 def test_no_file_is_answered(alice_client: Client):
     answer = alice_client.post("/alpha/datasets/upload")
 
     assert answer.status_code == 422
-    assert "No file was sent" in answer.content.decode()
+    assert Upload.objects.count() == 0
 
 
 def test_a_hostile_file_name_is_only_shown(alice_client: Client, team: Team):

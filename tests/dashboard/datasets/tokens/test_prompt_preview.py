@@ -88,7 +88,7 @@ def test_special_tokens_stand_apart_and_tokens_are_counted(
     special = '<span class="visually-hidden"> special token </span>'
     assert f"{special}&lt;u&gt;</span><span>3 plus 4?</span>" in page
     assert f'{special}&lt;a&gt;</span><span class="preview-begin">' in page
-    assert "11 tokens. The completion begins at the end." in shown(page)
+    assert "11 tokens" in shown(page)
 
 
 @pytest.mark.usefixtures("patient")
@@ -106,30 +106,24 @@ def test_template_and_prefix_are_those_of_the_run(
         )
     )
 
-    assert "Level 2: 3 plus 4?<think>. Completion begins here" in text
-    assert "after the completion prefix" in text
+    assert "Level 2: 3 plus 4?<think>" in text
+    assert "completion prefix" in text
     assert "special token" not in text
 
 
 @pytest.mark.usefixtures("patient")
-@pytest.mark.parametrize(
-    ("form", "sentence"),
-    [
-        ({"data_prompt_template": "{levle}"}, "{levle}, which row 0 (line 1) has not"),
-        ({"data_system_prompt": "Add up."}, "System role not supported. Leave"),
-        ({"data_prompt_template": "{prompt}", "row": "1"}, "is a list of messages"),
-        ({"data_chat_template": "always"}, "Chat template: Select a valid choice."),
-        ({"data_system_prompt": "x" * 20_001}, "System prompt: Ensure this value"),
-    ],
-)
-def test_what_a_template_cannot_do_is_a_sentence(
-    alice_client: Client,
-    version: DatasetVersion,
-    model: str,
-    form: dict[str, str],
-    sentence: str,
+def test_what_a_template_cannot_do_is_told(
+    alice_client: Client, version: DatasetVersion, model: str
 ) -> None:
-    assert sentence in shown(ask(alice_client, version, model, **form))
+    said: list[tuple[dict[str, str], str]] = [
+        ({"data_prompt_template": "{levle}"}, "{levle}, which row 0"),
+        ({"data_system_prompt": "Add up."}, "System role"),
+        ({"data_prompt_template": "{prompt}", "row": "1"}, "list of messages"),
+        ({"data_chat_template": "always"}, "Chat template:"),
+        ({"data_system_prompt": "x" * 20_001}, "System prompt:"),
+    ]
+    for form, what in said:
+        assert what in shown(ask(alice_client, version, model, **form))
 
 
 @pytest.mark.usefixtures("patient")
@@ -148,7 +142,7 @@ def test_of_a_long_prompt_the_middle_is_left_out(
 ) -> None:
     page = ask(alice_client, version, model, row="2")
 
-    assert "3,002 tokens: more than the 512" in shown(page)
+    assert "3,002 tokens" in shown(page)
     assert "… 1,002 tokens not shown …" in page
     assert page.count("x") < 2_100
 
@@ -162,30 +156,38 @@ def test_a_row_beyond_the_bound_is_not_sent_to_the_engine(
 ) -> None:
     monkeypatch.setattr(preview, "MAX_ROW_CHARS", 1_000)
 
-    assert "1,000 can be shown here" in shown(
-        ask(alice_client, version, model, row="2")
-    )
+    assert "1,000" in shown(ask(alice_client, version, model, row="2"))
 
 
 def test_a_view_says_that_it_is_under_way_and_is_asked_again(
-    alice_client: Client,
-    version: DatasetVersion,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = WarmTokenizers()
-    monkeypatch.setattr(preview, "tokenizers", pool)
+    found: Future[dict[str, Any]] = Future()
+    monkeypatch.setattr(preview.tokenizers, "ask", lambda **_: found)
     monkeypatch.setattr(preview, "WAITED_SECONDS", 0.01)
 
-    page = ask(alice_client, version, str(tmp_path))
-    deadline = time.monotonic() + 60
-    while "is being rendered" in page and time.monotonic() < deadline:
-        assert 'hx-trigger="load delay:1s"' in page
-        time.sleep(0.2)
-        page = ask(alice_client, version, str(tmp_path))
+    waiting = ask(alice_client, version, "org/m")
+    found.set_result({"problem": "no tokenizer"})
+    page = ask(alice_client, version, "org/m")
 
-    # Asking again does not start it again: its answer is remembered.
-    assert f"The model folder {tmp_path} has no tokenizer" in shown(page)
+    assert "delay:1s" in waiting
+    assert "no tokenizer" in page
+    assert "delay:1s" not in page
+
+
+@pytest.mark.slow  # a process of its own
+def test_an_answer_is_remembered_for_the_page_that_asks_again(tmp_path: Path) -> None:
+    pool = WarmTokenizers()
+    model = str(tmp_path)
+
+    first = pool.ask(team_id=1, model=model, question=QUESTION)
+    said = first.result(60)["problem"]
+    again = pool.ask(team_id=1, model=model, question=QUESTION)
+
+    assert model in said
+    assert again.done()
+    assert again.result()["problem"] == said
+    pool.close()
 
 
 @pytest.mark.slow  # a process of its own
@@ -242,7 +244,7 @@ def test_a_rendering_without_end_is_cut_off(
 
     answer = pool.ask(team_id=1, model=model, question=QUESTION).result(timeout=60)
 
-    assert "could not be rendered: it took longer than 0 s" in answer["problem"]
+    assert "0 s" in answer["problem"]
 
 
 QUESTION = {
@@ -255,7 +257,7 @@ QUESTION = {
 def test_a_viewer_starts_no_process_and_strangers_find_nothing(
     bob_client: Client, charlie_client: Client, version: DatasetVersion
 ) -> None:
-    assert "Your role is viewer" in bob_client.get(url(version)).text
+    assert "role is viewer" in bob_client.get(url(version)).text
     assert bob_client.post(url(version), {"model": "m"}).status_code == 403
     assert charlie_client.post(url(version), {"model": "m"}).status_code == 404
 
@@ -311,30 +313,21 @@ def test_the_launch_form_shows_what_its_own_settings_make(
 
     text = shown(alice_client.post("/alpha/runs/new/prompt", form).text)
 
-    assert "16 tokens: more than the 12 of “Longest prompt”" in text
+    assert "16 tokens" in text
     assert "Add: 3 plus 4?" in text
 
 
-@pytest.mark.parametrize(
-    ("form", "sentence"),
-    [
-        ({"model_other": "org/m"}, "Choose a dataset"),
-        ({"dataset": "own"}, "Choose a model"),
-        (
-            {"dataset": "own", "model_other": "org/m", "data.max_prompt_tokens": "a"},
-            "data.max_prompt_tokens: Input should be a valid integer",
-        ),
-    ],
-)
 def test_the_launch_form_says_what_is_missing(
-    alice_client: Client, version: DatasetVersion, form: dict[str, str], sentence: str
+    alice_client: Client, version: DatasetVersion
 ) -> None:
-    if form.get("dataset"):
-        form = {**form, "dataset": str(version.pk)}
-
-    text = shown(alice_client.post("/alpha/runs/new/prompt", form).text)
-
-    assert sentence in text
+    own = {"dataset": str(version.pk), "model_other": "org/m"}
+    said: list[tuple[dict[str, str], str]] = [
+        ({"model_other": "org/m"}, "Choose a dataset"),
+        ({"dataset": own["dataset"]}, "Choose a model"),
+        ({**own, "data.max_prompt_tokens": "a"}, "data.max_prompt_tokens:"),
+    ]
+    for form, what in said:
+        assert what in shown(alice_client.post("/alpha/runs/new/prompt", form).text)
 
 
 @pytest.fixture
@@ -414,8 +407,8 @@ def test_the_page_of_columns_offers_the_preview_to_those_who_may_ask(
 ) -> None:
     address = f"/alpha/datasets/uploads/{sent.pk}"
 
-    assert "As a model sees it" in alice_client.get(address).text
-    assert "As a model sees it" not in bob_client.get(address).text
+    assert 'id="prompt-preview"' in alice_client.get(address).text
+    assert 'id="prompt-preview"' not in bob_client.get(address).text
 
 
 def test_tokens_that_the_model_does_not_know_are_counted() -> None:
@@ -457,4 +450,4 @@ def test_a_prompt_that_the_model_cannot_read_is_told(
 
     page = ask(alice_client, version, "a/model")
 
-    assert "1 of the 3 tokens are unknown to this model" in shown(page)
+    assert "1 of the 3" in shown(page)
