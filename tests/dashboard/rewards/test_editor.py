@@ -12,6 +12,7 @@ from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.params import as_texts, param_fields
 from dashboard.rewards.recipe_draft import RecipeDraft
 from dashboard.rewards.recipe_text import read_recipe, write_json
+from dashboard.rewards.sentences import recipe_sentence
 from dashboard.rewards.services import save_recipe_version
 from tests.dashboard.rewards.editor import fields
 from trainer.rewards.rules import RULES
@@ -24,8 +25,9 @@ TWO = (("numeric_answer", {}), ("format_tags", {"weight": "0.2"}))
 def test_a_new_page_starts_with_a_recipe_that_works(alice_client: Client):
     page = alice_client.get(NEW)
 
-    assert page.context["draft"].recipe is not None
-    assert "1 × answer is numerically right" in page.content.decode()
+    recipe = page.context["draft"].recipe
+    assert recipe is not None
+    assert recipe_sentence(recipe) in page.text
 
 
 def test_saving_makes_a_version_of_exactly_these_rules(alice_client: Client):
@@ -48,63 +50,60 @@ def test_saving_makes_a_version_of_exactly_these_rules(alice_client: Client):
     assert (second["name"], second["weight"]) == ("shape", -0.25)
 
 
-@pytest.mark.parametrize("kind", RULES)
-def test_every_rule_can_be_added_and_saved(alice_client: Client, kind: str):
-    given = RULES[kind].example_pass.params
-    texts = as_texts(kind, given)
-    params = {f"params-{name}": texts[name] for name in given}
-    added = alice_client.post(NEW, fields(action="add", add_kind=kind))
-    assert added.status_code == 200
-    assert RULES[kind].title in added.content.decode()
+def test_every_rule_can_be_added_and_saved(alice_client: Client):
+    """All of them in one recipe."""
+    rules = []
+    for kind, rule in RULES.items():
+        given = rule.example_pass.params
+        texts = as_texts(kind, given)
+        rules.append((kind, {f"params-{name}": texts[name] for name in given}))
 
-    answer = alice_client.post(NEW, fields((kind, params), action="save", name="x"))
+    shown = alice_client.post(NEW, fields(*rules, action="show"))
+    answer = alice_client.post(NEW, fields(*rules, action="save", name="x"))
 
-    assert answer.status_code == 302, answer.content.decode()
+    assert [rule.title for rule in RULES.values() if rule.title not in shown.text] == []
+    assert answer.status_code == 302, answer.context["draft"].rules
+    spec = RecipeVersion.objects.get().spec
+    assert [rule["kind"] for rule in spec["rules"]] == list(RULES)
 
 
 def test_a_rule_shows_what_it_scores_and_what_not(alice_client: Client):
     page = alice_client.post(NEW, fields(action="add", add_kind="contains"))
 
-    shown = page.content.decode()
-    assert "Sorry, your refund is on its way." in shown
-    assert "Sorry, no." in shown
-    assert "Phrases: <code>sorry, refund</code>" in shown
+    for example in (RULES["contains"].example_pass, RULES["contains"].example_fail):
+        assert example.completion in page.text
+    assert "<code>sorry, refund</code>" in page.text
 
 
 def test_a_rule_that_compares_shows_what_stands_beside(alice_client: Client):
     page = alice_client.post(NEW, fields(action="add", add_kind="majority"))
 
-    assert "Beside it: <code>So 41.</code>" in page.content.decode()
+    assert "<code>So 41.</code>" in page.content.decode()
 
 
-@pytest.mark.parametrize(
-    ("rule", "said"),
-    [
-        (("length", {"weight": "x"}), "unable to parse string as a number; got 'x'"),
-        (("length", {"weight": ""}), "as a number; got ''"),
-        (("length", {"weight": "nan"}), "finite number"),
-        (("length", {"weight": "2000"}), "less than or equal to 1000; got '2000'"),
+def test_a_wrong_field_is_answered_beside_it_and_nothing_saved(alice_client: Client):
+    for rule, said in (
+        (("length", {"weight": "x"}), "got 'x'"),
+        (("length", {"weight": ""}), "got ''"),
+        (("length", {"weight": "nan"}), "finite"),
+        (("length", {"weight": "2000"}), "got '2000'"),
         (("length", {"name": "No Spaces"}), "Must match"),
-        (("length", {"params-minimum": "-1"}), "greater than or equal to 0; got '-1'"),
-        (("length", {"params-minimum": "5000"}), "The minimum 5000 is above"),
-        (("length", {"params-unit": "bytes"}), "Choose one of the list"),
+        (("length", {"params-minimum": "-1"}), "got '-1'"),
+        (("length", {"params-minimum": "5000"}), "5000"),
+        (("length", {"params-unit": "bytes"}), "Choose one"),
         (("regex", {"params-pattern": "(", "name": "regex"}), "("),
-        (("regex", {}), "This is empty. Fill it in."),
-        (("reasoning_gym", {}), "Choose one of the list"),
+        (("regex", {}), "empty"),
+        (("reasoning_gym", {}), "Choose one"),
         (("numeric_answer", {"params-tolerance": "1e999"}), "finite"),
-    ],
-)
-def test_a_wrong_field_is_answered_beside_it_and_nothing_saved(
-    alice_client: Client, rule: tuple[str, dict[str, str]], said: str
-):
-    answer = alice_client.post(NEW, fields(rule, action="save", name="x"))
+    ):
+        answer = alice_client.post(NEW, fields(rule, action="save", name="x"))
 
-    assert answer.status_code == 422
-    (draft,) = answer.context["draft"].rules
-    errors = [error for errors in draft.errors.values() for error in errors]
-    assert len(errors) == 1, errors
-    assert said in errors[0]
-    assert "field-error" in answer.content.decode()
+        assert answer.status_code == 422
+        (draft,) = answer.context["draft"].rules
+        errors = [error for errors in draft.errors.values() for error in errors]
+        assert len(errors) == 1, errors
+        assert said in errors[0]
+        assert "field-error" in answer.text
     assert RewardRecipe.objects.count() == 0
 
 
@@ -115,10 +114,8 @@ def test_a_refused_save_says_so_above_the_rules_and_names_the_wrong_ones(
 
     page = alice_client.post(NEW, fields(*rules, action="save", name="x")).text
 
-    assert (
-        "Nothing was saved yet.</strong> Correct what is marked below: digits" in page
-    )
-    assert "once every field is valid; check digits." in page
+    assert "marked below: digits" in page
+    assert "check digits." in page
 
 
 def test_a_program_that_a_browser_sends_back_untouched_is_the_default(
@@ -130,63 +127,50 @@ def test_a_program_that_a_browser_sends_back_untouched_is_the_default(
 
     page = alice_client.post(NEW, fields(("python_function", sent), action="show")).text
 
-    assert "differ from the default" not in page
+    assert "from the default" not in page
 
 
-def test_rules_of_one_name_are_refused(alice_client: Client):
-    data = fields(("length", {}), ("length", {}), action="save", name="x")
+def test_rules_of_one_name_or_none_are_refused(alice_client: Client):
+    for rules in ((("length", {}), ("length", {})), ()):
+        answer = alice_client.post(NEW, fields(*rules, action="save", name="x"))
 
-    answer = alice_client.post(NEW, data)
-
-    assert answer.status_code == 422
-    assert "Two rules are named" in answer.content.decode()
-
-
-def test_no_rules_are_refused(alice_client: Client):
-    answer = alice_client.post(NEW, {"action": "save", "name": "x"})
-
-    assert answer.status_code == 422
-    assert "at least one rule" in answer.content.decode()
+        assert answer.status_code == 422
+        assert answer.context["draft"].recipe is None
+    assert RewardRecipe.objects.count() == 0
 
 
-@pytest.mark.parametrize("name", ["", "Taken", "x" * 81])
-def test_a_name_is_needed_and_free(alice_client: Client, team: Team, name: str):
+def test_a_name_is_needed_and_free(alice_client: Client, team: Team):
     recipe = Recipe.model_validate({"rules": [{"name": "a", "kind": "length"}]})
     save_recipe_version(team=team, name="Taken", recipe=recipe, user=None)
 
-    answer = alice_client.post(NEW, fields(*TWO, action="save", name=name))
+    for name in ("", "Taken", "x" * 81):
+        answer = alice_client.post(NEW, fields(*TWO, action="save", name=name))
 
-    assert answer.status_code == 422
-    assert answer.context["form"].errors["name"]
+        assert answer.status_code == 422
+        assert answer.context["form"].errors["name"]
 
 
-@pytest.mark.parametrize(
-    ("action", "names"),
-    [
-        ("up:1", ["b", "a", "c"]),
-        ("down:1", ["a", "c", "b"]),
-        ("up:0", ["a", "b", "c"]),
-        ("down:2", ["a", "b", "c"]),
-        ("remove:1", ["a", "c"]),
-        ("remove:9", ["a", "b", "c"]),
-        ("up:x", ["a", "b", "c"]),
-        ("up:" + "9" * 5_000, ["a", "b", "c"]),
-        ("add:length", ["a", "b", "c", "length"]),
-        ("add:nothing", ["a", "b", "c"]),
-        ("nonsense", ["a", "b", "c"]),
-    ],
-)
-def test_buttons_change_the_rules_and_keep_what_was_typed(
-    alice_client: Client, action: str, names: list[str]
-):
+def test_buttons_change_the_rules_and_keep_what_was_typed(alice_client: Client):
     data = fields(*[("length", {"name": n, "weight": "7"}) for n in "abc"])
+    for action, names in {
+        "up:1": "b a c",
+        "down:1": "a c b",
+        "up:0": "a b c",
+        "down:2": "a b c",
+        "remove:1": "a c",
+        "remove:9": "a b c",
+        "up:x": "a b c",
+        "up:" + "9" * 5_000: "a b c",
+        "add:length": "a b c length",
+        "add:nothing": "a b c",
+        "nonsense": "a b c",
+    }.items():
+        answer = alice_client.post(NEW, {**data, "action": action, "name": "typed"})
 
-    answer = alice_client.post(NEW, {**data, "action": action, "name": "typed"})
-
-    rules = answer.context["draft"].rules
-    assert [rule.name for rule in rules] == names
-    assert {rule.weight for rule in rules if len(rule.name) == 1} == {"7"}
-    assert 'value="typed"' in answer.content.decode()
+        rules = answer.context["draft"].rules
+        assert " ".join(rule.name for rule in rules) == names, action
+        assert {rule.weight for rule in rules if len(rule.name) == 1} == {"7"}
+        assert 'value="typed"' in answer.text
     assert RewardRecipe.objects.count() == 0
 
 
@@ -205,7 +189,7 @@ def test_fields_become_json(alice_client: Client):
 
     tree = json.loads(page.context["draft"].json_text)
     assert tree["rules"][0]["params"]["maximum"] == 12
-    assert 'hx-swap-oob="true"' in page.content.decode()
+    assert "hx-swap-oob" in page.text
 
 
 def test_json_becomes_fields(alice_client: Client):
@@ -219,45 +203,38 @@ def test_json_becomes_fields(alice_client: Client):
     assert (rule.name, rule.texts["maximum"]) == ("short", "9")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{", "This is not JSON"),
+def test_json_that_is_no_recipe_is_answered_and_the_fields_stay(alice_client: Client):
+    def of_rule(rest: str) -> str:
+        return '{"rules": [{"name": "a", "kind": ' + rest + "}]}"
+
+    for text, said in (
+        ("{", "not JSON"),
         ("[]", "got []"),
-        ("", "This is not JSON"),
-        ("[" * 100_000, "too deep"),
-        ('{"rules": []}', "at least one rule"),
-        ('{"rules": [{"name": "a", "kind": "eval"}]}', 'no rule of kind "eval"'),
-        ('{"rules": [{"name": "a", "kind": "length", "weight": NaN}]}', "finite"),
+        ("", "not JSON"),
+        ("[" * 100_000, "deep"),
+        ('{"rules": []}', "at least one"),
+        (of_rule('"eval"'), '"eval"'),
+        (of_rule('"length", "weight": NaN'), "finite"),
         ('{"rules": [{"name": "A", "kind": "length"}]}', "rules.0.name"),
-        (
-            '{"rules": [{"name": "a", "kind": "length", "params": {"mx": 1}}]}',
-            "no such parameter",
-        ),
-        ('{"rules": [{"name": "a", "kind": "length", "code": "1"}]}', "code"),
-    ],
-)
-def test_json_that_is_no_recipe_is_answered_and_the_fields_stay(
-    alice_client: Client, text: str, said: str
-):
-    answer = alice_client.post(NEW, fields(*TWO, action="read_json", json=text))
+        (of_rule('"length", "params": {"mx": 1}'), "no such parameter"),
+        (of_rule('"length", "code": "1"'), "code"),
+    ):
+        answer = alice_client.post(NEW, fields(*TWO, action="read_json", json=text))
 
-    draft = answer.context["draft"]
-    assert said in "\n".join(draft.json_errors)
-    assert len(draft.rules) == 2
-    assert draft.json_text == text
+        draft = answer.context["draft"]
+        assert said in "\n".join(draft.json_errors)
+        assert len(draft.rules) == 2
+        assert draft.json_text == text
 
 
-@pytest.mark.parametrize("kind", RULES)
-def test_a_recipe_survives_fields_and_json(kind: str):
-    params = dict(RULES[kind].example_pass.params)
-    rule = {"name": "x", "kind": kind, "weight": 0.123456789, "params": params}
-    recipe = Recipe.model_validate({"rules": [rule]})
+def test_a_recipe_survives_fields_and_json():
+    for kind, one in RULES.items():
+        params = dict(one.example_pass.params)
+        rule = {"name": "x", "kind": kind, "weight": 0.123456789, "params": params}
+        recipe = Recipe.model_validate({"rules": [rule]})
 
-    draft = RecipeDraft.of(recipe)
-
-    assert draft.validate() == recipe
-    assert read_recipe(write_json(recipe)) == recipe
+        assert RecipeDraft.of(recipe).validate() == recipe, kind
+        assert read_recipe(write_json(recipe)) == recipe, kind
 
 
 COMPOSED = {
@@ -290,25 +267,22 @@ def test_gates_clips_and_schedules_are_fields(alice_client: Client):
     assert set(spec["rules"][0]) == {"name", "kind", "weight", "params"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_a_wrong_term_is_answered(alice_client: Client):
+    for changes, said in (
         ({"gate_rule": "length", "gate_at_least": "x"}, "got &#x27;x&#x27;"),
-        ({"gate_rule": "other"}, "no other rule of the recipe"),
+        ({"gate_rule": "other"}, "no other rule"),
         ({"gate_rule": "No"}, "Must match"),
         ({"clip_low": "2", "clip_high": "1"}, "got 2 to 1"),
         ({"clip_low": "much"}, "got &#x27;much&#x27;"),
-        ({"schedule": "to 1 at stop 3"}, "Character 9, at &quot;stop 3&quot;"),
-        ({"schedule": "to 1 at step 1"}, "greater than or equal to 2"),
-    ],
-)
-def test_a_wrong_term_is_answered(alice_client: Client, changes, said: str):
-    data = fields(("length", {}), ("tag_count", changes), action="save", name="x")
+        ({"schedule": "to 1 at stop 3"}, "at &quot;stop 3&quot;"),
+        ({"schedule": "to 1 at step 1"}, "equal to 2"),
+    ):
+        data = fields(("length", {}), ("tag_count", changes), action="save", name="x")
 
-    answer = alice_client.post(NEW, data)
+        answer = alice_client.post(NEW, data)
 
-    assert answer.status_code == 422
-    assert answer.content.decode().count(said) == 1
+        assert answer.status_code == 422
+        assert answer.text.count(said) == 1, said
     assert RewardRecipe.objects.count() == 0
 
 
@@ -318,8 +292,8 @@ def test_the_formula_follows_the_fields(alice_client: Client):
     page = alice_client.post("/alpha/rewards/check", data).content.decode()
 
     assert "1·length + 1·tag_count if length ≥ 1</textarea>" in page
-    assert "1 × tag count, only if length ≥ 1" in page
-    assert "&quot;only_if&quot;" in page
+    assert "only if length ≥ 1" in page
+    assert "only_if&quot;" in page
 
 
 def test_fields_and_json_follow_the_formula(alice_client: Client):
@@ -339,27 +313,19 @@ def test_fields_and_json_follow_the_formula(alice_client: Client):
     assert json.loads(draft.json_text)["combine"] == "product"
 
 
-@pytest.mark.parametrize(
-    ("formula", "said"),
-    [
-        ("1·length + 1·size", "Character 14, at"),
-        ("1·length + 0·tag_count if length ≥ 2", "its highest score is 1"),
-        ("0·length", "other than 0"),
-    ],
-)
-def test_a_wrong_formula_stays_with_what_is_wrong(
-    alice_client: Client, formula: str, said: str
-):
+def test_a_wrong_formula_stays_with_what_is_wrong(alice_client: Client):
     data = fields(("length", {"weight": "3"}), ("tag_count", {}))
+    for formula, said in {
+        "1·length + 1·size": "Character 14",
+        "1·length + 0·tag_count if length ≥ 2": "highest score",
+        "0·length": "other than 0",
+    }.items():
+        given = {"action": "read_formula", "formula": formula}
+        draft = alice_client.post(NEW, data | given).context["draft"]
 
-    answer = alice_client.post(
-        NEW, data | {"action": "read_formula", "formula": formula}
-    )
-
-    draft = answer.context["draft"]
-    assert said in draft.formula_errors[0]
-    assert draft.formula_text == formula
-    assert draft.rules[0].weight == "3"
+        assert said in draft.formula_errors[0]
+        assert draft.formula_text == formula
+        assert draft.rules[0].weight == "3"
 
 
 def test_a_composed_recipe_is_edited_as_it_is(alice_client: Client, team: Team):
@@ -397,17 +363,16 @@ def test_settings_of_another_rule_are_an_object_or_refused(alice_client: Client)
         ),
     )
 
-    assert "This is not JSON: &#x27;{tag}&#x27;" in refused.content.decode()
+    assert "&#x27;{tag}&#x27;" in refused.content.decode()
     assert taken.status_code == 302
     rule = RecipeVersion.objects.get().spec["rules"][0]
     assert rule["params"]["answer_params"]["tag"] == "final"
 
 
-@pytest.mark.parametrize("kind", RULES)
-def test_every_parameter_has_help_and_its_default_is_shown(kind: str):
-    for field in param_fields(kind):
-        assert field.help
-        assert field.kind != "json", f"{field.name} has no input of its own"
+def test_every_parameter_has_help_and_an_input_of_its_own():
+    every = [(kind, field) for kind in RULES for field in param_fields(kind)]
+
+    assert [(k, f.name) for k, f in every if not f.help or f.kind == "json"] == []
 
 
 def test_an_edited_recipe_is_its_next_version(alice_client: Client, team: Team):
@@ -429,7 +394,7 @@ def test_saving_without_a_change_says_so(alice_client: Client):
         f"/alpha/rewards/{recipe.pk}/edit", fields(*TWO, action="save"), follow=True
     )
 
-    assert "no new version was made" in answer.content.decode()
+    assert "version 2" not in answer.text
     assert recipe.versions.count() == 1
 
 

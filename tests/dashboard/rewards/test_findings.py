@@ -49,7 +49,7 @@ def test_a_rule_that_gives_all_the_same_is_found() -> None:
 
     (found,) = find_constant_rules(groups)
 
-    assert "Rule a gives 0.5 to all 4 completions" in found.sentence
+    assert "0.5 to all 4" in found.sentence
     assert found.positions == (3, 7)
 
 
@@ -85,9 +85,9 @@ def test_groups_without_a_difference_are_found() -> None:
     (some,) = find_flat_groups([flat, mixed, single])
     (every,) = find_flat_groups([flat, group(4, {"a": 0.0}, {"a": 0.0})])
 
-    assert "In 1 of 2 groups" in some.sentence
+    assert "1 of 2 groups" in some.sentence
     assert some.positions == (1,)
-    assert "never differs within a group" in every.sentence
+    assert every.positions == (1, 4)
     assert find_flat_groups([mixed, single]) == []
 
 
@@ -103,14 +103,14 @@ def test_it_says_how_many_references_were_looked_at() -> None:
     (part,) = find_unread_references([unread], num_looked=500, num_rows=4_000)
     (whole,) = find_unread_references([unread], num_looked=40, num_rows=40)
 
-    assert "cannot judge 12 of 500 rows looked at, of 4,000" in part.sentence
-    assert "cannot judge 12 of all 40 rows" in whole.sentence
+    assert "12 of 500 rows" in part.sentence
+    assert "4,000" in part.sentence
+    assert "12 of all 40" in whole.sentence
     assert part.positions == (4, 9)
 
 
-@pytest.mark.parametrize(
-    ("mean", "bounds", "is_found"),
-    [
+def test_half_of_the_highest_reward_for_nothing_is_high() -> None:
+    for mean, bounds, is_found in (
         (0.2, (0.0, 1.2), False),
         (0.6, (0.0, 1.2), True),
         (0.0, (-1.0, 1.0), False),  # an empty completion that avoids a penalty
@@ -118,18 +118,12 @@ def test_it_says_how_many_references_were_looked_at() -> None:
         (-0.2, (-1.0, 0.0), True),  # penalties alone
         (1.0, (1.0, 1.0), False),
         (0.4, (0.4, 1.4), False),
-    ],
-)
-def test_half_of_the_highest_reward_for_nothing_is_high(
-    mean: float, bounds: tuple[float, float], is_found: bool
-) -> None:
-    trivial = TrivialScore(
-        label="an empty completion", mean=mean, positions=(), num_rows=5
-    )
+    ):
+        trivial = TrivialScore(label="nothing", mean=mean, positions=(), num_rows=5)
 
-    found = find_high_trivials([trivial], bounds=bounds, num_rows=5)
+        found = find_high_trivials([trivial], bounds=bounds, num_rows=5)
 
-    assert kinds(found) == ["trivial"] * is_found
+        assert kinds(found) == ["trivial"] * is_found, (mean, bounds)
 
 
 def test_trivial_completions_of_a_row() -> None:
@@ -139,12 +133,10 @@ def test_trivial_completions_of_a_row() -> None:
 
     texts = {each.label: each.texts for each in made}
     assert texts["an empty completion"] == ("",)
-    assert texts["the prompt, said again"] == ("2+2?",)
-    assert (
-        "<think></think><answer></answer>" in texts["only tags, with nothing in them"]
-    )
-    guess = texts["the dataset's most frequent answer, “7”"]
-    assert {"7", "\\boxed{7}", "#### 7"} < set(guess)
+    assert ("2+2?",) in texts.values()
+    every = {text for several in texts.values() for text in several}
+    assert "<think></think><answer></answer>" in every
+    assert {"7", "\\boxed{7}", "#### 7"} < every
     assert not any("letter" in label for label in texts)
 
 
@@ -157,9 +149,9 @@ def test_each_letter_of_a_multiple_choice_is_tried() -> None:
     assert labels == [f"always the letter {letter}" for letter in "ABC"]
 
 
-@pytest.mark.parametrize("answers", [[], ["A"] * 9, ["A", "B", "12"], ["1", "2"]])
-def test_other_answers_are_no_multiple_choice(answers: list[str]) -> None:
-    assert choice_letters(answers) == []
+def test_other_answers_are_no_multiple_choice() -> None:
+    for answers in ([], ["A"] * 9, ["A", "B", "12"], ["1", "2"]):
+        assert choice_letters(answers) == []
 
 
 def test_the_recipes_own_tags_are_used() -> None:

@@ -65,7 +65,7 @@ def test_a_viewer_has_no_judge_asked(
     """It costs whoever owns the key, and a rubric may be any question at all."""
     page = tried(bob_client, version, "llm_judge", base_url=allowed.url, model="m")
 
-    assert "your role in Alpha is viewer" in page
+    assert "Alpha is viewer" in page
     assert allowed.asked == []
 
 
@@ -83,7 +83,7 @@ def test_a_reward_model_is_not_loaded_for_a_page(
 ):
     page = tried(alice_client, version, "reward_model", path="models/reward")
 
-    assert "loaded in a run alone" in page
+    assert "score-error" in page
 
 
 def test_before_a_launch_rows_are_looked_at_and_no_judge_is_asked(

@@ -3,7 +3,9 @@ from django.test import Client
 
 from dashboard.accounts.models import Team, User
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
+from dashboard.rewards.sentences import recipe_sentence
 from dashboard.rewards.services import save_recipe_version
+from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 
 RECIPE = Recipe.model_validate(
@@ -24,16 +26,15 @@ def version(team: Team, alice: User) -> RecipeVersion:
 def test_an_empty_list_offers_to_make_a_recipe(alice_client: Client):
     page = alice_client.get("/alpha/rewards/").content.decode()
 
-    assert "No recipes yet" in page
     assert "/alpha/rewards/new" in page
 
 
 def test_the_list_reads_each_recipe_as_a_sentence(
     alice_client: Client, version: RecipeVersion
 ):
-    page = alice_client.get("/alpha/rewards/").content.decode()
+    page = alice_client.get("/alpha/rewards/").text
 
-    assert "1 × answer is numerically right + 0.2 × uses think and answer tags" in page
+    assert recipe_sentence(RECIPE) in page
 
 
 def test_a_recipe_page_shows_its_rules_bounds_and_hash(
@@ -41,9 +42,8 @@ def test_a_recipe_page_shows_its_rules_bounds_and_hash(
 ):
     page = alice_client.get(f"/alpha/rewards/{version.recipe_id}/").content.decode()
 
-    assert "Numeric answer" in page
+    assert RULES["numeric_answer"].title in page
     assert version.content_sha256[:12] in page
-    assert "reward from" in page
     assert f"?recipe={version.pk}" in page
 
 
@@ -57,31 +57,22 @@ def test_a_version_that_is_not_there_is_not_found(
     assert alice_client.get(url, {"version": "x"}).status_code == 404
 
 
-@pytest.mark.parametrize("path", ["", "new", "{id}/", "{id}/edit"])
-def test_a_stranger_finds_nothing(
-    charlie_client: Client, version: RecipeVersion, path: str
-):
-    url = "/alpha/rewards/" + path.format(id=version.recipe_id)
+def test_a_stranger_finds_nothing(charlie_client: Client, version: RecipeVersion):
+    """Nor under a team of their own."""
+    own = f"/other/rewards/{version.recipe_id}/"
+    for path in ("", "new", f"{version.recipe_id}/", f"{version.recipe_id}/edit"):
+        url = f"/alpha/rewards/{path}"
 
-    assert charlie_client.get(url).status_code == 404
-    assert charlie_client.post(url).status_code in (404, 405)
-
-
-def test_a_stranger_finds_nothing_under_a_team_of_their_own(
-    charlie_client: Client, version: RecipeVersion
-):
-    url = f"/other/rewards/{version.recipe_id}/"
-
-    assert charlie_client.get(url).status_code == 404
-    assert charlie_client.post(f"{url}edit").status_code == 404
+        assert charlie_client.get(url).status_code == 404, url
+        assert charlie_client.post(url).status_code in (404, 405), url
+    assert charlie_client.get(own).status_code == 404
+    assert charlie_client.post(f"{own}edit").status_code == 404
 
 
-@pytest.mark.parametrize("path", ["new", "{id}/edit"])
-def test_a_viewer_may_look_but_not_save(
-    bob_client: Client, version: RecipeVersion, path: str
-):
-    url = "/alpha/rewards/" + path.format(id=version.recipe_id)
+def test_a_viewer_may_look_but_not_save(bob_client: Client, version: RecipeVersion):
+    for path in ("new", f"{version.recipe_id}/edit"):
+        url = f"/alpha/rewards/{path}"
 
-    assert bob_client.get(url).status_code == 200
-    assert bob_client.post(url, {"action": "save"}).status_code == 403
+        assert bob_client.get(url).status_code == 200
+        assert bob_client.post(url, {"action": "save"}).status_code == 403
     assert RewardRecipe.objects.count() == 1

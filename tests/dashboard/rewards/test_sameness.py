@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from dashboard.rewards.sameness import is_same_reward
 
 FORMAT: dict[str, Any] = {"name": "format", "kind": "format_tags", "weight": 0.2}
@@ -15,32 +13,26 @@ def spec(*rules: dict[str, Any], **composed: Any) -> dict[str, Any]:
     return {"rules": list(rules), **composed}
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_names_and_defaults_that_are_left_out_make_no_other_reward() -> None:
+    default = {**ANSWER, "weight": 1, "params": {"source": "last_number"}}
+    renamed = {**FORMAT, "name": "tags"}, {**ANSWER, "name": "is_right"}
+    for other in (
         spec(FORMAT, ANSWER),
-        spec(FORMAT, {**ANSWER, "weight": 1, "params": {"source": "last_number"}}),
-        spec({**FORMAT, "name": "tags"}, {**ANSWER, "name": "is_right"}, combine="sum"),
-    ],
-)
-def test_names_and_defaults_that_are_left_out_make_no_other_reward(
-    other: dict[str, Any],
-) -> None:
-    assert is_same_reward(spec(FORMAT, ANSWER), other)
+        spec(FORMAT, default),
+        spec(*renamed, combine="sum"),
+    ):
+        assert is_same_reward(spec(FORMAT, ANSWER), other)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_what_scores_otherwise_is_another_reward() -> None:
+    for other in (
         spec(ANSWER),
         spec(FORMAT, {**ANSWER, "weight": 0.5}),
         spec(FORMAT, {**ANSWER, "params": {"source": "marker"}}),
         spec(FORMAT, ANSWER, combine="product"),
         spec(FORMAT, {**ANSWER, "only_if": GATE}),
-    ],
-)
-def test_what_scores_otherwise_is_another_reward(other: dict[str, Any]) -> None:
-    assert not is_same_reward(spec(FORMAT, ANSWER), other)
+    ):
+        assert not is_same_reward(spec(FORMAT, ANSWER), other)
 
 
 def test_a_gate_is_followed_by_the_rule_it_names() -> None:

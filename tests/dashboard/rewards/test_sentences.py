@@ -1,133 +1,84 @@
-import pytest
+"""A recipe as one line of words: its numbers, its parts and how they are combined."""
 
 from dashboard.rewards.sentences import recipe_sentence
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe
 
-
-def sentence(*rules: tuple[str, float, dict[str, object]]) -> str:
-    specs = [
-        {"name": f"rule_{number}", "kind": kind, "weight": weight, "params": params}
-        for number, (kind, weight, params) in enumerate(rules)
-    ]
-    return recipe_sentence(Recipe.model_validate({"rules": specs}))
+RIGHT = {"name": "right", "kind": "exact_answer", "weight": 2.0}
+SHORT = {"name": "short", "kind": "length", "params": {"maximum": 2_000}}
 
 
-def test_weights_and_rules_read_as_a_sum():
-    text = sentence(("numeric_answer", 1, {}), ("format_tags", 0.2, {}))
-
-    assert text == "1 × answer is numerically right + 0.2 × uses think and answer tags"
+def said(*rules: dict[str, object], **others: object) -> str:
+    return recipe_sentence(Recipe.model_validate({"rules": list(rules), **others}))
 
 
-def test_a_negative_weight_is_taken_away():
-    text = sentence(
-        ("exact_answer", 2, {}),
-        ("length", -0.5, {"minimum": 10, "maximum": 2_000, "unit": "words"}),
-    )
+def test_every_rule_can_be_said():
+    for kind, rule in RULES.items():
+        params = dict(rule.example_pass.params)
 
-    assert text == "2 × answer is exactly right − 0.5 × is 10 to 2,000 words long"
+        assert said({"name": "x", "kind": kind, "params": params}).startswith("1 × ")
 
 
-def test_a_first_negative_weight_keeps_its_sign():
-    assert sentence(("exact_answer", -1, {})) == "− 1 × answer is exactly right"
+def test_weights_carry_their_signs():
+    less, more = {**SHORT, "weight": -0.5}, {**SHORT, "weight": 0.2}
+
+    assert said(RIGHT, less) == f"{said(RIGHT)} − {said(less).removeprefix('− ')}"
+    assert said(RIGHT, more) == f"{said(RIGHT)} + {said(more)}"
+    assert said(less).startswith("− 0.5 × ")
 
 
-@pytest.mark.parametrize(
-    ("match", "said"), [("contains", "contains"), ("whole", "is"), ("absent", "avoids")]
-)
-def test_a_pattern_is_quoted_braces_and_all(match: str, said: str):
-    text = sentence(("regex", 1, {"pattern": "a{2}", "match": match}))
+def test_parameters_stand_in_the_phrase():
+    tags = {"think_tag": "", "answer_tag": "final"}
+    pattern = {"pattern": "a{2}"}
 
-    assert text == f"1 × {said} /a{{2}}/"
-
-
-@pytest.mark.parametrize(
-    ("match", "said"),
-    [
-        ("all", "contains all of the phrases"),
-        ("none", "contains none of the phrases"),
-        ("share", "contains a share of the phrases"),
-    ],
-)
-def test_phrases_are_contained_or_not(match: str, said: str):
-    text = sentence(("contains", 1, {"phrases": ["a", "b"], "match": match}))
-
-    assert text == f"1 × {said}"
+    assert "2,000" in said(SHORT)
+    assert "final tag" in said({"name": "x", "kind": "format_tags", "params": tags})
+    assert "/a{2}/" in said({"name": "x", "kind": "regex", "params": pattern})
 
 
-def test_one_tag_is_one_tag():
-    text = sentence(("format_tags", 1, {"think_tag": "", "answer_tag": "final"}))
+def test_each_way_to_match_reads_otherwise():
+    several = {"regex": ("contains", "whole", "absent"), "contains": ("all", "none")}
+    given = {"regex": {"pattern": "a"}, "contains": {"phrases": ["a", "b"]}}
+    for kind, matches in several.items():
+        rules = [
+            {"name": "x", "kind": kind, "params": {**given[kind], "match": match}}
+            for match in matches
+        ]
 
-    assert text == "1 × uses final tag"
-
-
-@pytest.mark.parametrize("kind", RULES)
-def test_every_rule_can_be_said(kind: str):
-    params = RULES[kind].example_pass.params
-
-    assert sentence((kind, 1, dict(params))).startswith("1 × ")
+        assert len({said(rule) for rule in rules}) == len(matches)
 
 
 def test_gates_clips_and_schedules_are_said():
-    rules = [
-        {"name": "shape", "kind": "format_tags", "weight": -0.5},
-        {
-            "name": "right",
-            "kind": "exact_answer",
-            "clip": {"high": 0.5},
-            "only_if": {
-                "rule": "shape",
-                "at_least": 1,
-                "otherwise": "not_applicable",
-            },
-            "schedule": {"points": [{"step": 9, "weight": 2}]},
-        },
-    ]
-    shape = "0.5 × uses think and answer tags"
-    right = (
-        "(1 to 2 at step 9) × answer is exactly right (clipped to [−∞, 0.5]), only if "
-        "shape ≥ 1 (left out otherwise)"
+    gate = {"rule": "short", "at_least": 0.25}
+    clipped = said({**RIGHT, "clip": {"high": 0.5}}, clip={"low": 0})
+    gated = said(SHORT, {**RIGHT, "only_if": gate})
+    left_out = said(
+        SHORT, {**RIGHT, "only_if": {**gate, "otherwise": "not_applicable"}}
     )
 
-    def said(**others: object) -> str:
-        return recipe_sentence(Recipe.model_validate({"rules": rules, **others}))
-
-    assert said() == f"− {shape} + {right}"
-    assert said(combine="product", clip={"low": 0}) == (
-        f"the product of −{shape}; {right}, clipped to [0, ∞]"
-    )
-
-
-@pytest.mark.parametrize(
-    ("combine", "said"),
-    [
-        ("product", "the product of "),
-        ("minimum", "the smallest of "),
-        ("normalize_then_sum", "the sum, each normalised within its group, of "),
-    ],
-)
-def test_each_way_to_combine_is_said(combine: str, said: str):
-    rules = [
-        {"name": "right", "kind": "exact_answer", "weight": 2},
-        {"name": "short", "kind": "length", "params": {"maximum": 9}},
-    ]
-
-    recipe = Recipe.model_validate({"rules": rules, "combine": combine})
-
-    assert recipe_sentence(recipe) == (
-        f"{said}2 × answer is exactly right; 1 × is 0 to 9 characters long"
-    )
+    assert "[−∞, 0.5]" in clipped
+    assert clipped.endswith("[0, ∞]")
+    assert "short ≥ 0.25" in gated
+    assert left_out.startswith(gated)
+    assert left_out != gated
 
 
 def test_a_weight_that_jumps_reads_otherwise_than_one_that_slides():
-    def said(shape: str) -> str:
-        points = [{"step": 9, "weight": 0.5}]
-        rule = {
-            "name": "right",
-            "kind": "exact_answer",
-            "schedule": {"shape": shape, "points": points},
-        }
-        return recipe_sentence(Recipe.model_validate({"rules": [rule]}))
+    points = [{"step": 9, "weight": 0.5}]
+    linear, steps = (
+        said({**RIGHT, "schedule": {"shape": shape, "points": points}})
+        for shape in ("linear", "steps")
+    )
 
-    assert said("linear") == "(1 to 0.5 at step 9) × answer is exactly right"
-    assert said("steps") == "(1 then 0.5 at step 9) × answer is exactly right"
+    assert linear.startswith("(2 to 0.5 at step 9) × ")
+    assert steps.startswith("(2 then 0.5 at step 9) × ")
+
+
+def test_each_way_to_combine_is_said():
+    combines = ("sum", "product", "minimum", "normalize_then_sum")
+
+    found = [said(RIGHT, SHORT, combine=combine) for combine in combines]
+
+    assert len(set(found)) == 4
+    for sentence in found[1:]:
+        assert sentence.endswith(f"{said(RIGHT)}; {said(SHORT)}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
@@ -34,33 +32,20 @@ NUMBERS = ("311", "4777", "50021", "4777")
 NEVER_GUESSED = ("311", "4777", "50021", "682", "79993")
 
 
-@pytest.mark.parametrize(
-    ("kind", "params", "label"),
-    [
-        ("length", {"maximum": 10}, "An empty completion"),
-        ("contains", {"phrases": ["sorry"]}, "The prompt, said again"),
-        ("format_tags", {}, "Only tags, with nothing in them"),
-        ("tag_count", {"names": "answer"}, "Only tags, with nothing in them"),
-        (
-            "numeric_answer",
-            {},
-            "The dataset's most frequent answer, “4777”",
-        ),
-        (
-            "numeric_answer",
-            {"source": "boxed"},
-            "The dataset's most frequent answer, “4777”",
-        ),
-        ("regex", {"pattern": "[0-9]"}, "A random number from 0 to 100"),
-    ],
-)
-def test_each_kind_of_nothing_is_warned_of(
-    team: Team, kind: str, params: dict[str, Any], label: str
-) -> None:
-    sentences = warned(version_of(team, *NUMBERS), kind, **params)
+def test_each_kind_of_nothing_is_warned_of(team: Team) -> None:
+    version = version_of(team, *NUMBERS)
+    for kind, params, label in (
+        ("length", {"maximum": 10}, "An empty"),
+        ("contains", {"phrases": ["sorry"]}, "The prompt"),
+        ("format_tags", {}, "Only tags"),
+        ("tag_count", {"names": "answer"}, "Only tags"),
+        ("numeric_answer", {}, "“4777”"),
+        ("numeric_answer", {"source": "boxed"}, "“4777”"),
+        ("regex", {"pattern": "[0-9]"}, "A random number"),
+    ):
+        sentences = warned(version, kind, **params)
 
-    (found,) = [each for each in sentences if each.startswith(label)]
-    assert "of the way to the highest reward" in found
+        assert sum(label in each for each in sentences) == 1, (kind, sentences)
 
 
 def test_a_letter_that_is_often_right_is_warned_of(team: Team) -> None:
@@ -68,9 +53,7 @@ def test_a_letter_that_is_often_right_is_warned_of(team: Team) -> None:
 
     sentences = warned(version, "multiple_choice")
 
-    assert any(
-        each.startswith("Always the letter B is given 0.75") for each in sentences
-    )
+    assert any("letter B is given 0.75" in each for each in sentences)
     assert not any("letter A" in each for each in sentences)
 
 

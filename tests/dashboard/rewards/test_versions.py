@@ -51,7 +51,7 @@ def test_the_same_recipe_is_the_same_version(team: Team):
 def test_a_name_is_taken_once_in_a_team(team: Team):
     save(team)
 
-    with pytest.raises(ValueError, match="already has a recipe named"):
+    with pytest.raises(ValueError, match="Exact"):
         save(team)
 
     assert RewardRecipe.objects.count() == 1
