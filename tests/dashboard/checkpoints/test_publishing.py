@@ -72,15 +72,15 @@ def test_another_teams_checkpoint_is_no_start(saving: Saving, charlie: User) -> 
     hold_published(saving.run.team, {"model": {"path": path}})
 
 
-@pytest.mark.parametrize("path", ["../7/checkpoints/step/model", "~/x", "a/../../7"])
 def test_a_model_cannot_be_named_by_its_way_from_the_runs_own_folder(
-    path: str, team: Team
+    team: Team,
 ) -> None:
-    judge = {"name": "judge", "kind": "reward_model", "params": {"path": path}}
-    config = {"reward": {"recipe": {"rules": [judge]}}}
+    for path in ("../7/checkpoints/step/model", "~/x", "a/../../7"):
+        judge = {"name": "judge", "kind": "reward_model", "params": {"path": path}}
+        config = {"reward": {"recipe": {"rules": [judge]}}}
 
-    with pytest.raises(ValueError, match="no model in"):
-        hold_published(team, config)
+        with pytest.raises(ValueError, match="no model in"):
+            hold_published(team, config)
 
 
 def test_it_stays_while_a_run_needs_it(
@@ -121,18 +121,15 @@ def test_a_name_is_taken_once(
     ]
 
 
-@pytest.mark.parametrize("name", ["", "   ", "x" * 81, "a\x00b", "a\u202eb"])
-def test_odd_names_are_refused(alice_client: Client, saving: Saving, name: str) -> None:
+def test_odd_names_are_refused(alice_client: Client, saving: Saving) -> None:
     checkpoint = saving.save()
+    address = f"/alpha/runs/{saving.run.pk}/checkpoints/{checkpoint.name}/publish"
 
-    response = alice_client.post(
-        f"/alpha/runs/{saving.run.pk}/checkpoints/{checkpoint.name}/publish",
-        {"name": name},
-        follow=True,
-    )
+    for name in ("", "   ", "x" * 81, "a\x00b", "a\u202eb"):
+        response = alice_client.post(address, {"name": name}, follow=True)
 
-    assert response.status_code == 200
-    assert "1 to 80 plain characters" in response.content.decode()
+        assert response.status_code == 200
+        assert "1 to 80" in response.text
     assert not PublishedModel.objects.exists()
 
 

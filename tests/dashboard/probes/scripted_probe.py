@@ -46,7 +46,7 @@ def main() -> int:
             say("measured", metrics={"num_prompts": 2})
             return 0
         case "refuse":
-            say("failed", error="The prompt of row 1 has 900 tokens.")
+            say("failed", error="900 tokens")
             return 2
         case "crash":
             sys.stderr.write("Segmentation fault, so to say\n")

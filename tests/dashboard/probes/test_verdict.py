@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from dashboard.probes.verdict import Verdict, give_verdict
 from tests.dashboard.probes.factories import measured
 
@@ -20,10 +18,7 @@ def test_a_run_with_signal_can_learn() -> None:
     found = verdict()
 
     assert found.answer == "can"
-    assert found.sentence == (
-        "This run can learn, because 80% of groups of 8 are expected to have different "
-        "rewards."
-    )
+    assert "80% of groups" in found.sentence
 
 
 def test_without_a_group_that_differs_it_cannot() -> None:
@@ -31,39 +26,27 @@ def test_without_a_group_that_differs_it_cannot() -> None:
         **{"signal/share": 0.0, "signal/high": 0.11, "pass@1": 0.0, "pass@8": 0.0}
     )
 
-    assert found.sentence.startswith("This run cannot learn, because in none of 32")
-    assert "95 %: at most 11%" in found.sentence
-    assert "easier rows" in found.remedies[0]
+    assert found.answer == "cannot"
+    assert "none of 32" in found.sentence
+    assert "11%" in found.sentence
+    assert found.remedies
 
 
-@pytest.mark.parametrize(
-    ("changes", "answer", "said"),
-    [
+def test_what_speaks_against_it() -> None:
+    cases: list[tuple[dict[str, Any], str, str]] = [
         ({"signal/share": 0.02}, "hardly", "2% of groups"),
-        (
-            {"pass@1": 0.97, "signal/share": 0.2},
-            "hardly",
-            "97% of completions are right",
-        ),
+        ({"pass@1": 0.97, "signal/share": 0.2}, "hardly", "97%"),
         ({"pass@1": 1.0, "signal/share": 0.0}, "hardly", "right already"),
-        ({"frac_truncated": 0.6}, "hardly", "60% of completions are cut at 96 tokens"),
-        ({"frac_truncated": 0.2}, "can", "20% of completions are cut"),
-        ({"num_unscored": 200}, "cannot", "no rule can score 78%"),
-        (
-            {"update_problem": "No memory is left."},
-            "cannot",
-            "an update failed: No memory",
-        ),
+        ({"frac_truncated": 0.6}, "hardly", "60%"),
+        ({"frac_truncated": 0.2}, "can", "20%"),
+        ({"num_unscored": 200}, "cannot", "78%"),
+        ({"update_problem": "No memory is left."}, "cannot", "No memory"),
         ({"pass@8": 0.0, "pass@1": 0.0}, "can", "partial credit"),
-    ],
-)
-def test_what_speaks_against_it(
-    changes: dict[str, Any], answer: str, said: str
-) -> None:
-    found = verdict(**changes)
+    ]
+    for changes, answer, said in cases:
+        found = verdict(**changes)
 
-    assert found.answer == answer
-    assert said in found.sentence
+        assert (found.answer, said in found.sentence) == (answer, True), changes
 
 
 def test_without_numbers_there_is_no_verdict() -> None:

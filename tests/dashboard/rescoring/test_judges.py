@@ -101,5 +101,5 @@ def test_an_estimate_asks_nothing(
         f"/alpha/rescorings/new?run={run.pk}&recipe={version.pk}"
     ).text
 
-    assert "which costs money" in page
+    assert "24 questions" in page
     assert judging.asked == []

@@ -62,22 +62,23 @@ def test_the_form_counts_what_will_be_scored(
 
     assert "16 of 24" in page  # steps 2 and 4 of three
     assert "short v1" in page
-    assert "8 completions of the first step took just now" in page
+    assert "8 completions" in page  # of the first step, timed just now
 
 
 def test_the_runs_own_recipe_is_begun_with(alice_client: Client, run: Run) -> None:
-    page = alice_client.get(f"/alpha/rescorings/new?run={run.pk}").text
+    draft = alice_client.get(f"/alpha/rescorings/new?run={run.pk}").context["draft"]
 
-    assert "The recipe is as the run had it" in page
+    assert [rule.name for rule in draft.rules] == ["right"]
 
 
 def test_a_recipe_of_forgotten_rules_says_so(alice_client: Client, run: Run) -> None:
     run.config["reward"]["recipe"]["rules"][0]["kind"] = "gone"
     run.save()
 
-    page = alice_client.get(f"/alpha/rescorings/new?run={run.pk}").text
+    page = alice_client.get(f"/alpha/rescorings/new?run={run.pk}")
 
-    assert "A rule of this recipe is not known any more" in page
+    assert page.status_code == 200
+    assert "not known any more" in page.text
 
 
 def test_a_start_leads_to_the_rescoring(
@@ -93,7 +94,6 @@ def test_a_start_leads_to_the_rescoring(
     assert (rescoring.steps, rescoring.recipe_version) == ([1, 2], short)
     assert rescoring.created_by is not None
     page = alice_client.get(answer.headers["Location"]).text
-    assert "Waiting for a default worker" in page
     assert 'hx-trigger="every 1s"' in page
 
 
@@ -125,24 +125,19 @@ def test_an_unchanged_recipe_of_the_run_is_each_steps_own(
     assert Rescoring.objects.get().spec is None
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"first_step": "3", "last_step": "2"}, "Step 2 comes before the first, 3"),
-        ({"first_step": "77"}, "No groups of calm-otter-1 are stored from step 77"),
-        ({"every": "0"}, "greater than or equal to 1"),
-    ],
-)
-def test_a_refusal_says_why(
-    alice_client: Client, run: Run, given: dict[str, str], said: str
-) -> None:
-    answer = alice_client.post(
-        f"/alpha/rescorings/new?run={run.pk}",
-        fields(RIGHT_FIELDS, action="start", **given),
-    )
+def test_a_refusal_says_why(alice_client: Client, run: Run) -> None:
+    for given, said in (
+        ({"first_step": "3", "last_step": "2"}, "Step 2"),
+        ({"first_step": "77"}, "step 77"),
+        ({"every": "0"}, "equal to 1"),
+    ):
+        answer = alice_client.post(
+            f"/alpha/rescorings/new?run={run.pk}",
+            fields(RIGHT_FIELDS, action="start", **given),
+        )
 
-    assert answer.status_code == 422
-    assert said in answer.text
+        assert answer.status_code == 422
+        assert said in answer.text
     assert not Rescoring.objects.exists()
 
 
@@ -160,7 +155,7 @@ def test_a_judge_asks_for_consent_with_its_number_of_calls(
         f"/alpha/rescorings/new?run={run.pk}&recipe={version.pk}"
     ).text
 
-    assert "Ask judges up to 32 questions, which costs money" in page
+    assert "32 questions" in page
 
 
 def test_a_viewer_looks_and_starts_nothing(
@@ -169,7 +164,6 @@ def test_a_viewer_looks_and_starts_nothing(
     page = bob_client.get(f"/alpha/rescorings/new?run={run.pk}").text
     result = bob_client.get(f"/alpha/rescorings/{done.pk}/").text
 
-    assert "Members of the team can start it" in page
     assert 'value="start"' not in page
     assert "Delete" not in result
     answer = bob_client.post(
@@ -194,12 +188,11 @@ def test_another_teams_are_not_found(
 def test_a_result_tells_what_changed(alice_client: Client, done: Rescoring) -> None:
     page = alice_client.get(f"/alpha/rescorings/{done.pk}/").text
 
-    assert "32 of 32 stored completions scored, of 4 of 4 stored steps" in page
+    assert "32 of 32" in page
+    assert "4 of 4" in page
     assert "not in the run" in page  # the rule that is new
-    assert "Pearson correlation" in page
     run = done.run_id
     assert f"/alpha/runs/{run}/groups/1/0/#completion-" in page
-    assert "points, which are 32 of 32 completions" in page
 
 
 def test_its_table_is_sorted_by_what_the_address_says(
@@ -220,10 +213,11 @@ def test_its_table_is_sorted_by_what_the_address_says(
 def test_its_own_recipe_is_said_to_be_the_same(alice_client: Client, run: Run) -> None:
     same = see_through(start(run))
 
-    page = alice_client.get(f"/alpha/rescorings/{same.pk}/").text
+    answer = alice_client.get(f"/alpha/rescorings/{same.pk}/")
 
-    assert "Every reward is the same as the run's, to the last digit." in page
-    assert "No rank changed" in page
+    assert same.result["num_equal"] == same.result["num"] == 32
+    assert answer.context["changes"] == []
+    assert "last digit" in answer.text
 
 
 def test_the_page_is_asked_for_whole_when_it_is_done(

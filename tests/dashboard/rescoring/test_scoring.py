@@ -22,7 +22,7 @@ from tests.dashboard.rescoring.factories import (
 FAILING = """
 def reward(completion, answer):
     if len(completion) > 4:
-        raise ValueError("it is too long")
+        raise ValueError("too long")
     return 1.0
 """
 pytestmark = pytest.mark.django_db
@@ -149,7 +149,7 @@ def test_what_credits_steps_has_no_new_advantages(team: Team) -> None:
 
     rescoring = see_through(start(run, [SHORT]))
 
-    assert "tokens are not stored" in rescoring.result["problem"]
+    assert "not stored" in rescoring.result["problem"]
     assert rescoring.result["num_advantages"] == 0
     assert np.isnan(read_columns(rescoring).completions["new_advantage"]).all()
     assert rescoring.result["num_both"] == 8
@@ -163,7 +163,7 @@ def test_a_penalty_and_a_mean_to_divide_by_say_so(team: Team) -> None:
     rescoring = see_through(start(run, [RIGHT, penalty]))
 
     assert rescoring.state == "finished"
-    assert "needs rewards of 0 or more" in rescoring.result["problem"]
+    assert "0 or more" in rescoring.result["problem"]
 
 
 def test_scores_that_fail_are_counted_and_told_of(team: Team) -> None:
@@ -175,7 +175,7 @@ def test_scores_that_fail_are_counted_and_told_of(team: Team) -> None:
     assert rescoring.result["num_failures"] == 4  # two completions of each step
     first = list_failures(rescoring)[0]
     assert (first.step, first.position, first.rule) == (1, 2, "code")
-    assert "it is too long" in first.error
+    assert "too long" in first.error
     # A sum is of the rules that have a score.
     assert rescoring.result["num_new"] == 8
     assert rescoring.result["rules"][1]["num_new"] == 4

@@ -151,7 +151,7 @@ def test_what_kills_its_workers_at_one_step_fails(run: Run) -> None:
         lose_worker(rescoring)
 
     assert live(rescoring).state == State.FAILED
-    assert "lost 3 times at one step" in live(rescoring).error
+    assert "3 times" in live(rescoring).error
 
 
 def test_a_worker_that_shuts_down_puts_it_back(run: Run) -> None:
@@ -210,7 +210,7 @@ def test_a_team_may_have_few_open(run: Run) -> None:
     for _ in range(MAX_OPEN):
         start(run)
 
-    with pytest.raises(ValueError, match="4 rescorings of Alpha wait or run"):
+    with pytest.raises(ValueError, match="4 rescorings of Alpha"):
         start(run)
 
 
@@ -219,12 +219,12 @@ def test_too_many_completions_are_refused_with_a_remedy(
 ) -> None:
     monkeypatch.setattr("dashboard.rescoring.services.MAX_COMPLETIONS", 10)
 
-    with pytest.raises(ValueError, match=r"24 completions .* one of every 3"):
+    with pytest.raises(ValueError, match=r"24 completions .* every 3"):
         start(run)
 
 
 def test_no_stored_steps_are_refused(run: Run) -> None:
-    with pytest.raises(ValueError, match=r"No groups .* from step 9 to 12"):
+    with pytest.raises(ValueError, match="step 9 to 12"):
         start(run, first_step=9, last_step=12)
 
 
@@ -232,19 +232,19 @@ def test_a_dataset_in_the_trash_is_refused(run: Run) -> None:
     trash_dataset(run.dataset_version.dataset, None)
     run.refresh_from_db()
 
-    with pytest.raises(ValueError, match="is in the trash"):
+    with pytest.raises(ValueError, match="in the trash"):
         start(run)
 
 
 def test_a_reward_model_is_refused(run: Run) -> None:
     model = {"name": "model", "kind": "reward_model", "params": {"path": "/m"}}
 
-    with pytest.raises(ValueError, match="is loaded in a run alone"):
+    with pytest.raises(ValueError, match="model"):
         start(run, [model])
 
 
 def test_a_judge_is_asked_by_consent_alone(run: Run) -> None:
-    with pytest.raises(ValueError, match=r"asks a judge \(judge\), which costs money"):
+    with pytest.raises(ValueError, match=r"a judge \(judge\)"):
         start(run, [JUDGE])
 
     assert start(run, [JUDGE], may_ask=True).state == "queued"
@@ -266,7 +266,7 @@ def test_a_row_that_is_another_one_is_refused(run: Run) -> None:
     failed = see_through(start(run))
 
     assert failed.state == "failed"
-    assert "it was made of another row" in failed.error
+    assert "another row" in failed.error
     assert [each.step for each in failed.scored.all()] == [1]  # which is kept
 
 
@@ -275,12 +275,12 @@ def test_a_row_that_is_gone_is_refused(run: Run) -> None:
 
     failed = see_through(start(run))
 
-    assert "row 99 (line 100), which Sums 0 v1 has not" in failed.error
+    assert "row 99 (line 100)" in failed.error
 
 
 def test_only_what_has_ended_is_deleted(run: Run) -> None:
     rescoring = start(run)
-    with pytest.raises(ValueError, match=r"is queued\. Stop it first"):
+    with pytest.raises(ValueError, match="queued"):
         delete_rescoring(rescoring=rescoring, user=None)
     done = see_through(rescoring)
 

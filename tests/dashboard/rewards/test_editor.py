@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -71,7 +70,7 @@ def test_a_rule_shows_what_it_scores_and_what_not(alice_client: Client):
     page = alice_client.post(NEW, fields(action="add", add_kind="contains"))
 
     for example in (RULES["contains"].example_pass, RULES["contains"].example_fail):
-        assert example.completion in page.text
+        assert example.sample.completion in page.text
     assert "<code>sorry, refund</code>" in page.text
 
 

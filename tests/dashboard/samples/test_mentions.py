@@ -39,24 +39,16 @@ def page_of(user: User) -> tuple[Client, str]:
     return client, client.get("/alpha/mentions/").content.decode()
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("@dora.k look", ["dora.k"]),
-        ("see (@Dora.K), please", ["dora.k"]),
-        ("I asked @dora.k.", ["dora.k"]),
-        ("@dora.k @dora.k @nobody", ["dora.k"]),
-        ("write to me@dora.k or @@dora.k", []),
-        ("@dora.kim", []),
-        ("@zed is in another team", []),
-    ],
-)
-def test_members_are_found_however_they_are_written(
-    team: Team, dora: User, text: str, names: list[str]
-) -> None:
+def test_members_are_found_however_they_are_written(team: Team, dora: User) -> None:
     User.objects.create_user("zed")
+    found = ["@dora.k look", "see (@Dora.K), please", "I asked @dora.k."]
+    found += ["@dora.k @dora.k @nobody"]
+    others = ["write to me@dora.k or @@dora.k", "@dora.kim", "@zed is elsewhere"]
 
-    assert [user.username for user in find_mentioned(team, text)] == names
+    for text in found:
+        assert find_mentioned(team, text) == [dora], text
+    for text in others:
+        assert list(find_mentioned(team, text)) == [], text
 
 
 def test_a_mention_is_new_until_it_was_looked_at(
@@ -108,7 +100,7 @@ def test_a_deleted_comment_mentions_nobody(
         {"position": 1, "uncomment": str(found.comment_id)},
     )
 
-    assert "Nobody has mentioned you" in page_of(dora)[1]
+    assert "/groups/5/4/" not in page_of(dora)[1]
 
 
 def test_what_hangs_on_a_deleted_run_is_not_shown_while_its_rows_go(
@@ -123,7 +115,7 @@ def test_what_hangs_on_a_deleted_run_is_not_shown_while_its_rows_go(
     client, page = page_of(dora)
 
     assert Mention.objects.get().seen_at is None
-    assert "Nobody has mentioned you" in page
+    assert "/groups/5/4/" not in page
     assert "new mention" not in client.get("/alpha/runs/").content.decode()
     assert (tagged, suggest_tags(team)) == (["lucky"], [])
 

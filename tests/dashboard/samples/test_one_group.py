@@ -82,7 +82,7 @@ def test_why_a_rule_gave_no_score_stands_open_before_what_it_printed(
 
     page = get(alice_client, group)
 
-    assert page.index("Why answer gave no score") < page.index("What answer printed")
+    assert page.index("The grader was") < page.index("half way")
     assert '<details class="reward-log" open>' in page
     assert "<bdi>The grader was lost.</bdi>" in page
     assert "2 of 5 kept" in page
@@ -95,22 +95,19 @@ def test_advantages_carry_their_sign(alice_client: Client, run: Run) -> None:
     assert '<span class="number">−0.7071</span>' in html
 
 
-@pytest.mark.parametrize(
-    ("sort", "expected"),
-    [
-        ("position", [0, 1, 2]),
-        ("-reward", [1, 0, 2]),
-        ("reward", [0, 1, 2]),
-        ("-length", [2, 1, 0]),
-        ("nonsense", [0, 1, 2]),
-    ],
-)
 def test_completions_are_ordered_and_unscored_ones_come_last(
-    alice_client: Client, run: Run, sort: str, expected: list[int]
+    alice_client: Client, run: Run
 ) -> None:
     group = make_group(run, rewards=(0.2, 1.2, None))
 
-    assert order(get(alice_client, group, f"?sort={sort}")) == expected
+    for sort, expected in {
+        "position": [0, 1, 2],
+        "-reward": [1, 0, 2],
+        "reward": [0, 1, 2],
+        "-length": [2, 1, 0],
+        "nonsense": [0, 1, 2],
+    }.items():
+        assert order(get(alice_client, group, f"?sort={sort}")) == expected, sort
 
 
 def test_best_and_worst_are_marked_only_where_rewards_differ(
@@ -169,7 +166,7 @@ def test_a_link_outlives_a_resume(alice_client: Client, run: Run) -> None:
 
     html = get(alice_client, old)
 
-    assert "is no longer part of the run" in html
+    assert "no longer part" in html
     assert ">old</div>" in html
 
 
@@ -182,18 +179,16 @@ def test_the_current_group_wins_over_the_superseded_one(
     html = get(alice_client, new)
 
     assert ">new</div>" in html
-    assert "no longer part of the run" not in html
+    assert "no longer part" not in html
 
 
-@pytest.mark.parametrize(("step", "prompt"), [(1, 99), (2, 0), (2**40, 0)])
-def test_a_group_that_never_was_is_404(
-    alice_client: Client, run: Run, step: int, prompt: int
-) -> None:
+def test_a_group_that_never_was_is_404(alice_client: Client, run: Run) -> None:
     make_group(run, step=1, prompt_index=0)
 
-    url = reverse("group", args=["alpha", run.pk, step, prompt])
+    for step, prompt in ((1, 99), (2, 0), (2**40, 0)):
+        url = reverse("group", args=["alpha", run.pk, step, prompt])
 
-    assert alice_client.get(url).status_code == 404
+        assert alice_client.get(url).status_code == 404
 
 
 def test_a_completion_with_markup_stays_text(alice_client: Client, run: Run) -> None:

