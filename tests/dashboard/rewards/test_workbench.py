@@ -1,14 +1,22 @@
 """Trying a recipe shows what training would score."""
 
+from __future__ import annotations
+
 import pytest
 from django.test import Client
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RewardRecipe
-from dashboard.rewards.workbench import as_sample, split_completions, try_recipe
+from dashboard.rewards.workbench import (
+    as_sample,
+    pick_rows,
+    split_completions,
+    try_recipe,
+    warn_unscorable,
+)
 from tests.dashboard.rewards.editor import fields
 from trainer.rewards.scoring import score_completion
 from trainer.rewards.spec import Recipe
@@ -234,3 +242,36 @@ def test_completions_of_a_row_are_compared(
     assert scores == [1.0, 1.0, 0.0]
     assert one.tried[0].score.rules["majority"] is None
     assert answer.context["try_warnings"] == {}
+
+
+# An answer that takes math-verify minutes to read.
+ENDLESS = "<answer>" + "1 " * 5_000 + "</answer>"
+
+
+@pytest.mark.django_db
+def test_forty_rules_that_each_wait_a_minute_end_within_seconds(
+    team: Team, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.rewards.workbench.MAX_SECONDS", 0.3)
+    version = create_dataset_version(
+        team=team,
+        name="endless",
+        rows=[Row(prompt=f"{n}?", answer="42") for n in range(5)],
+        mapping={},
+        source={},
+        user=alice,
+    )
+    params = {"timeout_seconds": 60}
+    rules = [
+        {"name": f"r{n}", "kind": "math_verify", "params": params} for n in range(40)
+    ]
+    recipe = Recipe.model_validate({"rules": rules})
+    rows = pick_rows(version, offset=0, seed=None)
+    warn_unscorable(recipe, rows[:1])  # the judge is started
+
+    benches = try_recipe(recipe, rows, dict.fromkeys(range(5), ENDLESS))
+    warn_unscorable(recipe, rows)
+
+    (tried,) = benches[0].tried
+    assert tried.score is not None
+    assert "No time" in tried.score.errors["r39"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.http import QueryDict
 from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
+from dashboard.samples.forms import CompletionFilterForm
+from dashboard.samples.recipes import rule_names
 from dashboard.samples.search import finding
 from tests.dashboard.samples.blocks import make_blocks
 from tests.dashboard.samples.factories import make_group, make_run
@@ -86,14 +89,23 @@ QUERIES = [
 ]
 
 
-def test_filters_and_orders(alice_client: Client, run: Run) -> None:
-    wrong = {
-        query: places
-        for query, expected in QUERIES
-        if (places := found(get(alice_client, run, query))) != expected
-    }
+def test_filters_and_orders(run: Run) -> None:
+    wrong = {}
+    for query, expected in QUERIES:
+        form = CompletionFilterForm.of_rules(QueryDict(query[1:]), rule_names(run))
+        places = [
+            (each.group.step, each.group.prompt_index, each.position + 1)
+            for each in finding.find(run, form, None).completions
+        ]
+        if places != expected:
+            wrong[query] = places
 
     assert wrong == {}
+
+
+def test_the_page_filters_by_its_address(alice_client: Client, run: Run) -> None:
+    for query, expected in (QUERIES[6], QUERIES[15], QUERIES[20]):
+        assert found(get(alice_client, run, query)) == expected
 
 
 def test_each_completion_links_to_its_place_in_its_group(
