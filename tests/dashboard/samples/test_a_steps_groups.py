@@ -192,5 +192,5 @@ def test_groups_that_dynamic_sampling_left_out_are_told(
     assert "1 of 3 groups" in text
     assert "left 2 out" in text
     assert text.count(" left out ") == 2
-    assert "out of the batch" in left_out
-    assert "out of the batch" not in trained
+    assert "of the batch" in left_out
+    assert "of the batch" not in trained

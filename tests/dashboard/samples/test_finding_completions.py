@@ -158,6 +158,7 @@ BAD_QUERIES = [
 ]
 
 
+@pytest.mark.parametrize("run", ["from blocks"], indirect=True)
 def test_a_bad_parameter_never_breaks_the_page(alice_client: Client, run: Run) -> None:
     for query in BAD_QUERIES:
         get(alice_client, run, query)

@@ -260,7 +260,7 @@ def test_a_class_becomes_a_dataset(alice_client: Client, learnt: Run):
 
     made = DatasetVersion.objects.get(dataset__name="Hard")
     assert [row.prompt for row in made.rows.all()] == ["What is 2?"]
-    assert made.source["how"].startswith("forgotten in calm-otter-1")
+    assert made.source["how"].startswith("forgotten in calm")
     assert made.source["query"].startswith("which=forgotten&visits=3")
 
 
