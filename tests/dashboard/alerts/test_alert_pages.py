@@ -45,29 +45,31 @@ def test_a_rule_is_added_with_four_fields(alice_client: Client, team: Team) -> N
     assert verbs() == ["alert_rule.created"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"metric": ""}, "required"),
-        ({"threshold": ""}, "Give the value that the metric is held to."),
-        ({"threshold": "nan"}, "Enter a number."),
-        ({"threshold": "1e999"}, "Enter a number."),
-        ({"kind": "changes", "threshold": "-5"}, "A change is more than 0 %; got -5."),
-        ({"kind": "warned"}, "not one of the available choices"),
-        ({"for_steps": "0"}, "It must be 1 to 500 steps; got 0."),
-        ({"for_steps": "501"}, "It must be 1 to 500 steps; got 501."),
-        ({"kind": "changes", "back": "501"}, "1 to 500 steps; got 501."),
-        ({"name": "x" * 81}, "at most 80 characters"),
-        ({"run": "999999"}, "not one of the available choices"),
-    ],
-)
-def test_a_rule_that_means_nothing_is_refused_in_words(
-    alice_client: Client, team: Team, changed: dict[str, str], said: str
-) -> None:
-    response = alice_client.post("/alpha/alerts/rules/", OWN | changed)
+REFUSED_RULES = [
+    ({"metric": ""}, "metric"),
+    ({"threshold": ""}, "threshold"),
+    ({"threshold": "nan"}, "threshold"),
+    ({"threshold": "1e999"}, "threshold"),
+    ({"kind": "changes", "threshold": "-5"}, "threshold"),
+    ({"kind": "warned"}, "kind"),
+    ({"for_steps": "0"}, "for_steps"),
+    ({"for_steps": "501"}, "for_steps"),
+    ({"kind": "changes", "back": "501"}, "back"),
+    ({"name": "x" * 81}, "name"),
+    ({"run": "999999"}, "run"),
+]
 
-    assert response.status_code == 400
-    assert said in response.content.decode()
+
+def test_a_rule_that_means_nothing_is_refused_at_its_field(
+    alice_client: Client, team: Team, charlie: User
+) -> None:
+    theirs = make_run(Team.objects.get(slug="other"))
+
+    for changed, field in [*REFUSED_RULES, ({"run": str(theirs.pk)}, "run")]:
+        response = alice_client.post("/alpha/alerts/rules/", OWN | changed)
+
+        assert response.status_code == 400, changed
+        assert field in response.context["form"].errors, changed
     assert not Rule.objects.filter(built_in="").exists()
 
 
@@ -80,36 +82,14 @@ def test_a_team_has_rules_within_bounds(
     response = alice_client.post("/alpha/alerts/rules/", OWN)
 
     assert response.status_code == 400
-    assert "1 own rules at most" in response.content.decode()
+    assert response.context["form"].non_field_errors()
     assert Rule.objects.filter(built_in="").count() == 1
-
-
-@pytest.mark.parametrize("address", [f"a@{'ä' * 60}.org", '"\x01"@example.org'])
-def test_an_address_that_no_mail_reaches_is_refused(
-    alice_client: Client, address: str
-) -> None:
-    given = {"kind": "email", "address": address, "events": ["alert.fired"]}
-
-    response = alice_client.post("/alpha/alerts/delivery/", given)
-
-    assert response.status_code == 400
-    assert "is no e-mail address" in response.content.decode()
-
-
-def test_another_teams_run_is_not_offered(
-    alice_client: Client, team: Team, charlie: User
-) -> None:
-    theirs = make_run(Team.objects.get(slug="other"))
-
-    response = alice_client.post("/alpha/alerts/rules/", OWN | {"run": str(theirs.pk)})
-
-    assert response.status_code == 400
 
 
 def test_a_rule_is_for_one_run_or_a_pattern(team: Team, run: Run) -> None:
     form = RuleForm(OWN | {"run": run.pk, "name_pattern": "a*"}, team=team)
 
-    assert "not both" in str(form.errors)
+    assert form.errors
 
 
 def test_a_changed_condition_withdraws_open_alerts(
@@ -221,9 +201,11 @@ def test_the_list_shows_what_is_open_and_counts_the_rest(
     assert "2 of 3 alerts" in text(
         alice_client, f"/alpha/alerts/?state=all&run=%23{run.pk}"
     )
-    assert "open at the run&#x27;s end" in text(
-        alice_client, "/alpha/alerts/?state=all&run=done"
-    ).replace("'", "&#x27;")
+    states = r'<span class="alert-state" data-alert-state="(\w+)">([\w ]+)'
+    of_done = alice_client.get("/alpha/alerts/?state=all&run=done").text
+    [(state, shown)] = re.findall(states, of_done)
+    assert state == "firing"
+    assert shown != state  # its run has ended
 
 
 def text(client: Client, address: str) -> str:
@@ -238,7 +220,8 @@ def test_the_run_has_a_line_and_a_tab(alice_client: Client, run: Run) -> None:
     overview = text(alice_client, f"/alpha/runs/{run.pk}/")
     live = alice_client.get(f"/alpha/runs/{run.pk}/alerts.json").json()
 
-    assert "1 alert firing KL, step 7" in overview
+    assert "1 alert firing" in overview
+    assert "KL, step 7" in overview
     assert "1 of 1 alert " in text(alice_client, f"/alpha/runs/{run.pk}/alerts/")
     assert live["seq"] == 3
     assert (live["alerts"][0]["step"], live["alerts"][0]["metric"]) == (7, "kl/mean")
@@ -310,33 +293,31 @@ def test_mail_that_is_not_set_up_is_said(
     assert "COHORT_EMAIL_URL" not in text(alice_client, "/alpha/alerts/delivery/")
 
 
-@pytest.mark.parametrize("address", ["nobody", "a@b\nBcc: c@d.org", "a@b.org,c@d.org"])
-def test_what_is_no_mail_address_is_refused(
-    alice_client: Client, team: Team, address: str
-) -> None:
-    given = {"kind": "email", "address": address, "events": ["alert.fired"]}
-
-    assert alice_client.post("/alpha/alerts/delivery/", given).status_code == 400
-    assert not Channel.objects.exists()
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
+REFUSED_ADDRESSES = {
+    "email": [
+        *("nobody", "a@b\nBcc: c@d.org", "a@b.org,c@d.org"),
+        *(f"a@{'ä' * 60}.org", '"\x01"@example.org'),
+    ],
+    "webhook": [
         *("https://10.0.0.7/x", "https://127.0.0.1/x", "https://[::1]/x"),
         *("https://169.254.169.254/latest/", "https://[::ffff:10.0.0.7]/x"),
         *("http://hooks.example.org/x", "https://hooks.example.org:8443/x"),
         *("https://me:key@hooks.example.org/x", "ftp://hooks.example.org/x", "x"),
     ],
-)
-def test_a_webhook_goes_to_public_addresses_over_https_only(
-    alice_client: Client, team: Team, address: str
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED_ADDRESSES)
+def test_mail_goes_to_addresses_and_webhooks_to_public_ones_over_https_only(
+    alice_client: Client, team: Team, kind: str
 ) -> None:
-    given = {"kind": "webhook", "address": address, "events": ["alert.fired"]}
+    for address in REFUSED_ADDRESSES[kind]:
+        given = {"kind": kind, "address": address, "events": ["alert.fired"]}
 
-    answer = alice_client.post("/alpha/alerts/delivery/", given)
+        answer = alice_client.post("/alpha/alerts/delivery/", given)
 
-    assert answer.status_code == 400
+        assert answer.status_code == 400, address
+        assert "address" in answer.context["form"].errors, address
     assert not Channel.objects.exists()
 
 
@@ -349,9 +330,9 @@ def test_a_test_is_put_down_and_seen_in_the_log(
     alice_client.post(f"{address}/test")
 
     assert Delivery.objects.get().alert is None
-    assert "Test a@b.org waiting 0 of 1" in text(
-        alice_client, "/alpha/alerts/delivery/"
-    )
+    log = text(alice_client, "/alpha/alerts/delivery/")
+    assert "Test a@b.org waiting" in log
+    assert "0 of 1" in log
     alice_client.post(f"{address}/switch")
     assert not Channel.objects.get().is_enabled
     alice_client.post(f"{address}/delete")

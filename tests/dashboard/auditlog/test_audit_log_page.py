@@ -52,21 +52,17 @@ def test_an_entry_tells_who_did_what_to_what_and_from_where(
     assert f'<a href="/alpha/runs/{run.pk}/"><bdi>' in text
     for told in ("192.0.2.7", "Firefox 128 on Linux", "training.reap", "Alice"):
         assert told in text
-    assert "its worker went silent" in text
+    assert "went silent" in text
     assert '<span class="number">2</span> of <span class="number">2</span>' in text
 
 
-@pytest.mark.parametrize(
-    ("role", "status"), [("viewer", 403), ("member", 403), ("admin", 200)]
-)
-def test_it_is_for_admins_and_owners(
-    team: Team, bob: User, bob_client: Client, role: str, status: int
-) -> None:
-    Membership.objects.filter(user=bob).update(role=Role(role))
+def test_it_is_for_admins_and_owners(team: Team, bob: User, bob_client: Client) -> None:
+    for role, status in (("viewer", 403), ("member", 403), ("admin", 200)):
+        Membership.objects.filter(user=bob).update(role=Role(role))
 
-    for path in (LOG, f"{LOG}csv", f"{LOG}jsonl"):
-        assert bob_client.get(path).status_code == status
-    assert (LOG in bob_client.get("/alpha/runs/").text) == (status == 200)
+        for path in (LOG, f"{LOG}csv", f"{LOG}jsonl"):
+            assert bob_client.get(path).status_code == status, (role, path)
+        assert (LOG in bob_client.get("/alpha/runs/").text) == (status == 200), role
 
 
 def test_another_teams_entries_are_nowhere(
@@ -75,9 +71,10 @@ def test_another_teams_entries_are_nowhere(
     other = charlie.teams.get()
     record(other, charlie, "team.created", other, slug="other")
 
-    assert "team.created" not in alice_client.get(LOG).text
+    page = alice_client.get(LOG).text
+    assert "team.created" not in page
+    assert "charlie" not in page
     assert "team.created" not in alice_client.get(f"{LOG}jsonl").getvalue().decode()
-    assert "charlie" not in alice_client.get(LOG).text
 
 
 def test_filters_are_parameters_of_the_address(
@@ -103,27 +100,21 @@ def test_filters_are_parameters_of_the_address(
     assert found(f"until={today - timedelta(days=1)}") == []
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "by=nobody",
-        "verb=run.nothing",
-        "number=seven",
-        "since=yesterday",
-        "since=2026-02-03&until=2026-02-02",
-    ],
-)
 def test_a_filter_that_cannot_be_read_is_said_and_finds_nothing(
-    team: Team, alice: User, alice_client: Client, run: Run, query: str
+    team: Team, alice: User, alice_client: Client, run: Run
 ) -> None:
     record(team, alice, "run.launched", run)
 
-    for path in (LOG, f"{LOG}csv"):
-        response = alice_client.get(f"{path}?{query}")
+    for query in (
+        *("by=nobody", "verb=run.nothing", "number=seven", "since=yesterday"),
+        "since=2026-02-03&until=2026-02-02",
+    ):
+        for path in (LOG, f"{LOG}csv"):
+            response = alice_client.get(f"{path}?{query}")
 
-        assert response.status_code == 400
-        assert 'class="field-error"' in response.text
-        assert verbs_shown(response.text) == []
+            assert response.status_code == 400, query
+            assert 'class="field-error"' in response.text, query
+            assert verbs_shown(response.text) == [], query
 
 
 def test_a_long_log_has_pages_that_keep_the_filters(
@@ -137,13 +128,19 @@ def test_a_long_log_has_pages_that_keep_the_filters(
 
     assert len(verbs_shown(first)) == 50
     assert "1–50 of 51 entries" in first
-    assert "verb=run.locked&amp;page=2" in first
+    assert re.search(r'href="[^"]*page=2', first)
+    assert "verb=run.locked&amp;" in first
     assert len(verbs_shown(second)) == 1
 
 
-def test_what_is_gone_has_a_name_and_no_link(
-    team: Team, alice: User, alice_client: Client, run: Run
+def test_an_object_is_named_and_linked_only_where_that_tells_nothing_more(
+    team: Team, alice: User, charlie: User, alice_client: Client, run: Run
 ) -> None:
+    foreign = make_run(charlie.teams.get(), name="secret-run")
+    record(team, alice, "run.locked", foreign)  # which no service would write
+    url = "https://hooks.example.org/T0K3N"
+    channel = Channel.objects.create(team=team, kind="webhook", address=url)
+    record(team, alice, "alert_channel.added", channel)
     record(team, alice, "run.deleted", run, name="calm-otter-9")
     Run.objects.filter(pk=run.pk).update(trashed_at=timezone.now())
     pk = run.pk
@@ -153,29 +150,8 @@ def test_what_is_gone_has_a_name_and_no_link(
 
     assert "calm-otter-9" in text
     assert f"/alpha/runs/{pk}/" not in text
-
-
-def test_an_object_of_another_team_is_neither_named_nor_linked(
-    team: Team, alice: User, charlie: User, alice_client: Client
-) -> None:
-    foreign = make_run(charlie.teams.get(), name="secret-run")
-    record(team, alice, "run.locked", foreign)  # which no service would write
-
-    text = alice_client.get(LOG).text
-
     assert "secret-run" not in text
     assert f"/runs/{foreign.pk}/" not in text
-
-
-def test_a_channel_is_named_without_its_path(
-    team: Team, alice: User, alice_client: Client
-) -> None:
-    url = "https://hooks.example.org/T0K3N"
-    channel = Channel.objects.create(team=team, kind="webhook", address=url)
-    record(team, alice, "alert_channel.added", channel)
-
-    text = alice_client.get(LOG).text
-
     assert "https://hooks.example.org/…" in text
     assert "T0K3N" not in text
 
@@ -206,9 +182,9 @@ def test_a_file_holds_all_that_the_filters_leave(
 
     response = alice_client.get(f"{LOG}jsonl?verb=run.locked")
 
-    assert response.headers["Content-Disposition"] == (
-        'attachment; filename="audit-log-alpha.jsonl"'
-    )
+    disposition = response.headers["Content-Disposition"]
+    assert disposition.startswith("attachment;")
+    assert '"audit-log-alpha.jsonl"' in disposition
     rows = [json.loads(line) for line in response.getvalue().decode().splitlines()]
     assert [row["detail"]["number"] for row in rows] == [4, 3, 2, 1, 0]
     assert set(rows[0]) == set(exports.COLUMNS)

@@ -83,11 +83,9 @@ def test_parquet_holds_what_the_json_lines_hold(alice_client: Client, run: Run) 
     for row in rows:
         row["time"] = row["time"].isoformat()
     assert rows == take_rows(alice_client, run, "metrics")
-    assert {str(t) for t in table.schema.types} == {
-        "int64",
-        "timestamp[us, tz=UTC]",
-        "double",
-    }
+    types = {str(t).partition("[")[0] for t in table.schema.types}
+    assert types == {"int64", "timestamp", "double"}
+    assert table.schema.field("time").type.tz == "UTC"
 
 
 def test_a_spreadsheet_finds_numbers_and_no_formula(
@@ -111,7 +109,8 @@ def test_a_part_of_the_steps_is_named_in_the_file(
     assert name in answer["Content-Disposition"]
     lines = answer.getvalue().splitlines()  # type: ignore[attr-defined]  # a stream has it
     assert [json.loads(line)["step"] for line in lines] == [2, 3]
-    assert alice_client.get(f"{at}?first_step=3&last_step=2").status_code == 422
+    backwards = alice_client.get(at, {"first_step": 3, "last_step": 2})
+    assert backwards.status_code == 422
 
 
 def test_completions_come_in_order_with_what_was_said_of_them(
@@ -225,4 +224,4 @@ def test_the_page_says_how_much_there_is(alice_client: Client, run: Run) -> None
     assert "3 of 4 in 1 group" in text
     size = len(take(alice_client, run, "metrics.jsonl", "?last_step=2"))
     assert page.context["metrics"].num_bytes == size
-    assert "metrics.csv?last_step=2" in text
+    assert "?last_step=2" in text

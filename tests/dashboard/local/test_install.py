@@ -8,27 +8,23 @@ import pytest
 
 from dashboard.local import install
 
-
-@pytest.mark.parametrize(
-    ("output", "remedy"),
-    [
-        ("OSError: [Errno 28] No space left on device", "The disk is full"),
-        ("error: command 'gcc' failed: No such file", "needs a C compiler"),
-        ("fatal error: Python.h: No such file or directory", "python3-dev"),
-        ("NewConnectionError: [Errno -3] Temporary failure", "Check the network"),
-        ("npm error code ENOTFOUND", "Check the network"),
-        ("ensurepip is not available", "python3-venv"),
-    ],
-)
-def test_a_failed_step_is_told_with_its_remedy(output: str, remedy: str) -> None:
-    assert remedy in install.explain("Installing", f"…\n{output}\n…")
+REMEDIES = {
+    "OSError: [Errno 28] No space left on device": "disk",
+    "error: command 'gcc' failed: No such file": "C compiler",
+    "fatal error: Python.h: No such file or directory": "python3-dev",
+    "NewConnectionError: [Errno -3] Temporary failure": "network",
+    "npm error code ENOTFOUND": "network",
+    "ensurepip is not available": "python3-venv",
+}
 
 
-def test_a_failure_without_a_known_sign_shows_how_it_ended() -> None:
-    text = install.explain("Installing", "first\nvery odd")
+def test_a_failed_step_is_told_with_its_remedy_or_how_it_ended() -> None:
+    for output, remedy in REMEDIES.items():
+        assert remedy in install.explain("Installing", f"…\n{output}\n…"), output
 
-    assert "very odd" in text
-    assert "install.log" in text
+    unknown = install.explain("Installing", "first\nvery odd")
+    assert "very odd" in unknown
+    assert "install.log" in unknown
 
 
 def test_a_step_that_fails_stops_the_installation(
@@ -37,7 +33,7 @@ def test_a_step_that_fails_stops_the_installation(
     monkeypatch.setattr(install, "LOG", tmp_path / "install.log")
     command = [sys.executable, "-c", "raise SystemExit('No space left on device')"]
 
-    with pytest.raises(install.InstallFault, match="The disk is full"):
+    with pytest.raises(install.InstallFault, match="disk"):
         install.run("Installing", command)
 
 
@@ -186,7 +182,7 @@ def test_without_bubblewrap_the_installation_goes_on(
 
     install.install_sandbox()
 
-    assert "runs in the other sandbox" in capsys.readouterr().out
+    assert "other sandbox" in capsys.readouterr().out
 
 
 def test_the_command_is_this_checkouts_wherever_it_is_called(

@@ -128,7 +128,8 @@ def test_faults_and_spans_arrive_without_what_people_wrote(
     assert "RuntimeError" in kinds
     spans = {span.name: span for span in receiver.spans()}
     attributes = {a.key: a.value for a in spans["healthz"].attributes}
-    assert attributes["http.response.status_code"].int_value == 200
+    status = attributes["http.response.status_code"]
+    assert status.int_value == 200
     assert attributes["cohort.request_id"].string_value == "r-of-a-test"
     assert "a.task" in spans
     said = b"".join(body for _, body in receiver.bodies)
@@ -183,8 +184,8 @@ def test_what_is_set_but_not_installed_is_said_and_nothing_else_fails(
 
     said = run(env, code)
 
-    assert "COHORT_SENTRY_DSN is set, but sentry-sdk is not installed" in said
-    assert "OTEL_EXPORTER_OTLP_ENDPOINT is set, but opentelemetry is not" in said
+    assert "COHORT_SENTRY_DSN" in said
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in said
     assert "pip install '.[observe]'" in said
 
 

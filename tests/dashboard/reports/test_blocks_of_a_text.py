@@ -68,34 +68,30 @@ def test_replacing_blocks_leaves_every_other_line() -> None:
     assert written == text.replace("runs=2 pin", "runs=2 pin=7")
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("::chrt runs=3", "There is no block ::chrt, but ::chart, ::group"),
-        ("::chart", "::chart needs runs. For example: ::chart runs=3,5"),
-        ("::chart runs=a", "runs takes 1 to 10 numbers of runs, such as 3,5; got 'a'"),
-        ("::chart runs=1,2,3,4,5,6,7,8,9,10,11", "1 to 10 numbers of runs"),
-        ("::chart runs=3 smooth=2", "smooth takes a number from 0 to 0.99; got '2'"),
-        ("::chart runs=3 smooth=nan", "got 'nan'"),
-        ("::chart runs=3 y=loud", "y takes one of linear, log; got 'loud'"),
-        ("::chart runs=3 colour=red", "::chart has no option 'colour'"),
-        ("::chart runs=3 red", "'red' is no option"),
-        ("::chart runs=3 pin=0", "pin=0 names no pin"),
-        ("::chart runs=3 pin=x", "pin=x names no pin"),
-        ("::group run=3 step=4", "::group needs prompt"),
-        ("::group run=3 step=-4 prompt=1", "step takes a whole number; got '-4'"),
-        ("::group run=3 step=4 prompt=1 completions=99", "a number from 1 to 16"),
-        ("::table runs=3 metrics=", "1 to 6 names of metrics"),
-    ],
-)
-def test_a_line_that_says_nothing_is_answered(line: str, said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
-        options_of(line)
+REFUSED_LINES = {
+    "::chrt runs=3": "::chrt, but ::chart",
+    "::chart": "needs runs",
+    "::chart runs=a": "got 'a'",
+    "::chart runs=1,2,3,4,5,6,7,8,9,10,11": "1 to 10",
+    "::chart runs=3 smooth=2": "got '2'",
+    "::chart runs=3 smooth=nan": "got 'nan'",
+    "::chart runs=3 y=loud": "got 'loud'",
+    "::chart runs=3 colour=red": "'colour'",
+    "::chart runs=3 red": "'red'",
+    "::chart runs=3 pin=0": "pin=0",
+    "::chart runs=3 pin=x": "pin=x",
+    "::group run=3 step=4": "needs prompt",
+    "::group run=3 step=-4 prompt=1": "got '-4'",
+    "::group run=3 step=4 prompt=1 completions=99": "1 to 16",
+    "::table runs=3 metrics=": "1 to 6",
+}
 
 
-@pytest.mark.parametrize("line", EXAMPLES.values())
-def test_the_examples_of_refusals_are_right(line: str) -> None:
-    assert options_of(line)
+def test_a_line_that_says_nothing_is_answered() -> None:
+    for line, said in REFUSED_LINES.items():
+        with pytest.raises(ValueError, match=re.escape(said)):
+            options_of(line)
+    assert all(options_of(line) for line in EXAMPLES.values())  # of refusals
 
 
 @pytest.fixture
@@ -106,63 +102,51 @@ def run(team: Team) -> Run:
     return run
 
 
-@pytest.mark.parametrize(
-    ("address", "line"),
-    [
-        ("/alpha/runs/{run}/groups/40/3/", "::group run={run} step=40 prompt=3"),
-        (
-            "http://cohort.lan:8000/alpha/runs/{run}/groups/40/3/?sort=-reward&view=tokens",
-            "::group run={run} step=40 prompt=3 sort=-reward",
-        ),
-        ("  </alpha/compare?runs={run}>  ", "::compare runs={run} metric=reward/mean"),
-        (
-            "/alpha/compare?runs={run}&metric=kl/mean&smooth=0.2&y=log&x=time",
-            "::compare runs={run} metric=kl/mean x=time smooth=0.2 y=log",
-        ),
-        ("/alpha/runs/{run}/#chart-kl-mean", "::chart runs={run} metric=kl/mean"),
-        (
-            "/alpha/runs/{run}/metrics/#chart-kl-mean",
-            "::chart runs={run} metric=kl/mean",
-        ),
-        ("/alpha/runs/{run}/", "::chart runs={run} metric=reward/mean"),
-        (
-            "/alpha/runs/{run}/#chart-clip-frac",
-            "::chart runs={run} metric=clip/frac_high\n"
-            "::chart runs={run} metric=clip/frac_low",
-        ),
-    ],
-)
-def test_an_address_of_our_own_becomes_a_block(
-    team: Team, run: Run, address: str, line: str
+BLOCKS_OF_ADDRESSES = {
+    "/alpha/runs/{run}/groups/40/3/": "::group run={run} step=40 prompt=3",
+    "http://cohort.lan:8000/alpha/runs/{run}/groups/40/3/?sort=-reward&view=tokens": (
+        "::group run={run} step=40 prompt=3 sort=-reward"
+    ),
+    "  </alpha/compare?runs={run}>  ": "::compare runs={run} metric=reward/mean",
+    "/alpha/compare?runs={run}&metric=kl/mean&smooth=0.2&y=log&x=time": (
+        "::compare runs={run} metric=kl/mean x=time smooth=0.2 y=log"
+    ),
+    "/alpha/runs/{run}/#chart-kl-mean": "::chart runs={run} metric=kl/mean",
+    "/alpha/runs/{run}/metrics/#chart-kl-mean": "::chart runs={run} metric=kl/mean",
+    "/alpha/runs/{run}/": "::chart runs={run} metric=reward/mean",
+    "/alpha/runs/{run}/#chart-clip-frac": (
+        "::chart runs={run} metric=clip/frac_high\n"
+        "::chart runs={run} metric=clip/frac_low"
+    ),
+}
+OTHER_ADDRESSES = [
+    "https://elsewhere.example/alpha/runs/{run}/",
+    "/other/runs/{run}/",  # another team's
+    "/alpha/runs/999999/",
+    "/alpha/runs/{run}/#chart-entropy",  # which this run has not measured
+    "/alpha/compare?runs=999999",
+    "/alpha/compare",
+    "/alpha/datasets/",
+    "/no/such/page/",
+    "http://[broken/alpha/runs/{run}/",
+    "see /alpha/runs/{run}/",
+    "```\n/alpha/runs/{run}/\n```",
+]
+
+
+def test_an_address_of_our_own_becomes_a_block_and_any_other_stays_text(
+    team: Team, run: Run
 ) -> None:
-    text = f"See\n{address.format(run=run.pk)}\nhere"
+    for address, line in BLOCKS_OF_ADDRESSES.items():
+        written = line.format(run=run.pk)
+        text = f"See\n{address.format(run=run.pk)}\nhere"
 
-    translated = translate_addresses(text, team, {HOST})
+        assert translate_addresses(text, team, {HOST}) == f"See\n{written}\nhere"
+        assert all(options_of(one) for one in written.split("\n"))
+    for address in OTHER_ADDRESSES:
+        text = address.format(run=run.pk)
 
-    assert translated == f"See\n{line.format(run=run.pk)}\nhere"
-    assert all(options_of(one) for one in line.format(run=run.pk).split("\n"))
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "https://elsewhere.example/alpha/runs/{run}/",
-        "/other/runs/{run}/",  # another team's
-        "/alpha/runs/999999/",
-        "/alpha/runs/{run}/#chart-entropy",  # which this run has not measured
-        "/alpha/compare?runs=999999",
-        "/alpha/compare",
-        "/alpha/datasets/",
-        "/no/such/page/",
-        "http://[broken/alpha/runs/{run}/",
-        "see /alpha/runs/{run}/",
-        "```\n/alpha/runs/{run}/\n```",
-    ],
-)
-def test_any_other_address_stays_text(team: Team, run: Run, address: str) -> None:
-    text = address.format(run=run.pk)
-
-    assert translate_addresses(text, team, {HOST}) == text
+        assert translate_addresses(text, team, {HOST}) == text
 
 
 def test_a_chart_of_a_run_whose_settings_are_no_longer_known_stays_text(
@@ -194,4 +178,4 @@ def test_more_runs_than_a_block_holds_are_said(team: Team) -> None:
     )
 
     assert len(str(options_of(line)["runs"]).split(",")) == 10
-    assert said == "*10 of 12 runs are in this block.*"
+    assert "10 of 12 runs" in said

@@ -92,7 +92,8 @@ def test_names_are_text_in_a_drawing() -> None:
     svg = chart_svg(chart(line([1.0, 2.0], name='"><script>'), metric="<b>"))
 
     assert "<script>" not in svg
-    assert "&lt;b&gt; of &quot;&gt;&lt;script&gt;, by step" in svg
+    assert "&lt;b&gt;" in svg
+    assert "&quot;&gt;&lt;script&gt;" in svg
     assert "style=" not in svg  # the page's policy lets none through
 
 

@@ -91,9 +91,7 @@ def test_a_file_that_fits_is_taken_and_one_byte_more_is_not(
     Quota.objects.update(max_bytes=3_100)
     begin(team, alice, 100)
 
-    with pytest.raises(
-        ValueError, match=r"uses 3.1 kB of its 3.1 kB of storage; the f"
-    ):
+    with pytest.raises(ValueError, match=r"3\.1 kB of its 3\.1 kB"):
         begin(team, alice, 101)
 
 
@@ -111,7 +109,7 @@ def test_nothing_is_added_to_a_full_team(
         begin_file(run_import, filename="steps.jsonl", num_bytes=10, fingerprint="")
     file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1"}\n')
     page = alice_client.post("/alpha/datasets/upload", {"file": file})
-    assert "of storage; the file needs 16 B" in page.text.replace("&nbsp;", " ")
+    assert "needs 16 B" in page.text.replace("&nbsp;", " ")
     assert not team.uploads.exists()
 
 
@@ -128,9 +126,7 @@ def test_a_run_more_than_the_team_may_have_is_refused(team: Team, alice: User) -
     )  # fmt: skip
     make_run(team, "at-work", state="queued", finished_at=None)
 
-    with pytest.raises(
-        ValueError, match="has 1 runs that have not ended, and may have"
-    ):
+    with pytest.raises(ValueError, match="1 runs"):
         extend_run(run=done, user=alice, num_steps=300)
 
     Run.objects.filter(name="at-work").update(
@@ -154,7 +150,7 @@ def test_a_sweep_beyond_the_quota_launches_none_of_its_runs(
     page = alice_client.post("/alpha/runs/new", fields | sweep)
 
     assert page.status_code == 422
-    assert "has 2 runs that have not ended, and may have 2 at once" in page.text
+    assert "2 at once" in page.text
     assert not Run.objects.exists()
 
 
@@ -165,25 +161,22 @@ def test_an_operator_sets_quotas_which_the_audit_log_tells(team: Team) -> None:
 
     quota = Quota.objects.get(team=team)
     assert (quota.max_bytes, quota.max_runs) == (1_610_612_736, 4)
-    assert "0 B of 1.61 GB of storage; 0 of 4 of runs" in said.getvalue()
+    for used in ("0 B of 1.61 GB", "0 of 4"):
+        assert used in said.getvalue()
     assert AuditEntry.objects.filter(verb="team.quota_changed").count() == 1
     call_command("quota", "alpha", "--storage", "none", stdout=StringIO())
     quota.refresh_from_db()
     assert (quota.max_bytes, quota.max_runs) == (None, 4)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["nobody"], "no team 'nobody'. Known teams: alpha"),
+def test_what_is_no_quota_is_refused(team: Team) -> None:
+    for options, said in (
+        (["nobody"], "'nobody'.*alpha"),
         (["alpha", "--storage", "much"], "got 'much'"),
         (["alpha", "--runs", "-1"], "got '-1'"),
-    ],
-)
-def test_what_is_no_quota_is_refused(team: Team, options: list[str], said: str) -> None:
-    with pytest.raises(CommandError, match=said):
-        call_command("quota", *options)
-
+    ):
+        with pytest.raises(CommandError, match=said):
+            call_command("quota", *options)
     assert not Quota.objects.exists()
 
 
@@ -192,4 +185,4 @@ def test_the_page_shows_use_and_quota(alice_client: Client, full: Quota) -> None
 
     assert page.status_code == 200
     assert "3 kB of 3 kB" in page.text
-    assert "The quota is reached" in page.text
+    assert "quota is reached" in page.text

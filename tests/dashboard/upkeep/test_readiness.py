@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 from dashboard.meters.shared import HEARD, HEARD_LIFE_MS, connect
-from dashboard.upkeep.readiness import database, files, servers
+from dashboard.upkeep.readiness import database, files, report, servers
 from dashboard.upkeep.readiness.database import compare
 from dashboard.upkeep.readiness.parts import Part, Report
 from dashboard.upkeep.readiness.report import forget_report
@@ -79,8 +81,8 @@ def test_pages_are_served_without_beat_and_it_is_said_what_to_do() -> None:
 
     parts = parts_of(told)
     assert (status, told["status"]) == (200, "degraded")
-    assert parts["beat"]["value"] == "not heard from within a day; late after 30 s"
-    assert parts["beat"]["remedy"].startswith("Start beat: celery")
+    assert parts["beat"]["value"].endswith("late after 30 s")
+    assert "celery" in parts["beat"]["remedy"]
     assert parts["default worker"]["state"] == "degraded"
     assert 31 <= parts["default worker"]["age_seconds"] < 60
     assert parts["reaper"]["state"] == "ok"
@@ -108,8 +110,9 @@ def test_pages_are_not_served_before_migrations_are_applied() -> None:
     part = compare([*applied, ("upkeep", "0099_new"), ("runs", "0099_x")], applied)
 
     assert part.state == "failed"
-    assert part.value == "2 not applied: runs 0099_x, upkeep 0099_new"
-    assert part.remedy == "Run: python manage.py migrate"
+    assert part.value.startswith("2 ")
+    assert part.value.endswith(": runs 0099_x, upkeep 0099_new")
+    assert "manage.py migrate" in part.remedy
     assert not Report(parts=[part]).is_ready
 
 
@@ -117,7 +120,8 @@ def test_a_database_that_is_newer_is_said_to_be() -> None:
     part = compare([("runs", "0001")], [("runs", "0001"), ("runs", "0002"), ("x", "1")])
 
     assert part.state == "degraded"
-    assert part.value == "1 that this version does not know: runs 0002"
+    assert part.value.startswith("1 ")
+    assert part.value.endswith(": runs 0002")
 
 
 def test_only_the_first_names_are_listed() -> None:
@@ -159,7 +163,7 @@ def test_a_folder_that_cannot_be_written_is_said(
 
     part = parts_of(told)["data folder"]
     assert part["state"] == "failed"
-    assert part["value"].endswith("cannot be written: No such file or directory")
+    assert os.strerror(errno.ENOENT) in part["value"]
 
 
 @pytest.fixture
@@ -178,30 +182,28 @@ def test_it_answers_though_both_servers_hang(
         return {"host": "127.0.0.1", "port": silent_server, "dbname": "x"}
 
     monkeypatch.setattr(database, "connection_values", hanging)
+    monkeypatch.setattr(report, "CHECK_SECONDS", 0.2)
     settings.REDIS_URL = f"redis://127.0.0.1:{silent_server}/0"
 
     status, told = ask()
 
     parts = parts_of(told)
     assert (status, told["status"]) == (503, "not ready")
-    assert parts["database"]["value"] == "no answer within 2 s"
+    assert parts["database"]["value"] == report.SILENT
     assert parts["migrations"]["state"] == "failed"
     assert parts["redis"]["state"] == "failed"
     assert parts["static files"]["state"] == "ok"
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
+def test_strangers_hear_one_word() -> None:
+    for headers in (
         {"host": "testserver"},
         {"x_forwarded_for": "192.0.2.7"},
         {"forwarded": "for=192.0.2.7"},
-    ],
-)
-def test_strangers_hear_one_word(headers: dict[str, str]) -> None:
-    _, told = ask(**headers)
+    ):
+        _, told = ask(**headers)
 
-    assert list(told) == ["status"]
+        assert list(told) == ["status"], headers
 
 
 def test_with_a_token_it_is_asked_of_everybody(settings: Settings) -> None:
@@ -256,7 +258,7 @@ async def test_a_disk_that_hangs_takes_one_thread() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await in_thread("a test", hang)
-        with pytest.raises(TimeoutError, match="has not ended yet"):
+        with pytest.raises(TimeoutError, match="a test"):  # at once
             await in_thread("a test", hang)
     finally:
         may_end.set()

@@ -101,32 +101,30 @@ def test_an_admin_previews_then_keeps_the_number(
     trash: Run, alice_client: Client
 ) -> None:
     page = alice_client.get("/alpha/settings/storage", {"days": "7"})
-    assert "1 of 2 runs in the trash (2 kB of files) and 1 dataset" in page.text
-    assert "Save these days" in page.text
+    for shown in ("1 of 2 runs", "2 kB", "1 dataset", "Save these days"):
+        assert shown in page.text
     assert not Retention.objects.exists()
 
     saved = alice_client.post("/alpha/settings/storage", {"days": "7"}, follow=True)
 
-    assert "The trash is kept for 7 days" in saved.text
+    assert "for 7 days" in saved.text
     assert Retention.objects.get().trash_days == 7
     entry = AuditEntry.objects.get(verb="team.retention_changed")
     assert entry.detail == {"before": 30, "after": 7}
 
 
-@pytest.mark.parametrize("days", ["0", "31", "x", ""])
-def test_an_odd_number_of_days_is_refused(
-    trash: Run, alice_client: Client, days: str
-) -> None:
-    page = alice_client.post("/alpha/settings/storage", {"days": days})
+def test_an_odd_number_of_days_is_refused(trash: Run, alice_client: Client) -> None:
+    for days in ("0", "31", "x", ""):
+        page = alice_client.post("/alpha/settings/storage", {"days": days})
 
-    assert page.status_code == 422
-    assert "field-error" in page.text
+        assert page.status_code == 422, days
+        assert "field-error" in page.text, days
     assert not Retention.objects.exists()
 
 
 def test_a_viewer_looks_and_changes_nothing(trash: Run, bob_client: Client) -> None:
     page = bob_client.get("/alpha/settings/storage", {"days": "7"})
 
-    assert "An admin of the team can change that" in page.text
+    assert page.status_code == 200
     assert "Save these days" not in page.text
     assert bob_client.post("/alpha/settings/storage", {"days": "7"}).status_code == 403
