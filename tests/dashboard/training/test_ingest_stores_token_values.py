@@ -196,25 +196,21 @@ def test_a_group_of_as_many_tokens_as_a_trainer_tells_of_is_stored(
     assert len(bytes(GroupTokens.objects.get().packed)) < 2 * 2**20
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_a_line_whose_lists_do_not_fit_becomes_a_warning(claim: Claim) -> None:
+    log = LogBuilder().add(TokensMeasured, step=1, prompt_index=0, completions=[YES[0]])
+    texts: list[bytes] = []
+    for wrong in (
         {"pieces": ["one"]},
         {"logprob": [-0.5]},
         {"ids": [-1, 5]},
         {"ids": [2**32, 5]},
         {"clipped": [0, 3]},
-    ],
-)
-def test_a_line_whose_lists_do_not_fit_becomes_a_warning(
-    claim: Claim, wrong: dict[str, Any]
-) -> None:
-    log = LogBuilder().add(TokensMeasured, step=1, prompt_index=0, completions=[YES[0]])
-    tree = json.loads(log.lines[0])
-    tree["completions"][0] |= wrong
-    lines = Lines(first=1, texts=(json.dumps(tree).encode(),), end=0)
+    ):
+        tree = json.loads(log.lines[0]) | {"line": len(texts) + 1}
+        tree["completions"][0] |= wrong
+        texts.append(json.dumps(tree).encode())
 
-    (event,) = read_events(lines, epoch=1)
+    events = read_events(Lines(first=1, texts=tuple(texts), end=0), epoch=1)
 
-    assert isinstance(event, Warned)
-    assert ingest(claim, [event]) == 1
+    assert [isinstance(event, Warned) for event in events] == [True] * len(texts)
+    assert ingest(claim, events) == len(texts)

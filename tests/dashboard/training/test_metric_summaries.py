@@ -77,7 +77,7 @@ def make_log() -> LogBuilder:
     return log
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 100])
+@pytest.mark.parametrize("size", [1, 5, 100])
 def test_batches_of_any_size_make_the_same_summaries(
     run: Run, claim: Claim, size: int
 ) -> None:

@@ -65,7 +65,7 @@ def test_a_worker_says_which_runs_it_takes(alice_client: Client) -> None:
     html = page(alice_client)
 
     assert html.count("takes any run") == 2  # an older worker takes any
-    assert html.count("takes runs that need no GPU") == 1
+    assert html.count("need no GPU") == 1
 
 
 def test_another_teams_run_is_counted_but_not_named(
@@ -80,25 +80,20 @@ def test_another_teams_run_is_counted_but_not_named(
     assert "secret plan" not in html
 
 
-def test_a_silent_worker_is_shown_as_gone(alice_client: Client) -> None:
-    register("training@gpu-1", num_slots=1)
-    Worker.objects.update(last_seen=Now() - timedelta(minutes=2))
-
-    assert "not heard of" in page(alice_client)
-
-
-@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1)])
 def test_whether_it_is_gone_does_not_depend_on_the_web_servers_clock(
-    ahead: timedelta, alice_client: Client, monkeypatch: pytest.MonkeyPatch
+    alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register("training@gpu-1", num_slots=1)
     register("training@gpu-2", num_slots=1)
     gone = Worker.objects.filter(name="training@gpu-2")
     gone.update(last_seen=Now() - timedelta(minutes=2))
-    now = timezone.now() + ahead
-    monkeypatch.setattr(timezone, "now", lambda: now)
+    now = timezone.now()
 
-    assert page(alice_client).count("not heard of") == 1
+    for hours in (1, -1):
+        off = now + timedelta(hours=hours)
+        monkeypatch.setattr(timezone, "now", lambda off=off: off)
+
+        assert page(alice_client).count("not heard of") == 1, hours
 
 
 def test_queries_do_not_grow_with_workers_and_runs(
@@ -175,25 +170,18 @@ def test_strangers_do_not_see_a_teams_page(charlie_client: Client) -> None:
 NONE = Found(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
 
 
-def test_a_worker_says_which_sandbox_it_has(alice_client: Client) -> None:
+def test_a_worker_says_which_sandbox_it_has_or_why_none(alice_client: Client) -> None:
     register("training@gpu-1", num_slots=1)
     assert "not known yet" in page(alice_client)
 
     sandbox = describe(Found(level="B", reasons={}))
     tell_facts("training@gpu-1", sandbox=sandbox.as_json())
-
     assert "Sandbox level B" in page(alice_client)
-    assert "Landlock and seccomp" in page(alice_client)
-
-
-def test_a_worker_without_one_says_why_and_what_to_do(alice_client: Client) -> None:
-    register("training@gpu-1", num_slots=1)
 
     tell_facts("training@gpu-1", sandbox=describe(NONE).as_json())
-
     html = page(alice_client)
-    assert "<strong>Off.</strong>" in html
-    assert "A: no bwrap; B: no Landlock" in html
+    for said in ("<strong>Off.</strong>", "A: no bwrap", "B: no Landlock"):
+        assert said in html
     assert "Install bubblewrap" in html
 
 
@@ -202,7 +190,7 @@ def test_the_servers_own_sandbox_is_told(
 ) -> None:
     grouped = Found(level="A", reasons={}, has_group=True)
     monkeypatch.setattr(sandboxes, "found_here", lambda **_: grouped)
-    assert "bubblewrap, in a control group" in page(alice_client)
+    assert "control group" in page(alice_client)
 
     monkeypatch.setattr(sandboxes, "found_here", lambda **_: NONE)
     assert "Install bubblewrap" in page(alice_client)

@@ -46,14 +46,14 @@ def clocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clocked:
 
 
 def test_each_line_has_the_time_at_which_it_was_first_seen(clocked: Clocked) -> None:
-    clocked.write("one\ntwo\n", at=10.0)
-    clocked.write("thr", at=20.0)
-    clocked.write("ee\nfour\n", at=30.0)
+    clocked.write("1\n2\n", at=10.0)
+    clocked.write("3", at=20.0)
+    clocked.write("a\n4\n", at=30.0)
     clocked.clock.look()  # nothing is new
 
     assert clocked.read() == [10.0, 10.0, 20.0, 30.0]
     assert clocked.times.stat().st_size == 3 * 16
-    assert clocked.log.read_text() == "one\ntwo\nthree\nfour\n"
+    assert clocked.log.read_text() == "1\n2\n3a\n4\n"
 
 
 def test_a_line_that_nobody_has_seen_yet_has_the_time_of_its_writing(

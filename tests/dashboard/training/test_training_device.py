@@ -58,7 +58,8 @@ def test_a_gpu_that_torch_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     out = StringIO()
     call_command("device", stdout=out)
 
-    assert "GPU: NVIDIA H100 80GB HBM3 (80 GiB)" in out.getvalue()
+    assert "GPU: NVIDIA H100" in out.getvalue()
+    assert "80 GiB" in out.getvalue()
 
 
 @pytest.mark.usefixtures("gpu")
@@ -80,7 +81,10 @@ def test_a_driver_that_is_too_old(
     python = torch_of(tmp_path, cuda="13.0", says="The NVIDIA driver is too old\nMore")
     monkeypatch.setattr(sys, "executable", python)
 
-    assert "CPU: PyTorch 2.13.0 cannot use the GPU: The NVIDIA" in training_device()
+    told = training_device()
+
+    assert "CPU: PyTorch 2.13.0" in told
+    assert "driver" in told
 
 
 @pytest.mark.usefixtures("gpu")

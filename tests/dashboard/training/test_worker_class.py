@@ -15,25 +15,20 @@ from dashboard.training.workers import register
 GPUS = [{"name": name, "memory_bytes": 1} for name in ("a", "b", "c")]
 
 
-@pytest.mark.parametrize(
-    ("shown", "kept"),
-    [
-        (None, "abc"),
-        ("2,0", "ca"),
-        ("", ""),
-        ("-1", ""),
-        ("1,7,2", "b"),
-        ("GPU-8f2a,GPU-11", "ab"),
-    ],
-)
 def test_a_worker_has_the_gpus_that_cuda_shows_it(
-    monkeypatch: pytest.MonkeyPatch, shown: str | None, kept: str
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if shown is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    def kept() -> str:
+        return "".join(gpu["name"] for gpu in keep_visible(GPUS))
 
-    assert "".join(gpu["name"] for gpu in keep_visible(GPUS)) == kept
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert kept() == "abc"
+    for shown, names in (
+        *(("2,0", "ca"), ("", ""), ("-1", ""), ("1,7,2", "b")),
+        ("GPU-8f2a,GPU-11", "ab"),
+    ):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+        assert kept() == names, shown
 
 
 def test_a_worker_for_cpus_shows_its_trainer_no_gpu(settings: Settings) -> None:
@@ -47,7 +42,7 @@ def test_a_worker_for_cpus_shows_its_trainer_no_gpu(settings: Settings) -> None:
 def test_a_class_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COHORT_WORKER_CLASS", "huge")
 
-    with pytest.raises(ValueError, match="one of any, cpu, gpu, gpus; got 'huge'"):
+    with pytest.raises(ValueError, match="got 'huge'"):
         read_environment()
 
 

@@ -45,53 +45,33 @@ def page(client: Client, name: str, *args: object) -> str:
     return answer.content.decode()
 
 
-@pytest.mark.parametrize("has_ended", [False, True])
-def test_each_page_is_there(
-    outside: Run, alice_client: Client, has_ended: bool
-) -> None:
-    if has_ended:
-        log = LogBuilder().stepped(1).stepped(2).finished(2)
-        send(outside, log)
-
-    for name in PAGES:
-        text = page(alice_client, name, outside.pk)
-        assert "was imported" not in text, name
-    for tab in ("config", "checkpoints"):
-        page(alice_client, "run_tab", outside.pk, tab)
-
-
-def test_its_page_says_who_trains_it_and_offers_no_pause(
+def test_each_page_is_there_and_says_who_trains_it(
     outside: Run, alice_client: Client
 ) -> None:
-    text = page(alice_client, "run", outside.pk)
+    shown = {name: page(alice_client, name, outside.pk) for name in PAGES}
+    assert "data-run-pause>" not in shown["run"]
+    for said in ("TRL 1.16.0 on node-3", "Close this run?"):
+        assert said in shown["run"]
+    assert "2 of 2 prompts" not in shown["run_prompts"]
+    assert "fsdp.offload" in page(alice_client, "run_tab", outside.pk, "config")
+    page(alice_client, "run_tab", outside.pk, "checkpoints")
 
-    assert "Trained outside Cohort, by TRL 1.16.0 on node-3" in text
-    assert "Close this run?" in text
-    assert "data-run-pause>" not in text
+    send(outside, LogBuilder().stepped(1).stepped(2).finished(2))
+
+    ended = page(alice_client, "run", outside.pk)
+    assert not any("was imported" in text for text in (ended, *shown.values()))
+    counted = page(alice_client, "run_prompts", outside.pk)
+    assert "2 of 2 prompts" in counted
 
 
-def test_its_settings_are_shown_and_compared(
+def test_its_settings_are_compared(
     outside: Run, team: Team, alice: User, alice_client: Client
 ) -> None:
     changed = replace(OPENING, key=uuid4(), settings={"learning_rate": 2e-6})
     other = open_run(changed, team=team, user=alice)[0]
 
-    config = page(alice_client, "run_tab", outside.pk, "config")
     compared = alice_client.get(
         reverse("compare", args=["alpha"]), {"runs": f"{outside.pk},{other.pk}"}
     ).content.decode()
 
-    assert "fsdp.offload" in config
     assert "settings.learning_rate" in compared
-
-
-def test_its_prompts_are_counted_when_it_has_ended(
-    outside: Run, alice_client: Client
-) -> None:
-    before = page(alice_client, "run_prompts", outside.pk)
-    send(outside, LogBuilder().stepped(1).stepped(2).finished(2))
-
-    after = page(alice_client, "run_prompts", outside.pk)
-
-    assert "Prompts are counted when the run has ended" in before
-    assert "2 of 2 prompts were sampled" in after
