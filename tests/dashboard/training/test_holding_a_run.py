@@ -14,6 +14,7 @@ from dashboard.runs.models import Run, RunState
 from dashboard.runs.queue.hosts import Host
 from dashboard.training import freeze as freeze_module
 from dashboard.training import preparing
+from dashboard.training.ending import Ending, conclude
 from dashboard.training.lease import Claim, Fenced, claim_next, claim_run, renew
 from dashboard.training.supervise import supervise
 from tests.dashboard.training.factories import Launcher
@@ -108,13 +109,19 @@ def test_an_expired_lease_is_renewed_while_nobody_took_the_run(run: Run) -> None
 
 
 @pytest.mark.django_db
-def test_who_lost_the_run_cannot_renew(run: Run) -> None:
+def test_who_lost_the_run_can_neither_renew_nor_end_it(run: Run) -> None:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     Run.objects.filter(id=run.id).update(epoch=2)
 
     with pytest.raises(Fenced):
         renew(claim)
+    killed = Ending(status=-9, last_word=None, step=0, log_lines=[], was_released=False)
+    with pytest.raises(Fenced):
+        conclude(claim, killed)
+
+    run.refresh_from_db()
+    assert (run.state, run.attempt) == (RunState.STARTING, 0)
 
 
 def supervise_with_a_short_lease(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

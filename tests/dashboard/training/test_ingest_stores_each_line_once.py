@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 
 from dashboard.runs.models import Checkpoint, Run, RunEvent, RunState, Step
 from dashboard.samples.models import Group, RuleNote
@@ -234,16 +234,17 @@ def test_any_text_of_a_model_is_kept(claim: Claim) -> None:
     assert [event.body["message"] for event in warned] == stored
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_batch_that_fails_leaves_nothing_behind(claim: Claim) -> None:
     log = LogBuilder().started().stepped(1)
     log.stepped(1)  # step 1 twice: no trainer of ours says that
+    before = Run.objects.filter(id=claim.run_id).values().get()
 
-    from django.db import IntegrityError
-
-    with pytest.raises(IntegrityError), transaction.atomic():
+    with pytest.raises(IntegrityError):
         ingest(claim, log.events)
 
     assert not RunEvent.objects.filter(run=claim.run_id).exists()
+    assert Run.objects.filter(id=claim.run_id).values().get() == before
     assert connection.is_usable()
 
 

@@ -8,6 +8,7 @@ from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 
+from dashboard.accounts.models import AuditEntry
 from dashboard.celery import app
 from dashboard.runs.models import Run, RunState
 from dashboard.training import reaper
@@ -54,6 +55,7 @@ def test_a_lost_run_is_queued_again_after_growing_rests(run: Run) -> None:
     assert rests == pytest.approx([10, 30, 90], abs=1)
     assert (run.state, run.attempt, run.lease_until) == (RunState.QUEUED, 3, None)
     assert "worker-1" in run.epochs.latest("number").outcome
+    assert AuditEntry.objects.filter(verb="run.lost").count() == 3
 
 
 def test_a_fourth_loss_in_a_row_is_the_end(run: Run) -> None:

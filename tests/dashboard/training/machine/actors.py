@@ -1,25 +1,204 @@
 """Who acts on the database: each on a thread and a connection of its own, in turns.
 
-Only one of them runs at a time, as the machine lets it, so a course of events can be
-repeated. It gives its turn back where it sleeps, where it is stalled, and at its end.
-Its turn is taken from it where it waits for a lock that another one holds.
+Only one of them runs at a time, as the machine lets it. It gives its turn back where it
+sleeps, where it is stalled, and at its end. Its turn is taken from it where it waits
+for a lock that another one holds.
+
+Between any two statements of an actor something may happen to it. A point lies before
+and behind each statement and COMMIT, and before each COPY. At its n-th point the
+process is killed, its connection is lost (behind a COMMIT: what it asked for is done,
+and it never hears so), or it is stalled until its next turn.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from django.db import connection
+import psycopg
+from django.db import OperationalError, connection
 
 from dashboard.training.lease import Claim
-from tests.dashboard.training.machine.faults import Faults, listen
-from tests.dashboard.training.machine.sessions import Sessions
 
 TURN_SECONDS = 60.0  # longer: it hangs
 LOOK_SECONDS = 0.02  # how soon one that waits for a lock is noticed
+GONE_SECONDS = 30.0
 _here = threading.local()
+
+Kind = Literal["crash", "cut", "stall"]
+KINDS: tuple[Kind, ...] = ("crash", "cut", "stall")
+Fault = tuple[Kind, int] | None  # and at which point
+
+
+class Killed(BaseException):
+    """kill -9: nobody catches it, and nothing is cleaned up in the database."""
+
+
+@dataclass(slots=True)
+class Faults:
+    """Of one actor."""
+
+    kind: Kind | None = None
+    points_left: int = 0  # until it happens
+    is_dead: bool = False
+    is_cut_off: bool = False  # every statement fails until somebody mends the network
+    was_cut: bool = False
+
+    def arm(self, fault: Fault) -> None:
+        if fault is not None:
+            self.kind, self.points_left = fault
+
+    def cease(self) -> None:
+        self.kind, self.is_cut_off = None, False
+
+    def check_alive(self) -> None:
+        if self.is_dead:
+            raise Killed
+
+    def take_due(self) -> Kind | None:
+        """What happens at this point; it happens once."""
+        if self.kind is None:
+            return None
+        self.points_left -= 1
+        if self.points_left >= 0:
+            return None
+        kind, self.kind = self.kind, None
+        return kind
+
+
+def pass_point(actor: Actor) -> None:
+    faults = actor.faults
+    kind = faults.take_due()
+    if kind == "stall":
+        actor.stall()
+    faults.is_dead = faults.is_dead or kind == "crash"
+    if faults.is_dead:
+        actor.lose_session()
+        raise Killed
+    if faults.is_cut_off or kind == "cut":
+        faults.was_cut = True
+        actor.lose_session()
+        raise OperationalError("the connection was lost, as the machine wanted")
+
+
+@contextmanager
+def listen(actor: Actor) -> Iterator[None]:
+    """Have them happen on this thread's connection meanwhile."""
+
+    def execute(call: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        pass_point(actor)
+        try:
+            return call(sql, params, many, context)
+        finally:
+            actor.pass_statement()
+            pass_point(actor)
+
+    with connection.execute_wrapper(execute), _beyond_statements(actor):
+        yield
+
+
+@contextmanager
+def _beyond_statements(actor: Actor) -> Iterator[None]:
+    """COMMIT, ROLLBACK and COPY pass by Django's wrapper of statements."""
+    wrapper: Any = connection._connections[connection._alias]  # type: ignore[attr-defined]  # of this thread
+    commit, roll_back = wrapper._commit, wrapper._rollback
+    create_cursor = wrapper.create_cursor
+
+    def commit_with_points() -> None:
+        pass_point(actor)
+        commit()
+        actor.pass_statement()
+        pass_point(actor)
+
+    def roll_back_and_tell() -> None:
+        roll_back()
+        actor.pass_statement()
+
+    def create_cursor_with_points(name: str | None = None) -> Any:
+        cursor = create_cursor(name)
+        copy = cursor.copy
+
+        def copy_with_point(*args: Any, **kwargs: Any) -> Any:
+            pass_point(actor)
+            return copy(*args, **kwargs)
+
+        cursor.copy = copy_with_point
+        return cursor
+
+    wrapper._commit, wrapper._rollback = commit_with_points, roll_back_and_tell
+    wrapper.create_cursor = create_cursor_with_points
+    try:
+        yield
+    finally:
+        del wrapper._commit, wrapper._rollback, wrapper.create_cursor
+
+
+class Sessions:
+    """By a connection of its own, which waits for nobody."""
+
+    def __init__(self) -> None:
+        self._connection = psycopg.connect(
+            **connection.get_connection_params(), autocommit=True
+        )
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def waits(self, pid: int) -> bool:
+        """Whether it waits for a lock that another session of this database holds."""
+        return bool(self._blockers(pid))
+
+    def refuse_deadlock(self, pid: int, name: str) -> None:
+        """The server would end one of them: a request of it, or a supervisor's wait."""
+        seen, waiting = set[int](), {pid}
+        while waiting:
+            seen |= waiting
+            found = {blocker for one in waiting for blocker in self._blockers(one)}
+            told = [
+                self._ask("SELECT query FROM pg_stat_activity WHERE pid = %s", one)
+                for one in sorted(seen)
+            ]
+            assert pid not in found, f"{name} and another wait for each other: {told}"
+            waiting = found - seen
+
+    def is_in_transaction(self, pid: int) -> bool:
+        state = self._ask("SELECT state FROM pg_stat_activity WHERE pid = %s", pid)
+        return str(state).startswith("idle in transaction")
+
+    def end_wait(self, pid: int) -> None:
+        """As lock_timeout does, which every process of Cohort sets to 3 s."""
+        self._ask("SELECT pg_cancel_backend(%s)", pid)
+        while self.waits(pid):
+            time.sleep(0.002)
+
+    def end(self, pid: int) -> None:
+        """As idle_in_transaction_session_timeout does, which is 60 s everywhere."""
+        self._ask("SELECT pg_terminate_backend(%s)", pid)
+        self.wait_for_end(pid)
+
+    def wait_for_end(self, pid: int) -> None:
+        until = time.monotonic() + GONE_SECONDS
+        while self._ask("SELECT pid FROM pg_stat_activity WHERE pid = %s", pid):
+            assert time.monotonic() < until, f"session {pid} does not end"
+            time.sleep(0.002)
+
+    def _blockers(self, pid: int) -> list[int]:
+        return (
+            self._ask(
+                "SELECT array(SELECT pid FROM pg_stat_activity WHERE pid = "
+                "ANY(pg_blocking_pids(%s)) AND backend_type = 'client backend')",
+                pid,
+            )
+            or []
+        )
+
+    def _ask(self, question: str, pid: int) -> Any:
+        row = self._connection.execute(question, [pid]).fetchone()
+        return row and row[0]
 
 
 def current() -> Actor:

@@ -1,29 +1,108 @@
-"""How things happen to runs: whose turn it is, and what is looked at behind it."""
+"""How things happen to runs: whose turn it is, and what is looked at behind it.
+
+What people do goes by the services that their pages call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, cast
 
 from django.db import OperationalError, connection
 
-from dashboard.runs.models import ENDED, Run, RunState
+from dashboard.accounts.models import User
+from dashboard.runs.actions import act
+from dashboard.runs.changing import change_run, extend_run
+from dashboard.runs.control import cancel_run, request_pause, request_stop, resume_run
+from dashboard.runs.launch.forms import Launch
+from dashboard.runs.launching import launch_run
+from dashboard.runs.models import ENDED, Checkpoint, Priority, Run, RunState
+from dashboard.runs.queue_changes import hold_run, move_run, release_run, set_priority
+from dashboard.runs.trash import delete_run
 from dashboard.training import dispatch, reaper
+from dashboard.training.draining import drain, undrain
 from dashboard.training.models import Worker
 from dashboard.training.workers import reclaim, register
 from tests.dashboard.training.factories import Launcher
 from tests.dashboard.training.machine import ledger
-from tests.dashboard.training.machine.actors import Actor, Cast
-from tests.dashboard.training.machine.clock import Clock
-from tests.dashboard.training.machine.faults import Fault
+from tests.dashboard.training.machine.actors import Actor, Cast, Fault
 from tests.dashboard.training.machine.invariants import Watch, check_run, check_writer
-from tests.dashboard.training.machine.supervisors import Broker, Supervisor
+from tests.dashboard.training.machine.supervisors import Broker, Clock, Supervisor
 from tests.dashboard.training.machine.trainers import ScriptedTrainer
+from trainer.config import RunConfig
 
 NAMES = ("worker-1", "worker-2", "worker-3")
 ROUND_SECONDS = 15
+
+Act = Callable[[Run, User], object]
+
+
+def _by_list(name: str) -> Act:
+    def apply(run: Run, user: User) -> object:
+        return act(name, Run.objects.filter(pk=run.pk), team=run.team, user=user)
+
+    return apply
+
+
+def _extend(run: Run, user: User) -> None:
+    extend_run(run=run, user=user, num_steps=max(run.num_steps, run.last_step) + 1)
+
+
+def _save_more_often(run: Run, user: User) -> None:
+    every = 1 + run.changes.count() % 3
+    change_run(run=run, user=user, settings={"checkpoint.every_steps": every})
+
+
+def _prioritize(priority: Priority) -> Act:
+    return lambda run, user: set_priority(run=run, user=user, priority=priority)
+
+
+# What is refused raises ValueError or returns False: a sentence, on a page.
+ACTS_OF_PEOPLE: Mapping[str, Act] = MappingProxyType(
+    {
+        "stop": lambda run, user: request_stop(run=run, user=user),
+        "cancel": lambda run, user: cancel_run(run=run, user=user),
+        "pause": lambda run, user: request_pause(run=run, user=user),
+        "resume": lambda run, user: resume_run(run=run, user=user),
+        "extend": _extend,
+        "change": _save_more_often,
+        "raise": _prioritize(Priority.HIGH),
+        "lower": _prioritize(Priority.LOW),
+        "hold": lambda run, user: hold_run(run=run, user=user),
+        "release": lambda run, user: release_run(run=run, user=user),
+        "move": lambda run, user: move_run(run=run, user=user, where="front"),
+        "trash": _by_list("trash"),
+        "restore": _by_list("restore"),
+        "lock": _by_list("lock"),
+        "unlock": _by_list("unlock"),
+        "archive": _by_list("archive"),
+        "stop by list": _by_list("stop"),
+        "delete": delete_run,
+    }
+)
+
+ENDING = frozenset({"stop", "cancel", "stop by list", "delete"})
+
+
+def fork(checkpoint: Checkpoint, launch: Launcher, *, num_steps: int) -> Run:
+    config = {**checkpoint.run.config, "optim": {"num_steps": num_steps}}
+    asked = Launch(
+        name="fork",
+        config=RunConfig.model_validate(config),
+        dataset_version=launch.dataset_version,
+        recipe_version=launch.recipe_version,
+        model_label="tiny",
+    )
+    return launch_run(asked, team=launch.team, user=launch.user, fork_of=checkpoint)
+
+
+def drain_or_not(worker: str, launch: Launcher) -> bool:
+    found = Worker.objects.get(name=worker)
+    act = drain if found.drained_at is None else undrain
+    return act(found, team=launch.team, user=launch.user)
 
 
 class Play:
@@ -41,7 +120,6 @@ class Play:
         self.broker = broker
         self.watch = Watch()
         self.touched: set[int] = set()
-        self.trace: list[tuple[object, ...]] = []
         self.is_broken = False  # what comes after a finding only hides it
         self.supervisors = [Supervisor(name) for name in NAMES]
         for one in self.supervisors:
@@ -114,7 +192,6 @@ class Play:
     def turn(self, actor: Actor) -> Actor:
         with self._judging():
             actor.turn()
-        self.trace.append((actor.name, actor.is_ready, actor.is_stalled))
         self._look_on()
         return actor
 
@@ -130,11 +207,6 @@ class Play:
         by_number = {one.number: one for one in self.cast.present}
         entries = self.watch.look()
         self.touched |= {entry.run_id for entry in entries}
-        # In which order a statement changes rows is up to where they lie.
-        self.trace += [
-            (entry.kind, entry.run_id - self.first_run, *sorted(entry.body.items()))
-            for entry in sorted(entries, key=lambda entry: entry.run_id)
-        ]
         for entry in entries:
             if entry.actor:
                 check_writer(by_number[entry.actor], entry)

@@ -1,4 +1,7 @@
-"""Training workers: each takes messages, one run at a time, by the real task."""
+"""Training workers: each takes messages, one run at a time, by the real task.
+
+And what stands in for all that is not theirs: the broker, time, the trainer's process.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,6 @@ from dashboard.training import beat, outage, supervise, tasks, workers
 from dashboard.training.lease import Claim
 from dashboard.waking import DAY_SECONDS
 from tests.dashboard.training.machine.actors import Actor, Cast, current
-from tests.dashboard.training.machine.clock import Clock
 from tests.dashboard.training.machine.trainers import ScriptedTrainer
 
 NO_PROCESS = 2**22 + 1  # larger than any pid
@@ -85,6 +87,19 @@ class Broker:
 
     def llen(self, _queue: str) -> int:
         return self.num_messages
+
+
+class Clock:
+    """Stands in for the module `time` where supervisors wait."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, _seconds: float) -> None:
+        current().give_back()
 
 
 def replace_surroundings(
