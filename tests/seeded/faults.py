@@ -170,7 +170,7 @@ FAULTS = [
         "dashboard/training/lease.py",
         "        return Q(epoch=self.epoch)",
         "        return Q()",
-        "tests/dashboard/training/test_taking_over_a_run.py tests/dashboard/training/test_claim_order.py tests/dashboard/training/test_reaping_lost_runs.py",
+        "tests/dashboard/training/test_holding_a_run.py",
     ),
     Fault(
         "D2",

@@ -77,7 +77,7 @@ def later(delivery: Delivery) -> None:
 def test_a_webhook_gets_signed_json(alert: Alert, channel: Channel, hook: Hook) -> None:
     delivery = make_delivery(channel, alert)
 
-    assert deliver_due() == 1
+    assert (deliver_due(), deliver_due()) == (1, 0)  # it is sent once
 
     delivery.refresh_from_db()
     assert (delivery.state, delivery.said) == ("sent", "answered 204")
@@ -95,16 +95,6 @@ def test_a_webhook_gets_signed_json(alert: Alert, channel: Channel, hook: Hook) 
     assert told["alert"]["run"]["url"] == (
         f"http://localhost:8000/alpha/runs/{alert.run_id}/"
     )
-
-
-def test_what_was_sent_is_not_sent_again(
-    alert: Alert, channel: Channel, hook: Hook
-) -> None:
-    make_delivery(channel, alert)
-
-    assert (deliver_due(), deliver_due()) == (1, 0)
-
-    assert len(hook.seen) == 1
 
 
 def test_a_failure_is_tried_again_later_under_the_same_id(
@@ -379,31 +369,26 @@ def test_old_deliveries_are_forgotten_and_waiting_ones_kept(channel: Channel) ->
     assert Delivery.objects.get().state == "pending"
 
 
-@pytest.mark.parametrize(
-    ("url", "port", "tls"),
-    [
+def test_a_mail_servers_address_says_how_it_is_reached() -> None:
+    for url, port, tls in (
         ("smtp://me:p%40ss@mail.example.org", 587, (True, False)),
         ("smtps://mail.example.org", 465, (False, True)),
         ("smtp+plain://localhost:2525", 2525, (False, False)),
-    ],
-)
-def test_a_mail_servers_address_says_how_it_is_reached(
-    url: str, port: int, tls: tuple[bool, bool]
-) -> None:
-    server = read_mail_url(url)
+    ):
+        server = read_mail_url(url)
 
-    assert server is not None
-    assert (server.port, (server.starts_tls, server.is_tls)) == (port, tls)
-    assert server.password in ("", "p@ss")
-    assert "p@ss" not in repr(server)
+        assert server is not None
+        assert (server.port, (server.starts_tls, server.is_tls)) == (port, tls)
+        assert server.password in ("", "p@ss")
+        assert "p@ss" not in repr(server)
 
 
-@pytest.mark.parametrize("url", ["host:p4ss", "http://me:p4ss@x", "smtp://me:p4ss@h:x"])
-def test_an_address_of_no_mail_server_is_refused_without_repeating_it(url: str) -> None:
-    with pytest.raises(ValueError, match="COHORT_EMAIL_URL") as refused:
-        read_mail_url(url)
+def test_an_address_of_no_mail_server_is_refused_without_repeating_it() -> None:
+    for url in ("host:p4ss", "http://me:p4ss@x", "smtp://me:p4ss@h:x"):
+        with pytest.raises(ValueError, match="COHORT_EMAIL_URL") as refused:
+            read_mail_url(url)
 
-    assert "p4ss" not in str(refused.value)
+        assert "p4ss" not in str(refused.value)
 
 
 def test_no_team_waits_behind_all_of_another(team: Team, hook: Hook) -> None:

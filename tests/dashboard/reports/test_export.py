@@ -167,8 +167,13 @@ def test_long_texts_go_on_over_pages(tmp_path: Path) -> None:
     assert text.count("x") == 5000
 
 
+@pytest.fixture
+def short(team: Team, alice: User) -> Report:
+    return make_report(team, alice, "Text")
+
+
 def test_a_pdf_that_cannot_be_drawn_is_answered(
-    bob_client: Client, report: Report, monkeypatch: pytest.MonkeyPatch
+    bob_client: Client, short: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def break_off(*_: object) -> Iterator[bytes]:
         raise BrokeOff("it computed for 60 s without a result")
@@ -176,20 +181,20 @@ def test_a_pdf_that_cannot_be_drawn_is_answered(
 
     monkeypatch.setattr(printing, "ask", break_off)
 
-    answer = bob_client.get(f"/alpha/reports/{report.pk}/export.pdf")
+    answer = bob_client.get(f"/alpha/reports/{short.pk}/export.pdf")
 
     assert answer.status_code == 422
     assert "60 s" in answer.text
 
 
 def test_who_comes_while_others_are_drawn_is_told(
-    bob_client: Client, report: Report, monkeypatch: pytest.MonkeyPatch
+    bob_client: Client, short: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(printing, "WAIT_SECONDS", 0)
     for _ in range(printing.AT_ONCE):
         assert printing._turns.acquire(blocking=False)
     try:
-        answer = bob_client.get(f"/alpha/reports/{report.pk}/export.pdf")
+        answer = bob_client.get(f"/alpha/reports/{short.pk}/export.pdf")
     finally:
         for _ in range(printing.AT_ONCE):
             printing._turns.release()
@@ -197,7 +202,7 @@ def test_who_comes_while_others_are_drawn_is_told(
     assert answer.status_code == 503
 
 
-def test_there_is_no_other_file(bob_client: Client, report: Report) -> None:
-    answer = bob_client.get(f"/alpha/reports/{report.pk}/export.docx")
+def test_there_is_no_other_file(bob_client: Client, short: Report) -> None:
+    answer = bob_client.get(f"/alpha/reports/{short.pk}/export.docx")
 
     assert answer.status_code == 404
