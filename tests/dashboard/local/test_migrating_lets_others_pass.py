@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO
 from threading import Thread
@@ -21,7 +21,13 @@ from tests.fixtures_app import test_database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 APP, NAME = "training", "9000_of_this_test"
+TABLES = ("crowded_first", "crowded_second", "crowded_victims")
 GROWS = """
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM crowded_victims) THEN
+        RAISE EXCEPTION SQLSTATE '40P01';
+    END IF;
+END $$;
 ALTER TABLE crowded_second ADD COLUMN later text;
 ALTER TABLE crowded_first ADD COLUMN later text;
 """
@@ -33,7 +39,7 @@ class Sleeps:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.waits: list[float] = []
-        self.on_sleep = lambda: None
+        self.on_sleep: Callable[[], object] = lambda: None
 
     def monotonic(self) -> float:
         return self.seconds
@@ -67,11 +73,12 @@ def _migration(
         loader.disk_migrations[APP, NAME] = migration
 
     with connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE crowded_first (); CREATE TABLE crowded_second ()")
+        for name in TABLES:
+            cursor.execute(f"CREATE TABLE {name} ()")
     monkeypatch.setattr(MigrationLoader, "load_disk", load_this_too)
     yield
     with connection.cursor() as cursor:
-        cursor.execute("DROP TABLE crowded_first, crowded_second")
+        cursor.execute(f"DROP TABLE {', '.join(TABLES)}")
     MigrationRecorder(connection).record_unapplied(APP, NAME)
 
 
@@ -105,6 +112,20 @@ def test_it_tries_again_until_the_table_is_free(sleeps: Sleeps) -> None:
     assert "tries again in 2 s" in told
 
 
+def test_it_tries_again_where_the_server_ends_it_as_a_deadlocks_victim(
+    sleeps: Sleeps,
+) -> None:
+    with psycopg.connect(test_database_url(), autocommit=True) as other:
+        other.execute("INSERT INTO crowded_victims DEFAULT VALUES")
+        sleeps.on_sleep = lambda: other.execute("DELETE FROM crowded_victims")
+
+        migrate_now()
+
+    assert sleeps.waits == [1.0]
+    assert is_migrated()
+
+
+@pytest.mark.slow
 def test_it_gives_way_where_each_waits_for_the_other(
     sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
