@@ -27,11 +27,11 @@ PASSWORDS = ("Secret Keyword", "Basic Auth Credentials")
 pytestmark = pytest.mark.slow
 
 
-def scan(folder: Path, *files: str) -> list[tuple[str, str, str]]:
+def scan(*files: str) -> list[tuple[str, str, str]]:
     """File, kind and SHA-1 of each text that looks like a secret."""
     done = subprocess.run(
         [sys.executable, "-m", "detect_secrets", "scan", "--no-verify", *files],
-        cwd=folder,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
@@ -54,17 +54,11 @@ def test_nothing_that_git_keeps_is_a_secret() -> None:
 
     found = [
         (file, kind, digest)
-        for file, kind, digest in scan(ROOT, *listed.stdout.splitlines())
+        for file, kind, digest in scan(*listed.stdout.splitlines())
         if not (file.startswith("tests/") and kind in PASSWORDS)
     ]
 
+    # Each that is known is found, so the scan is not blind.
     known = {sha1(text.encode(), usedforsecurity=False).hexdigest() for text in KNOWN}
     assert [one for one in found if one[2] not in known] == []
     assert known - {digest for *_, digest in found} == set()
-
-
-def test_a_key_in_a_file_is_found(tmp_path: Path) -> None:
-    made = "AKIA" + "QYLPMN5HHHFPZAM2"
-    (tmp_path / "settings.py").write_text(f'key = "{made}"\n')
-
-    assert [kind for _, kind, _ in scan(tmp_path, "settings.py")] == ["AWS Access Key"]

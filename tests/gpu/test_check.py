@@ -13,23 +13,12 @@ from tests.environment import ROOT, child_environment
 from tests.gpu import check
 
 
-# Whole runs take half of the time, and other tests start them too; each stage is a
-# process that loads torch.
-@pytest.mark.parametrize(
-    "left_out",
-    [
-        ["runs", "environment", "logprobs"],
-        pytest.param([], marks=pytest.mark.slow),
-    ],
-    ids=["quick", "all"],
-)
-def test_each_stage_that_needs_no_gpu_passes(
-    tmp_path: Path, left_out: list[str]
-) -> None:
+@pytest.mark.slow  # each stage is a process that loads torch, and one trains
+def test_each_stage_that_needs_no_gpu_passes(tmp_path: Path) -> None:
     out = tmp_path / "check.json"
     environment = child_environment()
     environment.pop("PIP_FIND_LINKS", None)
-    stages = set(check.STAGES) - {*check.GPU_ONLY, *check.LONG, *left_out}
+    stages = set(check.STAGES) - {*check.GPU_ONLY, *check.LONG}
     options = ["--device", "cpu", "--tiny", "--out", str(out), "--only", *stages]
 
     done = subprocess.run(
@@ -46,7 +35,7 @@ def test_each_stage_that_needs_no_gpu_passes(
     assert set(results) == stages
     assert {each["status"] for each in results.values()} == {"PASS"}
     assert results["sampling"]["figures"]["same tokens again"] == "100%"
-    assert left_out or results["runs"]["figures"].keys() == {"resumed"}
+    assert results["runs"]["figures"].keys() == {"resumed"}
 
 
 def test_a_stage_that_fails_hangs_or_comes_too_late_ends_nothing(
