@@ -34,11 +34,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`says`: what stands in the answer: the place, the value, the remedy."""
-
     name: str
     sent: Any
-    says: tuple[str, ...] = ()
     status: int | None = None
 
 
@@ -47,17 +44,13 @@ Send = Callable[[World, Any], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """`leaves`: a count that nothing bad changes, such as that of datasets.
-
-    Of one that `is_slow` all cases together take seconds.
-    """
+    """`leaves`: a count that nothing bad changes, such as that of datasets."""
 
     name: str
     send: Send
     cases: Sequence[Case]
     status: int = 422
     leaves: Callable[[], int] = lambda: 0
-    is_slow: bool = False
 
 
 TELLING = {

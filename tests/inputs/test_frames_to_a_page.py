@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import socket
+import struct
+from dataclasses import dataclass, field
+
 import hypothesis
 import pytest
 from django.conf import settings
@@ -13,11 +19,119 @@ from dashboard.accounts.models import Team
 from dashboard.live.messages import BAD_MESSAGE
 from tests.dashboard.runs.stories import queue_run
 from tests.inputs.parsers.row import JSON, dumped, shaped
-from tests.inputs.wire import BINARY, CLOSE, TEXT, Heard, Wire, closing, frame
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
-FEW, MANY = 60, 20_000
+NUM_EXAMPLES = 20_000
+TEXT, BINARY, CLOSE = 1, 2, 8
 TOO_BIG, NO_UTF8, PROTOCOL = 1009, 1007, 1002
+MASK = b"\x12\x34\x56\x78"
+HANDSHAKE = {
+    "Host": "127.0.0.1",
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Key": base64.b64encode(bytes(range(16))).decode(),
+    "Sec-WebSocket-Version": "13",
+}
+
+
+def frame(
+    opcode: int,
+    data: bytes = b"",
+    *,
+    fin: bool = True,
+    rsv: int = 0,
+    masked: bool = True,
+) -> bytes:
+    size = len(data)
+    head = bytes([fin << 7 | rsv << 4 | opcode])
+    bit = masked << 7
+    if size < 126:
+        head += bytes([bit | size])
+    elif size < 2**16:
+        head += bytes([bit | 126]) + struct.pack("!H", size)
+    else:
+        head += bytes([bit | 127]) + struct.pack("!Q", size)
+    if not masked:
+        return head + data
+    hidden = bytes(byte ^ MASK[at % 4] for at, byte in enumerate(data))
+    return head + MASK + hidden
+
+
+def closing(code: int, reason: bytes = b"") -> bytes:
+    return frame(CLOSE, struct.pack("!H", code) + reason)
+
+
+@dataclass(slots=True)
+class Heard:
+    """All that the server said until it hung up."""
+
+    frames: list[tuple[int, bytes]] = field(default_factory=list)
+    has_hung_up: bool = False
+
+    @property
+    def code(self) -> int | None:
+        """Of its Close; 1005: it had none (RFC 6455, 7.1.5)."""
+        for opcode, data in self.frames:
+            if opcode == CLOSE:
+                return struct.unpack("!H", data[:2])[0] if data else 1005
+        return None
+
+
+class Wire:
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._buffer = b""
+
+    def shake(self, changes: dict[str, str], path: str) -> str:
+        """The answer's head."""
+        told = HANDSHAKE | changes
+        lines = [f"GET {path} HTTP/1.1", *(f"{n}: {v}" for n, v in told.items())]
+        self.send("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        while b"\r\n\r\n" not in self._buffer:
+            data = self.socket.recv(65_536)
+            assert data, self._buffer
+            self._buffer += data
+        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        return head.decode("latin-1")
+
+    def send(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # it hung up: what it said is read yet
+            self.socket.sendall(data)
+
+    def close_sending(self) -> None:
+        """As a browser that went away; what it was told is still read."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+
+    def hear(self) -> Heard:
+        """Until it hangs up."""
+        heard = Heard()
+        while head := self._read(2):
+            size = head[1] & 127
+            assert not head[1] & 128, "a server masks nothing (RFC 6455, 5.1)"
+            if size > 125:
+                size = int.from_bytes(self._read(2 if size == 126 else 8) or b"", "big")
+            data = self._read(size)
+            assert data is not None
+            heard.frames.append((head[0] & 15, data))
+            if head[0] & 15 == CLOSE:  # else it waits for the answer
+                self.send(frame(CLOSE, data))
+        heard.has_hung_up = True
+        return heard
+
+    def _read(self, size: int) -> bytes | None:
+        while len(self._buffer) < size:
+            try:
+                data = self.socket.recv(65_536)
+            except ConnectionResetError:
+                return None
+            if not data:
+                return None
+            self._buffer += data
+        found, self._buffer = self._buffer[:size], self._buffer[size:]
+        return found
+
+
 REQUESTS = shaped(type=st.just("after"), seq=st.integers(), epoch=st.integers())
 SENT = st.one_of(
     (JSON | REQUESTS).map(dumped).map(str.encode).map(lambda d: frame(TEXT, d)),
@@ -69,49 +183,47 @@ def page(live_app: str, alice_client: Client, team: Team) -> Page:
     return Page(live_app, alice_client, team)
 
 
-@pytest.mark.parametrize(
-    ("sent", "code"),
-    [
-        (frame(TEXT, b"{}"), BAD_MESSAGE),
-        (frame(TEXT, b""), BAD_MESSAGE),
-        (frame(TEXT, b"[" * 900), BAD_MESSAGE),
-        (frame(TEXT, b'{"type": "after", "seq": -1}'), BAD_MESSAGE),
-        (frame(TEXT, b'{"type": "after", "seq": 1e400}'), BAD_MESSAGE),
-        (frame(TEXT, b'{"type": "after", "seq": ' + b"9" * 500 + b"}"), BAD_MESSAGE),
-        (frame(TEXT, b"x" * 1_001), BAD_MESSAGE),
-        (frame(BINARY, b'{"type": "after", "seq": 1}'), BAD_MESSAGE),
-        (frame(TEXT, b"x" * 16_385), TOO_BIG),
-        (frame(TEXT, b"\xff"), NO_UTF8),
-        (frame(3, b"x"), PROTOCOL),
-        (closing(4999), 4999),
-    ],
-    ids=lambda value: str(value)[:30],
+REFUSED = [
+    (frame(TEXT, b"{}"), BAD_MESSAGE),
+    (frame(TEXT, b""), BAD_MESSAGE),
+    (frame(TEXT, b"[" * 900), BAD_MESSAGE),
+    (frame(TEXT, b'{"type": "after", "seq": -1}'), BAD_MESSAGE),
+    (frame(TEXT, b'{"type": "after", "seq": 1e400}'), BAD_MESSAGE),
+    (frame(TEXT, b'{"type": "after", "seq": ' + b"9" * 500 + b"}"), BAD_MESSAGE),
+    (frame(TEXT, b"x" * 1_001), BAD_MESSAGE),
+    (frame(BINARY, b'{"type": "after", "seq": 1}'), BAD_MESSAGE),
+    (frame(TEXT, b"x" * 16_385), TOO_BIG),
+    (frame(TEXT, b"\xff"), NO_UTF8),
+    (frame(3, b"x"), PROTOCOL),
+    (closing(4999), 4999),
+]
+MEANINGLESS = (
+    "after=x",
+    "after=-1",
+    "after=1&epoch=x",
+    "after=" + "9" * 5_000,
+    "&".join(["a=1"] * 1_100),
 )
-def test_what_a_page_may_not_say_ends_its_socket_with_the_reason(
-    page: Page, sent: bytes, code: int
-) -> None:
-    heard = page.tell(sent)
-
-    assert (heard.code, heard.has_hung_up) == (code, True)
 
 
-@pytest.mark.parametrize(
-    "query", ["?after=x", "?after=-1", "?after=1&epoch=x", "?after=" + "9" * 5_000,
-              "?" + "&".join(["a=1"] * 1_100)],
-    ids=lambda query: query[:20],
-)  # fmt: skip
-def test_an_address_that_means_nothing_opens_no_socket(page: Page, query: str) -> None:
-    wire, head = page.open(query)
+def test_what_a_page_may_not_say_ends_its_socket_with_the_reason(page: Page) -> None:
+    heard = [page.tell(sent) for sent, _ in REFUSED]
 
-    wire.socket.close()
-    assert " 403 " in head
+    told = [(one.code, one.has_hung_up) for one in heard]
+    assert told == [(code, True) for _, code in REFUSED]
 
 
-def test_whatever_is_sent_the_server_goes_on(
-    page: Page, request: pytest.FixtureRequest
-) -> None:
+def test_an_address_that_means_nothing_opens_no_socket(page: Page) -> None:
+    for query in MEANINGLESS:
+        wire, head = page.open(f"?{query}")
+        wire.socket.close()
+        assert " 403 " in head, query[:20]
+
+
+@pytest.mark.soak
+def test_whatever_is_sent_the_server_goes_on(page: Page) -> None:
     @hypothesis.settings(
-        max_examples=MANY if request.config.getoption("--soak") else FEW,
+        max_examples=NUM_EXAMPLES,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
