@@ -123,29 +123,22 @@ soak: ## Run for hours: each fault ten times, any course of events, any input, i
 bench: setup-tests ## Measure all that a machine without a GPU can, as tables
 	$(BIN)/python tests/bench/bench_ingest.py 10
 	$(BIN)/python tests/bench/bench_import.py 1000
-	$(BIN)/python -m tests.bench.bench_rows
-	$(BIN)/python -m tests.bench.bench_completions 1000
 	$(PYTEST) -m load -q -s tests/bench/bench_curves.py tests/bench/bench_compare.py
 	$(PYTEST) -m load -q -s tests/bench/bench_charts.py tests/bench/bench_run_table.py
 	$(PYTEST) -m load -q -s tests/bench/bench_streaming.py
-	$(PYTEST) -m load -q -s tests/load/bench_viewers.py
-	$(PYTEST) -m load -q -s tests/load/bench_stalled.py
-	$(PYTEST) -m load -q -s tests/load/bench_reconnects.py
+	$(PYTEST) -m load -q -s tests/load/bench_crowd.py
 	$(PYTEST) -m load -q -s tests/load/bench_http.py
 	$(PYTEST) -m load -q -s tests/load/bench_upload.py
-	$(BIN)/python -m tests.bench.bench_scoring
 	$(BIN)/python -m tests.bench.bench_sandbox
 	@$(MAKE) bench-step
 	$(PYTEST) -m load -q -s tests/load/bench_step_time.py
-	$(BIN)/python tests/bench/bench_memory.py
 
-bench-step: setup-tests ## Measure steps, memory, growth and sampling beside TRL's
+bench-step: setup-tests ## Measure steps, memory and sampling beside TRL's
 	@$(INSTALL) --language-model
 	test -d $(BENCH)/starter/model || $(BIN)/python -m trainer warmup --out $(BENCH)/starter
 	test -d $(BENCH)/smollm2/model || $(BIN)/python -m trainer starter-llm --out $(BENCH)/smollm2
 	$(STEP) $(STARTER_STEP) --prompts 16 --group 8
 	$(STEP) $(STARTER_STEP) --prompts 32 --group 16
-	$(STEP) $(STARTER_STEP) --growth --beta 0
 	$(SAMPLING) $(STARTER) --prompts 16 --group 8
 	$(SAMPLING) $(STARTER) --prompts 32 --group 16
 	$(STEP) $(SMOLLM2_STEP) --prompts 8 --group 8

@@ -8,17 +8,23 @@ above that it takes minutes.
 
 from __future__ import annotations
 
+import http.client
 import os
+import random
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
 
 from tests.bench.machine import heading, say, table
-from tests.load.asking import Answers, Asked, ask_steadily, quantile
 from tests.load.stack import Meter, Stack, running_stack
 from tests.load.stage import Scene
 from tests.load.steady_trainer import Pace
@@ -28,7 +34,93 @@ RATES = [
     float(rate) for rate in os.environ.get("COHORT_LOAD_RATES", "10,20,30").split(",")
 ]
 SECONDS = float(os.environ.get("COHORT_LOAD_SECONDS", "40"))
+NUM_THREADS = 64
+TIMEOUT_SECONDS = 30
+# uvicorn closes a connection that is idle for 5 s; a browser then opens another.
+KEPT_SECONDS = 3
 PACE = Pace(num_steps=500, events_per_second=200, num_groups=4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A kind of page, how often of all, and addresses to choose from."""
+
+    name: str
+    weight: float
+    paths: Sequence[str]
+
+
+@dataclass
+class Answers:
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    faults: list[str] = field(default_factory=list)
+
+    def all_seconds(self) -> list[float]:
+        return sorted(one for some in self.seconds.values() for one in some)
+
+
+def ask_steadily(
+    address: str,
+    asked: Sequence[Asked],
+    *,
+    headers: Mapping[str, str],
+    rate: float,
+    seconds: float,
+) -> Answers:
+    draw = random.Random(0)
+    kinds = draw.choices(
+        asked, weights=[one.weight for one in asked], k=int(rate * seconds)
+    )
+    due: SimpleQueue[tuple[float, str, str] | None] = SimpleQueue()
+    begin = time.monotonic() + 0.5
+    for number, kind in enumerate(kinds):
+        due.put((begin + number / rate, kind.name, draw.choice(kind.paths)))
+    answers, lock = Answers(), threading.Lock()
+
+    def work() -> None:
+        connection = http.client.HTTPConnection(
+            urlsplit(address).netloc, timeout=TIMEOUT_SECONDS
+        )
+        used_at = time.monotonic()
+        while (task := due.get()) is not None:
+            at, name, path = task
+            time.sleep(max(0.0, at - time.monotonic()))
+            if time.monotonic() - used_at > KEPT_SECONDS:
+                connection.close()
+            used_at = time.monotonic()
+            fault = _ask(connection, path, headers)
+            spent = time.monotonic() - at
+            with lock:
+                answers.seconds[name].append(spent)
+                if fault:
+                    answers.faults.append(f"{path}: {fault}")
+        connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(NUM_THREADS)]
+    for thread in threads:
+        due.put(None)
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def _ask(
+    connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str]
+) -> str | None:
+    """What was wrong with the answer."""
+    try:
+        connection.request("GET", path, headers=dict(headers))
+        answer = connection.getresponse()
+        answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        connection.close()
+        return f"{type(error).__name__}: {error}"
+    return None if answer.status == 200 else f"status {answer.status}"
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def test_many_people_at_their_pages() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from tests.load.stack import Crowd, Show
 from tests.load.stage import read_truth, set_scene
 from tests.load.steady_trainer import Pace
 
-pytestmark = pytest.mark.slow  # 600 paced steps each
+pytestmark = pytest.mark.slow  # 600 paced steps
 PACE = Pace(num_steps=600, events_per_second=150)
 
 
@@ -40,58 +40,31 @@ def crowd(
     crowd.close()
 
 
-@pytest.fixture
-def find_faults(show: Show, crowd: Crowd, tmp_path: Path) -> Callable[[str], list[str]]:
-    """What a group's viewers lack, or hold otherwise, once the run has ended."""
-
-    def find(group: str) -> list[str]:
-        show.wait_for_the_end()
-        truth = tmp_path / "truth.json"
-        truth.write_text(json.dumps(read_truth(show.scene.run_id)))
-        faults: list[str] = crowd.ask("finish", group=group, truth=str(truth))["faults"]
-        return faults
-
-    return find
-
-
 def test_viewers_end_with_what_the_database_holds(
-    show: Show, crowd: Crowd, find_faults: Callable[[str], list[str]]
+    show: Show, crowd: Crowd, tmp_path: Path
 ) -> None:
+    """Those of the whole run, those that come later, lose their socket or stall."""
     crowd.ask("come", group="early", count=4)
-    show.go()
-    crowd.ask("see", group="early", count=100)
-    crowd.ask("come", group="late", count=2)
-
-    assert find_faults("early") == []
-    assert find_faults("late") == []
-    assert len(read_truth(show.scene.run_id)["steps"]) == PACE.num_steps
-
-
-def test_viewers_that_lose_their_connection_are_current_again(
-    show: Show, crowd: Crowd, find_faults: Callable[[str], list[str]]
-) -> None:
-    crowd.ask("come", group="steady", count=1)
-    crowd.ask("come", group="viewers", count=6)
-    show.go()
-    crowd.ask("see", group="viewers", count=50)
-
-    delays = crowd.ask("reconnect", group="viewers", over=0.5)["delays"]
-
-    assert len(delays) == 6  # each of them, or it would not have answered
-    assert find_faults("viewers") == []
-
-
-def test_a_reader_that_stalled_catches_up_and_hinders_nobody(
-    show: Show, crowd: Crowd, find_faults: Callable[[str], list[str]]
-) -> None:
-    crowd.ask("come", group="ordinary", count=2)
+    crowd.ask("come", group="cut", count=6)
     crowd.ask("come", group="stalled", count=3, is_small=True)
     crowd.ask("stall", group="stalled")
     show.go()
-    crowd.ask("see", group="ordinary", count=300)
+    crowd.ask("see", group="early", count=50)
+    crowd.ask("come", group="late", count=2)
+    delays = crowd.ask("reconnect", group="cut", over=0.5)["delays"]
+    crowd.ask("see", group="early", count=250)
 
     behind = crowd.ask("read_on", group="stalled")["behind"]
 
+    show.wait_for_the_end()
+    held = read_truth(show.scene.run_id)
+    truth = tmp_path / "truth.json"
+    truth.write_text(json.dumps(held))
+    faults = {
+        group: crowd.ask("finish", group=group, truth=str(truth))["faults"]
+        for group in ("early", "cut", "stalled", "late")
+    }
+    assert faults == {"early": [], "cut": [], "stalled": [], "late": []}
+    assert len(held["steps"]) == PACE.num_steps
+    assert len(delays) == 6  # each of them, or it would not have answered
     assert min(behind) > 0
-    assert find_faults("ordinary") == []
-    assert find_faults("stalled") == []
