@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pytest_django.fixtures import Settings
 
+from tests.faults.forks import Forks, forks
 from tests.faults.tiny import (
     NUM_STEPS,
     ROOT,
     History,
     config_tree,
     groups,
-    read_log,
     save_model,
     series,
+    undisturbed_log,
 )
 from tests.faults.workers import Worker
 
@@ -65,20 +63,20 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> History:
+def undisturbed(tiny_model: Path) -> History:
     """Of a run that nothing happens to, by the trainer alone."""
     from tests.dashboard.training.factories import ROWS
 
-    folder = tmp_path_factory.mktemp("undisturbed")
-    (folder / "rows.jsonl").write_text("".join(row.canonical() + "\n" for row in ROWS))
-    (folder / "run.json").write_text(json.dumps(config_tree(tiny_model)))
-    out = folder / "out"
-    command = [sys.executable, "-m", "trainer", "run", str(folder / "run.json")]
-    subprocess.run(
-        [*command, "--out", str(out)], cwd=ROOT, check=True, capture_output=True
-    )
-    told = read_log(out / "events.jsonl")
+    rows = "".join(row.canonical() + "\n" for row in ROWS)
+    told = undisturbed_log(config_tree(tiny_model), rows)
     return History(series=series(told), groups=groups(told))
+
+
+@pytest.fixture(scope="session")
+def trainers() -> Iterator[Forks]:
+    """Has trainers live and die, each a process of its own, with torch loaded once."""
+    with forks() as started:
+        yield started
 
 
 @pytest.fixture
@@ -116,9 +114,11 @@ def start_worker(
     """Workers whose environment differs by `variables`, ended with their test."""
     workers: list[Worker] = []
 
-    def start(name: str, *, root: Path = ROOT, **variables: str) -> Worker:
+    def start(
+        name: str, *, queue: str = "training", root: Path = ROOT, **variables: str
+    ) -> Worker:
         log, env = tmp_path / f"{name}.log", {**app_environment, **variables}
-        workers.append(Worker(name, env=env, log=log, root=root))
+        workers.append(Worker(name, env=env, log=log, queue=queue, root=root))
         return workers[-1]
 
     yield start

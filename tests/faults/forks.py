@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,21 @@ class Forks:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def run(self, folder: Path, *options: str, mishap: list[Any] | None = None) -> int:
-        """Train as folder/run.json says, into folder/out; the exit status."""
+    def run(
+        self,
+        folder: Path,
+        *options: str,
+        mishap: list[Any] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> int:
+        """Train as folder/run.json says, into folder/out; the exit status.
+
+        `env`: what its environment has besides.
+        """
         argv = ["run", str(folder / "run.json"), "--out", str(folder / "out")]
         log = folder / "trainer.log"
-        order = {"argv": [*argv, *options], "log": str(log), "mishap": mishap}
+        order: dict[str, Any] = {"argv": [*argv, *options], "log": str(log)}
+        order |= {"mishap": mishap, "env": dict(env or {})}
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps(order) + "\n")

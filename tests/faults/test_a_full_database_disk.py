@@ -85,9 +85,7 @@ def test_what_was_committed_is_there_when_there_is_room_again(
     num_committed = insert_until_it_fails(server)
 
     assert num_committed > 100
-    log = server.log.read_text()
-    assert "PANIC" in log
-    assert "No space left on device" in log
+    assert "PANIC" in server.log.read_text()
     make_room(server.folder / "pg_wal")
     wait_for(is_back(server), what="the database", seconds=60)
     with connect(server) as connection:

@@ -15,6 +15,7 @@ from tests.faults.workers import Worker, wait_for
 
 pytestmark = pytest.mark.faults
 NUM_STEPS = 20
+LAST_LINE = "Loading a model"
 # Read by every Python that the worker starts, before anything else: a trainer whose
 # run's folder holds the file `poison` ends itself as the file says.
 SITECUSTOMIZE = """
@@ -24,7 +25,7 @@ if "trainer" in words and "--out" in words:
     out = pathlib.Path(words[words.index("--out") + 1])
     poison = out.parent.parent / "poison"
     if poison.exists():
-        sys.stderr.write("Loading the last of its models.\\n")
+        sys.stderr.write("Loading a model\\n")
         sys.stderr.flush()
         os.kill(os.getpid(), int(poison.read_text()))
 """
@@ -56,8 +57,8 @@ def has_ended(run: Run, epoch: int) -> bool:
 @pytest.mark.parametrize(
     ("signal_number", "num_lives", "reason"),
     [
-        (9, 4, "The run was lost 4 times in a row without reaching a new checkpoint"),
-        (11, 2, "The trainer crashed twice in the same way (killed by SIGSEGV"),
+        (9, 4, "lost 4 times"),
+        (11, 2, "killed by SIGSEGV"),
     ],
     ids=["SIGKILL", "SIGSEGV"],
 )
@@ -81,7 +82,7 @@ def test_a_poison_run_ends_with_a_reason_and_others_go_on(
     wait_for(is_in(other, RunState.FINISHED), what="the other run")
 
     assert poisoned.epoch == len(attempts) == num_lives
-    assert poisoned.fail_reason.startswith(reason)
-    assert "Its last lines:\nLoading the last of its models." in poisoned.fail_reason
+    assert reason in poisoned.fail_reason
+    assert LAST_LINE in poisoned.fail_reason
     assert (other.epoch, other.attempt) == (1, 0)
     assert_whole(other, undisturbed, num_steps=NUM_STEPS)

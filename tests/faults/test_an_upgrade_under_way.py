@@ -37,7 +37,7 @@ from tests.faults.next_version import LATER_EVENT, LATER_METRIC, NAME, NextVersi
 from tests.faults.tiny import NUM_STEPS, History
 from tests.faults.workers import Worker, wait_for
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.soak]
 NUM_FEW_STEPS = 40
 PAGES = (
     "", "metrics/", "groups/", "completions/", "prompts/", "config/", "logs/",

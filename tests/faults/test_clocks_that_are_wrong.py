@@ -72,7 +72,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.fixture(params=[HOUR, -HOUR], ids=["ahead", "behind"])
+@pytest.fixture(
+    params=[
+        pytest.param(HOUR, id="ahead"),
+        pytest.param(-HOUR, id="behind", marks=pytest.mark.soak),
+    ]
+)
 def shifted(library: Path, request: pytest.FixtureRequest) -> dict[str, str]:
     """Of a process whose clock is wrong."""
     variables = {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(request.param)}
@@ -134,38 +139,25 @@ def test_a_worker_with_a_wrong_clock_trains_and_tells_right_times(
     ).exists()
 
 
-def test_a_reaper_with_a_wrong_clock_goes_by_the_databases(
+def test_a_process_with_a_wrong_clock_reaps_and_claims_by_the_databases(
     launch: Launcher, app_environment: dict[str, str], shifted: dict[str, str]
 ) -> None:
-    held, expired = launch(), launch()
+    held, expired, resting, rested = [launch() for _ in range(4)]
     for run in (held, expired):
         assert claim_run(run.id, "elsewhere")
+    half = timedelta(minutes=30)
     Run.objects.filter(id=held.id).update(lease_until=Now() + timedelta(minutes=1))
     Run.objects.filter(id=expired.id).update(lease_until=Now() - timedelta(seconds=1))
-
-    reaped = run_in_database(
-        "from datetime import timedelta\n"
-        "from dashboard.training.reaper import reap\n"
-        "print(reap(grace=timedelta(0)))",
-        {**app_environment, **shifted},
-    )
-
-    assert reaped == f"[{expired.id}]"
-
-
-def test_a_worker_with_a_wrong_clock_claims_nothing_that_rests(
-    launch: Launcher, app_environment: dict[str, str], shifted: dict[str, str]
-) -> None:
-    resting, rested = launch(), launch()
-    half = timedelta(minutes=30)
     Run.objects.filter(id=resting.id).update(not_before=Now() + half)
     Run.objects.filter(id=rested.id).update(not_before=Now() - half)
 
-    ids = [resting.id, rested.id]
-    claimed = run_in_database(
+    told = run_in_database(
+        "from datetime import timedelta\n"
         "from dashboard.training.lease import claim_run\n"
-        f"print(*(claim_run(one, 'w') is not None for one in {ids}))",
+        "from dashboard.training.reaper import reap\n"
+        f"claimed = [claim_run(n, 'w') for n in ({resting.id}, {rested.id})]\n"
+        "print(reap(grace=timedelta(0)), *(one is not None for one in claimed))",
         {**app_environment, **shifted},
     )
 
-    assert claimed == "False True"
+    assert told == f"[{expired.id}] False True"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,22 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.faults
 NUM_ROWS = 500_000
-
-
-@pytest.fixture
-def start_worker(
-    app_environment: dict[str, str], tmp_path: Path
-) -> Iterator[Callable[[str], Worker]]:
-    workers: list[Worker] = []
-
-    def start(name: str) -> Worker:
-        log = tmp_path / f"{name}.log"
-        workers.append(Worker(name, env=app_environment, log=log, queue="default"))
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.terminate()
 
 
 @pytest.fixture
@@ -60,7 +43,7 @@ def job(transactional_db: None, team: Team, alice: User) -> ImportJob:
     "progress", [pytest.param("num_read", marks=pytest.mark.soak), "num_rows_stored"]
 )
 def test_a_killed_import_is_begun_anew(
-    job: ImportJob, start_worker: Callable[[str], Worker], progress: str
+    job: ImportJob, start_worker: Callable[..., Worker], progress: str
 ) -> None:
     from dashboard.datasets.imports.jobs import State, reap, ring_importers
     from dashboard.datasets.models import DatasetRow, DatasetVersion, ImportJob
@@ -74,7 +57,7 @@ def test_a_killed_import_is_begun_anew(
         assert job.state != State.FAILED, job.problem
         return job.state == State.DONE
 
-    first = start_worker("one")
+    first = start_worker("one", queue="default")
     ring_importers()
     wait_for(is_under_way, what=progress)
     first.kill_all()
@@ -84,7 +67,7 @@ def test_a_killed_import_is_begun_anew(
     # As after 20 s of silence, which the page and beat look for.
     ImportJob.objects.update(heartbeat=Now() - timedelta(minutes=1))
     reap()
-    start_worker("two")
+    start_worker("two", queue="default")
     ring_importers()
 
     wait_for(is_done, what="the import")
@@ -94,7 +77,7 @@ def test_a_killed_import_is_begun_anew(
 
 
 def test_a_worker_that_shuts_down_leaves_the_import_to_another(
-    job: ImportJob, start_worker: Callable[[str], Worker]
+    job: ImportJob, start_worker: Callable[..., Worker]
 ) -> None:
     from dashboard.datasets.imports.jobs import State, ring_importers
 
@@ -102,7 +85,7 @@ def test_a_worker_that_shuts_down_leaves_the_import_to_another(
         job.refresh_from_db()
         return job.num_read > 0
 
-    worker = start_worker("one")
+    worker = start_worker("one", queue="default")
     ring_importers()
     wait_for(is_under_way, what="the first bytes")
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dashboard.training.checkpoints import newest_verified
-from tests.faults.forks import Forks, forks, write_run
+from tests.faults.forks import Forks, write_run
 from tests.faults.tiny import config_tree, read_log, series
 
 pytestmark = pytest.mark.faults
@@ -21,14 +20,13 @@ KILLED_AT = 4
 POINTS = re.findall(
     r'^    "(.+?)": ', Path(__file__).with_name("trainer_mishaps.py").read_text(), re.M
 )
+# One of each part of a save; the others under --soak.
+OFTEN = {
+    "weights half", "manifest missing", "before rename", "after rename",
+    "half of the pruning",
+}  # fmt: skip
 # The new checkpoint has its name, and is what the run goes on from.
 WHOLE = POINTS[POINTS.index("after rename") :]
-
-
-@pytest.fixture(scope="module")
-def trainers() -> Iterator[Forks]:
-    with forks() as started:
-        yield started
 
 
 def tree_of(model: Path) -> dict[str, Any]:
@@ -57,11 +55,13 @@ def contents(out: Path, *, epoch: int) -> dict[str, str]:
     return {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in names}
 
 
-def test_twelve_points_and_more_are_known() -> None:
-    assert len(POINTS) == 16
-
-
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=[] if point in OFTEN else pytest.mark.soak)
+        for point in POINTS
+    ],
+)
 def test_a_run_killed_in_a_save_goes_on_to_the_same_bits(
     point: str, trainers: Forks, tiny_model: Path, undisturbed: Path, tmp_path: Path
 ) -> None:

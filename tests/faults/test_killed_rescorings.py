@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,24 +19,8 @@ pytestmark = pytest.mark.faults
 NUM_STEPS = 600
 
 
-@pytest.fixture
-def start_worker(
-    app_environment: dict[str, str], tmp_path: Path
-) -> Iterator[Callable[[str], Worker]]:
-    workers: list[Worker] = []
-
-    def start(name: str) -> Worker:
-        log = tmp_path / f"{name}.log"
-        workers.append(Worker(name, env=app_environment, log=log, queue="default"))
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.terminate()
-
-
 def test_a_killed_rescoring_goes_on_where_it_was(
-    transactional_db: None, team: Team, start_worker: Callable[[str], Worker]
+    transactional_db: None, team: Team, start_worker: Callable[..., Worker]
 ) -> None:
     from dashboard.rescoring.columns import read_columns
     from dashboard.rescoring.models import RescoredStep, Rescoring, State
@@ -54,7 +37,7 @@ def test_a_killed_rescoring_goes_on_where_it_was(
         assert rescoring.state != State.FAILED, rescoring.error
         return rescoring.state == State.FINISHED
 
-    first = start_worker("one")
+    first = start_worker("one", queue="default")
     ring_workers()
     wait_for(is_under_way, what="the first steps")
     first.kill_all()
@@ -64,7 +47,7 @@ def test_a_killed_rescoring_goes_on_where_it_was(
     # As after a minute of silence, which the beat looks for.
     Rescoring.objects.update(lease_until=Now() - timedelta(seconds=1))
     assert reap() == 1
-    start_worker("two")
+    start_worker("two", queue="default")
     ring_workers()
 
     wait_for(is_done, what="the rescoring")
@@ -78,7 +61,7 @@ def test_a_killed_rescoring_goes_on_where_it_was(
 
 
 def test_a_stop_reaches_a_worker_at_its_scoring(
-    transactional_db: None, team: Team, start_worker: Callable[[str], Worker]
+    transactional_db: None, team: Team, start_worker: Callable[..., Worker]
 ) -> None:
     from dashboard.rescoring.models import Rescoring, State
     from dashboard.rescoring.services import request_stop, ring_workers
@@ -98,7 +81,7 @@ def test_a_stop_reaches_a_worker_at_its_scoring(
     def is_in(state: str) -> Callable[[], bool]:
         return lambda: Rescoring.objects.filter(pk=rescoring.pk, state=state).exists()
 
-    start_worker("one")
+    start_worker("one", queue="default")
     ring_workers()
     wait_for(is_in(State.RUNNING), what="a worker")
     request_stop(rescoring=rescoring, user=None)

@@ -125,5 +125,4 @@ def test_a_zombie_writes_nothing_and_ends_its_trainer(
     assert (run.epoch, run.worker[:4]) == (2, "two@")
     assert run.events.filter(epoch=1).count() == known
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
-    journal = run_directory(run.id).epoch(1).supervisor_log.read_text()
-    assert "is not held by epoch 1 any more. Its trainer was ended" in journal
+    assert "not held" in run_directory(run.id).epoch(1).supervisor_log.read_text()

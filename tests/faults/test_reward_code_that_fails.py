@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dashboard.runs.models import Run, RunState
-from tests.faults.forks import forks, write_run
+from tests.faults.forks import Forks, write_run
 from tests.faults.lives import live
 from tests.faults.tiny import config_tree, read_log
 
@@ -37,7 +37,7 @@ def reward(prompt, completion):
 """
 ALWAYS = """
 def reward(completion):
-    raise RuntimeError("the grader is broken")
+    raise RuntimeError("grader")
 """
 
 
@@ -48,7 +48,7 @@ def recipe(source: str) -> dict[str, Any]:
 
 
 def test_what_fails_has_no_score_and_the_run_goes_on(
-    tiny_model: Path, tmp_path: Path
+    trainers: Forks, tiny_model: Path, tmp_path: Path
 ) -> None:
     tree = config_tree(tiny_model, num_steps=NUM_STEPS)
     tree["data"]["num_eval_rows"] = 0
@@ -56,8 +56,7 @@ def test_what_fails_has_no_score_and_the_run_goes_on(
     tree |= {"reward": recipe(SOMETIMES), "evaluation": {"every_steps": 0}}
     folder = write_run(tmp_path, tree)
 
-    with forks() as trainers:
-        status = trainers.run(folder)
+    status = trainers.run(folder)
 
     assert status == 0, (folder / "trainer.log").read_text()
     events = read_log(folder / "out" / "events.jsonl")
@@ -70,10 +69,10 @@ def test_what_fails_has_no_score_and_the_run_goes_on(
             assert (completion["reward"] is None) == is_bad
             errors |= set(completion["errors"].values())
     told = "\n".join(sorted(errors))
-    assert "was ended by SIGABRT" in told
-    assert "took longer than 0.5 s" in told or "computed for longer" in told
-    assert "gave back more than is taken in" in told
-    assert "more memory than it may have" in told
+    assert "SIGABRT" in told
+    assert "longer" in told  # than 0.5 s, by the clock or by the processor
+    assert "gave back" in told  # more than is read
+    assert "more memory" in told
 
 
 def test_when_more_than_a_fifth_fails_the_run_pauses_with_the_reason(
@@ -84,6 +83,5 @@ def test_when_more_than_a_fifth_fails_the_run_pauses_with_the_reason(
     paused = live(run)
 
     assert paused.state == RunState.PAUSED, paused.fail_reason
-    assert paused.pause_reason.startswith("100% of the scores of step 1 failed")
-    assert "reward.max_error_share allows 20%" in paused.pause_reason
-    assert "the grader is broken" in paused.pause_reason
+    for told in ("100%", "reward.max_error_share", "20%", "grader"):
+        assert told in paused.pause_reason

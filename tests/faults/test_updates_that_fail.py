@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults.forks import Forks, forks, write_run
+from tests.faults.forks import Forks, write_run
 from tests.faults.tiny import config_tree, read_log, series
 
 pytestmark = pytest.mark.faults
 NUM_STEPS = 9
-
-
-@pytest.fixture(scope="module")
-def trainers() -> Iterator[Forks]:
-    with forks() as started:
-        yield started
 
 
 def tree_of(model: Path) -> dict[str, Any]:
@@ -78,7 +71,7 @@ def test_one_loss_that_is_no_number_is_skipped_and_counted(
     assert [w["step"] for w in warnings(events, "update_skipped")] == [3]
     told = series(events)
     assert list(told) == list(range(1, NUM_STEPS + 1))
-    assert [step for step in told if told[step]["loss"] is None] == [3]
+    assert [step for step in told if "loss" not in told[step]] == [3]
     assert {metrics["lr"] for metrics in told.values()} == {1e-3}
 
 
@@ -109,6 +102,6 @@ def test_the_second_time_the_run_fails_and_its_batch_is_kept(
     assert status == 1
     failed = read_log(out / "events.jsonl")[-1]
     assert failed["type"] == "run_failed"
-    assert "for the second time in this run" in failed["error"]
+    assert "second time" in failed["error"]
     kept = {path.name for path in (out / "failed-batch").iterdir()}
     assert kept == {"batch.json", "tensors.safetensors"}

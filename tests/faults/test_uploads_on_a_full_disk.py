@@ -45,9 +45,8 @@ def test_what_does_not_fit_is_refused_before_it_is_sent(
     answer = begin(alice_client)
 
     assert answer.status_code == 422
-    sentence = answer.json()["error"]
-    assert "16 MiB left; a.jsonl needs 3 MiB" in sentence
-    assert "Free some space there, then try again." in sentence
+    for told in ("16 MiB", "a.jsonl", "3 MiB"):
+        assert told in answer.json()["error"]
     assert not [path for path in disk.rglob("*") if path.is_file()]
 
 
@@ -63,7 +62,7 @@ def test_a_part_that_meets_a_full_disk_leaves_nothing_of_itself(
     refused = send(alice_client, upload_id, offset=2 * MEBIBYTE)
 
     assert refused.status_code == 507
-    assert "is full. Free some space there, then go on." in refused.json()["error"]
+    assert str(disk) in refused.json()["error"]
     stored = Upload.objects.get().path
     assert stored.read_bytes() == CONTENT[: 2 * MEBIBYTE]
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +18,7 @@ if TYPE_CHECKING:
     from tests.trainer.rewards.judge_server import Judging
 
 ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cohort" / "test-cache"
 NUM_STEPS = 200
 RECIPE = {
     "rules": [
@@ -47,9 +53,62 @@ def judged_by(judging: Judging, **params: Any) -> dict[str, Any]:
     return {"recipe": {"rules": [rule]}, "max_error_share": 1.0}
 
 
+def kept(name: str, make: Callable[[Path], object], *, depends_on: bytes) -> Path:
+    """The folder that `make` filled, made once until what it depends on changes.
+
+    Workers of one session wait for the first of them, which makes it.
+    """
+    CACHE.mkdir(parents=True, exist_ok=True)
+    packages = " ".join(map(version, ("torch", "transformers", "tokenizers")))
+    digest = sha256(Path(__file__).read_bytes() + packages.encode() + depends_on)
+    path = CACHE / f"{name}-{digest.hexdigest()[:16]}"
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            for old in CACHE.glob(f"{name}-*"):
+                shutil.rmtree(old)
+            draft = CACHE / f"draft-{name}"
+            shutil.rmtree(draft, ignore_errors=True)
+            make(draft)
+            draft.rename(path)
+    return path
+
+
+def trainer_code() -> bytes:
+    """What the values of a training depend on."""
+    paths = sorted((ROOT / "trainer").rglob("*.py"))
+    return b"".join(str(path).encode() + path.read_bytes() for path in paths)
+
+
 def save_model(folder: Path) -> None:
     """In a process of its own: torch has no place in that of the web's tests."""
-    subprocess.run([sys.executable, __file__, str(folder)], check=True, cwd=ROOT)
+
+    def make(draft: Path) -> None:
+        subprocess.run([sys.executable, __file__, str(draft)], check=True, cwd=ROOT)
+
+    shutil.copytree(kept("tiny-model", make, depends_on=b""), folder)
+
+
+def undisturbed_log(tree: dict[str, Any], rows: str) -> list[dict[str, Any]]:
+    """The events of a run that nothing happens to, by the trainer alone."""
+
+    def make(draft: Path) -> None:
+        draft.mkdir()
+        (draft / "rows.jsonl").write_text(rows)
+        (draft / "run.json").write_text(json.dumps(tree))
+        command = [sys.executable, "-m", "trainer", "run", str(draft / "run.json")]
+        subprocess.run(
+            [*command, "--out", str(draft / "out")],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+        )
+        shutil.rmtree(draft / "out" / "checkpoints")
+
+    settings = {name: part for name, part in tree.items() if name != "model"}
+    depends_on = trainer_code() + json.dumps([settings, rows]).encode()
+    folder = kept("undisturbed-run", make, depends_on=depends_on)
+    return read_log(folder / "out" / "events.jsonl")
 
 
 def _save_model(folder: Path) -> None:

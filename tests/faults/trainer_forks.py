@@ -1,8 +1,8 @@
 """Trainers forked from a process that has loaded torch: a life takes a second.
 
-Reads an order a line, {"argv", "log", "mishap"}, and answers with the exit status of
-the process that carried it out, negative for a signal. A mishap is [NAME, ARGUMENT…] of
-`trainer_mishaps` and befalls that process alone.
+Reads an order a line, {"argv", "log", "mishap", "env"}, and answers with the exit
+status of the process that carried it out, negative for a signal. A mishap is
+[NAME, ARGUMENT…] of `trainer_mishaps` and befalls that process alone.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def _train(order: dict[str, Any], mishaps: Any) -> None:
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    os.environ.update(order["env"])
     status = 99
     try:
         if order["mishap"]:
