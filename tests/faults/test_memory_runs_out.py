@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGKILL
 
@@ -13,13 +16,19 @@ import pytest
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import describe_progress
 from tests.faults.histories import assert_whole, stored_series
-from tests.faults.limited_memory import group_without_memory
 from tests.faults.lives import Once, live, supervisor_log, trainer_log
 from tests.faults.tiny import History
 from tests.faults.workers import children
 
 pytestmark = pytest.mark.faults
 
+CGROUPS = Path("/sys/fs/cgroup")
+V1, V2 = CGROUPS / "memory", CGROUPS
+ROOM_BYTES = 64 * 1024
+NEEDED = (
+    "Needs root and a control group with a memory limit beneath /sys/fs/cgroup, so "
+    "that the kernel's own OOM killer strikes."
+)
 TAKE_ALL = """
 import os, sys
 with open(sys.argv[1], "w") as door:
@@ -28,6 +37,41 @@ held = []
 while True:
     held.append(bytearray(1 << 20))
 """
+
+
+@contextmanager
+def group_without_memory() -> Iterator[Path]:
+    """Its cgroup.procs; whoever moves in is ended at its next page."""
+    is_v1 = V1.is_dir()
+    folder = (V1 if is_v1 else V2) / f"cohort-fault-{secrets.token_hex(4)}"
+    limit = folder / ("memory.limit_in_bytes" if is_v1 else "memory.max")
+    try:
+        folder.mkdir()
+        if not is_v1:
+            (V2 / "cgroup.subtree_control").write_text("+memory")
+        limit.write_text(str(ROOM_BYTES))
+    except OSError as error:
+        if folder.is_dir():
+            folder.rmdir()
+        pytest.skip(f"{NEEDED} Here: {error}.")
+    try:
+        yield folder / "cgroup.procs"
+    finally:
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Its last process may still be on its way out."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            os.rmdir(folder)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
 
 
 def test_a_trainer_that_the_kernel_ends_is_resumed_and_its_page_says_why(

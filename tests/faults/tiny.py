@@ -86,7 +86,8 @@ def save_model(folder: Path) -> None:
     def make(draft: Path) -> None:
         subprocess.run([sys.executable, __file__, str(draft)], check=True, cwd=ROOT)
 
-    shutil.copytree(kept("tiny-model", make, depends_on=b""), folder)
+    made = kept("tiny-model", make, depends_on=b"")
+    shutil.copytree(made, folder, dirs_exist_ok=True)
 
 
 def undisturbed_log(tree: dict[str, Any], rows: str) -> list[dict[str, Any]]:
