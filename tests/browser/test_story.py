@@ -1,7 +1,8 @@
 """Launch, inspect, compare: the three stories, in one browser against the real stack.
 
-A web process, a training worker and the trainers it starts; the model is tiny and of
-random weights, everything else is what a user gets.
+A web process, a training worker and the trainer it starts; the model is tiny and of
+random weights, everything else is what a user gets. The run it is compared with is told
+to the database.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from dashboard.runs.models import Run
 from tests.browser.waiting import wait_until
+from tests.dashboard.runs.stories import Story
 from tests.faults.tiny import save_model
 from tests.faults.workers import Worker
 
 pytestmark = [pytest.mark.browser(minutes=1), pytest.mark.django_db(transaction=True)]
 MINUTE = 60_000
+NUM_STEPS = 6
 FIRST_CHART = "document.querySelector('[data-chart=reward-mean]')"
 SETTINGS = {
     "rollout.prompts_per_step": "4",
     "rollout.group_size": "4",
     "rollout.max_new_tokens": "12",
-    "optim.num_steps": "60",
-    "optim.learning_rate": "0.001",
+    "optim.num_steps": str(NUM_STEPS),
     "data.num_eval_rows": "2",
-    "evaluation.every_steps": "20",
-    "checkpoint.every_steps": "20",
     "distributed.num_threads": "1",
 }
 
@@ -59,7 +60,7 @@ def test_from_a_file_of_prompts_to_a_comparison_of_two_runs(
     first = launch(page, model)
     watch(page)
     inspect(page)
-    audit(page, first)
+    worker.terminate()
     second = clone(page, first)
     compare(page, first, second)
 
@@ -142,22 +143,22 @@ def watch(page: Page) -> None:
     expect(page.locator("[data-run-state]")).to_contain_text(
         "finished", timeout=3 * MINUTE
     )
-    wait_until(page, f"{has_points} === 60")
+    wait_until(page, f"{has_points} === {NUM_STEPS}")
 
     assert page.evaluate("window.isTheSamePage")
     page.reload()
-    wait_until(page, f"{has_points} === 60")
+    wait_until(page, f"{has_points} === {NUM_STEPS}")
 
 
 def inspect(page: Page) -> None:
     """From a point to its step's groups, to one group, and back."""
-    click_step(page, 40)
-    page.wait_for_url("**/groups/?step=40")
+    click_step(page, 4)
+    page.wait_for_url("**/groups/?step=4")
     expect(page.get_by_text("of 4 groups teach")).to_be_visible()
     groups = page.url
 
     page.locator("a.group-link").first.click()
-    page.wait_for_url(re.compile(r"/groups/40/\d+/"))
+    page.wait_for_url(re.compile(r"/groups/4/\d+/"))
     expect(page.locator("[data-completion]")).to_have_count(4)
     card = page.locator("[data-completion]").first
     for rule in ("numeric_answer", "format_tags", "regex"):
@@ -166,21 +167,7 @@ def inspect(page: Page) -> None:
     page.go_back()
     assert page.url == groups
     page.keyboard.press("]")
-    page.wait_for_url("**/groups/?step=41")
-
-
-def audit(page: Page, first: str) -> None:
-    """From what has changed to completions of both sides of it."""
-    page.goto(first)
-    expect(page.locator("[data-run-state]")).to_have_text("finished", timeout=MINUTE)
-    page.get_by_role("navigation", name="Run").get_by_role("link", name="Audit").click()
-    expect(page.get_by_text(re.compile(r"\d of \d signals"))).to_be_visible()
-    expect(page.locator("#length .lines path")).to_have_count(1)
-    page.locator("#length").get_by_role("link", name="Ten completions").click()
-    page.wait_for_url("**/audit/length/")
-    expect(page.locator(".found")).to_have_count(20)
-    page.get_by_role("link", name="The whole audit").click()
-    page.wait_for_url("**/audit/#length")
+    page.wait_for_url("**/groups/?step=5")
 
 
 def click_step(page: Page, step: int) -> None:
@@ -203,15 +190,15 @@ def click_step(page: Page, step: int) -> None:
 def clone(page: Page, first: str) -> str:
     page.goto(first)
     page.get_by_role("link", name="Clone").click()
-    expect(page.locator('[name="optim.num_steps"]')).to_have_value("60")
+    expect(page.locator('[name="optim.num_steps"]')).to_have_value(str(NUM_STEPS))
     page.get_by_label("Name", exact=True).fill("second-run")
     fill(page, "optim.learning_rate", "0.002")
     page.get_by_role("button", name="Launch").click()
     page.wait_for_url(re.compile(r"/alpha/runs/\d+/$"))
     assert page.url != first
-    expect(page.locator("[data-run-state]")).to_contain_text(
-        "finished", timeout=3 * MINUTE
-    )
+    story = Story(Run.objects.get(name="second-run"))
+    story.start()
+    story.take_steps(NUM_STEPS)
     return page.url
 
 
@@ -228,7 +215,7 @@ def compare(page: Page, first: str, second: str) -> None:
     plot = "document.querySelector('[data-curve-plot]')"
     lines = f"({plot}.data ?? []).filter(t => t.meta)"  # not drawn yet: none
     wait_until(page, f"{lines}.length === 2")
-    assert page.evaluate(f"{lines}.map(t => t.x.length)") == [60, 60]
+    assert page.evaluate(f"{lines}.map(t => t.x.length)") == [NUM_STEPS, NUM_STEPS]
     names = page.evaluate(f"{lines}.map(t => t.name)")
     assert sorted(names) == ["first-run", "second-run"]
     for address in (first, second):
