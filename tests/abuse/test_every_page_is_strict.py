@@ -1,21 +1,36 @@
-"""What each answer tells the browser: trust Cohort alone, and show it in no frame."""
+"""What each page tells the browser: trust Cohort alone, show it in no frame.
+
+Whatever has a name may be called by markup, and no page takes it for any; a text that
+turns the direction of writing turns itself alone.
+"""
 
 from __future__ import annotations
 
 import re
+from html.parser import HTMLParser
 
 import pytest
+from django.db.models import Value
+from django.db.models.functions import Concat
 from django.http import HttpResponseBase
 from django.test import Client
+from django.utils import timezone
 
-from dashboard.accounts.models import User
+from dashboard.accounts.models import Team, User
+from dashboard.alerts.models import Alert, Channel, Delivery, Rule
+from dashboard.datasets.models import Dataset, DatasetRow
+from dashboard.rewards.models import RewardRecipe
+from dashboard.runs.models import Run
+from dashboard.samples.models import Group
+from dashboard.training.workers import register
+from tests.dashboard.samples.factories import make_note, make_steps
+from tests.dashboard.samples.stored import change_completions
 from tests.dashboard.test_every_route_is_guarded import OPEN, PERSONAL, VIEWERS_POST
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
 
 pytestmark = pytest.mark.django_db
 
-# Without one that starts a library for seconds.
-PAGES = sorted({*OPEN, *PERSONAL, *VIEWERS_POST} - {"dataset_generate"})
+PAGES = sorted({*OPEN, *PERSONAL, *VIEWERS_POST})
 # Data in a script element is no script, so its kind is named.
 INLINE = re.compile(
     r"<script(?![^>]*\b(?:src=|type=\"application/json\"))|<style|\sstyle=|<[a-z][^>]*"
@@ -29,6 +44,74 @@ HEADERS = {
 }
 # A public report leads to other sites, which are told nothing at all.
 REFERRERS = {"same-origin", "no-referrer"}
+EVIL = (
+    "<script>evil()</script><img src=x onerror=evil()><svg onload=evil()>"
+    "</script></textarea></title>[evil](javascript:evil())'\"{{7919*7919}}"
+)
+# As it may stand where data is JSON inside of a script element, or in an attribute.
+RAW = re.compile(r"<script>evil|<img src=x|<svg onload|href=.?javascript:|\b62710561\b")
+# What of it looks like script of the page's own, though it is escaped.
+TYPED = re.compile(r"\son(?:error|load)=evil|javascript:evil")
+ODD = "\N{RIGHT-TO-LEFT OVERRIDE}.tfel \N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN} שלום"
+VOID = {"input", "img", "link", "meta", "br", "hr", "path", "source", "wbr"}
+# Shown by the browser in a box of their own, or not at all.
+BOXES = {"bdi", "textarea", "option", "title", "script", "input"}
+
+
+@pytest.fixture
+def everything_is_evil(addresses: dict[str, str], team: Team, alice: User) -> None:
+    run = Run.objects.get()
+    make_steps(run, {EVIL: [0.5], "reward/mean": [0.5]})
+    Run.objects.update(
+        name=EVIL[:80],
+        model_label=EVIL[:150],
+        fail_reason=EVIL,
+        summary={"last": {EVIL: 1}},
+    )
+    for model in (Dataset, RewardRecipe):
+        # A name is taken once in a team.
+        model._default_manager.update(name=Concat(Value(EVIL[:60]), "id"))
+    RewardRecipe.objects.update(description=EVIL)
+    Group.objects.update(prompt=ODD + EVIL, answer=ODD + EVIL)
+    change_completions(text=ODD + EVIL)
+    for group in Group.objects.all():
+        make_note(group, ODD + EVIL)
+        make_note(group, ODD + EVIL, is_error=True)
+    DatasetRow.objects.update(
+        prompt=ODD + EVIL, answer=ODD + EVIL, columns={"level": ODD + EVIL}
+    )
+    Rule.objects.update(name=EVIL[:80], metric=EVIL[:120], name_pattern=EVIL[:80])
+    told = {"name": EVIL, "text": EVIL, "why": EVIL, "kind": "warned", "covers": [EVIL]}
+    Alert.objects.update(
+        read_as=told, metric=EVIL[:120], readings={EVIL: [[1, 0.5]]}, state="firing"
+    )
+    Run.objects.update(alerts_seq=1)
+    channel = Channel.objects.get()
+    Delivery.objects.create(
+        channel=channel, event="test", not_before=timezone.now(), said=EVIL
+    )
+    Team.objects.update(name=EVIL[:80])
+    User.objects.filter(pk=alice.pk).update(display_name=EVIL[:80])
+    register(EVIL[:100], num_slots=1)
+
+
+class Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[tuple[str, bool]] = []
+        self.bare: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append((tag, tag in BOXES or ("dir", "auto") in attrs))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop()[0] != tag:
+            continue
+
+    def handle_data(self, data: str) -> None:
+        if ODD[:6] in data and not any(is_apart for _, is_apart in self.open):
+            self.bare.append(" > ".join(tag for tag, _ in self.open[-4:]))
 
 
 def assert_strict(name: str, answer: HttpResponseBase) -> None:
@@ -47,23 +130,60 @@ def assert_strict(name: str, answer: HttpResponseBase) -> None:
     assert rules["form-action"] in ("'self'", "'none'"), name
 
 
-@pytest.mark.parametrize("who", ["nobody", "the owner"])
-def test_every_answer_carries_the_policy(
-    who: str, addresses: dict[str, str], alice_client: Client
+def faults_of(answer: HttpResponseBase) -> set[str]:
+    """What an answer of an address holds that it should not."""
+    kind = answer.headers["Content-Type"]
+    is_saved = answer.headers.get("Content-Disposition", "").startswith("attachment")
+    if not kind.startswith("text/html"):
+        is_inert = kind.startswith(("application/json", "text/plain"))
+        return set() if is_saved or is_inert else {"may be taken for a page"}
+    html = answer.content.decode()
+    reader = Reader()
+    reader.feed(html)
+    found = {f"bare: {place}" for place in reader.bare}
+    if answer.status_code >= 500:
+        found.add(f"status {answer.status_code}")
+    if not is_saved and (inline := INLINE.search(TYPED.sub("", html))):
+        found.add(f"inline: {inline[0]}")
+    if raw := RAW.search(html):
+        found.add(f"raw: {html[max(0, raw.start() - 80) :][:200]}")
+    return found
+
+
+@pytest.mark.usefixtures("everything_is_evil")
+def test_every_page_is_strict_and_takes_no_text_for_markup(
+    addresses: dict[str, str], alice_client: Client
 ) -> None:
-    client = alice_client if who == "the owner" else Client()
-    num_pages = 0
+    faults, num_pages, num_evil, num_odd = {}, 0, 0, 0
 
+    for name in OPEN:
+        assert_strict(name, Client().get(addresses[name]))
     for name in PAGES:
-        answer = client.get(addresses[name])
+        answer = alice_client.get(addresses[name])
         assert_strict(name, answer)
-        is_saved = "Content-Disposition" in answer.headers
-        if answer.headers["Content-Type"].startswith("text/html") and not is_saved:
-            found = INLINE.search(answer.content.decode())
-            assert found is None, (name, found)
+        if found := faults_of(answer):
+            faults[name] = found
+        if answer.headers["Content-Type"].startswith("text/html"):
+            html = answer.content.decode()
             num_pages += answer.status_code == 200
+            num_evil += "evil()" in html
+            num_odd += ODD[:6] in html
 
-    assert num_pages > (40 if who == "the owner" else 1)
+    assert faults == {}
+    assert num_pages > 60
+    assert num_evil > 40
+    assert num_odd > 6
+
+
+@pytest.mark.usefixtures("everything_is_evil")
+def test_a_chart_shows_a_metrics_name_as_text(
+    addresses: dict[str, str], alice_client: Client
+) -> None:
+    run = Run.objects.get()
+    page = alice_client.get(f"/alpha/compare?runs={run.pk}", {"metric": EVIL})
+
+    assert page.status_code == 200
+    assert RAW.search(page.content.decode()) is None
 
 
 @pytest.mark.parametrize("address", ["/no/such/page/", "/alpha/runs/999999/"])

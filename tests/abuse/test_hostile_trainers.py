@@ -17,7 +17,7 @@ from dashboard.samples.models import CompletionBlock
 from dashboard.upkeep.measuring import measure
 from dashboard.upkeep.models import Quota, Use
 from dashboard.upkeep.quotas import standing_of
-from tests.abuse.test_markup_stays_text import RAW
+from tests.abuse.test_every_page_is_strict import RAW
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
 from tests.dashboard.api.test_outside_trainers import open_one, tell
