@@ -42,7 +42,7 @@ def test_the_old_password_is_not_guessed_there(browser: Client, alice: User) -> 
     assert set(wrong) == {422}
     assert page.status_code == 429
     assert int(page.headers["Retry-After"]) > 0
-    assert "too many wrong passwords were given. Wait 15 minutes." in page.text
+    assert "15 minutes" in page.text
     alice.refresh_from_db()
     assert alice.check_password(PASSWORD)
     assert browser.post("/account/", {"form": "profile"}).status_code == 302

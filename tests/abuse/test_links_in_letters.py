@@ -91,7 +91,7 @@ def test_any_host_and_mail_without_an_address_of_ones_own_do_not_start(
     monkeypatch.setenv("COHORT_EMAIL_URL", "smtp://mail.example.org")
     monkeypatch.delenv("COHORT_URL", raising=False)
 
-    with pytest.raises(ValueError, match="links in mail need COHORT_URL"):
+    with pytest.raises(ValueError, match="COHORT_URL"):
         read_environment()
 
     monkeypatch.setenv("COHORT_URL", "https://cohort.example.org/")

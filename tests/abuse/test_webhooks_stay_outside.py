@@ -57,7 +57,7 @@ def test_a_name_is_refused_by_what_it_resolves_to(
     delivery = deliver_to(team, "https://hooks.example.org/x")
 
     assert delivery.state == "failed"
-    assert f"{ips[-1]}, which is not a public address" in delivery.said
+    assert ips[-1] in delivery.said
 
 
 class Resolver:
@@ -99,7 +99,7 @@ def test_no_redirect_is_followed(team: Team, settings: Settings) -> None:
 
         delivery = deliver_to(team, hook.url)
 
-    assert delivery.said == "It answered 307; a redirect is not followed."
+    assert "307" in delivery.said
     assert inside.seen == []
 
 

@@ -196,7 +196,7 @@ def test_a_line_that_a_proxy_refuses_is_told_as_left_out(
 
     warned, step = takes.events[0], takes.events[1]
     assert isinstance(warned, Warned)
-    assert "(group_scored): it was left out" in warned.message
+    assert "group_scored" in warned.message
     assert isinstance(step, StepFinished)
 
 
@@ -209,7 +209,7 @@ def test_without_a_login_the_run_is_kept(
     ):
         told(cohort, 1)
 
-    assert "There is no login. Run `cohort login URL`" in caplog.text
+    assert "cohort login" in caplog.text
     assert (tmp_path / "run" / "life-1.jsonl").read_bytes().count(b"\n") == 4
 
 
@@ -243,7 +243,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing(
     with Reporter("mine", folder=tmp_path / "file" / "run") as cohort:
         told(cohort, 1)
 
-    assert "Cohort does not report this run" in caplog.text
+    assert [one.levelname for one in caplog.records] == ["ERROR"]
 
 
 def test_a_disk_that_stands_still_makes_no_trainer_wait(
@@ -401,4 +401,4 @@ def test_a_run_that_was_closed_is_told_no_more(
 
     delivery.beat()
 
-    assert delivery.over == "The run is stopped."
+    assert "stopped" in delivery.over

@@ -63,16 +63,16 @@ def test_what_cannot_be_read_is_named(
     path = tmp_path / "key"
     monkeypatch.delenv("COHORT_SECRET_KEY")
     monkeypatch.setenv("COHORT_SECRET_KEY_FILE", str(path))
-    with pytest.raises(ValueError, match=f"COHORT_SECRET_KEY_FILE: {path} cannot be"):
+    with pytest.raises(ValueError, match=str(path)):
         read_environment()
 
     path.write_text("\n")
-    with pytest.raises(ValueError, match="is empty; write the value of COHORT_SECRET"):
+    with pytest.raises(ValueError, match="empty"):
         read_environment()
 
     path.write_text("quiet")
     monkeypatch.setenv("COHORT_SECRET_KEY", "loud")
-    with pytest.raises(ValueError, match="COHORT_SECRET_KEY_FILE are both set"):
+    with pytest.raises(ValueError, match="both"):
         read_environment()
 
 

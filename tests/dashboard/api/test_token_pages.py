@@ -39,23 +39,23 @@ def test_a_token_is_shown_once(alice: User, alice_client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "field"),
     [
-        ({"name": "  "}, "This field is required."),
-        ({"scopes": []}, "Choose what the token may do."),
-        ({"scopes": ["root"]}, "root"),
-        ({"lifetime": "4"}, "4"),
+        ({"name": "  "}, "name"),
+        ({"scopes": []}, "scopes"),
+        ({"scopes": ["root"]}, "scopes"),
+        ({"lifetime": "4"}, "lifetime"),
     ],
 )
 def test_what_is_no_token_is_refused_beside_its_field(
-    change: dict[str, object], said: str, alice: User, alice_client: Client
+    change: dict[str, object], field: str, alice: User, alice_client: Client
 ) -> None:
     asked = {"name": "x", "scopes": ["read"], "lifetime": "", **change}
 
     refused = alice_client.post("/alpha/tokens/", asked)
 
     assert refused.status_code == 422
-    assert said in refused.text
+    assert list(refused.context["form"].errors) == [field]
     assert not ApiToken.objects.exists()
 
 
@@ -100,7 +100,7 @@ def test_every_operation_is_on_the_page(bob_client: Client) -> None:
             for operation in view.operations:
                 assert f'id="{operation.view_func.__name__}"' in page
                 assert operation.summary in html.unescape(page)
-    assert "Authorization: Bearer $COHORT_TOKEN" in html.unescape(page)
+    assert "$COHORT_TOKEN" in page
     assert "http://testserver/api/v1/runs/actions&#x27;" in page
 
 

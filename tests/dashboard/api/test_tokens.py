@@ -95,7 +95,7 @@ def test_a_token_of_somebody_who_may_not_sign_in_lets_nobody_in(alice: User) -> 
 
 
 def test_a_viewer_makes_no_token_that_writes(bob: User) -> None:
-    with pytest.raises(ValueError, match="role in Alpha is viewer"):
+    with pytest.raises(ValueError, match="viewer"):
         make_token(bob, "write")
 
     assert not ApiToken.objects.exists()
@@ -109,7 +109,7 @@ def test_a_token_loses_what_its_persons_role_lost(alice: User) -> None:
 
     refused = program.get("/tokens")
     assert refused.status_code == 403
-    assert "role of Alice in Alpha is member" in refused.json()["detail"]
+    assert "is member" in refused.json()["detail"]
     assert program.get("/me").json()["scopes"] == ["ingest", "read", "write"]
 
 
@@ -117,7 +117,7 @@ def test_the_refusal_of_a_scope_names_both(alice: User) -> None:
     refused = Program(make_token(alice, "read", name="nightly")).get("/tokens")
 
     assert refused.status_code == 403
-    assert "takes a token with the scope admin" in refused.json()["detail"]
+    assert "scope admin" in refused.json()["detail"]
     assert "nightly" in refused.json()["detail"]
 
 

@@ -120,14 +120,14 @@ def test_without_noise_nothing_is_left_for_the_rest() -> None:
 def test_too_few_runs_are_refused() -> None:
     points = grid(3, 2)
 
-    with pytest.raises(ValueError, match="6 runs leave 2 degrees of freedom"):
+    with pytest.raises(ValueError, match="6 runs leave 2"):
         weigh([*columns(points)], np.arange(6.0))
 
 
 def test_equal_outcomes_are_refused() -> None:
     points = grid(3, 2, seeds=2)
 
-    with pytest.raises(ValueError, match="all outcomes are equal"):
+    with pytest.raises(ValueError, match="outcomes"):
         weigh(columns(points), np.full(12, 0.3))
 
 

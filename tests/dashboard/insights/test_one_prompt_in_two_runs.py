@@ -29,32 +29,28 @@ def theirs(team: Team, ours: Run) -> Run:
     return make_run(team, "theirs", dataset_version=ours.dataset_version)
 
 
-def get(client: Client, *runs: Run, **query: object) -> str:
+def ask(client: Client, *runs: Run, **query: object) -> Any:
     ids = ",".join(str(run.pk) for run in runs)
     url = reverse("compare_prompt", args=["alpha"])
     response = client.get(url, {"runs": ids, **query})
     assert response.status_code == 200
-    return re.sub(r"\s+", " ", response.content.decode())
+    return response
 
 
-def words(html: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+def get(client: Client, *runs: Run, **query: object) -> str:
+    return re.sub(r"\s+", " ", ask(client, *runs, **query).text)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "near", "expected"),
-    [
+def test_two_runs_meet_at_an_equal_step_or_at_the_two_nearest() -> None:
+    for ours, theirs, near, expected in [
         ([1, 4, 9], [4, 9, 12], None, (9, 9)),
         ([1, 4, 9], [4, 9, 12], 5, (4, 4)),
         ([3], [1, 8], None, (3, 1)),
         ([2, 10], [4, 12], 1, (2, 4)),
         ([2, 10], [4, 12], None, (10, 12)),
-    ],
-)
-def test_two_runs_meet_at_an_equal_step_or_at_the_two_nearest(
-    ours: list[int], theirs: list[int], near: int | None, expected: tuple[int, int]
-) -> None:
-    assert meet(np.array(ours), np.array(theirs), near) == expected
+    ]:
+        met = meet(np.array(ours), np.array(theirs), near)
+        assert met == expected, (ours, theirs, near)
 
 
 def test_completions_are_aligned_by_their_rank(
@@ -72,10 +68,7 @@ def test_completions_are_aligned_by_their_rank(
     # Of each pair A's, then B's; the last pair has A's alone.
     assert links(html) == ["1", "0", "2", "1", "0"]
     assert links(sampled) == ["0", "0", "1", "1", "2"]
-    assert 'data-diff-with="text-A-1" data-diff-name="A&#x27;s"' in html or (
-        'data-diff-with="text-A-1" data-diff-name="A\'s"' in html
-    )
-    assert "None: the other group is larger." in html
+    assert 'data-diff-with="text-A-1"' in html
 
 
 def test_the_win_rate_is_of_all_pairs_and_ties_count_half(
@@ -84,13 +77,15 @@ def test_the_win_rate_is_of_all_pairs_and_ties_count_half(
     make_group(ours, step=3, prompt_index=7, rewards=(1.2, 0.2))
     make_group(theirs, step=3, prompt_index=7, rewards=(0.2, 0.0, None))
 
-    text = words(get(alice_client, ours, theirs, prompt=7))
+    context = ask(alice_client, ours, theirs, prompt=7).context
 
     # 1.2 beats both, 0.2 ties with one and beats the other: 3.5 of 4.
-    assert "Win rate of A 87.5 % of 2 × 2 pairs of completions, ties half" in text
-    assert "Reward 0.7 0.1 +0.6" in text
-    assert "answer 0.5 0 +0.5" in text
-    assert "format 1 0.5 +0.5" in text
+    assert context["duel"].rate == 3.5 / 4
+    assert [len(side.rewards) for side in context["sides"]] == [2, 2]
+    assert context["duel"].means == pytest.approx((0.7, 0.1))
+    means = {rule.name: rule.means for rule in context["rules"]}
+    assert means["answer"] == pytest.approx((0.5, 0))
+    assert means["format"] == pytest.approx((1, 0.5))
 
 
 def test_nearest_steps_are_said_to_be_no_equal_ones(
@@ -99,10 +94,9 @@ def test_nearest_steps_are_said_to_be_no_equal_ones(
     make_group(ours, step=3, prompt_index=7)
     make_group(theirs, step=5, prompt_index=7)
 
-    text = words(get(alice_client, ours, theirs, prompt=7))
+    meeting = ask(alice_client, ours, theirs, prompt=7).context["meeting"]
 
-    assert "at steps 3 (A) and 5 (B)" in text
-    assert "They have sampled it at no step in common" in text
+    assert (meeting.steps, meeting.is_equal) == ((3, 5), False)
 
 
 def test_the_steps_before_and_after_are_those_of_both(
@@ -127,17 +121,13 @@ def test_all_prompts_are_listed_and_sorted_by_win_rate(
         make_group(theirs, step=prompt, prompt_index=prompt, rewards=(0.2,))
     make_group(ours, step=9, prompt_index=4)
 
-    html = get(alice_client, ours, theirs, sort="-rate")
+    page = ask(alice_client, ours, theirs, sort="-rate")
 
-    assert re.findall(r">Prompt (\d)</a>", html) == ["2", "1", "3"]
-    assert "3 prompts that both sampled" in html
-    assert "3 with rewards: 50 %" in words(html)
-    table = html.split("duel-table")[1].split("<tbody>")[1]
-    assert re.findall(r"([\d.]+ %)", table.split("</tbody>")[0]) == [
-        "100 %",
-        "50 %",
-        "0 %",
-    ]
+    assert re.findall(r">Prompt (\d)</a>", page.text) == ["2", "1", "3"]
+    assert page.context["meetings"].num_common == 3
+    summary = page.context["summary"]
+    assert (summary.num, summary.rate) == (3, 0.5)
+    assert [duel.rate for duel, _ in page.context["rows"]] == [1, 0.5, 0]
 
 
 def test_prompts_of_other_versions_are_matched_by_their_rows(
@@ -156,12 +146,13 @@ def test_prompts_of_other_versions_are_matched_by_their_rows(
     for prompt in (2, 8):
         make_group(theirs, step=3, prompt_index=prompt)
 
-    text = words(get(alice_client, ours, theirs, prompt=7))
-    other = words(get(alice_client, ours, theirs, prompt=8))
+    found = ask(alice_client, ours, theirs, prompt=7).context
+    other = ask(alice_client, ours, theirs, prompt=8).context
 
-    assert "In B's dataset it is prompt 2." in text
-    assert "1 of 2 prompts are in both." in text
-    assert "The dataset of theirs has no row like prompt 8." in other
+    assert found["meeting"].prompts == (7, 2)
+    assert re.findall(r"\d+", found["meetings"].matching.said)[:2] == ["1", "2"]
+    assert "theirs" in other["reason"]
+    assert "8" in other["reason"]
 
 
 def test_a_prompt_that_one_has_not_sampled_is_said_to_be_so(
@@ -169,11 +160,13 @@ def test_a_prompt_that_one_has_not_sampled_is_said_to_be_so(
 ) -> None:
     make_group(ours, step=3, prompt_index=0)
     make_group(theirs, step=3, prompt_index=1)
+    make_group(ours, step=3, prompt_index=7)
+    make_group(theirs, step=3, prompt_index=7, superseded_by=2)
 
-    assert "theirs has not sampled prompt 0." in get(
-        alice_client, ours, theirs, prompt=0
-    )
-    assert "ours has not sampled prompt 1." in get(alice_client, ours, theirs, prompt=1)
+    for prompt, whose in [(0, "theirs"), (1, "ours"), (7, "theirs")]:
+        reason = ask(alice_client, ours, theirs, prompt=prompt).context["reason"]
+        assert whose in reason
+        assert str(prompt) in reason
 
 
 def test_any_two_of_the_compared_runs_are_chosen(
@@ -190,17 +183,6 @@ def test_any_two_of_the_compared_runs_are_chosen(
     assert re.search(chosen, html)
     assert re.search(
         rf'value="{theirs.pk}" selected>.*value="{ours.pk}" selected>', same
-    )
-
-
-def test_superseded_groups_are_not_compared(
-    alice_client: Client, ours: Run, theirs: Run
-) -> None:
-    make_group(ours, step=3, prompt_index=7)
-    make_group(theirs, step=3, prompt_index=7, superseded_by=2)
-
-    assert "theirs has not sampled prompt 7." in get(
-        alice_client, ours, theirs, prompt=7
     )
 
 
@@ -231,18 +213,16 @@ def test_another_teams_runs_are_404(
     assert answer.status_code == 404
 
 
-@pytest.mark.parametrize(
-    "query", [{}, {"runs": "1"}, {"prompt": "x"}, {"step": "-1"}, {"sort": "moon"}]
-)
 def test_whatever_the_address_says_the_page_answers(
-    alice_client: Client, ours: Run, theirs: Run, query: dict[str, Any]
+    alice_client: Client, ours: Run, theirs: Run
 ) -> None:
     make_group(ours, step=3, prompt_index=7)
     make_group(theirs, step=3, prompt_index=7)
     ids = f"{ours.pk},{theirs.pk}"
     url = reverse("compare_prompt", args=["alpha"])
+    odd = [{"prompt": "x"}, {"step": "-1"}, {"sort": "moon"}, {"runs": str(ours.pk)}]
 
-    given = {"runs": ids, "prompt": "7"} | query if query else {}
-    given |= {"runs": str(ours.pk)} if query.get("runs") else {}
-
-    assert alice_client.get(url, given).status_code == 200
+    assert alice_client.get(url).status_code == 200
+    for query in odd:
+        given = {"runs": ids, "prompt": "7"} | query
+        assert alice_client.get(url, given).status_code == 200, query
