@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page
 
 AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
@@ -16,6 +18,9 @@ AT_REST = """Promise.allSettled(document.getAnimations()
   .filter((one) => one instanceof CSSTransition).map((one) => one.finished))"""
 
 
+Look = Callable[[Page], list[str]]
+
+
 def findings(page: Page) -> list[str]:
     """What axe finds, and whether the page itself scrolls sideways."""
     if not page.evaluate("'axe' in window"):
@@ -24,6 +29,16 @@ def findings(page: Page) -> list[str]:
     over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     wide = [f"{over} px too wide"] if over > 0 else []
     return [*map(str, violations), *wide]
+
+
+def none(page: Page) -> list[str]:
+    return []
+
+
+def looking_with(find: Look) -> pytest.MarkDecorator:
+    """A journey alone, and among the slow tests with a look at each of its pages."""
+    with_look = pytest.param(find, marks=pytest.mark.slow, id="for everybody")
+    return pytest.mark.parametrize("look", [pytest.param(none, id="alone"), with_look])
 
 
 def findings_in_each_view(page: Page) -> list[str]:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team
 from dashboard.alerts.models import Alert, Rule
+from tests.browser.accessibility import Look, findings, looking_with
 from tests.dashboard.runs.stories import Story, queue_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
 
 
-def findings(page: Page) -> list[str]:
-    page.evaluate(AXE.read_text())
-    found: list[str] = page.evaluate("axe.run().then(r => r.violations.map(v => v.id))")
-    return found
-
-
+@looking_with(findings)
 def test_a_rule_fires_on_an_open_page_and_is_acknowledged(
-    page: Page, team: Team
+    page: Page, team: Team, look: Look
 ) -> None:
     page.goto("/alpha/alerts/rules/")
     expect(page.get_by_label("Against so many steps ago")).to_be_hidden()
@@ -31,7 +24,7 @@ def test_a_rule_fires_on_an_open_page_and_is_acknowledged(
     page.get_by_label("For how many steps").fill("2")
     page.get_by_role("button", name="Add rule").press("Enter")
     expect(page.get_by_role("status").first).to_contain_text("is watched")
-    assert findings(page) == []
+    assert look(page) == []
     assert Rule.objects.get(built_in="").name == "kl/mean above 0.5 for 2 steps"
 
     story = Story(queue_run(team))
@@ -46,11 +39,11 @@ def test_a_rule_fires_on_an_open_page_and_is_acknowledged(
 
     expect(line).to_contain_text("1 alert firing")
     expect(line).to_contain_text("kl/mean above 0.5 for 2 steps, step 7")
-    assert findings(page) == []
+    assert look(page) == []
     line.get_by_role("link").click()
     page.get_by_role("link", name="kl/mean above 0.5").click()
     expect(page.get_by_role("table")).to_contain_text("0.9")
-    assert findings(page) == []
+    assert look(page) == []
     page.get_by_role("button", name="Acknowledge").click()
 
     expect(page.get_by_text("acknowledged", exact=True)).to_be_visible()

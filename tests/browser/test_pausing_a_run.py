@@ -9,7 +9,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.runs.control import resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import transition
-from tests.browser.accessibility import findings
+from tests.browser.accessibility import Look, findings, looking_with
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.samples.factories import make_group, make_note, make_run
@@ -24,8 +24,9 @@ REASON = (
 )
 
 
+@looking_with(findings)
 def test_a_run_that_pauses_says_why_at_once_and_is_resumed(
-    page: Page, team: Team
+    page: Page, team: Team, look: Look
 ) -> None:
     story = Story(queue_run(team))
     story.start()
@@ -47,12 +48,12 @@ def test_a_run_that_pauses_says_why_at_once_and_is_resumed(
     expect(page.locator("[data-run-paused]")).to_contain_text("after step 5")
     expect(page.locator("[data-run-pause-reason]")).to_contain_text("16 times")
     expect(page.get_by_role("button", name="Pause")).to_be_hidden()
-    assert findings(page) == []
+    assert look(page) == []
 
     page.get_by_role("button", name="Resume").press("Enter")
     dialog = page.get_by_role("dialog", name="Resume this run?")
     expect(dialog.get_by_label("Errors allowed")).to_have_value("0.2")
-    assert findings(page) == []
+    assert look(page) == []
     dialog.get_by_label("Errors allowed").fill("0.35")
     dialog.get_by_role("button", name="Resume the run").click()
 

@@ -8,7 +8,12 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from dashboard.accounts.models import User
-from tests.browser.accessibility import findings_in_each_view
+from tests.browser.accessibility import (
+    Look,
+    findings_in_each_view,
+    looking_with,
+    none,
+)
 from tests.fixtures_app import set_password
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -54,20 +59,12 @@ def test_somebody_is_invited_signs_up_becomes_an_admin_and_is_removed(
     assert not {one.split(": ", 1)[-1] for one in trouble if "410" not in one}
 
 
-def none(page: Page) -> list[str]:
-    return []
-
-
-@pytest.mark.parametrize(
-    "findings",
-    [none, pytest.param(findings_in_each_view, marks=pytest.mark.slow)],
-    ids=["alone", "each page for everybody"],
-)
+@looking_with(findings_in_each_view)
 def test_a_passkey_lets_in_and_a_session_is_ended(
     alice: User,
     live_app: str,
     open_browser: Callable[[User | None], BrowserContext],
-    findings: Callable[[Page], list[str]],
+    look: Look,
 ) -> None:
     """A browser has keys for localhost, not for an address in numbers."""
     set_password(alice, "correct horse battery")
@@ -78,26 +75,25 @@ def test_a_passkey_lets_in_and_a_session_is_ended(
     page.on("console", lambda m: m.type == "error" and trouble.append(m.text))
     give_a_security_key(page)
     page.goto(f"{here}/sign-in/")
-    trouble += findings(page)
+    trouble += look(page)
     page.get_by_label("Username").fill("alice")
     page.get_by_label("Password").fill("correct horse battery")
     page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url("**/alpha/runs/")
 
     page.goto(f"{here}/account/factors/webauthn/add/")
-    trouble += findings(page)  # asks for the password first
+    trouble += look(page)  # asks for the password first
     page.get_by_label("Password").fill("correct horse battery")
     page.get_by_role("button", name="Confirm").click()
     page.wait_for_url("**/webauthn/add/")
-    trouble += findings(page)
+    trouble += look(page)
     page.get_by_label("Passwordless").check()
     page.get_by_role("button", name="Add").click()
     page.wait_for_url("**/recovery-codes/**")
-    for address in ("", "webauthn/", "recovery-codes/", "totp/activate/"):
+    others = ("", "webauthn/", "recovery-codes/", "totp/activate/", "../email/")
+    for address in others if look is not none else ():
         page.goto(f"{here}/account/factors/{address}")
-        trouble += findings(page)
-    page.goto(f"{here}/account/email/")
-    trouble += findings(page)
+        trouble += look(page)
     page.goto(f"{here}/account/")
     expect(page.get_by_text("Key “")).to_be_visible()
     page.get_by_text("A", exact=True).first.click()
@@ -106,7 +102,7 @@ def test_a_passkey_lets_in_and_a_session_is_ended(
     page.get_by_role("button", name="Sign in by a passkey").click()
     page.wait_for_url("**/alpha/runs/")
     page.goto(f"{here}/account/")
-    trouble += findings(page)
+    trouble += look(page)
     expect(page.get_by_text("(this one)")).to_be_visible()
     assert not {one.split(": ", 1)[-1] for one in trouble}
 

@@ -114,6 +114,7 @@ def test_where_sockets_are_blocked_the_page_asks_over_http(
     expect(page.locator("[data-run-link]")).to_have_text("live, every 4 s")
 
 
+@pytest.mark.slow
 def test_a_page_that_reaches_nobody_says_when_it_tries_again(
     page: Page, story: Story
 ) -> None:
