@@ -79,7 +79,7 @@ LINES: dict[str, Any] = {
     "rules that end alike": completion(rules={"x" * 41: 1.0, "x" * 40 + "y": 0.0}),
     "many rules": completion(rules={f"r{n}": 1.0 for n in range(65)}),
     "a note of no rule": completion(logs={"other": "x"}, errors={"other": "y"}),
-    "a log without end": completion(logs={"answer": "x" * 10**7}),
+    "a log without end": completion(logs={"answer": "x" * 10**6}),
     "parameters": STARTED | {"num_parameters": 2**64, "num_steps": -(2**40)},
     "a device of NUL": STARTED | {"device": "\0" * 999, "versions": {"\0": "\0"}},
     "steps without end": STARTED | {"num_steps": 2**63},
@@ -171,17 +171,17 @@ def test_any_line_is_answered_and_any_page_opens_after_it(
     assert not any("\0" in name or len(name) > 120 for name in told.metric_names)
 
 
-@pytest.mark.parametrize("kind", LAST)
-def test_any_last_word_is_answered(
-    kind: str, program: Program, alice_client: Client
-) -> None:
-    run = open_one(program).json()["id"]
-    tell(program, run, written(GROUP, 1, 1) + b"\n")
+def test_any_last_word_is_answered(program: Program, alice_client: Client) -> None:
+    for kind, line in LAST.items():
+        run = open_one(program).json()["id"]
+        tell(program, run, written(GROUP, 1, 1) + b"\n")
 
-    found = tell(program, run, written(LAST[kind], 2, 1) + b"\n", first=2)
+        found = tell(program, run, written(line, 2, 1) + b"\n", first=2)
 
-    assert found.status_code == 200
-    assert_every_page_opens(alice_client, run)
+        assert found.status_code == 200, kind
+        for page in ("", "logs/", "stream.json"):
+            answer = alice_client.get(f"/alpha/runs/{run}/{page}")
+            assert answer.status_code == 200, (kind, page)
 
 
 def assert_every_page_opens(client: Client, run: int) -> None:
@@ -244,7 +244,7 @@ def test_a_page_of_a_group_is_as_long_as_a_browser_can_show(
     program: Program, alice_client: Client
 ) -> None:
     run = open_one(program).json()["id"]
-    texts = ["x" * 7_000_000, "y" * 7_000_000, "short"]
+    texts = ["x" * 3_000_000, "y" * 3_000_000, "short"]
     told = GROUP | {"completions": [COMPLETION | {"text": text} for text in texts]}
     tell(program, run, written(told, 1, 1) + b"\n")
 
@@ -254,7 +254,7 @@ def test_a_page_of_a_group_is_as_long_as_a_browser_can_show(
         assert len(page) < 4_500_000, view
         assert "short" in page
     page = alice_client.get(f"/alpha/runs/{run}/groups/1/0/").text
-    assert page.count("1,398,101 of 7,000,000") == 2
+    assert page.count("1,398,101 of 3,000,000") == 2
 
 
 EVIL = (

@@ -17,26 +17,27 @@ from tests.dashboard.alerts.factories import make_delivery, serve_hook
 pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://127.0.0.1/x", "https://127.1/x", "https://2130706433/x",
-        "https://0x7f000001/x", "https://0177.0.0.1/x", "https://0/x",
-        "https://10.0.0.7/x", "https://192.168.1.1/x", "https://169.254.169.254/latest",
-        "https://168.63.129.16/x", "https://[::1]/x", "https://[fd00:ec2::254]/x",
-        "https://[::ffff:10.0.0.7]/x", "https://[2002:7f00:1::]/x",
-        "http://hooks.example.org/x", "https://hooks.example.org:8443/x",
-        "https://name:secret@hooks.example.org/x", "file:///etc/passwd",
-        "gopher://127.0.0.1:6379/_x", "//hooks.example.org/x", "hooks.example.org",
-        "https://hooks.example.org/x\r\nX: y", "https://①②⑦.⓪.⓪.①/", "https://[::1/x",
-    ],
+INSIDE = (
+    "https://127.0.0.1/x", "https://127.1/x", "https://2130706433/x",
+    "https://0x7f000001/x", "https://0177.0.0.1/x", "https://0/x",
+    "https://10.0.0.7/x", "https://192.168.1.1/x", "https://169.254.169.254/latest",
+    "https://168.63.129.16/x", "https://[::1]/x", "https://[fd00:ec2::254]/x",
+    "https://[::ffff:10.0.0.7]/x", "https://[2002:7f00:1::]/x",
+    "http://hooks.example.org/x", "https://hooks.example.org:8443/x",
+    "https://name:secret@hooks.example.org/x", "file:///etc/passwd",
+    "gopher://127.0.0.1:6379/_x", "//hooks.example.org/x", "hooks.example.org",
+    "https://hooks.example.org/x\r\nX: y", "https://①②⑦.⓪.⓪.①/", "https://[::1/x",
 )  # fmt: skip
-def test_an_address_that_is_not_the_internets_is_refused_as_it_is_typed(
-    alice_client: Client, team: Team, url: str
-) -> None:
-    given = {"kind": "webhook", "address": url, "events": ["alert.fired"]}
 
-    assert alice_client.post("/alpha/alerts/delivery/", given).status_code == 400
+
+def test_an_address_that_is_not_the_internets_is_refused_as_it_is_typed(
+    alice_client: Client, team: Team
+) -> None:
+    for url in INSIDE:
+        given = {"kind": "webhook", "address": url, "events": ["alert.fired"]}
+        answer = alice_client.post("/alpha/alerts/delivery/", given)
+        assert answer.status_code == 400, url
+
     assert not Channel.objects.exists()
 
 

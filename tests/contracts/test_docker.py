@@ -9,7 +9,6 @@ import tomllib
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.contracts.production import DOCKER, ROOT, SERVICES, compose
@@ -18,29 +17,27 @@ IMAGES = ("web", "gpu")
 LONG_LIVED = [name for name in compose() if name != "migrate"]
 
 
-@pytest.mark.parametrize("image", IMAGES)
-def test_an_image_copies_only_what_exists_and_is_let_through(image: str) -> None:
-    text = (DOCKER / f"{image}.Dockerfile").read_text()
-    let_through = (DOCKER / f"{image}.Dockerfile.dockerignore").read_text().split()
+def test_an_image_copies_only_what_exists_and_is_let_through() -> None:
+    for image in IMAGES:
+        text = (DOCKER / f"{image}.Dockerfile").read_text()
+        let_through = (DOCKER / f"{image}.Dockerfile.dockerignore").read_text().split()
 
-    copies = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
-    sources = [source for copy in copies for source in copy.split()]
+        copies = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
+        sources = [source for copy in copies for source in copy.split()]
 
-    assert sources
-    for source in sources:
-        assert (ROOT / source).exists(), source
-        assert f"!{source}" in let_through
+        assert sources, image
+        for source in sources:
+            assert (ROOT / source).exists(), source
+            assert f"!{source}" in let_through, image
 
 
-@pytest.mark.parametrize("image", IMAGES)
-def test_an_image_runs_as_a_user_of_its_own_and_says_whether_it_is_well(
-    image: str,
-) -> None:
-    text = (DOCKER / f"{image}.Dockerfile").read_text()
+def test_an_image_runs_as_a_user_of_its_own_and_says_whether_it_is_well() -> None:
+    for image in IMAGES:
+        text = (DOCKER / f"{image}.Dockerfile").read_text()
 
-    assert re.search(r"^USER 10001$", text, re.MULTILINE)
-    assert "--uid 10001" in text
-    assert "\nHEALTHCHECK " in text
+        assert re.search(r"^USER 10001$", text, re.MULTILINE), image
+        assert "--uid 10001" in text, image
+        assert "\nHEALTHCHECK " in text, image
 
 
 def test_the_training_image_keeps_what_was_built_together_and_nothing_else() -> None:
@@ -82,29 +79,31 @@ def test_every_service_waits_for_what_it_needs() -> None:
         assert set(services[name]["depends_on"]) == {"migrate", "valkey"}
 
 
-@pytest.mark.parametrize("name", compose())
-def test_a_container_can_change_nothing_but_its_data(name: str) -> None:
-    service = compose()[name]
+def test_a_container_can_change_nothing_but_its_data() -> None:
+    for name in compose():
+        service = compose()[name]
 
-    assert service["read_only"] is True
-    assert service["init"] is True
-    assert service["cap_drop"] == ["ALL"]
-    assert service["security_opt"] == ["no-new-privileges:true"]
-    assert "privileged" not in service
-    if "build" not in service:
-        assert service["user"] not in ("root", "0")
-    assert not any("docker.sock" in volume for volume in service.get("volumes", []))
+        assert service["read_only"] is True, name
+        assert service["init"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert "privileged" not in service, name
+        if "build" not in service:
+            assert service["user"] not in ("root", "0"), name
+        assert not any(
+            "docker.sock" in volume for volume in service.get("volumes", [])
+        ), name
 
 
-@pytest.mark.parametrize("name", LONG_LIVED)
-def test_a_container_says_whether_it_is_well_and_is_started_again(name: str) -> None:
-    service = compose()[name]
+def test_a_container_says_whether_it_is_well_and_is_started_again() -> None:
+    for name in LONG_LIVED:
+        service = compose()[name]
 
-    assert service["restart"] == "unless-stopped"
-    # Those without a check of their own have their image's.
-    assert "healthcheck" in service or "build" in service
-    assert not service.get("healthcheck", {}).get("disable")
-    assert service["logging"]["options"]["max-size"]  # no log fills the disk
+        assert service["restart"] == "unless-stopped", name
+        # Those without a check of their own have their image's.
+        assert "healthcheck" in service or "build" in service, name
+        assert not service.get("healthcheck", {}).get("disable"), name
+        assert service["logging"]["options"]["max-size"], name
 
 
 def test_postgres_is_well_only_once_others_reach_it() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.core.asgi import get_asgi_application
 
@@ -26,13 +25,13 @@ def post(app: Any, headers: dict[bytes, bytes]) -> ApplicationCommunicator:
     return ApplicationCommunicator(app, scope)
 
 
-@pytest.mark.parametrize("length", [b"999999999999", b"9" * 5_000, b"-1", b"x"])
-async def test_a_body_that_says_it_is_too_long_is_not_read(length: bytes) -> None:
-    request = post(application, {b"content-length": length})
+async def test_a_body_that_says_it_is_too_long_is_not_read() -> None:
+    for length in [b"999999999999", b"9" * 5_000, b"-1", b"x"]:
+        request = post(application, {b"content-length": length})
 
-    answer = await request.receive_output(timeout=5)
+        answer = await request.receive_output(timeout=5)
 
-    assert answer["status"] == 413
+        assert answer["status"] == 413, length
 
 
 async def test_a_body_that_does_not_say_how_long_it_is_is_cut_off() -> None:

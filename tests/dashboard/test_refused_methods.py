@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.test import Client, RequestFactory
@@ -23,9 +22,8 @@ def test_a_browser_is_told_what_happened_and_where_to_go(
 
     assert answer.status_code == 405
     assert answer.headers["Allow"] == "POST"
-    assert "Nothing was done here" in answer.text
-    assert f">{STOP}</code> is where a button sends its request" in answer.text
-    assert 'href="/alpha/runs/7/">Go to the button' in answer.text
+    assert f">{STOP}</code>" in answer.text
+    assert 'href="/alpha/runs/7/">' in answer.text
 
 
 def test_it_is_told_under_asgi_too() -> None:
@@ -38,7 +36,7 @@ def test_it_is_told_under_asgi_too() -> None:
     answer = asyncio.run(RefusedMethodMiddleware(refuse)(request))
 
     assert answer.status_code == 405
-    assert "Nothing was done here" in answer.text
+    assert STOP in answer.text
 
 
 def test_a_page_that_takes_no_form_leads_to_itself(
@@ -47,26 +45,25 @@ def test_a_page_that_takes_no_form_leads_to_itself(
     answer = alice_client.post("/alpha/runs/", headers=BROWSER)
 
     assert answer.status_code == 405
-    assert 'href="/alpha/runs/">Go to this page' in answer.text
+    assert answer.context["page"] == "/alpha/runs/"
 
 
-@pytest.mark.parametrize(
-    ("path", "headers", "kind"),
-    [
+def test_a_program_gets_a_line_in_place_of_a_page(
+    alice_client: Client, team: Team
+) -> None:
+    for path, headers, kind in [
         (STOP, {"accept": "application/json"}, "application/json"),
         ("/alpha/runs/live.json", {"accept": "*/*"}, "application/json"),
         (STOP, {"accept": "*/*"}, "text/plain"),
         (STOP, {**BROWSER, "hx-request": "true"}, "text/plain"),
-    ],
-)
-def test_a_program_gets_a_sentence_in_place_of_a_page(
-    alice_client: Client, team: Team, path: str, headers: dict[str, str], kind: str
-) -> None:
-    answer = alice_client.put(path, headers=headers)
+    ]:
+        answer = alice_client.put(path, headers=headers)
 
-    assert answer.status_code == 405
-    assert answer.headers["Content-Type"] == kind
-    assert f"{path} takes {answer.headers['Allow']}, not PUT; nothing" in answer.text
+        assert answer.status_code == 405, path
+        assert answer.headers["Content-Type"] == kind, path
+        assert (
+            f"{path} takes {answer.headers['Allow']}, not PUT; nothing" in answer.text
+        ), path
 
 
 def test_the_page_keeps_to_the_team_of_its_address(

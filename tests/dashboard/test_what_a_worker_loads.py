@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from django.urls import reverse
 
 from dashboard.alerts.message import PATHS
@@ -23,11 +22,11 @@ print("training.dispatch" in app.tasks, "dashboard.urls" in sys.modules)
 """
 
 
-@pytest.mark.parametrize("name", PATHS)
-def test_links_are_those_of_the_pages(name: str) -> None:
-    values = ["alpha", *range(2, 1 + PATHS[name].count("{}"))]
+def test_links_are_those_of_the_pages() -> None:
+    for name in PATHS:
+        values = ["alpha", *range(2, 1 + PATHS[name].count("{}"))]
 
-    assert PATHS[name].format(*values) == reverse(name, args=values)
+        assert PATHS[name].format(*values) == reverse(name, args=values), name
 
 
 def test_a_worker_knows_its_tasks_and_loads_no_pages() -> None:

@@ -106,9 +106,8 @@ def test_what_a_command_does_bears_the_commands_name(
     assert record(team, None, "team.created", team).program == "manage.py up"
 
 
-@pytest.mark.parametrize(
-    ("agent", "short"),
-    [
+def test_a_browsers_name_is_short() -> None:
+    for agent, short in [
         (FIREFOX, "Firefox 128 on Linux"),
         (
             "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like "
@@ -125,10 +124,8 @@ def test_what_a_command_does_bears_the_commands_name(
         ("", ""),
         ("x" * 500, "x" * 80),
         ("evil\x1b[31m", "evil[31m"),
-    ],
-)
-def test_a_browsers_name_is_short(agent: str, short: str) -> None:
-    assert shorten_agent(agent) == short
+    ]:
+        assert shorten_agent(agent) == short, agent
 
 
 @pytest.fixture

@@ -82,9 +82,8 @@ def test_a_new_password_ends_the_others(alices: tuple[Client, Client]) -> None:
     assert UserSession.objects.count() == 1
 
 
-@pytest.mark.parametrize(
-    ("agent", "said"),
-    [
+def test_a_browser_is_named_so_that_one_knows_it() -> None:
+    for agent, said in [
         (FIREFOX, "Firefox 140 on Linux"),
         (
             "Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 (KHTML, like Gecko) "
@@ -98,7 +97,5 @@ def test_a_new_password_ends_the_others(alices: tuple[Client, Client]) -> None:
         ),
         ("x" * 100, "x" * 60),
         ("", "unknown browser"),
-    ],
-)
-def test_a_browser_is_named_so_that_one_knows_it(agent: str, said: str) -> None:
-    assert browser_of(agent) == said
+    ]:
+        assert browser_of(agent) == said, agent

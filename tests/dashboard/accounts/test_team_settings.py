@@ -99,12 +99,12 @@ def test_an_owner_makes_another_team(alice_client: Client, alice: User) -> None:
     assert 'href="/alpha/runs/"' in menu
 
 
-@pytest.mark.parametrize("slug", ["alpha", "account", "two words", ""])
-def test_a_team_gets_no_address_that_is_taken(alice_client: Client, slug: str) -> None:
-    refused = alice_client.post("/teams/new", {"name": "Gamma", "slug": slug})
+def test_a_team_gets_no_address_that_is_taken(alice_client: Client) -> None:
+    for slug in ["alpha", "account", "two words", ""]:
+        refused = alice_client.post("/teams/new", {"name": "Gamma", "slug": slug})
 
-    assert refused.status_code == 422
-    assert Team.objects.count() == 1
+        assert refused.status_code == 422, slug
+        assert Team.objects.count() == 1, slug
 
 
 def test_a_viewer_makes_no_team(bob_client: Client) -> None:

@@ -52,12 +52,12 @@ def test_a_wrong_value_is_named_by_its_field(program: Program) -> None:
     assert "200" in error["message"]
 
 
-@pytest.mark.parametrize("cursor", ["x", "é", "djE6", "djI6MQ", write_cursor(2**70)])
-def test_what_is_no_cursor_is_refused(cursor: str, program: Program) -> None:
-    found = program.get(f"/tokens?cursor={cursor}")
+def test_what_is_no_cursor_is_refused(program: Program) -> None:
+    for cursor in ["x", "é", "djE6", "djI6MQ", write_cursor(2**70)]:
+        found = program.get(f"/tokens?cursor={cursor}")
 
-    assert found.status_code == 422
-    assert found.json()["errors"][0]["field"] == "query.cursor"
+        assert found.status_code == 422, cursor
+        assert found.json()["errors"][0]["field"] == "query.cursor", cursor
 
 
 def test_cursors_come_back_as_they_were() -> None:
@@ -225,9 +225,9 @@ def test_a_key_is_forgotten_after_a_day(token: str) -> None:
     assert counting.done == [7, 8]
 
 
-@pytest.mark.parametrize("key", ["", "x" * 101, "tab\tbed"])
-def test_what_is_no_key_is_refused(key: str, token: str) -> None:
-    counting = Counting()
+def test_what_is_no_key_is_refused(token: str) -> None:
+    for key in ["", "x" * 101, "tab\tbed"]:
+        counting = Counting()
 
-    assert counting.post(token, 7, key).status_code == 422
-    assert counting.done == []
+        assert counting.post(token, 7, key).status_code == 422, key
+        assert counting.done == [], key

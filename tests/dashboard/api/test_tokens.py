@@ -34,21 +34,24 @@ def test_only_the_hash_of_a_token_is_kept(alice: User) -> None:
     assert text[:-4] not in kept
 
 
-@pytest.mark.parametrize(
-    "header", ["", "Bearer", "Bearer cohort_made-up", "Basic YTpi", "Bearer \x00", "x"]
-)
-def test_without_a_token_that_works_the_answer_says_how_to_get_one(
-    header: str, alice: User
-) -> None:
-    program = Program()
-    program.headers = {"Authorization": header}
+def test_without_a_token_that_works_the_answer_says_how_to_get_one(alice: User) -> None:
+    for header in [
+        "",
+        "Bearer",
+        "Bearer cohort_made-up",
+        "Basic YTpi",
+        "Bearer \x00",
+        "x",
+    ]:
+        program = Program()
+        program.headers = {"Authorization": header}
 
-    found = program.get("/me")
+        found = program.get("/me")
 
-    assert found.status_code == 401
-    assert found["Content-Type"] == "application/problem+json"
-    assert found["WWW-Authenticate"].startswith("Bearer")
-    assert "API tokens" in found.json()["detail"]
+        assert found.status_code == 401, header
+        assert found["Content-Type"] == "application/problem+json", header
+        assert found["WWW-Authenticate"].startswith("Bearer"), header
+        assert "API tokens" in found.json()["detail"], header
 
 
 def test_a_cookie_lets_nobody_in(alice: User) -> None:

@@ -118,14 +118,13 @@ def test_a_recipe_that_is_none_names_its_field(program: Program) -> None:
     assert not RecipeVersion.objects.exists()
 
 
-@pytest.mark.parametrize(
-    "body",
-    [{"name": "a\x00b", "spec": {}}, {"name": "\ud800", "spec": {}}, {"nam": "x"}],
-)
-def test_odd_characters_and_unknown_fields_are_refused(
-    body: dict[str, Any], program: Program
-) -> None:
-    assert program.post("/recipes", body).status_code == 422
+def test_odd_characters_and_unknown_fields_are_refused(program: Program) -> None:
+    for body in [
+        {"name": "a\x00b", "spec": {}},
+        {"name": "\ud800", "spec": {}},
+        {"nam": "x"},
+    ]:
+        assert program.post("/recipes", body).status_code == 422, body
 
 
 def launchable(program: Program, team: Team) -> dict[str, Any]:

@@ -31,11 +31,11 @@ def column(*values: float) -> np.ndarray:
     return np.array(values)[:, None]
 
 
-@pytest.mark.parametrize("p", [0.8, 0.975, 0.995])
-def test_quantiles_of_t_are_scipys(p: float) -> None:
-    df = np.array([1, 1.01, 1.7, 2, 3, 4.4, 9, 19, 38.5, 200, 1e4, 1e6])
+def test_quantiles_of_t_are_scipys() -> None:
+    for p in [0.8, 0.975, 0.995]:
+        df = np.array([1, 1.01, 1.7, 2, 3, 4.4, 9, 19, 38.5, 200, 1e4, 1e6])
 
-    assert t_quantile(p, df) == pytest.approx(stats.t.ppf(p, df), rel=1e-8)
+        assert t_quantile(p, df) == pytest.approx(stats.t.ppf(p, df), rel=1e-8), p
 
 
 def test_the_interval_of_a_mean_is_scipys() -> None:
@@ -65,27 +65,26 @@ def test_one_seed_has_no_interval() -> None:
         assert np.isnan([found.low[0], found.high[0]]).all()
 
 
-@pytest.mark.parametrize("num", range(1, 21))
-def test_an_interquartile_mean_is_scipys_mean_trimmed_by_a_quarter(num: int) -> None:
-    values = np.random.default_rng(num).lognormal(size=(num, 3))
+def test_an_interquartile_mean_is_scipys_mean_trimmed_by_a_quarter() -> None:
+    for num in range(1, 21):
+        values = np.random.default_rng(num).lognormal(size=(num, 3))
 
-    expected = stats.trim_mean(values, 0.25, axis=0)
-    assert interquartile_mean(values) == pytest.approx(expected)
+        expected = stats.trim_mean(values, 0.25, axis=0)
+        assert interquartile_mean(values) == pytest.approx(expected), num
 
 
-@pytest.mark.parametrize(
-    ("scores", "iqm", "interval"),
-    # library.get_interval_estimates of metrics.aggregate_iqm, 200,000 reps.
-    [(TEN, 0.59, (0.435, 0.79833)), (FIVE, 0.53, (0.27, 0.67))],
-)
-def test_the_bootstrap_gives_what_rliable_gives(
-    scores: list[float], iqm: float, interval: tuple[float, float]
-) -> None:
-    found = iqm_interval(column(*scores))
+def test_the_bootstrap_gives_what_rliable_gives() -> None:
+    for scores, iqm, interval in [
+        (TEN, 0.59, (0.435, 0.79833)),
+        (FIVE, 0.53, (0.27, 0.67)),
+    ]:
+        found = iqm_interval(column(*scores))
 
-    assert found.value[0] == pytest.approx(iqm)
-    # Of 2,000 resamples: where few values are near, the next one may be the percentile.
-    assert [found.low[0], found.high[0]] == pytest.approx(list(interval), abs=0.015)
+        assert found.value[0] == pytest.approx(iqm), scores
+        # Of 2,000 resamples: where few are near, the next one may be it.
+        assert [found.low[0], found.high[0]] == pytest.approx(
+            list(interval), abs=0.015
+        ), scores
 
 
 def test_ranks_drawn_are_as_good_as_seeds_drawn() -> None:
@@ -100,16 +99,18 @@ def test_ranks_drawn_are_as_good_as_seeds_drawn() -> None:
     assert fast.std() == pytest.approx(slow.std(), rel=0.06)
 
 
-@pytest.mark.parametrize("num", [2, 3, 5, 8, 12])
-def test_the_ends_are_the_percentiles_of_all_resamples(num: int) -> None:
-    values = np.random.default_rng(num).lognormal(size=(num, 40)).round(1)
-    values[0, ::3] = NAN
+def test_the_ends_are_the_percentiles_of_all_resamples() -> None:
+    for num in [2, 3, 5, 8, 12]:
+        values = np.random.default_rng(num).lognormal(size=(num, 40)).round(1)
+        values[0, ::3] = NAN
 
-    found = iqm_interval(values)
+        found = iqm_interval(values)
 
-    ends = np.percentile(resample_iqm(values, seed=0), [2.5, 97.5], axis=0)
-    ends[:, np.isfinite(values).sum(axis=0) < 2] = NAN
-    assert np.array([found.low, found.high]) == pytest.approx(ends, nan_ok=True)
+        ends = np.percentile(resample_iqm(values, seed=0), [2.5, 97.5], axis=0)
+        ends[:, np.isfinite(values).sum(axis=0) < 2] = NAN
+        assert np.array([found.low, found.high]) == pytest.approx(ends, nan_ok=True), (
+            num
+        )
 
 
 def test_a_difference_of_means_is_welchs() -> None:
@@ -156,15 +157,13 @@ def test_what_floats_lose_is_no_difference() -> None:
         assert (found.low[0], found.value[0], found.high[0]) == (0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("effect", [0.35, 0.5, 0.8, 1.2, 2.0])
-def test_so_many_seeds_tell_the_difference_in_80_percent_of_cases(
-    effect: float,
-) -> None:
-    num = seeds_needed(effect, (1.0, 1.0))
+def test_so_many_seeds_tell_the_difference_in_80_percent_of_cases() -> None:
+    for effect in [0.35, 0.5, 0.8, 1.2, 2.0]:
+        num = seeds_needed(effect, (1.0, 1.0))
 
-    assert num is not None
-    assert _power(effect, num) >= 0.79
-    assert _power(effect, num - 1) < 0.81
+        assert num is not None, effect
+        assert _power(effect, num) >= 0.79, effect
+        assert _power(effect, num - 1) < 0.81, effect
 
 
 def _power(effect: float, num: int) -> float:
@@ -184,20 +183,18 @@ def test_pairs_need_as_many_seeds_as_a_test_of_their_differences() -> None:
     )
 
 
-@pytest.mark.parametrize("difference", [0.0, 1e-9, 0.01])
-def test_next_to_no_difference_would_take_more_seeds_than_anybody_runs(
-    difference: float,
-) -> None:
-    assert seeds_needed(difference, (1.0, 1.0)) is None
-    assert MOST_SEEDS == 1_000
+def test_next_to_no_difference_would_take_more_seeds_than_anybody_runs() -> None:
+    for difference in [0.0, 1e-9, 0.01]:
+        assert seeds_needed(difference, (1.0, 1.0)) is None, difference
+        assert MOST_SEEDS == 1_000, difference
 
 
-@pytest.mark.parametrize(("wins", "num"), [(0, 5), (7, 10), (10, 10), (480, 1000)])
-def test_the_interval_of_a_share_of_votes_is_wilsons(wins: int, num: int) -> None:
-    expected = stats.binomtest(wins, num).proportion_ci(0.95, method="wilson")
+def test_the_interval_of_a_share_of_votes_is_wilsons() -> None:
+    for wins, num in [(0, 5), (7, 10), (10, 10), (480, 1000)]:
+        expected = stats.binomtest(wins, num).proportion_ci(0.95, method="wilson")
 
-    found = wilson_interval(wins / num, num)
-    assert found == pytest.approx((expected.low, expected.high), abs=1e-12)
+        found = wilson_interval(wins / num, num)
+        assert found == pytest.approx((expected.low, expected.high), abs=1e-12), wins
 
 
 def test_a_win_rate_is_mann_whitneys_u_over_all_pairs() -> None:
