@@ -145,7 +145,7 @@ def test_layers_are_chosen_by_the_endings_of_their_names(model_folder: Path) -> 
 def test_an_ending_that_no_layer_has_is_refused(
     model_folder: Path, targets: str
 ) -> None:
-    with pytest.raises(ValueError, match="There are down_proj, gate_proj, k_proj"):
+    with pytest.raises(ValueError, match="down_proj"):
         adapted(model_folder, lora_targets=targets)
 
 
@@ -232,7 +232,7 @@ def test_adapters_of_another_shape_are_refused(
     adapted(model_folder).save_adapters(tmp_path / "adapters")
     settings = {"path": str(model_folder), "lora_rank": 4} | changes
 
-    with pytest.raises(ValueError, match="are not those of this configuration"):
+    with pytest.raises(ValueError, match="adapters"):
         load_policy(ModelConfig(**settings), adapters=tmp_path / "adapters")
 
 

@@ -137,7 +137,7 @@ def test_a_file_that_cannot_be_read_is_told_of_once_and_changes_nothing(
 
     told = [e for e in only(events, "warned") if e["code"] == "changes"]
     assert len(told) == 1
-    assert "rollout.group_size cannot change while a run trains" in told[0]["message"]
+    assert "rollout.group_size" in told[0]["message"]
     assert steps_of(events, "step_finished") == list(range(1, 7))
 
 

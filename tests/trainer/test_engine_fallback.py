@@ -136,7 +136,7 @@ def test_a_decoder_that_computes_something_else_is_left(
     assert sorted(groups) == list(range(len(requests)))
     (slowed,) = told
     assert slowed.code == "engine_fallback"
-    assert slowed.way == "transformers' own forward pass"
+    assert slowed.way.startswith("transformers'")
 
 
 @pytest.mark.usefixtures("gpu_branches")
@@ -154,7 +154,7 @@ def test_what_cannot_be_recorded_is_done_kernel_by_kernel(
 
     found = engine.sample(requests, PARAMS)
 
-    assert [slowed.way for slowed in told] == ["its own decoder without CUDA graphs"]
+    assert ["CUDA graphs" in slowed.way for slowed in told] == [True]
     assert ids_of(found) == ids_of(sample(policy, requests))
 
 

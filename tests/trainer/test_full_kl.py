@@ -230,7 +230,7 @@ def test_an_impossible_token_leaves_the_divergence_finite() -> None:
 
 
 def test_vocabularies_of_different_size_are_refused() -> None:
-    with pytest.raises(ValueError, match="11 tokens, its reference of 12"):
+    with pytest.raises(ValueError, match=r"11 tokens.* 12"):
         token_logprobs_and_kl(
             torch.zeros(1, 5).double(),
             linear(1),
@@ -276,7 +276,7 @@ def test_a_clamp_bounds_the_full_kl() -> None:
 
 
 def test_a_full_kl_that_was_not_computed_is_asked_for() -> None:
-    with pytest.raises(ValueError, match="reference's KL; got none"):
+    with pytest.raises(ValueError, match="got none"):
         policy_loss(
             torch.zeros(1, 2),
             torch.zeros(1, 2),

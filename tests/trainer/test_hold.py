@@ -39,7 +39,7 @@ def test_a_run_that_comes_again_takes_it_over_and_begins_anew(hold: Hold) -> Non
     hold.check(new)
     with pytest.raises(NotHeld):
         hold.check(old)
-    with pytest.raises(Incomplete, match="1 weights were announced, and 0 came"):
+    with pytest.raises(Incomplete, match=r"1 weights .* 0 came"):
         hold.collect_weights(new, ["w"])
 
 
@@ -82,7 +82,7 @@ def test_what_came_is_dropped_when_it_is_not_what_was_announced(hold: Hold) -> N
     word = hold.take(None, word=None)
     hold.add_weights(word, ONE)
 
-    with pytest.raises(Incomplete, match="2 weights were announced, and 1 came"):
+    with pytest.raises(Incomplete, match=r"2 weights .* 1 came"):
         hold.collect_weights(word, ["w", "v"])
 
     with pytest.raises(Incomplete, match="and 0 came"):
@@ -93,7 +93,7 @@ def test_no_more_is_kept_than_a_model_has(hold: Hold) -> None:
     word = hold.take(None, word=None)
     hold.add_weights(word, {"v": torch.zeros(20)})
 
-    with pytest.raises(ValueError, match="104 bytes are more than"):
+    with pytest.raises(ValueError, match="104 bytes"):
         hold.add_weights(word, {"w": torch.zeros(6)})
     hold.add_weights(word, {"v": torch.zeros(25)})  # in place of the other
 

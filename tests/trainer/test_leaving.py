@@ -55,10 +55,11 @@ def test_a_failed_run_does_not_wait_for_what_it_samples(
     )
 
     assert done.returncode == 1, done.stderr
-    assert done.stderr.endswith("The update fell over.\n")
+    assert done.stderr.endswith("fell over.\n")
     assert "from step 0" in done.stdout
     last = read_events(tmp_path / "out" / "events.jsonl")[-1]
-    assert (last["type"], last["error"]) == ("run_failed", "The update fell over.")
+    assert last["type"] == "run_failed"
+    assert last["error"].endswith("fell over.")
 
 
 def test_what_cannot_be_said_ends_no_run(

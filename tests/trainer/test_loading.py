@@ -32,7 +32,7 @@ def test_garbage_is_not_looked_for_meanwhile_and_is_again_afterwards(
 def test_it_is_looked_for_again_after_a_module_that_fails(modules: Path) -> None:
     (modules / "fails_so.py").write_text("raise RuntimeError('as it is loaded')\n")
 
-    with pytest.raises(RuntimeError, match="as it is loaded"):
+    with pytest.raises(RuntimeError, match="loaded"):
         load_module("fails_so")
 
     assert gc.isenabled()

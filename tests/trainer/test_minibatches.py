@@ -108,7 +108,7 @@ def test_work_is_done_again_with_half_as_many_tokens_until_it_fits() -> None:
 
     assert max(sizes) <= 40
     assert [tokens for tokens, _ in told] == [60, 30]
-    assert told[0][1] == "CUDA out of memory. Tried to allocate 1 TiB"
+    assert "1 TiB" in told[0][1]
     assert budget.tokens == 30
 
 

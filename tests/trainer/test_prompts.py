@@ -65,7 +65,7 @@ def test_a_chat_template_that_refuses_is_a_sentence(
     with pytest.raises(ValueError, match=f"refuses row 3 .*{reason}") as refused:
         renderer.render(row("ab", index=3))
 
-    assert "whose messages are of user" in str(refused.value)
+    assert "of user" in str(refused.value)
 
 
 def test_a_chat_template_is_used_where_there_is_one(policy: Policy) -> None:
@@ -125,7 +125,7 @@ def test_a_template_names_prompt_and_columns() -> None:
 
 
 def test_a_template_that_names_an_unknown_column_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\{target\}, which row 0 .* has not"):
+    with pytest.raises(ValueError, match=r"\{target\}.* row 0 "):
         fill_template("{target}", "x", {"numbers": [1]}, where="row 0 (line 1)")
 
 
@@ -209,5 +209,5 @@ def test_each_pass_is_a_permutation_without_its_remainder() -> None:
 
 
 def test_more_prompts_a_step_than_rows_are_refused() -> None:
-    with pytest.raises(ValueError, match="takes 5 distinct prompts, but there are 4"):
+    with pytest.raises(ValueError, match=r"5 distinct .* 4"):
         DataOrder(num_rows=4, prompts_per_step=5, seed=0)

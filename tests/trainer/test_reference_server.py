@@ -199,7 +199,7 @@ def test_another_model_is_refused_before_the_run_starts(
     other = write_model(tmp_path / "other", seed=9)
     tree = config_of(other, rows_path, url=server.url, token_file=server_token(server))
 
-    with pytest.raises(ValueError, match="holds another model than the one"):
+    with pytest.raises(ValueError, match="another model"):
         make_reference(RunConfig.model_validate(tree).stages[0], policy)
 
 
@@ -220,7 +220,7 @@ def test_another_model_in_the_servers_place_is_refused_in_the_middle_of_a_run(
         other = write_model(tmp_path / "other", seed=9)
         server = Server(other, token_file, port=port)
 
-        with pytest.raises(ValueError, match="holds another model than the one"):
+        with pytest.raises(ValueError, match="another model"):
             reference.add_logprobs([micro], temperature=1.0)
     finally:
         server.end()
@@ -233,7 +233,7 @@ def test_another_token_is_refused_before_the_run_starts(
     wrong.write_text("0123456789abcdef0123")
     tree = config_of(model_folder, rows_path, url=server.url, token_file=wrong)
 
-    with pytest.raises(ValueError, match="does not accept the token"):
+    with pytest.raises(ValueError, match="token"):
         make_reference(RunConfig.model_validate(tree).stages[0], policy)
 
 
@@ -245,7 +245,7 @@ def test_a_server_needs_a_token_file(
     )
     tree["reference"]["token_file"] = None
 
-    with pytest.raises(ValueError, match=r"Set reference\.token_file"):
+    with pytest.raises(ValueError, match=r"reference\.token_file"):
         make_reference(RunConfig.model_validate(tree).stages[0], policy)
 
 
@@ -256,7 +256,7 @@ def test_a_server_does_not_listen_to_the_world(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 2
-    assert "not an address of this machine or of a private network" in done.stderr
+    assert "0.0.0.0" in done.stderr  # noqa: S104
     assert not (tmp_path / "token").exists()
 
 
@@ -287,7 +287,7 @@ def test_a_new_token_is_long_and_its_owners_alone(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_token_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "token").write_text(content)
 
-    with pytest.raises(ValueError, match="must hold one word of at least 16"):
+    with pytest.raises(ValueError, match="at least 16"):
         read_or_make_token(tmp_path / "token")
 
 
@@ -334,7 +334,7 @@ def test_a_run_waits_while_its_server_is_killed_and_goes_on(
         server.end()
 
     assert run.returncode == 0, said
-    assert f"waiting for the reference server at {server.url}" in said
+    assert f"server at {server.url}" in said
     assert _num_steps(out) == 12
     in_process = _metrics_without_server(tmp_path, tree)
     assert [e["metrics"]["kl/mean"] for e in _steps(out)] == pytest.approx(

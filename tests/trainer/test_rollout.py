@@ -22,6 +22,7 @@ from trainer.rollout.engine import Request, SamplingParams, Slowed
 from trainer.seeding import derive, uniforms
 from trainer.types import Completion
 
+NO_MEMORY = "CUDA out of memory. Tried to allocate 2 GiB."
 TEXTS = ["1+1=", "a", "(12 - 3) * 7 = ?\n", "12345678901234567890=", "b>c"]
 
 
@@ -214,7 +215,7 @@ def with_little_memory(monkeypatch: pytest.MonkeyPatch, *, room: int) -> list[in
     ) -> tuple[torch.Tensor, torch.Tensor]:
         tried.append(len(logits))
         if tried[-1] > room:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+            raise torch.OutOfMemoryError(NO_MEMORY)
         return draw(logits, uniform, **options)
 
     monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", drawn)
@@ -239,7 +240,7 @@ def test_what_memory_does_not_bear_is_sampled_in_smaller_batches(
     assert [size for size in tried if size > 7] == [20, 8]
     assert told[-1] == Slowed(
         code="out_of_memory",
-        reason="CUDA out of memory. Tried to allocate 2 GiB.",
+        reason=NO_MEMORY,
         rows=4,
     )
     tried.clear()

@@ -75,7 +75,7 @@ def test_evaluation_may_take_the_likeliest_token_but_be_no_colder_than_vllm() ->
 def test_several_processes_share_a_server_but_no_vllm_of_their_own() -> None:
     config_of(rollout=SERVER, distributed={"num_processes": 2})
 
-    with pytest.raises(ValueError, match="takes the weights of one process"):
+    with pytest.raises(ValueError, match="one process"):
         config_of(rollout={"engine": "vllm"}, distributed={"num_processes": 2})
 
 
@@ -106,10 +106,10 @@ def test_that_vllm_is_missing_is_told(
 ) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
 
-    with pytest.raises(ValueError, match="vLLM cannot be imported here") as error:
+    with pytest.raises(ValueError, match="vLLM cannot") as error:
         make_engine(config_of(rollout={"engine": "vllm"}), policy)
 
-    assert 'rollout.engine to "transformers"' in str(error.value)
+    assert "rollout.engine" in str(error.value)
 
 
 class _Logprobs(dict[int, Any]):
@@ -245,26 +245,26 @@ def test_old_keys_and_values_that_cannot_be_forgotten_end_the_run(llm: Llm) -> N
     sampler = sampler_of(llm)
     llm.reset_prefix_cache = lambda: False
 
-    with pytest.raises(RuntimeError, match="did not let go of its prefix cache"):
+    with pytest.raises(RuntimeError, match="prefix cache"):
         sampler.load_weights([])
 
 
 def test_weights_that_a_worker_lacks_end_the_run(llm: Llm) -> None:
     llm.missing = ["lm_head.weight", "model.norm.weight"]
 
-    with pytest.raises(RuntimeError, match=r"0 .* all weights but 2, such as lm"):
+    with pytest.raises(RuntimeError, match="weights but 2"):
         sampler_of(llm).load_weights([])
 
 
 def test_a_model_is_not_split_over_more_gpus_than_there_are(llm: Llm) -> None:
     sampler_of(llm, tensor_parallel_size=1)
 
-    with pytest.raises(ValueError, match="over 3 GPUs: this process has 2"):
+    with pytest.raises(ValueError, match=r"3 GPUs.* 2"):
         sampler_of(llm, tensor_parallel_size=3)
 
 
 def test_part_of_the_vocabulary_is_not_sampled(llm: Llm) -> None:
     params = SamplingParams(max_new_tokens=3, temperature=1.0, top_p=0.5)
 
-    with pytest.raises(ValueError, match="not of the whole"):
+    with pytest.raises(ValueError, match="the whole"):
         sampler_of(llm).sample([PROMPT], params, eos_ids=())

@@ -69,7 +69,7 @@ def test_completions_of_other_weights_are_refused() -> None:
     question = question_of()
 
     assert unpack_answer(pack_answer(sampled, version=7), question) == sampled
-    with pytest.raises(ValueError, match=r"are of weights \[6\], not of 7"):
+    with pytest.raises(ValueError, match=r"\[6\], not of 7"):
         unpack_answer(pack_answer(sampled, version=6), question)
 
 
@@ -77,5 +77,5 @@ def test_an_answer_of_other_size_is_refused() -> None:
     sampled = [Sampled(token_ids=(4,) * 6, logprobs=(-0.5,) * 6)]
 
     for wrong in (sampled, [], sampled * 2):
-        with pytest.raises(ValueError, match="does not hold 1 completions"):
+        with pytest.raises(ValueError, match="1 completions"):
             unpack_answer(pack_answer(wrong, version=7), question_of())

@@ -85,5 +85,5 @@ def test_rows_that_are_no_longer_there_are_told(
 ) -> None:
     save_batch(tmp_path / "ahead", batch)
 
-    with pytest.raises(ValueError, match=r"holds completions of row 9 \(line 10\)"):
+    with pytest.raises(ValueError, match=r"row 9 \(line 10\)"):
         load_batch(tmp_path / "ahead", prompts[:2])

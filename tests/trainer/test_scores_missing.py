@@ -34,8 +34,9 @@ from trainer.rewards.scoring import Score
 from trainer.types import Group
 
 LENGTH = RULES["length"]
+LOST = "The grader was lost."
 FINE = Score(1.0, {"a": 1.0, "b": 0.0}, {})
-FAILED = Score(1.0, {"a": 1.0, "b": None}, {"b": "The grader was lost."})
+FAILED = Score(1.0, {"a": 1.0, "b": None}, {"b": LOST})
 NOTHING = Score(1.0, {"a": 1.0, "b": None}, {"b": "no answer"}, ["b"])
 
 
@@ -65,10 +66,11 @@ def test_more_than_the_limit_is_told_with_its_most_frequent_reason():
         check_scores(groups, limit=0.37, step=7)
 
     text = str(told.value)
-    assert "38% of the scores of step 7 failed" in text
+    assert text.startswith("38% ")
+    assert "step 7" in text
     assert "allows 37%" in text
     (fault,) = told.value.faults
-    assert (fault.rule, fault.error, fault.count) == ("b", "The grader was lost.", 3)
+    assert (fault.rule, fault.error, fault.count) == ("b", LOST, 3)
 
 
 def test_the_commonest_errors_are_told_first_and_cut():
@@ -99,7 +101,7 @@ def fail_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, type], None]:
 
         def score(sample: Sample, params: Any) -> float:
             if now >= first:
-                raise error("The grader was lost.")
+                raise error(LOST)
             assert LENGTH.score is not None
             return LENGTH.score(sample, params)
 
@@ -158,17 +160,18 @@ def test_the_run_pauses_with_a_checkpoint_and_resumes_exactly(
     done = run_trainer("run", written, "--out", tmp_path / "out")
 
     assert done.returncode == 4
-    assert 'rule "size": The grader was lost.' in done.stderr
+    assert f'rule "size": {LOST}' in done.stderr
     events = read_events(tmp_path / "out" / "events.jsonl")
     assert [e["step"] for e in only(events, "step_finished")] == [1, 2, 3]
     assert [e["step"] for e in only(events, "checkpoint_saved")] == [2, 3]
     paused = events[-1]
     assert (paused["type"], paused["step"]) == ("run_paused", 3)
-    assert paused["reason"].startswith("100% of the scores of step 4 failed")
+    assert paused["reason"].startswith("100% ")
+    assert "step 4" in paused["reason"]
     assert (paused["share"], paused["limit"]) == (1.0, 0.2)
     assert paused["checkpoint"] == "step-000003-epoch-1"
     (fault,) = paused["faults"]
-    assert (fault["rule"], fault["error"]) == ("size", "The grader was lost.")
+    assert (fault["rule"], fault["error"]) == ("size", LOST)
 
     monkeypatch.setitem(RULES, "length", LENGTH)
     again = run_trainer("run", written, "--out", tmp_path / "out", "--resume")

@@ -209,7 +209,7 @@ def test_a_process_that_would_sample_itself_is_not_waited_for(
 
     assert codes == [1, 1], output
     (failed,) = read_events(tmp_path / "two" / "events.jsonl")
-    assert "Process 1 of 2 has another run configuration" in failed["error"]
+    assert "Process 1 of 2" in failed["error"]
 
 
 @pytest.mark.slow
@@ -225,4 +225,4 @@ def test_what_the_server_refuses_ends_them_all(
 
     assert codes == [1, 1], output
     (failed,) = read_events(tmp_path / "two" / "events.jsonl")
-    assert "does not accept the token" in failed["error"]
+    assert "token" in failed["error"]

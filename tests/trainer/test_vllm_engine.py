@@ -207,5 +207,5 @@ def test_a_prompt_that_is_too_long_is_refused(
 ) -> None:
     requests = requests_of(policy, 1, ["1" * 240])
 
-    with pytest.raises(ValueError, match="of 240 tokens and a completion of 30 are"):
+    with pytest.raises(ValueError, match=r"240 tokens .* 30 "):
         engine.sample(requests, WARM)

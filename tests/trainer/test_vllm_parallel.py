@@ -132,7 +132,7 @@ def test_weights_that_did_not_come_are_named(
     name = "model.layers.0.mlp.down_proj.weight"
     weights = [(n, w) for n, w in policy.weights() if n != name]
 
-    with pytest.raises(RuntimeError, match=f"Worker 0 .* all weights but 1, .* {name}"):
+    with pytest.raises(RuntimeError, match=f"Worker 0 .* {name}"):
         sampler.load_weights(weights)
 
 
@@ -192,6 +192,6 @@ def test_a_process_that_dies_ends_the_sampling(
 
     os.kill(pids[1], signal.SIGKILL)
 
-    with pytest.raises(RuntimeError, match=r"vLLM's worker processes ended, with .*-9"):
+    with pytest.raises(RuntimeError, match=r"ended, with .*-9"):
         engine.sample(requests_of(policy, 1), WARM)
     wait_until(lambda: not {each.pid for each in active_children()} & {*pids})

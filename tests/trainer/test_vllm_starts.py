@@ -82,10 +82,10 @@ def test_what_it_does_to_torch_does_not_last(wide_folder: Path) -> None:
 
 
 def test_a_model_that_it_cannot_run_is_refused_at_the_start(model_folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"vLLM cannot run .*head_dim=8") as error:
+    with pytest.raises(ValueError, match="head_dim=8") as error:
         make_sampler(model_folder)
 
-    assert 'rollout.engine to "transformers"' in str(error.value)
+    assert "rollout.engine" in str(error.value)
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])

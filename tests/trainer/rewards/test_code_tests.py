@@ -110,7 +110,7 @@ def test_tests_that_the_code_could_decide_are_counted(
     found = scored("code_tests", fenced(ADD), None, {"tests": tests})
 
     assert found.total == 1.0
-    assert ("judged beside the code" in found.logs["it"]) == bool(num_inside)
+    assert ("beside the code" in found.logs["it"]) == bool(num_inside)
     refused = judged(ADD, tests, judged_inside="refused")
     assert (refused is None) == bool(num_inside)
 

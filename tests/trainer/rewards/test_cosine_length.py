@@ -82,7 +82,7 @@ def test_the_other_rules_settings_are_filled_and_checked():
     spec = recipe_of("cosine_length", **NUMBER).rules[0]
 
     assert spec.params["answer_params"]["source"] == "last_number"
-    with pytest.raises(ValueError, match="answer_params: numeric_answer, tolerence"):
+    with pytest.raises(ValueError, match=r"answer_params.*tolerence"):
         score("cosine_length", "", answer_params={"tolerence": 1}, **NUMBER)
 
 

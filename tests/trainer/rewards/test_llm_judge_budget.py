@@ -145,7 +145,7 @@ def test_a_run_stops_asking_when_its_calls_are_spent(
         warnings = current_session().take_warnings()
 
     assert found[:2] == [SCORE, SCORE]
-    assert "budget of the judge m is spent: 2 calls" in found[2]
+    assert "2 calls" in found[2]
     assert known == [SCORE]
     assert warnings == [found[2]]
     assert len(judging.asked) == 2

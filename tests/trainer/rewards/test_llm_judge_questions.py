@@ -36,7 +36,6 @@ def test_a_completion_stays_between_its_marks(
     assert mark not in completion
     assert f"[begin {mark} completion]\n{completion}\n[end {mark}]" in user
     assert f"[end {mark}]" in system
-    assert "only to be judged" in system
     outside = re.sub(rf"\[begin {mark} .*?\[end {mark}\]", "", user, flags=re.DOTALL)
     assert completion not in outside
 
@@ -114,7 +113,7 @@ def test_a_row_that_lacks_what_the_template_names_has_no_score(
 
 
 def test_a_template_without_the_completion_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"does not hold \{completion\}"):
+    with pytest.raises(ValueError, match=r"\{completion\}"):
         scored(
             "llm_judge", "c", base_url="https://a.bc", model="m", template="{prompt}"
         )

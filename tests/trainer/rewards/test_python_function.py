@@ -105,5 +105,5 @@ def test_without_a_sandbox_there_is_no_score(kind, monkeypatch):
     score = scored(kind, sample.completion, sample.answer, dict(sample.columns))
 
     assert score.total is None
-    assert "no sandbox can (A: no bwrap; B: no Landlock)" in score.errors["it"]
+    assert "B: no Landlock" in score.errors["it"]
     assert code.PYTHON_FUNCTION.needs_sandbox

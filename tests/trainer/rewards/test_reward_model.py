@@ -247,7 +247,7 @@ def test_a_label_that_is_not_there_is_refused(
 def test_a_language_model_is_no_reward_model(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
 
-    with pytest.raises(ValueError, match=r"no classifier of sequences.*score\.weight"):
+    with pytest.raises(ValueError, match=r"score\.weight"):
         Classifier(settings(folder))
 
 
@@ -382,7 +382,7 @@ def test_bounds_are_those_of_the_numbers() -> None:
     assert recipe_bounds(recipe_of("reward_model", path="x")) == (0, 1)
     raw = recipe_of("reward_model", path="x", score_as="raw", low=-3, high=5)
     assert recipe_bounds(raw) == (-3, 5)
-    with pytest.raises(ValueError, match="high must be more"):
+    with pytest.raises(ValueError, match="high"):
         recipe_of("reward_model", path="x", low=3, high=3)
 
 

@@ -19,11 +19,11 @@ def complaint(*rules: dict) -> str:
 
 
 def test_a_recipe_without_rules_is_refused():
-    assert "needs at least one rule" in complaint()
+    assert "one rule" in complaint()
 
 
 def test_two_rules_of_one_name_are_refused():
-    assert 'Two rules are named "short"' in complaint(SHORT, SHORT)
+    assert 'named "short"' in complaint(SHORT, SHORT)
 
 
 def test_an_unknown_kind_is_answered_with_the_known_ones():

@@ -18,7 +18,7 @@ def test_a_missing_wheel_is_answered_with_the_command(tmp_path, capsys, monkeypa
     monkeypatch.setattr("trainer.starter.llm._PACKAGE", "no_such_package")
 
     assert main(["starter-llm", "--out", str(tmp_path)]) == 2
-    assert "Run `make starter-llm`" in capsys.readouterr().err
+    assert "make starter-llm" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

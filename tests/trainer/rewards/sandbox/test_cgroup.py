@@ -94,7 +94,7 @@ def test_a_group_that_only_can_be_written_is_not_ours(
     """Root can write them all; the machine's own manager keeps them."""
     delegate(monkeypatch)
 
-    with pytest.raises(NoGroup, match=r"cohort.service was not handed to us"):
+    with pytest.raises(NoGroup, match="not handed"):
         limits.parent_here()
 
 
@@ -114,7 +114,7 @@ def test_a_group_without_the_controllers_is_named(
     delegate(monkeypatch, tree / "cohort.service")
     (tree / "cohort.service/cgroup.controllers").write_text("cpu memory\n")
 
-    with pytest.raises(NoGroup, match=r"cohort.service has no controller for pids"):
+    with pytest.raises(NoGroup, match="pids"):
         limits.parent_here()
 
 

@@ -168,7 +168,7 @@ def test_one_that_is_lost_twice_is_told(
 
     monkeypatch.setattr(Slot, "_ask", lose)
 
-    with pytest.raises(SandboxFailed, match=r"lost twice: it is gone"):
+    with pytest.raises(SandboxFailed, match="it is gone"):
         ask(pool, "a")
 
 
@@ -214,7 +214,7 @@ def test_with_no_time_left_no_sandbox_is_touched(pool: _Pool) -> None:
     ask(pool, "a")
     slot = slot_of(pool, "a")
 
-    with limited_to(0.03), pytest.raises(SandboxFailed, match="No time was left"):
+    with limited_to(0.03), pytest.raises(SandboxFailed, match="No time"):
         ask(pool, "a")
 
     assert slot_of(pool, "a") is slot

@@ -49,8 +49,7 @@ def test_a_level_that_lets_something_through_is_not_taken(
     found = found_here()
 
     assert found.level is None
-    assert "it does not keep code from: read a file" in found.sentence
-    assert "cannot run on this machine" in found.sentence
+    assert "read a file" in found.sentence
 
 
 @pytest.mark.usefixtures("forgetful")
@@ -101,7 +100,7 @@ def test_a_sandbox_that_cannot_start_says_how_it_ended(
 ) -> None:
     monkeypatch.setattr(levels, "_BOOT", "raise OSError('no room')")
 
-    with pytest.raises(SlotLost, match=r"exit code 1: OSError: no room"):
+    with pytest.raises(SlotLost, match="OSError: no room"):
         Slot("B")
 
 
