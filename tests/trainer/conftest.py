@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,13 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from tests.environment import hide_gpus
-from tests.trainer.tiny import write_model, write_rows
+from tests.trainer.tiny import (
+    config_tree,
+    run_trainer,
+    write_config,
+    write_model,
+    write_rows,
+)
 from trainer.config import ModelConfig
 from trainer.model.policy import Policy, load_policy
 
@@ -26,6 +35,27 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def rows_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_rows(tmp_path_factory.mktemp("data") / "rows.jsonl")
+
+
+@pytest.fixture(scope="session")
+def trained(
+    model_folder: Path, rows_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """The folder of a finished run: of each configuration one, for all to read."""
+    folders: dict[str, Path] = {}
+
+    def train(**parts: Any) -> Path:
+        tree = config_tree(model_folder, rows_path, **parts)
+        key = json.dumps(tree, sort_keys=True)
+        if key not in folders:
+            folder = tmp_path_factory.mktemp("trained")
+            config = write_config(folder, tree)
+            done = run_trainer("run", config, "--out", folder / "out")
+            assert done.returncode == 0, done.stderr
+            folders[key] = folder / "out"
+        return folders[key]
+
+    return train
 
 
 @pytest.fixture

@@ -7,21 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.faults.tiny import save_model
 from trainer.commands.chat import Asked, Stopped, Written
-from trainer.config import ModelConfig
 from trainer.data import Prompt, Row
-from trainer.model.policy import Policy, load_policy
+from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.types import Completion
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
-    folder = tmp_path_factory.mktemp("chat") / "model"
-    save_model(folder)
-    return load_policy(ModelConfig(path=str(folder), device="cpu"))
 
 
 def sample(policy: Policy, on_tokens: Any, *, max_batch_rows: int = 8) -> Any:
@@ -31,8 +22,8 @@ def sample(policy: Policy, on_tokens: Any, *, max_batch_rows: int = 8) -> Any:
     engine = TransformersEngine(policy, max_batch_rows=max_batch_rows)
     engine.on_tokens = on_tokens
     return engine.sample(
-        [Request(prompt=prompt, seeds=(seed,)) for seed in range(4)],
-        SamplingParams(max_new_tokens=24, temperature=1.0),
+        [Request(prompt=prompt, seeds=(seed,)) for seed in range(8)],
+        SamplingParams(max_new_tokens=24, temperature=2.0),
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.waiting import wait_until
 from trainer.parallel import launch
 from trainer.parallel.launch import Family, command_of
 
@@ -89,18 +90,28 @@ def test_the_first_fault_of_any_is_that_of_all(
     first: str, second: str, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "GRACE_SECONDS", 2)
-    code = f"{BY_RANK}exec({first!r} if rank == 0 else {'time.sleep(1); ' + second!r})"
+    code = (
+        f"{BY_RANK}exec({first!r} if rank == 0 else {'time.sleep(0.3); ' + second!r})"
+    )
 
     with family(code) as members:
         assert members.wait() == expected
 
 
-def test_a_stop_is_asked_of_all() -> None:
-    stops = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(3)); "
-    with family(f"{stops} print('ready'); time.sleep(600)") as members:
-        threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+def test_a_stop_is_asked_of_all(tmp_path: Path) -> None:
+    stops = "import signal; signal.signal(15, lambda *_: sys.exit(3)); "
+    ready = f"open(f'{tmp_path}/{{rank}}', 'w').close(); "
 
-        assert members.wait() == 3  # though SIGTERM ends one that is not up yet
+    def stop() -> None:
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with family(f"{BY_RANK}{stops}{ready}time.sleep(600)") as members:
+        waiting = threading.Thread(target=stop)
+        waiting.start()
+
+        assert members.wait() == 3
+    waiting.join()
 
 
 def test_leaving_ends_whoever_is_left() -> None:

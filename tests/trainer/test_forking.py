@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,14 @@ def steps_of(out: Path) -> list[int]:
 
 @pytest.mark.parametrize("parts", [{}, AHEAD], ids=["plain", "one-step-off"])
 def test_a_fork_with_the_same_settings_is_its_parent_bit_for_bit(
-    parts: dict[str, Any], model_folder: Path, rows_path: Path, tmp_path: Path
+    parts: dict[str, Any],
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    trained: Callable[..., Path],
 ) -> None:
+    parent = trained(**parts)
     tree = config_tree(model_folder, rows_path, **parts)
-    parent = train(tmp_path / "parent", tree)
 
     child = fork(tmp_path / "child", tree, parent, step=2)
 
@@ -75,9 +80,13 @@ def test_a_fork_with_the_same_settings_is_its_parent_bit_for_bit(
     ids=["rate", "kl", "adaptive-kl", "sampling", "reference"],
 )
 def test_settings_that_a_checkpoint_does_not_hold_change_with_the_fork(
-    changed: dict[str, Any], model_folder: Path, rows_path: Path, tmp_path: Path
+    changed: dict[str, Any],
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    trained: Callable[..., Path],
 ) -> None:
-    parent = train(tmp_path / "parent", config_tree(model_folder, rows_path))
+    parent = trained()
     tree = config_tree(model_folder, rows_path)
     for part, values in changed.items():
         tree[part] = tree.get(part, {}) | values
@@ -89,10 +98,10 @@ def test_settings_that_a_checkpoint_does_not_hold_change_with_the_fork(
 
 
 def test_what_was_sampled_ahead_from_other_rows_is_sampled_anew(
-    model_folder: Path, rows_path: Path, tmp_path: Path
+    model_folder: Path, rows_path: Path, tmp_path: Path, trained: Callable[..., Path]
 ) -> None:
+    parent = trained(**AHEAD)
     tree = config_tree(model_folder, rows_path, **AHEAD)
-    parent = train(tmp_path / "parent", tree)
     rows = write_rows(tmp_path / "few.jsonl", 10)
     tree["data"] = {"rows": str(rows), "num_eval_rows": 0}
 

@@ -10,6 +10,7 @@ import pytest
 import torch.distributed as dist
 
 from tests.trainer.rewards.scores import recipe_of
+from tests.trainer.waiting import wait_until
 from trainer import heartbeat as pulse
 from trainer.parallel.world import World
 from trainer.rewards import workers
@@ -19,6 +20,7 @@ from trainer.rewards.sample import Sample
 @pytest.fixture
 def sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(pulse, "_pulse", pulse._Pulse())
+    monkeypatch.setattr(pulse, "_EVERY_SECONDS", 0.01)
     pulse.begin_heartbeat(tmp_path)
     return tmp_path / pulse.NAME
 
@@ -28,17 +30,14 @@ def test_others_are_waited_for_alive(
 ) -> None:
     """For as long as a collective may take, which has a limit of its own."""
     before = sign.stat().st_mtime_ns
-    moved = []
 
     def gather(values: list[int], value: int, group: object) -> None:
-        time.sleep(1.5 * pulse._EVERY_SECONDS)
-        moved.append(sign.stat().st_mtime_ns > before)
+        wait_until(lambda: sign.stat().st_mtime_ns > before)
         values[:] = [value, 2]
 
     monkeypatch.setattr(dist, "all_gather_object", gather)
 
     assert World(rank=0, size=2).gather(1) == [1, 2]
-    assert moved == [True]
 
 
 def test_each_score_is_a_sign(monkeypatch: pytest.MonkeyPatch) -> None:

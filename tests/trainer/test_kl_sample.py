@@ -259,6 +259,7 @@ def test_a_resumed_run_measures_the_same(
     assert all(each["kl/sampled_tokens"] > 0 for each in metrics_of(found))
 
 
+@pytest.mark.slow
 def test_two_processes_measure_as_one_does(
     model_folder: Path, rows_path: Path, tmp_path: Path
 ) -> None:

@@ -16,8 +16,8 @@ from tests.trainer.tiny import (
     write_model,
     write_rows,
 )
-from trainer.__main__ import main
 from trainer.config import RunConfig, read_config
+from trainer.rewards.command import _recipe_of
 
 
 def reads(folder: Path, path: str, **parts: Any) -> RunConfig:
@@ -117,20 +117,10 @@ def test_a_run_and_its_memory_read_the_model_from_any_working_folder(
     assert str(tmp_path / "run" / "model") in capsys.readouterr().out
 
 
-def test_a_recipes_reward_model_is_beside_its_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recipe = reward_of("./judge")["recipe"]
-    (tmp_path / "recipe.json").write_text(json.dumps(recipe))
-    (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "completion": "b"}\n')
+def test_a_recipes_reward_model_is_beside_its_file(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(json.dumps(reward_of("./judge")["recipe"]))
 
-    code = main(
-        [
-            "score",
-            *("--recipe", str(tmp_path / "recipe.json")),
-            *("--rows", str(tmp_path / "rows.jsonl")),
-        ]
-    )
+    found = _recipe_of(recipe)
 
-    assert code == 2
-    assert str(tmp_path / "judge") in capsys.readouterr().err
+    assert found.rules[0].params["path"] == str(tmp_path / "judge")

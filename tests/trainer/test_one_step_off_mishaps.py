@@ -18,11 +18,12 @@ from tests.trainer.test_one_step_off import (
     PATIENCE,
     groups_of,
     metrics_of,
+    parts_of,
     run,
     tree_of,
 )
 from tests.trainer.test_resume import story
-from tests.trainer.tiny import only, run_trainer
+from tests.trainer.tiny import only, read_events, run_trainer
 from trainer.algorithm.loss import objective
 from trainer.leaving import SAMPLING_THREAD
 from trainer.rollout.drawing import draw_tokens
@@ -30,10 +31,14 @@ from trainer.rollout.sources import EngineSource
 
 
 def test_sampling_that_runs_out_of_memory_is_told_of_and_goes_on(
-    model_folder: Path, rows_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    trained: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tree = tree_of(model_folder, rows_path, optim={"num_steps": 3})
-    _, undisturbed = run(tmp_path / "undisturbed", tree)
+    undisturbed = read_events(trained(**parts_of()) / "events.jsonl")
+    tree = tree_of(model_folder, rows_path)
 
     def drawn(logits: torch.Tensor, *rest: Any, **options: Any) -> Any:
         if threading.current_thread().name == SAMPLING_THREAD and len(logits) > 8:
@@ -129,10 +134,14 @@ def test_sampling_that_fails_fails_the_run_before_its_next_update(
 
 
 def test_a_stop_keeps_what_is_being_sampled(
-    model_folder: Path, rows_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_folder: Path,
+    rows_path: Path,
+    tmp_path: Path,
+    trained: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    whole = trained(**parts_of())
     tree = tree_of(model_folder, rows_path)
-    run(tmp_path / "whole", tree)
     update = trainer.grpo.run_update
 
     def run_update(training: Any, *given: Any, **named: Any) -> Any:
@@ -154,7 +163,7 @@ def test_a_stop_keeps_what_is_being_sampled(
 
     assert done.returncode == 0, done.stderr
     logs = [first.with_name("events-1.jsonl"), first]
-    assert story(*logs) == story(tmp_path / "whole" / "out" / "events.jsonl")
+    assert story(*logs) == story(whole / "events.jsonl")
 
 
 def test_what_the_weights_given_up_have_sampled_is_not_trained_on(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,29 +26,41 @@ SHORT = {
 }
 
 
-def run(
-    folder: Path, model: Path, rows: Path, **parts: Any
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The metrics of each step, and the groups."""
-    optim = {"num_steps": 3, "learning_rate": 1e-9} | parts.pop("optim", {})
-    tree = config_tree(model, rows, optim=optim, **parts)
+REFILL = {
+    "reward": SHORT,
+    "rollout": {"dynamic_sampling": "refill", "max_refills": 3},
+}
+
+Told = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def tell(trained: Callable[..., Path]) -> Callable[..., Told]:
+    """The metrics of each step of a run, and the groups."""
+
+    def told(**parts: Any) -> Told:
+        optim = {"num_steps": 3, "learning_rate": 1e-9} | parts.pop("optim", {})
+        evaluation = {"every_steps": 0}
+        out = trained(optim=optim, evaluation=evaluation, **parts)
+        events = read_events(out / "events.jsonl")
+        steps = [event["metrics"] for event in only(events, "step_finished")]
+        return steps, only(events, "group_scored")
+
+    return told
+
+
+def train(folder: Path, model: Path, rows: Path, **parts: Any) -> None:
+    tree = config_tree(model, rows, evaluation={"every_steps": 0}, **parts)
     done = run_trainer("run", write_config(folder, tree), "--out", folder / "out")
     assert done.returncode == 0, done.stderr
-    events = read_events(folder / "out" / "events.jsonl")
-    steps = [event["metrics"] for event in only(events, "step_finished")]
-    return steps, only(events, "group_scored")
 
 
 def test_charts_of_rewards_do_not_jump_when_refilling_is_switched_on(
-    model_folder: Path, rows_path: Path, tmp_path: Path
+    tell: Callable[..., Told],
 ) -> None:
     told = {
-        mode: run(
-            tmp_path / mode,
-            model_folder,
-            rows_path,
-            reward=SHORT,
-            rollout={"dynamic_sampling": mode, "max_refills": 3},
+        mode: tell(
+            reward=SHORT, rollout=REFILL["rollout"] | {"dynamic_sampling": mode}
         )[0]
         for mode in ("off", "drop", "refill")
     }
@@ -62,16 +75,8 @@ def test_charts_of_rewards_do_not_jump_when_refilling_is_switched_on(
     assert any(step["group/frac_zero_std"] > 0 for step in told["off"])
 
 
-def test_dropped_groups_are_logged_and_counted(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
-    steps, groups = run(
-        tmp_path,
-        model_folder,
-        rows_path,
-        reward=SHORT,
-        rollout={"dynamic_sampling": "refill", "max_refills": 3},
-    )
+def test_dropped_groups_are_logged_and_counted(tell: Callable[..., Told]) -> None:
+    steps, groups = tell(**REFILL)
 
     for step, metrics in enumerate(steps, start=1):
         own = [group for group in groups if group["step"] == step]
@@ -88,28 +93,22 @@ def test_dropped_groups_are_logged_and_counted(
     assert max(metrics["sampling/num_rounds"] for metrics in steps) > 1
 
 
-def test_staleness_counts_the_updates_before(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_staleness_counts_the_updates_before(tell: Callable[..., Told]) -> None:
     for optim, expected in (
         ({}, 0.0),
         ({"updates_per_batch": 3}, 1.0),
         ({"updates_per_batch": 2, "minibatches": 2}, 1.5),
     ):
-        folder = tmp_path / str(expected)
-        steps, _ = run(folder, model_folder, rows_path, optim=optim)
+        steps, _ = tell(optim=optim)
 
         assert {step["staleness/mean"] for step in steps} == {expected}
 
 
 def test_the_engine_is_compared_with_the_trainer_before_the_weights_move(
-    model_folder: Path, rows_path: Path, tmp_path: Path
+    tell: Callable[..., Told],
 ) -> None:
     for old in ("policy", "sampling"):
-        steps, _ = run(
-            tmp_path / old,
-            model_folder,
-            rows_path,
+        steps, _ = tell(
             loss={"old_logprobs": old},
             optim={"learning_rate": 0.05, "updates_per_batch": 2, "minibatches": 2},
         )
@@ -119,12 +118,12 @@ def test_the_engine_is_compared_with_the_trainer_before_the_weights_move(
 
 
 def test_the_kl_weight_is_logged_where_one_is_in_force(
-    model_folder: Path, rows_path: Path, tmp_path: Path
+    tell: Callable[..., Told],
 ) -> None:
-    without, _ = run(tmp_path / "a", model_folder, rows_path)
-    fixed, _ = run(tmp_path / "b", model_folder, rows_path, loss={"kl_coef": 0.2})
+    without, _ = tell()
+    fixed, _ = tell(loss={"kl_coef": 0.2})
     target = {"kl_coef": 0.2, "kl_target": 50.0, "kl_horizon": 160}
-    falling, _ = run(tmp_path / "c", model_folder, rows_path, loss=target)
+    falling, _ = tell(loss=target)
 
     assert all("kl/coef" not in step for step in without)
     assert [step["kl/coef"] for step in fixed] == [0.2] * 3
@@ -150,7 +149,7 @@ def test_every_minibatch_is_compared_with_the_policy_before_the_first_update(
         return objective(*given, **named)
 
     monkeypatch.setattr(trainer.grpo, "objective", watch)
-    run(
+    train(
         tmp_path,
         model_folder,
         rows_path,
@@ -195,7 +194,7 @@ def test_old_log_probs_are_those_of_the_starting_weights(
 
     monkeypatch.setattr("trainer.grpo.add_gradients", watch)
 
-    run(
+    train(
         tmp_path,
         model_folder,
         rows_path,

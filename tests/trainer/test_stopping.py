@@ -111,6 +111,7 @@ def silent_hub() -> Iterator[dict[str, str]]:
         yield {"HF_ENDPOINT": f"http://127.0.0.1:{server.getsockname()[1]}"}
 
 
+@pytest.mark.slow  # torch is loaded anew
 def test_a_run_that_waits_for_a_hub_stops_within_5_seconds(
     config: Path, silent_hub: dict[str, str]
 ) -> None:

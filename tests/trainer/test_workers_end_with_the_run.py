@@ -73,6 +73,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_killed_trainer_leaves_no_worker_and_no_grader(
     trainer: subprocess.Popen[str],
 ) -> None:

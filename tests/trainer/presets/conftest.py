@@ -21,7 +21,16 @@ MANNER = Manner(hit_rate=0.5, give_up_rate=1.0)
 
 @pytest.fixture(scope="session")
 def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("starter")
+    return make_starter(tmp_path_factory.mktemp("starter"), num_steps=160)
+
+
+@pytest.fixture(scope="session")
+def hardly_taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Enough where rewards differ without a right answer."""
+    return make_starter(tmp_path_factory.mktemp("hardly"), num_steps=20)
+
+
+def make_starter(folder: Path, *, num_steps: int) -> Path:
     problems = all_problems()[:NUM_PROBLEMS]
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -47,7 +56,7 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokenizer,
         problems,
         teaching=Teaching(
-            num_steps=160, batch_size=16, max_tries=1, skill=MANNER, habit=MANNER
+            num_steps=num_steps, batch_size=16, max_tries=1, skill=MANNER, habit=MANNER
         ),
         seed=0,
         report=lambda step, loss: None,

@@ -1,3 +1,5 @@
+"""The web half scores and reads configurations without an engine."""
+
 from __future__ import annotations
 
 import subprocess
@@ -11,37 +13,9 @@ HEAVY = {
     "torch", "transformers", "django", "numpy", "sympy", "math_verify",
     "reasoning_gym", "psycopg", "redis",
 }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "trainer.rewards.scoring",
-        "trainer.config",
-        "trainer.events",
-        "trainer.rewards.command",
-    ],
-)
-def test_what_the_web_half_imports_brings_no_engine_and_no_django(module):
-    code = (
-        f"import {module}, sys; print(*{{name.split('.')[0] for name in sys.modules}})"
-    )
-
-    loaded = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=True,
-    ).stdout.split()
-
-    assert "pydantic" in loaded
-    assert not HEAVY & set(loaded)
-    assert "jsonschema" not in loaded  # a GPU machine may lack it
-
-
-def test_every_rule_scores_without_torch_or_django_in_the_process():
-    code = """
+IN_CHILDREN = {"math_verify", "cosine_length", "reasoning_gym"}  # which take seconds
+NAMES = "print(*{name.split('.')[0] for name in sys.modules})"
+SCORE = """
 import sys
 from trainer.rewards.rules import RULES
 from trainer.rewards.scoring import score_all
@@ -49,19 +23,44 @@ from trainer.rewards.spec import Recipe, RuleSpec, recipe_bounds
 for kind, rule in RULES.items():
     if rule.batching is not None:  # it asks a model
         continue
+    if (kind in {in_children}) != {are_asked}:
+        continue
     spec = RuleSpec(name="it", kind=kind, params=rule.example_pass.params)
     recipe = Recipe(rules=(spec,))
     score = score_all(recipe, rule.example_pass.group)[0]
     assert abs(score.total - recipe_bounds(recipe)[1]) < 1e-5, (kind, score)
-print(*{name.split(".")[0] for name in sys.modules})
 """
 
-    loaded = subprocess.run(
-        [sys.executable, "-c", code],
+
+def loaded_by(code: str) -> set[str]:
+    """The packages that a process which runs this has loaded."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}\n{NAMES}"],
         capture_output=True,
         text=True,
         cwd=ROOT,
         check=True,
-    ).stdout.split()
+    )
+    return set(done.stdout.split())
 
-    assert not HEAVY & set(loaded)
+
+def test_what_the_web_half_imports_brings_no_engine_and_no_django():
+    modules = "trainer.rewards.scoring, trainer.config, trainer.events"
+
+    loaded = loaded_by(f"import {modules}, trainer.rewards.command")
+
+    assert "pydantic" in loaded
+    assert not HEAVY & loaded
+    assert "jsonschema" not in loaded  # a GPU machine may lack it
+
+
+@pytest.mark.parametrize(
+    "are_asked", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+def test_every_rule_scores_without_torch_or_django_in_the_process(are_asked):
+    code = SCORE.replace("{in_children}", repr(IN_CHILDREN))
+
+    loaded = loaded_by(code.replace("{are_asked}", repr(are_asked)))
+
+    assert "trainer" in loaded
+    assert not HEAVY & loaded

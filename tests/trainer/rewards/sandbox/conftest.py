@@ -9,8 +9,19 @@ import pytest
 from tests.trainer.rewards.sandbox.asking import Asker
 from trainer.rewards.sandbox.levels import LEVELS, obstacle
 
+# B each time: on A bubblewrap would hide a hole in the filters that both have. A now
+# and then, and each time by what test_probe tries.
+CAN_TRY = [level for level in reversed(LEVELS) if obstacle(level) is None]
+CAN_TRY = CAN_TRY or [*LEVELS[:1]]
 
-@pytest.fixture(scope="module", params=LEVELS)
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        *CAN_TRY[:1],
+        *(pytest.param(level, marks=pytest.mark.slow) for level in CAN_TRY[1:]),
+    ],
+)
 def asker(request: pytest.FixtureRequest) -> Iterator[Asker]:
     """On each level that this machine can try."""
     reason = obstacle(request.param)

@@ -14,21 +14,6 @@ import pytest
 
 from tests.trainer.rewards.sandbox.asking import Asker
 from tests.trainer.rewards.test_judge import wait_until_gone
-from trainer.rewards.sandbox.levels import LEVELS, obstacle
-
-# B each time: on A bubblewrap would hide a hole in the filters that both have. A now
-# and then, and each time by what test_probe tries.
-CAN_TRY = [level for level in reversed(LEVELS) if obstacle(level) is None]
-CAN_TRY = CAN_TRY or [*LEVELS[:1]]
-pytestmark = pytest.mark.parametrize(
-    "asker",
-    [
-        *CAN_TRY[:1],
-        *(pytest.param(level, marks=pytest.mark.slow) for level in CAN_TRY[1:]),
-    ],
-    indirect=True,
-    scope="module",
-)
 
 # The last: level B where only root may enter the folder of its Python.
 REFUSED = (

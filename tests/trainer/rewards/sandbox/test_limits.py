@@ -68,10 +68,10 @@ def test_the_processors_time_ends_a_call_by_itself(
     assert answer.cpu_seconds < 30
 
 
-@pytest.mark.parametrize("body", ["while True: pass", "import time; time.sleep(60)"])
-def test_the_clock_ends_a_call_within_half_a_second(asker: Asker, body: str) -> None:
+def test_the_clock_ends_a_call_within_half_a_second(asker: Asker) -> None:
     # The best of several: the others tell how busy the machine is.
-    answers = [asker.call(body, wall_seconds=0.3) for _ in range(5)]
+    for body in ("while True: pass", "import time; time.sleep(60)"):
+        answers = [asker.call(body, wall_seconds=0.1) for _ in range(3)]
 
-    assert {answer.end for answer in answers} == {"time"}
-    assert 0.3 <= min(answer.wall_seconds for answer in answers) < 0.8
+        assert {answer.end for answer in answers} == {"time"}
+        assert 0.1 <= min(answer.wall_seconds for answer in answers) < 0.6

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.rewards.test_judge import ROOT, wait_until_gone
+from tests.trainer.waiting import wait_until
 from trainer.rewards.judge import limited_to
 from trainer.rewards.sandbox import pool as module
 from trainer.rewards.sandbox.levels import obstacle
@@ -71,11 +72,11 @@ def test_a_team_does_not_wait_for_another(pool: _Pool) -> None:
 
 def test_who_waits_too_long_is_told_that_it_is_busy(pool: _Pool) -> None:
     ask(pool, "a")
-    slow = threading.Thread(target=ask, args=(pool, "a", 1.5))
+    slow = threading.Thread(target=ask, args=(pool, "a", 0.8))
     slow.start()
-    time.sleep(0.2)
+    wait_until(lambda: pool._places["a"].is_busy)
 
-    with limited_to(0.3), pytest.raises(SandboxFailed, match="is busy"):
+    with limited_to(0.1), pytest.raises(SandboxFailed, match="is busy"):
         ask(pool, "a")
 
     slow.join()
@@ -154,9 +155,9 @@ def test_one_that_is_killed_in_a_call_is_asked_anew(
     monkeypatch.setattr(module, "found_here", lambda **_: Found(level="B", reasons={}))
     ask(pool, "a")
     slot = slot_of(pool, "a")
-    threading.Timer(0.3, os.kill, (slot.pid, signal.SIGKILL)).start()
+    threading.Timer(0.2, os.kill, (slot.pid, signal.SIGKILL)).start()
 
-    assert ask(pool, "a", 1.0) == b'{"value": 1.0}'
+    assert ask(pool, "a", 0.5) == b'{"value": 1.0}'
     assert slot_of(pool, "a") is not slot
 
 
