@@ -142,7 +142,7 @@ FAULTS = [
         "trainer/rewards/rules/answer.py",
         "allowed = max(\n",
         "allowed = min(\n",
-        "tests/trainer/rewards/test_numeric_answer.py",
+        "tests/trainer/rewards/test_answer_rules.py",
     ),
     Fault(
         "R2",

@@ -1,15 +1,16 @@
-"""The event log: numbered, whole, never overwritten."""
+"""The log of a run, and a disk that has no room for it."""
 
 from __future__ import annotations
 
 import errno
 import math
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from trainer.disk import DiskFull
+from trainer.disk import MEBIBYTE, DiskFull, full_disk, telling_of_a_full_disk
 from trainer.events import RunFinished, StepFinished, parse_event
 from trainer.output.log import EventLog, archive_log, newest_epoch
 
@@ -106,3 +107,27 @@ def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(
 
     events = [parse_event(line) for line in path.read_bytes().splitlines()]
     assert [event.line for event in events] == [1, 2]
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/dev/shm/torch_1")
+
+
+def test_a_disk_without_the_room_names_what_it_needs(tmp_path: Path) -> None:
+    needs = shutil.disk_usage(tmp_path).total + MEBIBYTE
+
+    lack = full_disk(tmp_path, needs, purpose="the log", error=FULL)
+
+    assert lack.needs_bytes == needs
+    assert f"{tmp_path} has " in str(lack)
+
+
+def test_where_it_has_the_room_something_else_is_full(tmp_path: Path) -> None:
+    """A run that went on by itself would meet the same at once, without an end."""
+    with (
+        pytest.raises(DiskFull) as caught,
+        telling_of_a_full_disk(tmp_path, 1, purpose="the checkpoint being saved"),
+    ):
+        raise FULL
+
+    assert caught.value.needs_bytes is None
+    assert "No space left on device: '/dev/shm/torch_1'" in str(caught.value)

@@ -1,4 +1,4 @@
-"""The loss, against hand-computed cases and properties."""
+"""The loss: hand-computed cases, a version token by token, and properties."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from trainer.algorithm.loss import BatchTotals, objective, policy_loss
-from trainer.config import LossConfig
+from trainer.config import LossConfig, OptimConfig
 
 AGGREGATIONS = (
     "token_mean",
@@ -325,3 +325,212 @@ def test_the_dual_clip_counts_bad_tokens_that_it_silences(
 def test_shapes_that_do_not_fit_are_named() -> None:
     with pytest.raises(ValueError, match=r"\[2, 3\], \[2, 3\], \[2, 3\] and \[3\]"):
         policy_loss(LOGPROBS, LOGPROBS, torch.zeros(3), MASK, LossConfig())
+
+
+Rows = list[list[float]]
+
+
+def slow_loss(
+    logprobs: Rows,
+    old: Rows,
+    reference: Rows,
+    advantages: Rows,
+    mask: Rows,
+    config: LossConfig,
+    *,
+    weights_at: Rows,
+) -> float:
+    """GRPO's objective token by token, of plain numbers.
+
+    `weights_at` are the log-probs at which CISPO takes its weights.
+    """
+    sums, lengths = [], []
+    for row, inside in enumerate(mask):
+        places = [t for t, counts in enumerate(inside) if counts]
+        gaps = {t: logprobs[row][t] - old[row][t] for t in places}
+        if config.surrogate == "gspo":
+            mean = sum(gaps.values()) / max(len(places), 1)
+            gaps = dict.fromkeys(places, mean)
+        total = 0.0
+        for t in places:
+            gain = slow_gain(
+                math.exp(gaps[t]),
+                logprobs[row][t],
+                advantages[row][t],
+                math.exp(weights_at[row][t] - old[row][t]),
+                config,
+            )
+            distance = reference[row][t] - logprobs[row][t]
+            total += config.kl_coef * (math.exp(distance) - distance - 1) - gain
+        sums.append(total)
+        lengths.append(len(places))
+    match config.aggregation:
+        case "token_mean":
+            return sum(sums) / sum(lengths)
+        case "sequence_mean_token_mean":
+            means = [s / n for s, n in zip(sums, lengths, strict=True) if n]
+            return sum(means) / len(sums)
+        case "sequence_mean_token_sum":
+            return sum(sums) / len(sums)
+        case "constant":
+            assert config.constant_length is not None
+            return sum(sums) / len(sums) / config.constant_length
+
+
+def slow_gain(
+    ratio: float, logprob: float, advantage: float, weight: float, config: LossConfig
+) -> float:
+    low, high = 1 - config.clip_low, 1 + config.clip_high
+    if config.surrogate == "reinforce":
+        return advantage * logprob
+    if config.surrogate == "cispo":
+        return min(max(weight, low), high) * advantage * logprob
+    gain = min(ratio * advantage, min(max(ratio, low), high) * advantage)
+    if config.dual_clip is not None and advantage < 0:
+        gain = max(gain, config.dual_clip * advantage)
+    return gain
+
+
+MASKS = {
+    "whole": [
+        [1] * 7,
+        [1] + [0] * 6,
+        [1] * 4 + [0] * 3,
+        [1] * 6 + [0],
+        [1, 1] + [0] * 5,
+    ],
+    # a first token that does not count, a sequence that does not, and a hole
+    "holes": [
+        [0] + [1] * 6,
+        [0] * 7,
+        [1, 1, 0, 1, 0, 0, 0],
+        [1] * 5 + [0, 0],
+        [0, 1] + [0] * 5,
+    ],
+}
+
+
+@pytest.mark.parametrize("masked", list(MASKS))
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"surrogate": "clip"},
+        {"surrogate": "clip", "clip_low": 0.1, "clip_high": 0.4, "dual_clip": 1.5},
+        {"surrogate": "reinforce"},
+        {"surrogate": "gspo", "clip_low": 0.05, "clip_high": 0.05},
+        {"surrogate": "cispo"},
+    ],
+    ids=["clip", "dual", "reinforce", "gspo", "cispo"],
+)
+def test_it_equals_a_slow_version_and_its_small_differences(
+    options: dict[str, Any], aggregation: Any, masked: str
+) -> None:
+    config = LossConfig(
+        aggregation=aggregation, constant_length=9, kl_coef=0.3, **options
+    )
+    generator = torch.Generator().manual_seed(0)
+    start, old, reference = (
+        -torch.rand(5, 7, generator=generator, dtype=torch.float64) for _ in range(3)
+    )
+    advantages = torch.randn(5, 7, generator=generator, dtype=torch.float64)
+    mask = torch.tensor(MASKS[masked])
+    logprobs = start.clone().requires_grad_()
+
+    loss, metrics = policy_loss(logprobs, old, advantages, mask, config, reference)
+    loss.backward()
+
+    def slow(values: torch.Tensor) -> float:
+        return slow_loss(
+            values.tolist(),
+            old.tolist(),
+            reference.tolist(),
+            advantages.tolist(),
+            mask.tolist(),
+            config,
+            weights_at=start.tolist(),
+        )
+
+    assert loss.item() == pytest.approx(slow(start), rel=1e-12)
+    assert metrics["loss"] == loss.item()
+    assert logprobs.grad is not None
+    for row, t in [(0, 0), (0, 3), (1, 0), (2, 1), (2, 2), (3, 4), (4, 1), (4, 6)]:
+        step = torch.zeros_like(start)
+        step[row, t] = 1e-6
+        slope = (slow(start + step) - slow(start - step)) / 2e-6
+        assert logprobs.grad[row, t].item() == pytest.approx(slope, abs=1e-8)
+
+
+# k1 is 1, 2, 3 and 4.
+REFERENCE = torch.tensor([[-1.0, -2, -3], [-4, 9, 9]])
+
+
+def loss_with_kl(**options: object) -> float:
+    logprobs = torch.zeros(2, 3)
+    config = LossConfig.model_validate(
+        {"surrogate": "reinforce", "kl_estimator": "k1", "kl_coef": 0.5, **options}
+    )
+    advantages = torch.tensor([1.0, 1.0])
+    loss, _ = policy_loss(
+        logprobs, logprobs, advantages, MASK.float(), config, REFERENCE
+    )
+    return loss.item()
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"),
+    [
+        ("token_mean", (1 + 2 + 3 + 4) / 4),
+        ("sequence_mean_token_mean", (2 + 4) / 2),
+        ("sequence_mean_token_sum", (6 + 4) / 2),
+    ],
+)
+def test_the_kl_follows_its_own_aggregation(aggregation: str, expected: float) -> None:
+    found = loss_with_kl(
+        aggregation="constant", constant_length=7, kl_aggregation=aggregation
+    )
+
+    assert found == pytest.approx(0.5 * expected)
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    ["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum"],
+)
+def test_without_one_it_follows_the_losses(aggregation: str) -> None:
+    assert loss_with_kl(aggregation=aggregation) == loss_with_kl(
+        aggregation=aggregation, kl_aggregation=aggregation
+    )
+
+
+def test_parts_of_a_batch_add_up_under_two_aggregations() -> None:
+    torch.manual_seed(0)
+    logprobs, old, reference = torch.randn(3, 4, 5).double().unbind(0)
+    mask = (torch.arange(5) < torch.tensor([[5], [2], [1], [4]])).double()
+    advantages = torch.randn(4).double()
+    config = LossConfig(
+        aggregation="sequence_mean_token_sum", kl_coef=0.3, kl_aggregation="token_mean"
+    )
+    totals = BatchTotals(num_tokens=12, num_sequences=4)
+
+    def part(rows: slice) -> torch.Tensor:
+        loss, _ = objective(
+            logprobs[rows],
+            old[rows],
+            advantages[rows],
+            mask[rows],
+            config,
+            reference[rows],
+            totals=totals,
+        )
+        return loss
+
+    whole = part(slice(0, 4))
+    parts = part(slice(0, 1)) + part(slice(1, 4))
+    assert whole.item() == pytest.approx(parts.item(), rel=1e-12)
+
+
+def test_no_gradient_clipping_can_be_said_in_toml() -> None:
+    assert OptimConfig.model_validate({"max_grad_norm": "none"}).max_grad_norm is None
+    with pytest.raises(ValueError, match="valid number"):
+        OptimConfig.model_validate({"max_grad_norm": "never"})
