@@ -135,26 +135,19 @@ def test_anyone_may_ask_whether_it_is_well(server: Server) -> None:
     assert (status, json.loads(body)) == (200, {"status": "ok"})
 
 
-@pytest.mark.parametrize(
-    "given", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic x", "Bearer é"]
-)
-@pytest.mark.parametrize(
-    ("method", "path"), [("GET", "/model"), ("POST", "/logprobs"), ("GET", "/other")]
-)
-def test_everything_else_needs_the_token(
-    server: Server, method: str, path: str, given: str
-) -> None:
-    status, body = server.ask(
-        method, path, Authorization=given.encode().decode("latin")
-    )
+def test_everything_else_needs_the_token(server: Server) -> None:
+    wrong = ["", "Bearer", "Bearer ", "Bearer wrong", "Basic x", "Bearer é"]
+    wrong += [f"Bearer {each}" for each in (server.token[:-1], server.token + "x")]
+    let_in = []
+    for path, method in (("/model", "GET"), ("/logprobs", "POST"), ("/other", "GET")):
+        for given in wrong:
+            status, body = server.ask(
+                method, path, Authorization=given.encode().decode("latin")
+            )
+            if status != 401 or server.token.encode() in body:
+                let_in.append((path, given, status))
 
-    assert status == 401
-    assert server.token.encode() not in body
-
-
-def test_a_token_that_only_begins_right_is_refused(server: Server) -> None:
-    for given in (server.token[:-1], server.token + "x"):
-        assert server.ask("GET", "/model", Authorization=f"Bearer {given}")[0] == 401
+    assert let_in == []
 
 
 def test_it_tells_which_model_it_holds(server: Server, model_folder: Path) -> None:

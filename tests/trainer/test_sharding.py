@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -93,8 +95,7 @@ def test_adapters_in_bfloat16_have_float32_parts(
         assert (part.grad is not None) == is_adapter, name
 
 
-@pytest.mark.parametrize("num_shards", [1, 2, 3, 8])
-@pytest.mark.parametrize("num_parts", [1, 2, 3, 7, 8, 50])
+@given(num_parts=st.integers(1, 60), num_shards=st.integers(1, 9))
 def test_all_hands_are_equal_and_each_part_is_dealt_once(
     num_parts: int, num_shards: int
 ) -> None:

@@ -10,29 +10,31 @@ from tests.trainer.rewards.scores import score, scored
 from trainer.rewards.numbers import last_number, only_number, read_number
 
 
-@pytest.mark.parametrize(
-    ("completion", "params", "expected"),
-    [
-        ("<answer>Paris</answer>", {}, 1.0),
-        ("<answer> paris. </answer>", {}, 1.0),
-        ("Paris", {}, 0.0),
-        ("<answer>Lyon</answer><answer>Paris</answer>", {}, 1.0),
-        ("<answer>Paris</answer><answer>Lyon</answer>", {}, 0.0),
-        ("<answer>Paris", {}, 0.0),
-        ("<answer>paris</answer>", {"ignore_case": False}, 0.0),
-        ("<answer>Paris.</answer>", {"ignore_final_period": False}, 0.0),
-        ("<final>Paris</final>", {"tag": "final"}, 1.0),
-        ("Let me see.\n\nParis\n", {"source": "last_line"}, 1.0),
-        ("Paris\nI think.", {"source": "last_line"}, 0.0),
-        (r"so \boxed{ Paris }, or \boxed{Paris}.", {"source": "boxed"}, 1.0),
-        (r"\boxed{Paris}, no, \boxed{Lyon}", {"source": "boxed"}, 0.0),
-        ("Paris", {"source": "boxed"}, 0.0),
-        (" Paris ", {"source": "whole"}, 1.0),
-        ("It is Paris", {"source": "whole"}, 0.0),
-    ],
-)
-def test_the_answer_is_compared_as_text(completion, params, expected):
-    assert score("exact_answer", completion, "Paris", **params) == expected
+def test_the_answer_is_compared_as_text():
+    wrong = [
+        (completion, params, expected, found)
+        for completion, params, expected in [
+            ("<answer>Paris</answer>", {}, 1.0),
+            ("<answer> paris. </answer>", {}, 1.0),
+            ("Paris", {}, 0.0),
+            ("<answer>Lyon</answer><answer>Paris</answer>", {}, 1.0),
+            ("<answer>Paris</answer><answer>Lyon</answer>", {}, 0.0),
+            ("<answer>Paris", {}, 0.0),
+            ("<answer>paris</answer>", {"ignore_case": False}, 0.0),
+            ("<answer>Paris.</answer>", {"ignore_final_period": False}, 0.0),
+            ("<final>Paris</final>", {"tag": "final"}, 1.0),
+            ("Let me see.\n\nParis\n", {"source": "last_line"}, 1.0),
+            ("Paris\nI think.", {"source": "last_line"}, 0.0),
+            (r"so \boxed{ Paris }, or \boxed{Paris}.", {"source": "boxed"}, 1.0),
+            (r"\boxed{Paris}, no, \boxed{Lyon}", {"source": "boxed"}, 0.0),
+            ("Paris", {"source": "boxed"}, 0.0),
+            (" Paris ", {"source": "whole"}, 1.0),
+            ("It is Paris", {"source": "whole"}, 0.0),
+        ]
+        if (found := score("exact_answer", completion, "Paris", **params)) != expected
+    ]
+
+    assert wrong == []
 
 
 @pytest.mark.parametrize(
@@ -59,80 +61,99 @@ def test_a_row_without_an_answer_gives_no_score(answer):
     assert "has no answer" in result.errors["it"]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("42", 42),
-        (" +42 ", 42),
-        ("-7", -7),
-        ("\u22127", -7),
-        ("1,234", 1234),
-        ("1,234,567.5", Fraction(2469135, 2)),
-        ("$1,250.00", 1250),
-        ("3/4", Fraction(3, 4)),
-        (r"\frac{3}{4}", Fraction(3, 4)),
-        (r"-\dfrac{3}{4}", Fraction(-3, 4)),
-        (".5", Fraction(1, 2)),
-        ("1e3", 1000),
-        ("2.5E-1", Fraction(1, 4)),
-        ("50%", 50),
-    ],
-)
-def test_a_number_is_read_however_it_is_written(text, expected):
-    assert read_number(text) == expected
+def test_a_number_is_read_however_it_is_written():
+    wrong = [
+        (text, expected, found)
+        for text, expected in [
+            ("42", 42),
+            (" +42 ", 42),
+            ("-7", -7),
+            ("\u22127", -7),
+            ("1,234", 1234),
+            ("1,234,567.5", Fraction(2469135, 2)),
+            ("$1,250.00", 1250),
+            ("3/4", Fraction(3, 4)),
+            (r"\frac{3}{4}", Fraction(3, 4)),
+            (r"-\dfrac{3}{4}", Fraction(-3, 4)),
+            (".5", Fraction(1, 2)),
+            ("1e3", 1000),
+            ("2.5E-1", Fraction(1, 4)),
+            ("50%", 50),
+        ]
+        if (found := read_number(text)) != expected
+    ]
+
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x", "1 2", "1,23", "3/0", "--1", "1e999999999", "9" * 101, "٣"]
-)
-def test_what_is_no_number_is_none(text):
-    assert read_number(text) is None
+def test_what_is_no_number_is_none():
+    wrong = [
+        (text, found)
+        for text in [
+            "",
+            "x",
+            "1 2",
+            "1,23",
+            "3/0",
+            "--1",
+            "1e999999999",
+            "9" * 101,
+            "٣",
+        ]
+        if (found := read_number(text)) is not None
+    ]
+
+    assert wrong == []
 
 
 def test_a_percent_sign_can_mean_a_hundredth():
     assert read_number("50%", percent="divide") == Fraction(1, 2)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("so 3 and then 4.", 4),
-        ("9-7", 7),
-        ("9 - 7 = -7", -7),
-        ("x = -7", -7),
-        ("(2)-7", 7),
-        ("it costs $5.00!", 5),
-        ("1,000", 1000),
-        ("first 1, then 2", 2),
-        ("none", None),
-    ],
-)
-def test_the_last_number_of_a_text_carries_its_sign(text, expected):
-    assert last_number(text) == expected
+def test_the_last_number_of_a_text_carries_its_sign():
+    wrong = [
+        (text, expected, found)
+        for text, expected in [
+            ("so 3 and then 4.", 4),
+            ("9-7", 7),
+            ("9 - 7 = -7", -7),
+            ("x = -7", -7),
+            ("(2)-7", 7),
+            ("it costs $5.00!", 5),
+            ("1,000", 1000),
+            ("first 1, then 2", 2),
+            ("none", None),
+        ]
+        if (found := last_number(text)) != expected
+    ]
+
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("completion", "params", "expected"),
-    [
-        ("First 3, then 42", {}, 1.0),
-        ("First 42, then 3", {}, 0.0),
-        ("no number", {}, 0.0),
-        ("<answer>x = 42</answer> or 7", {"source": "tags"}, 1.0),
-        ("42", {"source": "tags"}, 0.0),
-        (r"so \boxed{42} of 50", {"source": "boxed"}, 1.0),
-        (r"so \boxed{\frac{84}{2}} of 50", {"source": "boxed"}, 1.0),
-        (r"so \boxed{42", {"source": "boxed"}, 0.0),
-        ("work 7\n#### 42\nthe end 9", {"source": "marker"}, 1.0),
-        ("work 42", {"source": "marker"}, 0.0),
-        ("Answer: 42", {"source": "marker", "marker": "Answer:"}, 1.0),
-        ("42.4", {"tolerance": 0.5}, 1.0),
-        ("42.6", {"tolerance": 0.5}, 0.0),
-        ("40", {"relative_tolerance": 0.1}, 1.0),
-        ("37", {"relative_tolerance": 0.1}, 0.0),
-    ],
-)
-def test_a_completion_is_compared_with_the_row(completion, params, expected):
-    assert score("numeric_answer", completion, "42", **params) == expected
+def test_a_completion_is_compared_with_the_row():
+    wrong = [
+        (completion, params, expected, found)
+        for completion, params, expected in [
+            ("First 3, then 42", {}, 1.0),
+            ("First 42, then 3", {}, 0.0),
+            ("no number", {}, 0.0),
+            ("<answer>x = 42</answer> or 7", {"source": "tags"}, 1.0),
+            ("42", {"source": "tags"}, 0.0),
+            (r"so \boxed{42} of 50", {"source": "boxed"}, 1.0),
+            (r"so \boxed{\frac{84}{2}} of 50", {"source": "boxed"}, 1.0),
+            (r"so \boxed{42", {"source": "boxed"}, 0.0),
+            ("work 7\n#### 42\nthe end 9", {"source": "marker"}, 1.0),
+            ("work 42", {"source": "marker"}, 0.0),
+            ("Answer: 42", {"source": "marker", "marker": "Answer:"}, 1.0),
+            ("42.4", {"tolerance": 0.5}, 1.0),
+            ("42.6", {"tolerance": 0.5}, 0.0),
+            ("40", {"relative_tolerance": 0.1}, 1.0),
+            ("37", {"relative_tolerance": 0.1}, 0.0),
+        ]
+        if (found := score("numeric_answer", completion, "42", **params)) != expected
+    ]
+
+    assert wrong == []
 
 
 def test_gsm8k_answers_are_read_after_their_marker():
@@ -276,50 +297,55 @@ def test_a_single_number_is_read_and_two_are_not(text, expected):
 CITIES = {"options": ["Lyon", "Paris", "Vitamin C", "Nice."]}
 
 
-@pytest.mark.parametrize(
-    ("completion", "expected"),
-    [
-        ("<answer>B</answer>", 1.0),
-        ("<answer>(B)</answer>", 1.0),
-        ("<answer> B. </answer>", 1.0),
-        ("<answer>b</answer>", 1.0),
-        ("<answer>b) Paris</answer>", 1.0),
-        ("<answer>B) Paris</answer>", 1.0),
-        ("<answer>**B**</answer>", 1.0),
-        (r"<answer>$\text{B}$</answer>", 1.0),
-        ("<answer>The answer is B</answer>", 1.0),
-        ("<answer>B: A fine city</answer>", 1.0),
-        ("<answer>C</answer>", 0.0),
-        ("<answer>A or B</answer>", 0.0),  # two are none
-        ("<answer>(B) and (C)</answer>", 0.0),
-        ("<answer>b) or C</answer>", 0.0),
-        ("<answer>Z</answer>", 0.0),
-        ("<answer></answer>", 0.0),
-        ("<answer>Barcelona</answer>", 0.0),
-        ("B", 0.0),
-    ],
-)
-def test_a_choice_is_read_however_it_is_written(completion, expected):
-    assert score("multiple_choice", completion, "B") == expected
+def test_a_choice_is_read_however_it_is_written():
+    wrong = [
+        (completion, expected, found)
+        for completion, expected in [
+            ("<answer>B</answer>", 1.0),
+            ("<answer>(B)</answer>", 1.0),
+            ("<answer> B. </answer>", 1.0),
+            ("<answer>b</answer>", 1.0),
+            ("<answer>b) Paris</answer>", 1.0),
+            ("<answer>B) Paris</answer>", 1.0),
+            ("<answer>**B**</answer>", 1.0),
+            (r"<answer>$\text{B}$</answer>", 1.0),
+            ("<answer>The answer is B</answer>", 1.0),
+            ("<answer>B: A fine city</answer>", 1.0),
+            ("<answer>C</answer>", 0.0),
+            ("<answer>A or B</answer>", 0.0),  # two are none
+            ("<answer>(B) and (C)</answer>", 0.0),
+            ("<answer>b) or C</answer>", 0.0),
+            ("<answer>Z</answer>", 0.0),
+            ("<answer></answer>", 0.0),
+            ("<answer>Barcelona</answer>", 0.0),
+            ("B", 0.0),
+        ]
+        if (found := score("multiple_choice", completion, "B")) != expected
+    ]
+
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("source", "completion", "expected"),
-    [
-        ("boxed", r"so \boxed{\text{B}}", 1.0),
-        ("boxed", r"so \boxed{A}", 0.0),
-        ("boxed", "so B", 0.0),
-        ("marker", "Answer: A\nNo. Answer: (B)\nC is wrong.", 1.0),
-        ("marker", "It is B.", 0.0),
-        ("last_letter", "A is tempting, but it must be B.", 1.0),
-        ("last_letter", "It is (B). A better reason is not needed.", 1.0),
-        ("last_letter", "It is B or C", 0.0),
-        ("last_letter", "It is Brussels", 0.0),
-        ("last_letter", "", 0.0),
-    ],
-)
-def test_a_choice_stands_where_it_was_asked_for(source, completion, expected):
-    assert score("multiple_choice", completion, "B", source=source) == expected
+def test_a_choice_stands_where_it_was_asked_for():
+    wrong = [
+        (source, completion, expected, found)
+        for source, completion, expected in [
+            ("boxed", r"so \boxed{\text{B}}", 1.0),
+            ("boxed", r"so \boxed{A}", 0.0),
+            ("boxed", "so B", 0.0),
+            ("marker", "Answer: A\nNo. Answer: (B)\nC is wrong.", 1.0),
+            ("marker", "It is B.", 0.0),
+            ("last_letter", "A is tempting, but it must be B.", 1.0),
+            ("last_letter", "It is (B). A better reason is not needed.", 1.0),
+            ("last_letter", "It is B or C", 0.0),
+            ("last_letter", "It is Brussels", 0.0),
+            ("last_letter", "", 0.0),
+        ]
+        if (found := score("multiple_choice", completion, "B", source=source))
+        != expected
+    ]
+
+    assert wrong == []
 
 
 @pytest.mark.parametrize(
@@ -446,22 +472,25 @@ def test_case_counts_when_it_is_asked_to():
     assert score("contains", BOTH, phrases=["Sorry"], ignore_case=False) == 1.0
 
 
-@pytest.mark.parametrize(
-    ("completion", "expected"),
-    [
-        ("a cat sat", 1.0),
-        ("Cat!", 1.0),
-        ("(cat)", 1.0),
-        ("cat", 1.0),
-        ("concatenate", 0.0),
-        ("cats, then a cat", 1.0),
-        ("cat_", 0.0),
-        ("écat", 0.0),  # a letter beyond ASCII is one too
-        ("cat7", 0.0),
-    ],
-)
-def test_a_whole_word_has_no_letters_beside_it(completion, expected):
-    assert score("contains", completion, phrases=["cat"], whole_words=True) == expected
+def test_a_whole_word_has_no_letters_beside_it():
+    wrong = [
+        (completion, expected, found)
+        for completion, expected in [
+            ("a cat sat", 1.0),
+            ("Cat!", 1.0),
+            ("(cat)", 1.0),
+            ("cat", 1.0),
+            ("concatenate", 0.0),
+            ("cats, then a cat", 1.0),
+            ("cat_", 0.0),
+            ("écat", 0.0),  # a letter beyond ASCII is one too
+            ("cat7", 0.0),
+        ]
+        if (found := score("contains", completion, phrases=["cat"], whole_words=True))
+        != expected
+    ]
+
+    assert wrong == []
 
 
 def test_a_phrase_is_text_and_no_pattern():

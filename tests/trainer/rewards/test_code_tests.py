@@ -22,26 +22,28 @@ def judged(code: str, tests: Any, **params: Any) -> float | None:
     return score("code_tests", fenced(code), None, columns, **params)
 
 
-@pytest.mark.parametrize(
-    ("code", "share"),
-    [
-        (ADD, 1.0),
-        ("def add(a, b): return 5", 0.5),
-        ("def add(a, b): return None", 0.0),
-        ("def add(a, b): return 1 / 0", 0.0),
-        ("def sub(a, b): return 5", 0.0),
-        ("this is no Python", 0.0),
-        ("raise SystemExit", 0.0),
-        ("import os; os._exit(0)", 0.0),
-        (
-            "import os\ndef add(a, b):\n    if a == 2: os._exit(0)\n    return a + b",
-            0.5,
-        ),
-        ("print('add')", 0.0),
-    ],
-)
-def test_the_score_is_the_share_of_tests_that_pass(code: str, share: float) -> None:
-    assert judged(code, TWO) == share
+LEAVES = "import os\ndef add(a, b):\n    if a == 2: os._exit(0)\n    return a + b"
+
+
+def test_the_score_is_the_share_of_tests_that_pass() -> None:
+    wrong = [
+        (code, share, found)
+        for code, share in [
+            (ADD, 1.0),
+            ("def add(a, b): return 5", 0.5),
+            ("def add(a, b): return None", 0.0),
+            ("def add(a, b): return 1 / 0", 0.0),
+            ("def sub(a, b): return 5", 0.0),
+            ("this is no Python", 0.0),
+            ("raise SystemExit", 0.0),
+            ("import os; os._exit(0)", 0.0),
+            (LEAVES, 0.5),
+            ("print('add')", 0.0),
+        ]
+        if (found := judged(code, TWO)) != share
+    ]
+
+    assert wrong == []
 
 
 def test_all_or_nothing() -> None:
@@ -59,38 +61,46 @@ def test_a_loop_without_end_fails_what_is_left() -> None:
     assert judged(code, TWO, timeout_seconds=1) == 0.5
 
 
-@pytest.mark.parametrize(
-    ("tests", "share"),
-    [
-        ("assert add(1, 2) == 3\nassert add(1, 2) == 4", 0.5),
-        (
-            ["assert add(1, 2) == 3\nassert add(1, 2) == 4", "assert add(0, 0) == 0"],
-            0.5,
-        ),
-        ("def check(candidate):\n    assert candidate(1, 2) == 3\ncheck(add)", 1.0),
-        ("def test_it():\n    assert add(1, 2) == 3\n\ntest_it()", 1.0),
-        ("expected = [1, 2]\nassert add([1], [2]) == expected", 1.0),
-        ("for a, s in [(1, 2), (2, 5)]:\n    assert add(a, 1) == s", 0.5),
-        ("assert add(1, 2) == 3 and add(1, 2) != 4", 1.0),
-        ("assert add(1, 2) == 4 or add(1, 2) == 3", 1.0),
-        ("assert not add(0, 0)", 1.0),
-        ("assert 2 < add(1, 2) <= 3", 1.0),
-        ("assert add(1, 2) in (3, 4)", 1.0),
-        ("assert add(1, 2) is not None", 1.0),
-        ("assert abs(add(0.1, 0.2) - 0.3) < 1e-9", 1.0),
-        ("assert abs(add(0.1, 0.2) - 0.4) < 1e-9", 0.0),
-        ("import math\nassert math.isclose(add(0.1, 0.2), 0.3)", 1.0),
-        ("import math\nassert add(math.pi, 0) == math.pi", 1.0),
-        ("assert add((1,), (2,)) == [1, 2]", 0.0),
-        ("assert add((1,), (2,)) == (1, 2)", 1.0),
-        ("assert add({1}, 0) == {1}", 0.0),
-        ("assert add(True, 0) == 1.0", 1.0),
-        ("assert add('a', 'b') < 'b'", 1.0),
-        ("try:\n    add(1, 'x')\n    assert False\nexcept TypeError:\n    pass", 1.0),
-    ],
-)
-def test_asserts_mean_what_they_mean_in_python(tests: Any, share: float) -> None:
-    assert judged(ADD, tests, entry_point="add") == share
+def test_asserts_mean_what_they_mean_in_python() -> None:
+    wrong = [
+        (tests, share, found)
+        for tests, share in [
+            ("assert add(1, 2) == 3\nassert add(1, 2) == 4", 0.5),
+            (
+                [
+                    "assert add(1, 2) == 3\nassert add(1, 2) == 4",
+                    "assert add(0, 0) == 0",
+                ],
+                0.5,
+            ),
+            ("def check(candidate):\n    assert candidate(1, 2) == 3\ncheck(add)", 1.0),
+            ("def test_it():\n    assert add(1, 2) == 3\n\ntest_it()", 1.0),
+            ("expected = [1, 2]\nassert add([1], [2]) == expected", 1.0),
+            ("for a, s in [(1, 2), (2, 5)]:\n    assert add(a, 1) == s", 0.5),
+            ("assert add(1, 2) == 3 and add(1, 2) != 4", 1.0),
+            ("assert add(1, 2) == 4 or add(1, 2) == 3", 1.0),
+            ("assert not add(0, 0)", 1.0),
+            ("assert 2 < add(1, 2) <= 3", 1.0),
+            ("assert add(1, 2) in (3, 4)", 1.0),
+            ("assert add(1, 2) is not None", 1.0),
+            ("assert abs(add(0.1, 0.2) - 0.3) < 1e-9", 1.0),
+            ("assert abs(add(0.1, 0.2) - 0.4) < 1e-9", 0.0),
+            ("import math\nassert math.isclose(add(0.1, 0.2), 0.3)", 1.0),
+            ("import math\nassert add(math.pi, 0) == math.pi", 1.0),
+            ("assert add((1,), (2,)) == [1, 2]", 0.0),
+            ("assert add((1,), (2,)) == (1, 2)", 1.0),
+            ("assert add({1}, 0) == {1}", 0.0),
+            ("assert add(True, 0) == 1.0", 1.0),
+            ("assert add('a', 'b') < 'b'", 1.0),
+            (
+                "try:\n    add(1, 'x')\n    assert False\nexcept TypeError:\n    pass",
+                1.0,
+            ),
+        ]
+        if (found := judged(ADD, tests, entry_point="add")) != share
+    ]
+
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -17,23 +17,25 @@ def test_an_equation_that_reaches_the_target_scores_one(expression):
     assert grade(expression) == 1.0
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "1+2+3",  # another value
-        "3*3",  # a number twice, others never
-        "(1+2)*3+0",  # one number more
-        "12-3",  # joined digits
-        "9",
-        "(1+2)*3=9",
-        "3**(2)*1",
-        "",
-        "the sum",
-        "__import__('os').system('true')",
-    ],
-)
-def test_any_other_text_scores_zero(expression):
-    assert grade(expression) == 0.0
+def test_any_other_text_scores_zero():
+    wrong = [
+        (expression, found)
+        for expression in [
+            "1+2+3",  # another value
+            "3*3",  # a number twice, others never
+            "(1+2)*3+0",  # one number more
+            "12-3",  # joined digits
+            "9",
+            "(1+2)*3=9",
+            "3**(2)*1",
+            "",
+            "the sum",
+            "__import__('os').system('true')",
+        ]
+        if (found := grade(expression)) != 0.0
+    ]
+
+    assert wrong == []
 
 
 def test_fractions_on_the_way_are_exact():

@@ -25,26 +25,28 @@ def test_think_then_answer_scores_one(completion):
     assert score("format_tags", completion) == 1.0
 
 
-@pytest.mark.parametrize(
-    "completion",
-    [
-        "",
-        "4",
-        "<answer>4</answer>",
-        "<think>two twos</think>",
-        "<answer>4</answer><think>two twos</think>",
-        f"Sure! {RIGHT}",
-        f"{RIGHT} That is all.",
-        "<think>two twos</think> so <answer>4</answer>",
-        "<think>two twos<answer>4</answer></think>",
-        f"{RIGHT}{RIGHT}",
-        "<think>a <think>b</think>\n<answer>4</answer>",
-        "<think>a</think>\n<answer>4</answer></answer>",
-        "<THINK>two twos</THINK><answer>4</answer>",
-    ],
-)
-def test_anything_else_scores_zero(completion):
-    assert score("format_tags", completion) == 0.0
+def test_anything_else_scores_zero():
+    wrong = [
+        (completion, found)
+        for completion in [
+            "",
+            "4",
+            "<answer>4</answer>",
+            "<think>two twos</think>",
+            "<answer>4</answer><think>two twos</think>",
+            f"Sure! {RIGHT}",
+            f"{RIGHT} That is all.",
+            "<think>two twos</think> so <answer>4</answer>",
+            "<think>two twos<answer>4</answer></think>",
+            f"{RIGHT}{RIGHT}",
+            "<think>a <think>b</think>\n<answer>4</answer>",
+            "<think>a</think>\n<answer>4</answer></answer>",
+            "<THINK>two twos</THINK><answer>4</answer>",
+        ]
+        if (found := score("format_tags", completion)) != 0.0
+    ]
+
+    assert wrong == []
 
 
 def test_the_prefix_counts_as_part_of_the_completion():
@@ -179,26 +181,28 @@ LAUGHS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("completion", "expected"),
-    [
-        (BOOK, 1.0),
-        (f'\n<?xml version="1.0"?>\n{BOOK}\n', 1.0),
-        ("<a/>", 1.0),
-        ("<a:b/>", 1.0),
-        ("<a><![CDATA[<]]></a>", 1.0),
-        (f"Here: {BOOK}", 0.0),
-        (f"{BOOK}{BOOK}", 0.0),
-        ("<a><b></a></b>", 0.0),
-        ("<a>", 0.0),
-        ("<a b=1/>", 0.0),
-        ("<a>&nbsp;</a>", 0.0),
-        ("", 0.0),
-        ("text", 0.0),
-    ],
-)
-def test_one_element_holds_all_others(completion, expected):
-    assert score("xml_well_formed", completion) == expected
+def test_one_element_holds_all_others():
+    wrong = [
+        (completion, expected, found)
+        for completion, expected in [
+            (BOOK, 1.0),
+            (f'\n<?xml version="1.0"?>\n{BOOK}\n', 1.0),
+            ("<a/>", 1.0),
+            ("<a:b/>", 1.0),
+            ("<a><![CDATA[<]]></a>", 1.0),
+            (f"Here: {BOOK}", 0.0),
+            (f"{BOOK}{BOOK}", 0.0),
+            ("<a><b></a></b>", 0.0),
+            ("<a>", 0.0),
+            ("<a b=1/>", 0.0),
+            ("<a>&nbsp;</a>", 0.0),
+            ("", 0.0),
+            ("text", 0.0),
+        ]
+        if (found := score("xml_well_formed", completion)) != expected
+    ]
+
+    assert wrong == []
 
 
 @pytest.mark.parametrize(
@@ -259,22 +263,24 @@ def test_names_that_are_no_elements_are_refused(elements):
         score("xml_well_formed", "", elements=elements)
 
 
-@pytest.mark.parametrize(
-    ("completion", "num_found"),
-    [
-        ("It is 6.", 0),
-        ("Step 1: add.", 1),
-        ("1. add\n2. add\n", 2),
-        ("- add\n* add", 2),
-        ("First, add. Next, add. Finally, 6.", 3),
-        ("First of all", 0),
-        ("it is 2. or 3.", 0),  # not at a line's beginning
-        ("1. 2. 3.", 1),
-        ("Step 1: a\nStep 2: b\nStep 3: c\nStep 4: d", 3),
-    ],
-)
-def test_each_marker_gives_its_share_up_to_all(completion, num_found):
-    assert score("reasoning_steps", completion) == num_found / 3
+def test_each_marker_gives_its_share_up_to_all():
+    wrong = [
+        (completion, num_found, found)
+        for completion, num_found in [
+            ("It is 6.", 0),
+            ("Step 1: add.", 1),
+            ("1. add\n2. add\n", 2),
+            ("- add\n* add", 2),
+            ("First, add. Next, add. Finally, 6.", 3),
+            ("First of all", 0),
+            ("it is 2. or 3.", 0),  # not at a line's beginning
+            ("1. 2. 3.", 1),
+            ("Step 1: a\nStep 2: b\nStep 3: c\nStep 4: d", 3),
+        ]
+        if (found := score("reasoning_steps", completion)) != num_found / 3
+    ]
+
+    assert wrong == []
 
 
 def test_fewer_steps_may_be_asked_for():

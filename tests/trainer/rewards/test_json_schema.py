@@ -27,42 +27,46 @@ def fits(document: str, schema: Any = True, **params: Any) -> float | None:
     return score("json_schema", document, wanted=json.dumps(schema), **params)
 
 
-@pytest.mark.parametrize(
-    ("document", "expected"),
-    [
-        ('{"city": "Paris"}', 1.0),
-        ('{"city": "Paris", "size": 2}', 1.0),
-        ('{"city": "Paris", "size": 2.5}', 0.0),
-        ('{"city": "Paris", "mayor": "?"}', 0.0),
-        ('{"size": 2}', 0.0),
-        ("[]", 0.0),
-        ('{"city": "Paris"', 0.0),
-        ("{'city': 'Paris'}", 0.0),
-        ('{"city": "Paris"} bye', 0.0),
-        ("", 0.0),
-    ],
-)
-def test_a_document_fits_its_schema_or_not(document, expected):
-    assert fits(document, CITY) == expected
+def test_a_document_fits_its_schema_or_not():
+    wrong = [
+        (document, expected, found)
+        for document, expected in [
+            ('{"city": "Paris"}', 1.0),
+            ('{"city": "Paris", "size": 2}', 1.0),
+            ('{"city": "Paris", "size": 2.5}', 0.0),
+            ('{"city": "Paris", "mayor": "?"}', 0.0),
+            ('{"size": 2}', 0.0),
+            ("[]", 0.0),
+            ('{"city": "Paris"', 0.0),
+            ("{'city': 'Paris'}", 0.0),
+            ('{"city": "Paris"} bye', 0.0),
+            ("", 0.0),
+        ]
+        if (found := fits(document, CITY)) != expected
+    ]
+
+    assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("completion", "source", "expected"),
-    [
-        ("So:\n```json\n[1]\n```\nbye", "fence_or_whole", 1.0),
-        ("[1]", "fence_or_whole", 1.0),
-        ("So: [1]", "fence_or_whole", 0.0),
-        ("```\n{\n```\n```\n[1]\n```", "fence", 1.0),
-        ("```[1]```", "fence", 1.0),
-        ("[1]", "fence", 0.0),
-        ("```json\n[1]", "fence", 0.0),
-        ("```json\n[1]\n```", "whole", 0.0),
-        ("so <answer> [1] </answer>", "tags", 1.0),
-        ("[1]", "tags", 0.0),
-    ],
-)
-def test_the_json_stands_where_it_was_asked_for(completion, source, expected):
-    assert fits(completion, source=source) == expected
+def test_the_json_stands_where_it_was_asked_for():
+    wrong = [
+        (completion, source, expected, found)
+        for completion, source, expected in [
+            ("So:\n```json\n[1]\n```\nbye", "fence_or_whole", 1.0),
+            ("[1]", "fence_or_whole", 1.0),
+            ("So: [1]", "fence_or_whole", 0.0),
+            ("```\n{\n```\n```\n[1]\n```", "fence", 1.0),
+            ("```[1]```", "fence", 1.0),
+            ("[1]", "fence", 0.0),
+            ("```json\n[1]", "fence", 0.0),
+            ("```json\n[1]\n```", "whole", 0.0),
+            ("so <answer> [1] </answer>", "tags", 1.0),
+            ("[1]", "tags", 0.0),
+        ]
+        if (found := fits(completion, source=source)) != expected
+    ]
+
+    assert wrong == []
 
 
 def test_json_that_does_not_fit_may_have_a_score():

@@ -20,22 +20,28 @@ from trainer.rewards.session import open_session
 JUDGES = Gate(asks="A judge is asked", variable="COHORT_JUDGE_HOSTS")
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1",
-        "0", "0.0", "10.0.0.7", "172.16.0.1", "192.168.1.1", "100.64.0.1",
-        "100.100.100.200", "169.254.169.254", "2852039166", "0xa9fea9fe",
-        "168.63.129.16", "192.0.0.192", "198.18.0.1", "224.0.0.1", "240.0.0.1",
-        "255.255.255.255", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]",
-        "[::7f00:1]", "[fe80::1]", "[fd00:ec2::254]", "[fc00::1]", "[ff02::1]",
-        "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::1]", "[2002:7f00:1::]", "[2001:0:1::1]",
-        "[2001:db8::1]", "localhost", "LOCALHOST",
-    ],
-)  # fmt: skip
-def test_an_address_that_is_not_public_is_refused(host: str) -> None:
-    with pytest.raises(Refused, match="not a public address"):
-        resolve(read_url(f"https://{host}/v1"), JUDGES)
+PRIVATE = [
+    "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1",
+    "0", "0.0", "10.0.0.7", "172.16.0.1", "192.168.1.1", "100.64.0.1",
+    "100.100.100.200", "169.254.169.254", "2852039166", "0xa9fea9fe",
+    "168.63.129.16", "192.0.0.192", "198.18.0.1", "224.0.0.1", "240.0.0.1",
+    "255.255.255.255", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]",
+    "[::7f00:1]", "[fe80::1]", "[fd00:ec2::254]", "[fc00::1]", "[ff02::1]",
+    "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::1]", "[2002:7f00:1::]", "[2001:0:1::1]",
+    "[2001:db8::1]", "localhost", "LOCALHOST",
+]  # fmt: skip
+
+
+def test_an_address_that_is_not_public_is_refused() -> None:
+    assert [host for host in PRIVATE if not is_refused(f"https://{host}/v1")] == []
+
+
+def is_refused(url: str) -> bool:
+    try:
+        resolve(read_url(url), JUDGES)
+    except Refused as refusal:
+        return "not a public address" in str(refusal)
+    return False
 
 
 @pytest.mark.parametrize("ip", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111"])

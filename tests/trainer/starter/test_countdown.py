@@ -3,7 +3,8 @@ from __future__ import annotations
 import random
 import re
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainer.rewards.sample import Sample
 from trainer.rewards.scoring import score_completion
@@ -68,7 +69,7 @@ def test_a_prompt_reads_as_numbers_and_target():
     assert sorted(prompt.split(" > ")[0].split()) == ["3", "5", "7"]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@given(seed=st.integers(0, 19))
 def test_a_searching_text_is_honest(seed):
     problem = all_problems()[seed * 17]
 
@@ -92,7 +93,7 @@ def test_a_hit_is_rewarded_in_full_and_a_miss_for_its_format():
     assert score_completion(RECIPE, Sample("", miss, None, columns)).total == 0.1
 
 
-@pytest.mark.parametrize("seed", range(10))
+@given(seed=st.integers(0, 9))
 def test_a_solving_text_ends_with_its_only_hit_and_scores_in_full(seed):
     problem = all_problems()[seed * 31]
     columns = {"numbers": list(problem.numbers), "target": problem.target}
