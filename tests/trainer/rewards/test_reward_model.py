@@ -345,6 +345,12 @@ def test_the_conversation_is_what_the_model_reads(folder: Path, in_run: None) ->
     assert bare == marked != other
 
 
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no model"):
+        Classifier(settings(tmp_path))
+
+
+@pytest.mark.slow
 def test_what_cannot_be_loaded_is_told_before_a_run(
     tmp_path: Path, in_run: None
 ) -> None:
