@@ -278,10 +278,11 @@ def test_sampling_beside_an_update_leaves_room_for_its_cache(
     gpu.free, gpu.plain = 20e6, 1e3
     gpu.fixed = 0
 
-    _, alone = run(tmp_path / "alone", model_folder, rows_path)
-    _, beside = run(
-        tmp_path / "beside", model_folder, rows_path, rollout=ahead, loss=corrected
-    )
+    few = {"optim": AUTO | {"num_steps": 2}}
+
+    _, alone = run(tmp_path / "alone", model_folder, rows_path, **few)
+    parts = {"rollout": ahead, "loss": corrected, **few}
+    _, beside = run(tmp_path / "beside", model_folder, rows_path, **parts)
 
     assert beside["chosen"]["tokens"] < alone["chosen"]["tokens"]
 
