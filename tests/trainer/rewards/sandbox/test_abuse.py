@@ -1,4 +1,7 @@
-"""What code in a sandbox tries, on each level, and what comes of it."""
+"""What code in a sandbox tries, on each level, and what comes of it.
+
+On level A by `mark.slow`, which the fixture gives.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a call may take, as the kernel has it, and what each limit does alone."""
+"""What a call may take, as the kernel has it, and what each limit does alone.
+
+On level A by `mark.slow`, which the fixture gives.
+"""
 
 from __future__ import annotations
 

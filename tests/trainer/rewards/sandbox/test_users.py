@@ -1,4 +1,7 @@
-"""Whose processes a sandbox's are, and whose count for it."""
+"""Whose processes a sandbox's are, and whose count for it.
+
+On level A by `mark.slow`, which the fixture gives.
+"""
 
 from __future__ import annotations
 
