@@ -123,7 +123,7 @@ BUILT_IN = (
     ),
     BuiltIn(
         key="trainer",
-        name="What the trainer warns of",
+        name="Trainer warnings",
         why="The trainer watches some values of its own, such as the largest KL of a "
         "token or the share of clipped tokens, and says what to do.",
         kind=Kind.WARNED,

@@ -26,7 +26,7 @@ NAME_LENGTH = 120
 AROUND = 5  # readings kept before and after the one that fired
 CALM_AFTER_WARNING = 5  # steps on the right side of the bound
 ALARMS_BY_CODE = {alarm.code: alarm for alarm in ALARMS}
-# Read in every run: evidence of what the trainer warns of, and of evaluations.
+# Read in every run: evidence of trainer warnings, and of evaluations.
 WATCHED = {REWARD, *(alarm.metric for alarm in ALARMS)}
 
 Key = tuple[int, str]  # a rule's id, and which of its findings

@@ -59,7 +59,7 @@ def test_an_older_page_asks_once_to_be_reloaded_and_keeps_what_is_typed(
     expect(notice).to_contain_text("Save or copy what you have typed here")
     expect(page.locator("[data-run-link]")).to_have_text("not live: reload the page")
     assert findings(page) == []
-    page.get_by_text("More to do with this run").click()
+    page.get_by_text("More actions").click()
     page.get_by_role("button", name="Name, notes, tags").click()
     page.get_by_role("textbox", name="Notes").fill("half a thought")
     story.take_steps(2)

@@ -28,7 +28,7 @@ class MappingForm(forms.Form):
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     columns = forms.MultipleChoiceField(
-        label="Travel along",
+        label="Keep as extra columns",
         required=False,
         help_text="Rules and prompt templates can read these.",
         widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),

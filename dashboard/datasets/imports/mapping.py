@@ -1,4 +1,4 @@
-"""Which column is the prompt, which the answer, which travel along."""
+"""Which column is the prompt, which the answer, which are kept as extra columns."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _answer(value: Any) -> str:
     if isinstance(value, list | dict):
         raise Unusable(
             "The answer is a list or an object, not a text or a number.",
-            "Let the column travel along instead, or write the answer as text.",
+            "Keep it as an extra column instead, or write the answer as text.",
             value,
         )
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,7 +1,7 @@
-"""Whether one rule carries what is learnt, and whether it hides others by that.
+"""Whether one rule dominates the reward, and whether it hides others by that.
 
-A rule dominates where it supplies more than 90 % of what the steps learnt from, the
-variance of rewards within groups. That is as it should be where it is the task itself
+A rule dominates where it supplies more than 90 % of the variance of rewards within
+groups, which updates follow. That is as it should be where it is the task itself
 and the others are small beside it, or are met by all completions alike: a fact.
 
 It is worth a warning where it drowns another rule, one that has something to say and is
@@ -34,7 +34,7 @@ class Standing:
 
     rule: str
     weight: float
-    share: float | None  # in what was learnt from; None: nothing was
+    share: float | None  # of the variance within groups; None: there was none
     differs: float  # share of the groups within which it differs
     part: float  # of the mean reward
 
@@ -72,8 +72,8 @@ def _say_dominance(
     ruling: Standing, drowned: Sequence[Standing], num_steps: int
 ) -> str:
     said = (
-        f"{ruling.rule} supplies {100 * (ruling.share or 0):.0f} % of what the last "
-        f"{num_steps} steps learnt from, the variance of rewards within groups."
+        f"{ruling.rule} supplies {100 * (ruling.share or 0):.0f} % of the variance of "
+        f"rewards within groups over the last {num_steps} steps."
     )
     if not drowned:
         return (

@@ -56,14 +56,14 @@ def signal_charts() -> tuple[SignalChart, ...]:
         SignalChart(
             id="mean",
             source="rules",
-            title="Rules in the mean reward",
+            title="Mean reward by rule",
             about="Each rule's part of it, over the sum of all parts' sizes",
             figure=_rules(),
         ),
         SignalChart(
             id="variance",
             source="rules",
-            title="Rules in what is learnt from",
+            title="Reward share by rule",
             about="Each rule's share in how rewards differ within groups",
             figure=_rules(),
         ),

@@ -20,7 +20,7 @@ export function describeWarning({ message, value, threshold, step, count }) {
   const facts = [];
   if (value !== null && threshold !== null)
     facts.push(`${sig4(value)}, more than ${sig4(threshold)}`);
-  if (count > 1) facts.push(`said ${count} times`);
+  if (count > 1) facts.push(`${count} times`);
   const place = step > 0 ? `Step ${step.toLocaleString("en-US")}: ` : "";
   return `${place}${message}${facts.length ? ` (${facts.join("; ")})` : ""}`;
 }

@@ -41,7 +41,7 @@ def data_folder(settings: Settings) -> Path:
 def test_from_a_run_to_what_would_have_changed(page: Page, team: Team) -> None:
     run = make_scored_run(team, num_steps=4)
     page.goto(f"/alpha/runs/{run.pk}/")
-    page.get_by_text("More to do with this run").click()
+    page.get_by_text("More actions").click()
     page.get_by_role("link", name="Rescore the past").click()
     page.get_by_role("link", name="Rescore the past").first.click()
     expect(page.get_by_text("The recipe is as the run had it")).to_be_visible()

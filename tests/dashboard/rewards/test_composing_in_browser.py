@@ -34,11 +34,11 @@ def test_fields_formula_and_json_stay_in_step(team: Team, alice: User, page: Pag
     expect(page.locator("#recipe-json")).to_have_value(re.compile('"only_if"'))
 
     formula.fill(FORMULA.replace("format_tags ≥ 1", "fromat_tags ≥ 1"))
-    page.get_by_role("button", name="Compose by this formula").click()
+    page.get_by_role("button", name="Use this formula").click()
     wrong = page.locator("#recipe-formula_error")
     expect(wrong).to_contain_text('Character 29, at "fromat_tags')
     formula.fill(FORMULA)
-    page.get_by_role("button", name="Compose by this formula").click()
+    page.get_by_role("button", name="Use this formula").click()
     expect(page.locator("#combine")).to_have_value("product")
     expect(page.locator("#rules-1-schedule")).to_have_value("to 0 at step 50")
     expect(page.locator("#clip_high")).to_have_value("1")

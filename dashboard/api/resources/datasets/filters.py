@@ -41,8 +41,8 @@ def read_view(
         columns = ", ".join(version.mapping.get("columns", [])) or "none"
         raise refuse_field(
             f"{place}.column",
-            f"{version} has no column {filters.column[:60]!r} that travels along. It "
-            f"has: {columns[:300]}.",
+            f"{version} has no extra column {filters.column[:60]!r}. It has: "
+            f"{columns[:300]}.",
         )
     query = QueryDict(mutable=True)
     given = filters.model_dump(include=set(RowFilters.model_fields))

@@ -44,7 +44,7 @@ class MappingIn(Input):
     columns: list[str] | None = Field(
         default=None,
         max_length=200,
-        description="Columns that travel along; without it, as before or as guessed.",
+        description="Extra columns to keep; without it, as before or as guessed.",
     )
     leave_out: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         default=0, description="How many refused rows you have seen and do without."

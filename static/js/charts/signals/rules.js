@@ -1,4 +1,4 @@
-// Each rule's share, of the mean reward or of what is learnt from.
+// Each rule's part of the mean reward, or of the variance within groups.
 
 import { sig4 } from "../../live/numbers.js";
 import { asLabel } from "../labels.js";
@@ -12,7 +12,7 @@ const REST = "other";
 const KINDS = {
   sum: { mean: "", variance: "" },
   normalized: {
-    mean: "Rules are compared by themselves: what is learnt from goes by the other chart.",
+    mean: "Rules are compared by themselves; Reward share by rule shows what updates follow.",
     variance:
       "Rules are compared by themselves, so shares are of their advantages' sum.",
   },

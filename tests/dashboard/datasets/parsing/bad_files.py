@@ -174,8 +174,8 @@ JSONL = [
     _jsonl("no answer", b'{"prompt": "2+2?"}', "null", "no answer"),
     _jsonl("null answer", _answer_of("null"), "null", "no answer"),
     _jsonl("empty answer", _answer_of('""'), '""', "no answer"),
-    _jsonl("list as answer", _answer_of("[4]"), "[4]", "travel along"),
-    _jsonl("object as answer", _answer_of('{"a": 4}'), '{"a": 4}', "travel along"),
+    _jsonl("list as answer", _answer_of("[4]"), "[4]", "extra column"),
+    _jsonl("object as answer", _answer_of('{"a": 4}'), '{"a": 4}', "extra column"),
 ]
 CSV = [
     _csv("header only", "prompt,answer\n", 0, "", "right file"),
@@ -392,7 +392,11 @@ PARQUET = [
         "times of day", parquet(prompt=ASKS, level=[time(1, 2)] * 2), 1, "time", "text"
     ),
     _parquet(
-        "nested answers", parquet(prompt=ASKS, answer=[[1], [2]]), 1, "[1]", "travel"
+        "nested answers",
+        parquet(prompt=ASKS, answer=[[1], [2]]),
+        1,
+        "[1]",
+        "extra column",
     ),
     _parquet(
         "lists 120 deep",
