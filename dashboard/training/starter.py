@@ -1,7 +1,7 @@
 """Starter content: a small model made on this machine, and a first run of it.
 
 The warm-up takes a minute or two and is kept in COHORT_DATA/starter; the run is
-launched once, for a team that has none.
+launched once, whatever other runs the team has.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import transaction
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -93,10 +93,11 @@ def _tail(log: Path) -> str:
 
 @transaction.atomic
 def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
-    """The team's first run; None when it has had one."""
+    """The first run; None when the team has had it, even if it was deleted since."""
     # Two starts at once must not launch two.
     Team.objects.select_for_update().get(pk=team.pk)
-    if Run.objects.filter(team=team).exists():
+    made = AuditEntry.objects.filter(team=team, verb="dataset.version_created")
+    if made.filter(detail__dataset=NAME).exists():
         return None
     config = load_config(folder / "run.toml")
     model = config.model.model_copy(update={"path": str(folder / "model")})

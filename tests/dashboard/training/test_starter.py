@@ -79,6 +79,27 @@ def test_it_is_launched_once(team: Team, alice: User, warmed_up: Path) -> None:
     assert Dataset.objects.count() == 1
 
 
+def test_it_is_launched_beside_runs_made_before_it(
+    team: Team, alice: User, warmed_up: Path, run: Run
+) -> None:
+    launched = launch_starter_run(team=team, user=alice, folder=warmed_up)
+
+    assert launched is not None
+    assert launched.name == "first-run"
+    assert Run.objects.count() == 2
+
+
+def test_it_is_not_launched_again_once_it_was_deleted(
+    team: Team, alice: User, warmed_up: Path
+) -> None:
+    launched = launch_starter_run(team=team, user=alice, folder=warmed_up)
+    assert launched is not None
+    launched.delete()
+    Dataset.objects.all().delete()
+
+    assert launch_starter_run(team=team, user=alice, folder=warmed_up) is None
+
+
 def python_that(tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand in for the trainer's process with one that runs this code."""
     script = tmp_path / "python"

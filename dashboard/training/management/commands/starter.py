@@ -4,10 +4,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.accounts.services import create_first_team
 from dashboard.local.terminal import ProgressBar
-from dashboard.runs.models import Run
 from dashboard.training.starter import (
     StarterFault,
     is_warmed_up,
@@ -25,16 +24,17 @@ class Command(BaseCommand):
         user = create_first_team()
         team = Team.objects.filter(members=user).earliest("pk")
         try:
-            is_new = self._make_model()
-        except StarterFault as fault:
+            self._make_model()
+            run = launch_starter_run(team=team, user=user, folder=starter_folder())
+        except (StarterFault, ValueError) as fault:  # such as a full quota
             raise CommandError(str(fault)) from fault
-        self._launch(team, user, is_new=is_new)
+        if run is not None:
+            self.stdout.write(f"  Launched the first run, {run}.\n")
 
-    def _make_model(self) -> bool:
-        """Whether there was none before."""
+    def _make_model(self) -> None:
         folder = starter_folder()
         if is_warmed_up(folder):
-            return False
+            return
         bar = ProgressBar(
             self.stdout, "Making the starter model (once, 1 to 2 minutes)"
         )
@@ -45,13 +45,3 @@ class Command(BaseCommand):
             ),
         )
         bar.finish()
-        return True
-
-    def _launch(self, team: Team, user: User, *, is_new: bool) -> None:
-        run: Run | None = launch_starter_run(
-            team=team, user=user, folder=starter_folder()
-        )
-        if run is not None:
-            self.stdout.write(f"  Launched the first run, {run}.\n")
-        elif is_new:
-            self.stdout.write("  No first run was launched: the team has a run.\n")
