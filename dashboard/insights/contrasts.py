@@ -12,7 +12,7 @@ from dashboard.insights.bands import IQM
 from dashboard.insights.directions import Better
 from dashboard.insights.points import Points
 from dashboard.insights.sets import RunSet
-from dashboard.insights.standings import Figure, make_figure
+from dashboard.insights.standings import Figure, make_figures
 from dashboard.insights.statistics import Estimate, iqm_interval, mean_interval
 from dashboard.insights.verdicts import Verdict, judge
 from dashboard.insights.window import Window, window_means
@@ -52,12 +52,16 @@ def make_contrasts(
     wants_pairs: bool,
 ) -> list[Contrast]:
     """The first set is the baseline."""
-    figures = {
+    values = {
         "last": [_mean_of(one, points, _last) for one in sets],
         "best": [_mean_of(one, points, lambda p: _best(p, better)) for one in sets],
     }
     estimates = [_window(one, points, window, statistic) for one in sets]
-    figures["window"] = [_number(estimate.value[0]) for estimate in estimates]
+    values["window"] = [_number(estimate.value[0]) for estimate in estimates]
+    nums = [int(estimate.num[0]) for estimate in estimates]
+    figures = {
+        name: make_figures(found, nums, better) for name, found in values.items()
+    }
     return [
         Contrast(
             set=one,
@@ -72,10 +76,7 @@ def make_contrasts(
                 better=better,
                 is_paired=wants_pairs and can_pair(sets[0], one),
             ),
-            **{
-                name: make_figure(values[i], values[0], better, is_base=i == 0)
-                for name, values in figures.items()
-            },
+            **{name: found[i] for name, found in figures.items()},
         )
         for i, one in enumerate(sets)
     ]

@@ -22,22 +22,32 @@ class Figure:
     value: float | None
     delta: float | None  # to the baseline; None: it is the baseline, or one lacks it
     better: Better = "higher"
+    is_of_one: bool = False  # it or the baseline's is of one run, so nothing is better
 
     @property
     def direction(self) -> str:
-        if self.delta is None or self.delta == 0 or self.better == "neither":
+        if not self.delta or self.better == "neither" or self.is_of_one:
             return "same"
         is_more = self.delta > 0
         return "better" if is_more == (self.better == "higher") else "worse"
 
 
-def make_figure(
-    value: float | None, base: float | None, better: Better, *, is_base: bool
-) -> Figure:
-    if is_base or value is None or base is None:
-        return Figure(value=value, delta=None, better=better)
-    delta = float(subtract(np.array(value), np.array(base)))
-    return Figure(value=value, delta=delta, better=better)
+def make_figures(
+    values: Sequence[float | None], nums: Sequence[int], better: Better
+) -> list[Figure]:
+    """Of each set, which has so many runs; the first is the baseline."""
+    base = values[0]
+    return [
+        Figure(
+            value=value,
+            delta=None
+            if place == 0 or value is None or base is None
+            else float(subtract(np.array(value), np.array(base))),
+            better=better,
+            is_of_one=min(nums[0], nums[place]) < 2,
+        )
+        for place, value in enumerate(values)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +70,13 @@ def compare_standings(
     latest = list(_latest_evaluations(runs))
     for name in sorted({evaluation.name for evaluation in latest}):
         columns += _held_out(runs, name, latest)
+    nums = [len(one) for one in sets]
     return [
-        _column(title, [_mean(values, s) for s in sets]) for title, values in columns
+        Column(
+            title=title,
+            figures=make_figures([_mean(values, s) for s in sets], nums, "higher"),
+        )
+        for title, values in columns
     ]
 
 
@@ -94,11 +109,3 @@ def _best(runs: Sequence[Run], name: str, metric: str) -> dict[int, float | None
     value = Cast(KeyTextTransform(metric, "metrics"), FloatField())
     rows = _current(runs).filter(name=name).order_by().values_list("run_id")
     return dict(rows.annotate(best=Max(value)))
-
-
-def _column(title: str, values: list[float | None]) -> Column:
-    figures = [
-        make_figure(value, values[0], "higher", is_base=place == 0)
-        for place, value in enumerate(values)
-    ]
-    return Column(title=title, figures=figures)

@@ -87,8 +87,8 @@ def _say(
 ) -> tuple[Kind, str]:
     value, low, high = found.value[0], found.low[0], found.high[0]
     if min(nums) == 1:
-        whose = "each" if nums == (1, 1) else "of one of the two"
-        return "one", f"nothing can be told from one seed {whose}"
+        whose = "each" if nums == (1, 1) else "in one of the two"
+        return "one", f"one run {whose}: no test"
     if low == high == 0:
         return "same", "equal in every seed"
     if low <= 0 <= high:

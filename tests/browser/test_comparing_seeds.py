@@ -113,6 +113,25 @@ def test_a_chosen_direction_turns_what_is_better(page: Page, address: str) -> No
     expect(page).to_have_url(re.compile(r"better=lower"))
 
 
+def test_the_run_ticked_first_is_the_baseline_and_the_prompt_typed_is_kept(
+    page: Page, base: list[Run], answered: str
+) -> None:
+    page.goto("/alpha/runs/")
+    page.get_by_label("Select base-0").check()
+    page.get_by_label("Select kl-0").check()
+    page.get_by_label("Select base-0").uncheck()
+    page.get_by_label("Select base-0").check()
+    page.get_by_role("button", name="Compare selected").click()
+    marked = page.get_by_role("row").filter(has_text="baseline")
+    expect(marked.first).to_contain_text("kl-0")
+
+    page.get_by_label("Prompt number").fill("7")
+    page.get_by_role("button", name="Two runs side by side").click()
+
+    expect(page.get_by_role("heading", name="Prompt 7 at step 5")).to_be_visible()
+    expect(page.locator("select[name=b]")).to_have_value(str(base[0].pk))
+
+
 def test_a_band_is_saved_with_its_interval_and_its_counts(
     page: Page, address: str
 ) -> None:

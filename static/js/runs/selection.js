@@ -3,6 +3,8 @@
 
 const list = () => document.querySelector("[data-run-list]");
 const ticks = () => [...list().querySelectorAll("input[name=runs]")];
+// In the order in which they were ticked: the first is the baseline of a comparison.
+const ticked = new Set();
 const everything = () => list().querySelector("[data-tick-found]");
 
 function count() {
@@ -30,11 +32,19 @@ export function showSelection() {
     : "Tick runs to compare or change them.";
 }
 
+function keepOrder() {
+  for (const { value, checked } of ticks()) {
+    if (checked) ticked.add(value);
+    else ticked.delete(value);
+  }
+}
+
 function onChange({ target }) {
   if (!list()?.contains(target)) return;
   if (target.matches("[data-tick-all]")) {
     for (const tick of ticks()) tick.checked = target.checked;
   }
+  keepOrder();
   if (target.matches("[type=checkbox]")) showSelection();
 }
 
@@ -89,8 +99,9 @@ function onSubmit(event) {
   if (event.target !== list()) return;
   if (event.submitter?.value !== "compare" || everything()?.checked) return;
   event.preventDefault();
-  const chosen = ticks().filter((tick) => tick.checked);
-  const runs = chosen.map((tick) => tick.value).join(",");
+  keepOrder(); // a browser that came back restores ticks without a change
+  const here = new Set(ticks().map((tick) => tick.value));
+  const runs = [...ticked].filter((run) => here.has(run)).join(",");
   window.location.assign(`${list().dataset.compareUrl}?runs=${runs}`);
 }
 

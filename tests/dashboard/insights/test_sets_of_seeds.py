@@ -214,6 +214,16 @@ def test_what_cannot_be_told_apart_is_open(
     assert alone.context["found"].better == "neither"  # nobody says what is best
 
 
+def test_one_seed_each_tells_nothing(
+    alice_client: Client, team: Team, base: list[Run], other: list[Run]
+) -> None:
+    html = get(alice_client, [*base, other[0]])
+
+    assert 'data-verdict="one"' in html
+    for page in (html, get(alice_client, [base[0], other[0]])):
+        assert set(re.findall(r'data-direction="(\w+)"', page)) == {"same"}
+
+
 def test_equal_seeds_are_compared_pair_by_pair_on_demand(
     alice_client: Client, base: list[Run], other: list[Run]
 ) -> None:
@@ -239,13 +249,16 @@ def test_equal_seeds_are_compared_pair_by_pair_on_demand(
 def test_a_metric_of_which_less_is_better_is_told_so(
     alice_client: Client, team: Team, base: list[Run]
 ) -> None:
-    slow = make_run(team, "slow")
-    make_steps(slow, {"time/step": [3.0, 2.5]})
-    quick = make_run(team, "quick")
-    make_steps(quick, {"time/step": [1.0, 2.0]})
+    runs = []
+    for kl_coef, values in ((0.0, [3.0, 2.5]), (0.04, [1.0, 2.0])):
+        for seed in (1, 2):
+            config = make_config(seed=seed, loss={"kl_coef": kl_coef})
+            runs.append(make_run(team, f"run-{seed}", config=config))
+            make_steps(runs[-1], {"time/step": values})
+    chosen = {"metric": "time/step", "by": "loss.kl_coef"}
 
-    html = get(alice_client, [slow, quick], metric="time/step")
-    turned = get(alice_client, [slow, quick], metric="time/step", better="higher")
+    html = get(alice_client, runs, **chosen)
+    turned = get(alice_client, runs, **chosen, better="higher")
 
     table = html.split('id="numbers-title"')[1]
     assert ">Lowest<" in table
