@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -11,6 +12,7 @@ from dashboard.training.follow import Lines
 from trainer.events import Event, UnknownEvent, Warned, parse_event
 
 MAX_SHOWN = 200
+MAX_FIELDS = 5  # named of a line; a group may have a thousand completions
 
 
 def read_events(lines: Lines, *, epoch: int) -> list[Event]:
@@ -77,12 +79,19 @@ def _unreadable(text: bytes, *, line: int, epoch: int, error: ValueError) -> War
 
 
 def _why(error: ValueError) -> str:
-    """Of what pydantic found the first: the field, what is wrong, the value."""
+    """Of what pydantic found: each field, what is wrong, the value."""
     if not isinstance(error, ValidationError):
         return str(error)[:MAX_SHOWN]
-    first, *others = error.errors(include_url=False)
-    _, *place = map(str, first["loc"] or ("", "the line"))
-    told = f"{'.'.join(place) or 'type'}: {first['msg']}"
-    if first["type"] != "missing":
-        told += f"; got {ascii(first['input'])[:60]}"
-    return f"{told}{f' ({len(others)} more)' if others else ''}."
+    found = error.errors(include_url=False)
+    told = [_of_field(one) for one in found[:MAX_FIELDS]]
+    if len(found) > MAX_FIELDS:
+        told.append(f"And {len(found) - MAX_FIELDS:,} more")
+    return " ".join(f"{sentence}." for sentence in told)
+
+
+def _of_field(one: Any) -> str:
+    _, *place = map(str, one["loc"] or ("", "the line"))
+    told = f"{'.'.join(place) or 'type'}: {one['msg']}"
+    if one["type"] == "missing":
+        return told
+    return f"{told}; got {ascii(one['input'])[:60]}"

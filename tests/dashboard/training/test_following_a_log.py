@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,24 @@ def test_a_manifest_of_a_later_version_is_read(tmp_path: Path) -> None:
     manifest, _ = read_manifest(tmp_path)
 
     assert manifest.files["a"].bytes == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, {"prompt_index", "prompt", "answer", "reward_mean", "reward_std", "more"}),
+        ({"prompt_index": 0, "prompt": "1+1=", "signal": "mixed"}, {"completions"}),
+        ({"prompt_index": -1, "prompt": 7}, {"prompt_index", "prompt", "answer"}),
+    ],
+)
+def test_a_line_says_all_fields_that_are_wrong_in_it(
+    path: Path, given: dict[str, object], named: set[str]
+) -> None:
+    place = {"line": 1, "epoch": 1, "time": 5.0, "step": 1}
+    text = json.dumps({"type": "group_scored", **place, **given})
+    append(path, f"{text}\n".encode())
+
+    (event,) = read_events(LogFollower(path).read(), epoch=1)
+
+    assert isinstance(event, Warned)
+    assert named <= set(re.findall(r"\w+", event.message.partition("It begins")[0]))
