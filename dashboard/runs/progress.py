@@ -98,7 +98,16 @@ def _seconds_left(run: Run) -> float | None:
 
 def _notice(run: Run) -> str:
     describe = NOTICES.get(RunState(run.state))
-    return describe(run) if describe else ""
+    told = [describe(run) if describe else "", _left_out(run)]
+    return " ".join(filter(None, told))
+
+
+def _left_out(run: Run) -> str:
+    """Of an outside run: what its trainer sent in vain."""
+    if not run.is_outside or not (num := run.origin.get("num_left_out", 0)):
+        return ""
+    events = "1 event was" if num == 1 else f"{num:,} events were"
+    return f"{events} left out. The last: {run.origin['left_out']}"
 
 
 def _queued(run: Run) -> str:

@@ -80,6 +80,10 @@ class PlaceOut(Schema):
     num_prompts: int = Field(
         description="Numbers of prompts are below this.", examples=[64]
     )
+    num_left_out: int = Field(
+        description="Events of the run that could not be read or stored.", examples=[0]
+    )
+    left_out: str = Field(description="Why, of the newest of them.", examples=[""])
 
 
 class LifeIn(Input):
@@ -151,7 +155,8 @@ def outside_events(
 
     Stored events are skipped, so repeat a request that got no answer. An empty body
     says that the trainer is alive; after 5 minutes without a request the run counts as
-    lost until the next one. A line that cannot be read is stored as a warning. 429 with
+    lost until the next one. A line that cannot be read is stored as a warning and
+    counted in `num_left_out`; `left_out` says why, as the run's page does. 429 with
     Retry-After means that the team's storage is full: keep the events and try again.
     """
     run = _find(request, outside_id)

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from dashboard.runs.models import Epoch, Run, RunState
 from dashboard.runs.state import transition
+from dashboard.samples.cleaning import clean_text
 from dashboard.samples.models import Group
 from dashboard.team_limits import check_storage
 from dashboard.training.follow import Lines
@@ -20,7 +21,9 @@ from dashboard.training.outside.ending import end_run
 from dashboard.training.outside.limits import MAX_LINES, SILENCE
 from dashboard.training.outside.refusals import Fenced, Full, Gap, Over
 from dashboard.training.reading import read_events
-from trainer.events import Event, GroupScored
+from trainer.events import Event, GroupScored, Warned
+
+LEFT_OUT = ("unreadable_line", "not_taken")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +35,8 @@ class Place:
     line: int  # the last one stored of this epoch
     step: int  # the last one finished
     num_prompts: int  # their numbers are below this
+    num_left_out: int  # lines of the run that could not be stored
+    left_out: str  # why, of the newest
 
 
 def read_place(run: Run) -> Place:
@@ -44,6 +49,8 @@ def read_place(run: Run) -> Place:
         line=last_ingested_line(run.pk, run.epoch),
         step=run.last_step,
         num_prompts=0 if highest is None else highest + 1,
+        num_left_out=run.origin.get("num_left_out", 0),
+        left_out=run.origin.get("left_out", ""),
     )
 
 
@@ -116,6 +123,7 @@ def _store(run: Run, lines: Lines) -> None:
     admission = Admission(run)
     read = read_events(lines, epoch=run.epoch)
     events = admission.admit(read)
+    _note_left_out(run, events)
     _learn_rules(run, events)
     ingest(Claim(run_id=run.pk, epoch=run.epoch), events)
     run.refresh_from_db(fields=["last_step", "num_steps", "state"])
@@ -123,6 +131,17 @@ def _store(run: Run, lines: Lines) -> None:
         Run.objects.filter(pk=run.pk).update(num_steps=run.last_step)
     if admission.last_word is not None:
         end_run(run, admission.last_word)
+
+
+def _note_left_out(run: Run, events: Sequence[Event]) -> None:
+    """The run's page says so: its trainer may hear nothing but 200."""
+    warned = [event for event in events if isinstance(event, Warned)]
+    left_out = [event for event in warned if event.code in LEFT_OUT]
+    if left_out:
+        num = run.origin.get("num_left_out", 0) + len(left_out)
+        why = clean_text(left_out[-1].message)
+        run.origin = {**run.origin, "num_left_out": num, "left_out": why}
+        Run.objects.filter(pk=run.pk).update(origin=run.origin)
 
 
 def _learn_rules(run: Run, events: Sequence[Event]) -> None:

@@ -87,6 +87,7 @@ def test_lines_are_taken_zipped_or_not(program: Program, is_zipped: bool) -> Non
         found = tell(program, run, body)
 
     place = {"state": "running", "epoch": 1, "line": 3, "step": 1, "num_prompts": 2}
+    place |= {"num_left_out": 0, "left_out": ""}
     assert (found.status_code, found.json()) == (200, place)
     assert program.get(f"/outside-runs/{run}/events").json() == place
 
@@ -132,6 +133,8 @@ def test_events_with_the_fields_that_the_reference_names_are_a_run(
         "line": 3,
         "step": 1,
         "num_prompts": 1,
+        "num_left_out": 0,
+        "left_out": "",
     }
     stored = Group.objects.get(run_id=run)
     assert stored.reward_mean == 0.5

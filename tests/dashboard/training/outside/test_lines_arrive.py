@@ -72,6 +72,16 @@ def test_what_is_sent_again_is_stored_once(outside: Run) -> None:
     assert Step.objects.filter(run=outside).count() == 2
 
 
+def test_a_run_says_how_many_lines_were_left_out_and_why(outside: Run) -> None:
+    take_lines(outside, epoch=1, first=1, texts=[b"{}", b'{"type": "step_finished"}'])
+    place = take_lines(outside, epoch=1, first=3, texts=[b"[]"])
+
+    outside.refresh_from_db()
+    assert (place.line, place.num_left_out) == (3, 3)
+    assert place.left_out in describe_progress(outside).notice
+    assert place.left_out == warnings_of(outside)[-1]
+
+
 def test_a_gap_is_refused_with_the_line_to_go_on_from(outside: Run) -> None:
     log = LogBuilder().stepped(1).stepped(2)
     send(outside, LogBuilder().stepped(1))
