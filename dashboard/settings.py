@@ -43,6 +43,12 @@ WEBHOOK_HOSTS = _environment.webhook_hosts
 PUBLIC_URL = _environment.url
 # How links in letters to people begin; "": as the address that they were asked from.
 LINKS_BEGIN = _environment.url if _environment.is_url_given else ""
+# Nobody else's name leads here, so a browser's two names for this machine are one.
+IS_FOR_THIS_MACHINE = (
+    DATABASE_IS_EMBEDDED
+    and not _environment.is_url_given
+    and not _environment.added_hosts
+)
 _mail = read_mail_url(_environment.email_url)
 MAIL_IS_SET_UP = _mail is not None
 DEFAULT_FROM_EMAIL = _environment.email_from

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from allauth.account.app_settings import EmailVerificationMethod
 from allauth.account.internal.flows.login import perform_password_login
@@ -27,6 +28,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.open_sessions import remember_session
 from dashboard.accounts.services import consume_sign_in_link, find_sign_in_link
 from dashboard.accounts.throttle import TooManyTries, count_try, forgive
+from dashboard.logs.origins import is_of_this_machine
 
 
 @require_safe
@@ -46,6 +48,8 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     next_url = _safe_next(request)
     if request.user.is_authenticated:
         return HttpResponseRedirect(next_url)
+    if elsewhere := _at_localhost(request):
+        return HttpResponseRedirect(elsewhere)
     form = AuthenticationForm(request, data=request.POST or None)
     username = request.POST.get("username", "")
     who = {
@@ -67,6 +71,29 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             return _enter_by_password(request, form.get_user(), next_url)
     status = 422 if form.is_bound else 200
     return render(request, "accounts/sign_in.html", context, status=status)
+
+
+def _at_localhost(request: HttpRequest) -> str:
+    """This page at localhost, for a person who came by 127.0.0.1; else "".
+
+    Cookies differ. Links to sign in name localhost, where alone passkeys work. A script
+    could not follow to another origin.
+    """
+    here = urlsplit(request.build_absolute_uri())
+    if (
+        settings.IS_FOR_THIS_MACHINE
+        and here.hostname in ("127.0.0.1", "::1")
+        and request.method == "GET"
+        and request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
+        and is_of_this_machine(
+            request.META.get("REMOTE_ADDR", ""),
+            request.get_host(),
+            (header.lower() for header in request.headers),
+        )
+    ):
+        port = f":{here.port}" if here.port else ""  # of a tunnel, not of this server
+        return here._replace(netloc=f"localhost{port}").geturl()
+    return ""
 
 
 def _safe_next(request: HttpRequest) -> str:

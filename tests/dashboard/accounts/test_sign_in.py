@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from django.test import Client
+from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team, User
 
@@ -79,3 +80,28 @@ def test_somebody_without_a_team_is_told_what_to_do(client: Client, db: None) ->
 
     assert response.status_code == 403
     assert "no team yet" in response.text
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_for_this_machine", "leads_to"),
+    [
+        ({"host": "127.0.0.1:9000"}, True, "http://localhost:9000/sign-in/?next=/a/"),
+        ({"host": "[::1]"}, True, "http://localhost/sign-in/?next=/a/"),
+        ({"host": "127.0.0.1:9000"}, False, ""),  # others may come by a proxy
+        ({"host": "127.0.0.1", "x-forwarded-for": "10.0.0.7"}, True, ""),
+        ({"host": "127.0.0.1", "sec-fetch-mode": "cors"}, True, ""),
+        ({"host": "localhost:9000"}, True, ""),
+    ],
+)
+def test_on_one_machine_a_browser_signs_in_at_localhost(
+    client: Client,
+    settings: Settings,
+    headers: dict[str, str],
+    is_for_this_machine: bool,
+    leads_to: str,
+) -> None:
+    settings.IS_FOR_THIS_MACHINE = is_for_this_machine
+
+    answer = client.get("/sign-in/?next=/a/", headers=headers)
+
+    assert answer.headers.get("Location", "") == leads_to

@@ -123,7 +123,7 @@ def test_it_starts_prints_a_link_that_signs_in_and_stops_leaving_nothing(
     landed = sign_in(terminal.wait_for_link())
     returncode = terminal.stop()
 
-    assert landed.startswith(f"http://127.0.0.1:{port}/")
+    assert landed.startswith(f"http://localhost:{port}/")
     assert "/sign-in/" not in landed
     assert returncode == 0, terminal.text()
     assert processes_of(data) == []

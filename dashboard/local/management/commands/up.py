@@ -57,7 +57,7 @@ class Command(BaseCommand):
     def _run(self, stack: ExitStack, *, with_starter: bool) -> None:
         data: Path = settings.COHORT_DATA
         port: int = settings.COHORT_PORT
-        address = f"http://127.0.0.1:{port}"
+        address = f"http://localhost:{port}"  # where passkeys work, too
         check_folder(data)
         stack.enter_context(hold_folder(data, address=address))
         check_port(port)
