@@ -6,6 +6,7 @@ import shutil
 
 from django.conf import settings
 
+from dashboard.accounts.templatetags.numbers import num_bytes as size
 from dashboard.datasets.limits import RESERVED_BYTES
 
 
@@ -17,8 +18,8 @@ def check_room(num_bytes: int, *, purpose: str) -> None:
     free = shutil.disk_usage(_existing_folder()).free
     if free - num_bytes < RESERVED_BYTES:
         raise ValueError(
-            f"The disk that holds {settings.COHORT_DATA} has {_mib(free)} left; "
-            f"{purpose} needs {_mib(num_bytes)}, and {_mib(RESERVED_BYTES)} are kept "
+            f"The disk that holds {settings.COHORT_DATA} has {size(free)} left; "
+            f"{purpose} needs {size(num_bytes)}, and {size(RESERVED_BYTES)} are kept "
             "free for the database. Free some space there, then try again."
         )
 
@@ -39,7 +40,3 @@ def _existing_folder() -> str:
     folder = settings.COHORT_DATA
     folder.mkdir(parents=True, exist_ok=True)
     return str(folder)
-
-
-def _mib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:,.0f} MiB"

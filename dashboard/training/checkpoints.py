@@ -51,7 +51,7 @@ def newest_verified(
             continue
         if is_ours(checkpoint):
             return checkpoint
-        on_refused(f"{path.name}: it was saved by a life that was over by then.")
+        on_refused(f"{path.name}: it was saved by an attempt that was over by then.")
     return None
 
 

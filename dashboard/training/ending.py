@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 from django.db import transaction
 
+from dashboard.accounts.templatetags.numbers import num_bytes
 from dashboard.runs.changing import STEPS
 from dashboard.runs.models import Epoch, Run, RunState
 from dashboard.runs.state import END_TIME, transition
@@ -124,7 +125,7 @@ def _hold(claim: Claim) -> Run:
     )
     run = held.first()
     if run is None:
-        raise Fenced(f"Run {claim.run_id} is not held by epoch {claim.epoch} any more.")
+        raise Fenced(f"Run {claim.run_id} is not held by attempt {claim.epoch} any more.")
     return run
 
 
@@ -223,7 +224,7 @@ def end_unstarted(claim: Claim) -> None:
 def _say_room() -> str:
     free = shutil.disk_usage(settings.COHORT_DATA).free
     return (
-        f"The disk that holds {settings.COHORT_DATA} has {free / 2**20:,.0f} MiB free. "
+        f"The disk that holds {settings.COHORT_DATA} has {num_bytes(free)} free. "
         f"{OWNERS_REMEDY}"
     )
 

@@ -92,7 +92,7 @@ def _supervise(
     directory = run_directory(claim.run_id)
     journal = Journal(
         directory.epoch(claim.epoch).supervisor_log,
-        about=f"run {claim.run_id} epoch {claim.epoch}",
+        about=f"run {claim.run_id} attempt {claim.epoch}",
     )
 
     def is_too_late(down_seconds: float) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
+from dashboard.accounts.templatetags.numbers import num_bytes
 from dashboard.environment import visible_gpus
 
 
@@ -55,7 +56,7 @@ def training_device() -> str:
         return _on_the_cpu(f"CUDA_VISIBLE_DEVICES={visible_gpus()} shows no GPU")
     if refusal := _refusal_of_torch():
         return _on_the_cpu(refusal)
-    names = [f"{gpu['name']} ({gpu['memory_bytes'] / 2**30:.0f} GiB)" for gpu in gpus]
+    names = [f"{gpu['name']} ({num_bytes(gpu['memory_bytes'])})" for gpu in gpus]
     return f"Runs train on the GPU: {', '.join(names)}."
 
 

@@ -226,7 +226,7 @@ def test_a_full_team_is_told_no_more_and_the_trainer_comes_again(
     beat = tell(program, run, b"", first=2)
 
     assert [taken.status_code, refused.status_code, beat.status_code] == [200, 429, 200]
-    assert "3 kB" in refused.json()["detail"].replace("\xa0", " ")
+    assert "2.93 KiB" in refused.json()["detail"].replace("\xa0", " ")
     assert Run.objects.get().groups.count() == 1
     assert alice_client.get("/alpha/settings/storage").status_code == 200
     Quota.objects.update(max_bytes=10_000)

@@ -1,7 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { join, line, metricsOf, withUnit } from "../../static/js/charts/system.js";
+import {
+  join,
+  line,
+  metricsOf,
+  scaleOf,
+  withUnit,
+} from "../../static/js/charts/system.js";
 
 const answer = (times, epoch, values) => ({
   time: times,
@@ -34,8 +40,16 @@ test("a machine that has more to tell leaves the other's places empty", () => {
 });
 
 test("values are told with a unit that fits them", () => {
-  assert.equal(withUnit(1_240_000_000, "B"), "1.24 GB");
-  assert.equal(withUnit(999_600, "B/s"), "1 MB/s");
+  assert.equal(withUnit(1.24 * 1024 ** 3, "B"), "1.24 GiB");
+  assert.equal(withUnit(1_048_575, "B/s"), "1 MiB/s");
   assert.equal(withUnit(7.65, "%"), "7.7 %");
   assert.equal(withUnit(null, "B"), "–");
+});
+
+test("an axis has the unit of its largest value", () => {
+  assert.deepEqual(scaleOf([[3 * 1024 ** 2, null], undefined], "B/s"), {
+    factor: 1024 ** 2,
+    suffix: " MiB/s",
+  });
+  assert.deepEqual(scaleOf([[97]], "%"), { factor: 1, suffix: " %" });
 });

@@ -69,7 +69,7 @@ class Delivery:
         there = self.server.get(f"/outside-runs/{state.run}/events")
         position = Position(known)
         if there["epoch"] != state.lives[known - 1].epoch:
-            self.over = "Another life of the run began elsewhere."
+            self.over = "Another attempt of the run began elsewhere."
         else:
             self._move(position, to_line=there["line"])
         return position

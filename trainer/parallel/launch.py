@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, required=True, help="folder for events.jsonl"
     )
     parser.add_argument(
-        "--epoch", type=int, help="number of this life of the run (default: the next)"
+        "--epoch", type=int, help="number of this attempt of the run (default: the next)"
     )
     parser.add_argument(
         "--checkpoints", type=Path, help="folder of checkpoints (default: in --out)"
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lives",
         type=Path,
-        help="folder of the --out of each life, named for its --epoch; what judges "
+        help="folder of the --out of each attempt, named for its --epoch; what judges "
         "replied to one is known to all, and one deletes no checkpoint once there is a "
         "newer one (default: --out is that of all)",
     )

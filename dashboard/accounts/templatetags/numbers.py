@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 register = template.Library()
 
 NOTHING = "\N{EN DASH}"
+BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def _number(value: object) -> float | None:
@@ -56,13 +57,17 @@ def si(value: object) -> str:
 
 @register.filter(name="bytes")
 def num_bytes(value: object) -> str:
+    """Memory, files and traffic: 900 B, 1.5 KiB, 1,000 MiB, 4 GiB."""
     number = _number(value)
     if number is None:
         return NOTHING
-    for factor, suffix in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+    for factor, suffix in BINARY:
+        # 1,048,575 rounds to 1 MiB, not to 1,024 KiB.
         if abs(number) >= factor * 0.9995:
-            return f"{number / factor:.3g} {suffix}"
-    return f"{number:.0f} B"
+            number /= factor
+            size = f"{number:,.0f}" if abs(number) >= 999.5 else f"{number:.3g}"
+            return f"{size} {suffix}"
+    return f"{number:,.0f} B"
 
 
 @register.filter

@@ -32,7 +32,7 @@ class Which(Schema):
     )
     epoch: Annotated[
         int | None,
-        Query(None, ge=0, le=LARGEST_STEP, description="A life; null: the last."),
+        Query(None, ge=0, le=LARGEST_STEP, description="The attempt; null: the last."),
     ]
 
 
@@ -41,7 +41,7 @@ def _source(run: Run, which: Which) -> Source:
     if source is None:
         raise Http404(f"No worker has taken {run} yet, so there are no logs.")
     if which.epoch is not None and source.epoch.number != which.epoch:
-        raise Http404(f"{run} has no life {which.epoch}.")
+        raise Http404(f"{run} has no attempt {which.epoch}.")
     return source
 
 
@@ -63,7 +63,7 @@ class LogOut(Schema):
     first: int = Field(description="Byte where it begins; `before` goes back from it.")
     next: int = Field(description="Byte to read on from: send it as `after`.")
     is_end: bool = Field(description="Nothing comes after these lines yet.")
-    is_closed: bool = Field(description="Nothing will: this life has ended.")
+    is_closed: bool = Field(description="Nothing will: this attempt has ended.")
     size: int = Field(description="Of the log, in bytes.")
     missing: str = Field(description="Why it is not here.")
     lines: list[LogLineOut]
@@ -153,13 +153,13 @@ def run_log_search(
 def run_log_file(
     request: HttpRequest, run_id: Id, which: Query[Which]
 ) -> HttpResponseBase:
-    """One life's; of both the trainer's."""
+    """One attempt's; of both the trainer's."""
     run = get_run(access_of(request).team, run_id)
     source = _source(run, which)
     if not source.path.is_file():
         raise Problem(404, source.missing)
     return attach(
         pieces_of(source),
-        filename=f"run-{run.pk}-epoch-{source.epoch.number}-{source.name}.log",
+        filename=f"run-{run.pk}-attempt-{source.epoch.number}-{source.name}.log",
         content_type="text/plain; charset=utf-8",
     )

@@ -22,7 +22,7 @@ CHUNK_BYTES = 256 * 2**10
 ROOM_BYTES = 64 * 2**20  # how often the disk is looked at
 # Less than this in such a time counts as silence.
 STALL_SECONDS, STALL_BYTES = 60.0, 64 * 2**10
-SLOW_SECONDS, SLOW_BYTES = 300.0, 3 * 10**6  # less in so long: it is given up
+SLOW_SECONDS, SLOW_BYTES = 300.0, 3 * 2**20  # less in so long: it is given up
 MAX_LOST = 4  # connections in a row that brought nothing new
 MAX_SECONDS = 6 * 3_600.0  # of one attempt
 FIRST_PAUSE_SECONDS = 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django import forms
 
+from dashboard.accounts.templatetags.numbers import num_bytes
 from dashboard.datasets.limits import MAX_PASTED_CHARS, MAX_UPLOAD_BYTES, PART_BYTES
 from dashboard.datasets.parsing.detection import CHOICES, PACKED_SUFFIXES, SUFFIXES
 
@@ -12,7 +13,7 @@ class UploadForm(forms.Form):
     file = forms.FileField(
         label="File",
         help_text=f"{CHOICES}, as it is or packed (.gz, .zst), up to "
-        f"{MAX_UPLOAD_BYTES // 2**30} GiB. You see its columns before anything is "
+        f"{num_bytes(MAX_UPLOAD_BYTES)}. You see its columns before anything is "
         "imported. If the connection breaks, the upload resumes where it stopped.",
         widget=forms.FileInput(
             attrs={

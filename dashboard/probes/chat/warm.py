@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+from dashboard.accounts.templatetags.numbers import num_bytes
 from dashboard.environment import hub_variables
 from trainer.rewards.child import Child
 
@@ -59,8 +60,8 @@ def check_memory(paths: tuple[str, str]) -> None:
     free = _available_bytes()
     if needed > free:
         raise CannotAnswer(
-            f"Both models need about {needed / 2**30:,.1f} GB of memory, and the "
-            f"worker has {free / 2**30:,.1f} GB left. Wait until it trains nothing "
+            f"Both models need about {num_bytes(needed)} of memory, and the "
+            f"worker has {num_bytes(free)} left. Wait until it trains nothing "
             "else, or download the model."
         )
 

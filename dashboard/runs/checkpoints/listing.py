@@ -104,7 +104,7 @@ def _mark(run: Run, rows: list[Listed]) -> None:
         if row.checkpoint.pinned_at is not None:
             row.reasons.append("pinned")
         if row.checkpoint.superseded_by is not None:
-            row.reasons.append(f"left behind by epoch {row.checkpoint.superseded_by}")
+            row.reasons.append(f"left behind by attempt {row.checkpoint.superseded_by}")
 
 
 def best_of(rows: Iterable[Listed]) -> Listed | None:

@@ -28,7 +28,7 @@ class Epoch(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.run} epoch {self.number}"
+        return f"{self.run} attempt {self.number}"
 
 
 class RunEvent(models.Model):

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import re2
 
+from dashboard.accounts.templatetags.numbers import num_bytes as size
 from dashboard.training.logs.reading import Line, cut_text
 from dashboard.training.logs.text import show_line
 from trainer.rewards.patterns import compile_pattern, refuse_bad_pattern
@@ -103,12 +104,12 @@ def search(path: Path, pattern: Any, *, first: int = 0) -> Found:
 
 
 def _why_stop(total: int, num_bytes: int, deadline: float) -> str:
-    mib = f"the first {num_bytes / 2**20:.2g} MiB"
+    searched = f"the first {size(num_bytes)}"
     if total > MAX_MATCHES:
-        return f"More than {MAX_MATCHES:,} lines match; only {mib} were searched."
+        return f"More than {MAX_MATCHES:,} lines match; only {searched} were searched."
     if time.monotonic() > deadline:
-        return f"Only {mib} were searched, for {MAX_SECONDS:.0f} s."
-    return f"Only {mib} were searched." if num_bytes >= MAX_BYTES else ""
+        return f"Only {searched} were searched, for {MAX_SECONDS:.0f} s."
+    return f"Only {searched} were searched." if num_bytes >= MAX_BYTES else ""
 
 
 def _blocks(file: BinaryIO, size: int) -> Iterator[tuple[int, int, bytes]]:

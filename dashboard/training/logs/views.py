@@ -69,7 +69,7 @@ def download_log(request: HttpRequest, team: str, run_id: int) -> Streamed:
     source = find_source(run, request.GET)
     if source is None or not source.path.is_file():
         raise Http404("This log has not been written yet.")
-    name = f"run-{run.id}-epoch-{source.epoch.number}-{source.name}.log"
+    name = f"run-{run.id}-attempt-{source.epoch.number}-{source.name}.log"
     return Streamed(
         pieces_of(source),
         content_type="text/plain; charset=utf-8",

@@ -74,8 +74,8 @@ def take_lines(run: Run, *, epoch: int, first: int, texts: Sequence[bytes]) -> P
     run = held.get(pk=run.pk)
     if epoch != run.epoch:
         raise Fenced(
-            f"These lines are of epoch {epoch}, but the run is at epoch {run.epoch}: "
-            "another life of it began. Nothing was stored."
+            f"These lines are of attempt {epoch}, but the run is at attempt "
+            f"{run.epoch}. Nothing was stored."
         )
     stored = last_ingested_line(run.pk, epoch)
     if first > stored + 1:

@@ -197,7 +197,7 @@ def open_life(run: Run, *, from_step: int, host: str = "", user: User | None) ->
         raise Over(str(error)) from None
     if run.archived_at is not None:
         raise Over(f"{run.name} is archived. Unarchive it to train on.")
-    close_epoch(run.pk, run.epoch, f"another life began, from step {from_step}")
+    close_epoch(run.pk, run.epoch, f"another attempt began, from step {from_step}")
     _make_running(run, user)
     run.refresh_from_db(fields=["epoch"])
     _begin_life(run, host)

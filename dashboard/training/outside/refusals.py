@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Fenced(Exception):
-    """Another life of the run has begun: whoever sent this is not it."""
+    """Another attempt of the run has begun: whoever sent this is not it."""
 
 
 class Gap(Exception):

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 PERCENT = {"ticksuffix": " %", "rangemode": "tozero"}
-BYTES = {"tickformat": "~s", "ticksuffix": "B", "rangemode": "tozero"}
+# system.js divides bytes by the unit that fits, as Plotly knows no binary ones.
+BYTES = {"ticksuffix": "B", "rangemode": "tozero"}
 BYTES_PER_SECOND = {**BYTES, "ticksuffix": "B/s"}
-HOVER = {" %": "%{y:.1f} %", "B": "%{y:.3s}B", "B/s": "%{y:.3s}B/s"}
+HOVER = {" %": "%{y:.1f}", "B": "%{y:.3~g}", "B/s": "%{y:.3~g}"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ def _figure(axis: dict[str, Any], **lines: str) -> dict[str, Any]:
                 "mode": "lines",
                 "name": name,
                 "line": {"width": 1.5, "color": f"var(--cohort-series-{i})"},
-                "hovertemplate": f"{HOVER[axis['ticksuffix']]}",
+                "hovertemplate": HOVER[axis["ticksuffix"]],
                 "meta": {"metric": metric},
             }
             for i, (metric, name) in enumerate(lines.items(), start=1)

@@ -1,5 +1,7 @@
 // From samples of a machine to the lines of its charts.
 
+import { binaryUnit, size } from "../live/numbers.js";
+
 // What the charts hold: the columns of the server's answers, one after another.
 export function join(known, newer) {
   const names = new Set([...Object.keys(known.values), ...Object.keys(newer.values)]);
@@ -16,7 +18,7 @@ export function join(known, newer) {
   };
 }
 
-// A metric's points; a null parts the lives of a trainer, and a long silence in one.
+// A metric's points; a null parts the attempts of a run, and a long silence in one.
 export function line(samples, metric, axis) {
   const x = [];
   const y = [];
@@ -52,16 +54,18 @@ export function metricsOf(samples, metric) {
   return Object.keys(samples.values).filter((name) => name.startsWith(`${metric}/`));
 }
 
-// 1.24e9 -> "1.24 GB"
+// 1.33e9 -> "1.24 GiB"
 export function withUnit(value, unit) {
   if (value === null || value === undefined) return "–";
   if (unit === "%") return `${value.toFixed(1)} %`;
-  const sizes = ["", "k", "M", "G", "T"];
-  let size = 0;
-  let left = value;
-  while (Math.abs(left) >= 999.5 && size < sizes.length - 1) {
-    left /= 1000;
-    size += 1;
-  }
-  return `${Number(left.toPrecision(3))} ${sizes[size]}${unit}`;
+  return unit === "B/s" ? `${size(value)}/s` : size(value);
+}
+
+// What the values of an axis are divided by, and the unit that they then have: Plotly
+// knows no binary ones.
+export function scaleOf(lists, unit) {
+  if (unit === "%") return { factor: 1, suffix: " %" };
+  const most = lists.reduce((top, list) => Math.max(top, ...(list ?? [])), 0);
+  const { unit: shown, factor } = binaryUnit(most);
+  return { factor, suffix: ` ${shown}${unit.slice(1)}` };
 }

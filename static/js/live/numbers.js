@@ -15,6 +15,28 @@ export function sig4(value) {
   return String(Number(value.toPrecision(4)));
 }
 
+const BINARY = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+// The unit in which a number of bytes is written, and how many of them it holds.
+export function binaryUnit(bytes) {
+  let power = 0;
+  // 1,048,575 rounds to 1 MiB, not to 1,024 KiB.
+  while (power < BINARY.length - 1 && Math.abs(bytes) >= 1024 ** (power + 1) * 0.9995)
+    power += 1;
+  return { unit: BINARY[power], factor: 1024 ** power };
+}
+
+export function size(bytes) {
+  if (bytes === null || bytes === undefined || !Number.isFinite(bytes)) return NOTHING;
+  const { unit, factor } = binaryUnit(bytes);
+  const number = bytes / factor;
+  const isWhole = factor === 1 || Math.abs(number) >= 999.5;
+  const shown = isWhole
+    ? Math.round(number).toLocaleString("en-US")
+    : String(Number(number.toPrecision(3)));
+  return `${shown} ${unit}`;
+}
+
 export function duration(seconds) {
   if (seconds === null || !Number.isFinite(seconds) || seconds < 0) return NOTHING;
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;

@@ -4,8 +4,8 @@
 
 import { send, UploadServer } from "../datasets/server.js";
 import { Refused, transfer } from "../datasets/transfer.js";
+import { size } from "../live/numbers.js";
 
-const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
 const isSame = (file, row) =>
   file.name === row.dataset.filename && file.size === Number(row.dataset.numBytes);
 
@@ -32,7 +32,7 @@ function checkFile({ field, tooLarge, button, status }) {
   tooLarge.hidden = !isTooLarge;
   button.disabled = isTooLarge;
   tooLarge.textContent = isTooLarge
-    ? `${file.name} has ${megabytes(file.size)}; ${megabytes(limit)} are allowed. Split it into several datasets.`
+    ? `${file.name} has ${size(file.size)}; ${size(limit)} are allowed. Split it into several datasets.`
     : "";
   const begun = [...document.querySelectorAll("[data-begun]")].some(
     (row) => file && isSame(file, row),
@@ -123,7 +123,7 @@ function showRunning({ bar, button, cancel, field }, isRunning) {
 
 function showProgress(bytes, total, { bar, status, trouble }) {
   bar.value = total ? bytes / total : 0;
-  status.textContent = `${megabytes(bytes)} of ${megabytes(total)} sent`;
+  status.textContent = `${size(bytes)} of ${size(total)} sent`;
   trouble.textContent = "";
 }
 

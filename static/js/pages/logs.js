@@ -1,5 +1,6 @@
 // A log that is followed as it is written, searched, and linked to by line.
 
+import { size } from "../live/numbers.js";
 import { LogLines } from "../logs/lines.js";
 import { LogSearch } from "../logs/search.js";
 import { SearchBar } from "../logs/search_bar.js";
@@ -115,9 +116,9 @@ class LogPage {
     empty.textContent = part.missing || "Nothing has been written to this log yet.";
     const life = part.is_last_life
       ? ""
-      : " A later life has a log of its own: reload the page and choose it above.";
+      : " A later attempt has a log of its own: reload the page and choose it above.";
     const state = part.is_closed ? "complete" : "live";
-    this.#say(`${kilobytes(part.size)}, ${state}.${life}`);
+    this.#say(`${size(part.size)}, ${state}.${life}`);
   }
 
   async #toEnd() {
@@ -222,12 +223,6 @@ class LogPage {
   #followEnd() {
     if (this.#isFollowing) this.#view.scrollTop = this.#view.scrollHeight;
   }
-}
-
-function kilobytes(bytes) {
-  if (bytes < 1024) return `${bytes} bytes`;
-  if (bytes < 1024 ** 2) return `${(bytes / 1024).toFixed(1)} KiB`;
-  return `${(bytes / 1024 ** 2).toFixed(1)} MiB`;
 }
 
 if (root) new LogPage().start();

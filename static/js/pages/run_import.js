@@ -3,8 +3,7 @@
 
 import { send, UploadServer } from "../datasets/server.js";
 import { Refused, transfer } from "../datasets/transfer.js";
-
-const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
+import { size } from "../live/numbers.js";
 
 function findParts(form) {
   return {
@@ -72,7 +71,7 @@ async function sendAll(files, address, parts) {
     const tell = {
       progress: (bytes) => {
         parts.bar.value = total ? (before + bytes) / total : 0;
-        parts.status.textContent = `${i} of ${files.length} files, ${megabytes(before + bytes)} of ${megabytes(total)} sent`;
+        parts.status.textContent = `${i} of ${files.length} files, ${size(before + bytes)} of ${size(total)} sent`;
         parts.trouble.textContent = "";
       },
       trouble: (seconds) => {

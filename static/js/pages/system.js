@@ -1,6 +1,6 @@
 // What a run's machine used, over time or over steps, and while it is used.
 
-import { join, line, metricsOf, withUnit } from "../charts/system.js";
+import { join, line, metricsOf, scaleOf, withUnit } from "../charts/system.js";
 import { CONFIG, readColors, resolveColors, styleLayout } from "../charts/theme.js";
 
 const root = document.querySelector("[data-system]");
@@ -126,15 +126,26 @@ function draw() {
 }
 
 function drawChart(element, figure, read) {
-  const data = tracesOf(figure).map((trace) => ({
-    ...resolveColors(trace, read),
-    ...line(samples, trace.meta.metric, axis.value),
-    showlegend: true,
-  }));
+  const traces = tracesOf(figure);
+  const { factor, suffix } = scaleOf(
+    traces.map(({ meta }) => samples.values[meta.metric]),
+    figure.layout.yaxis.ticksuffix.trim(),
+  );
+  const data = traces.map((trace) => {
+    const { x, y } = line(samples, trace.meta.metric, axis.value);
+    return {
+      ...resolveColors(trace, read),
+      x,
+      y: y.map((value) => (value === null ? null : value / factor)),
+      hovertemplate: trace.hovertemplate + suffix,
+      showlegend: true,
+    };
+  });
   const isFirst = !element.classList.contains("js-plotly-plot");
   if (isFirst) element.replaceChildren();
   const dragmode = FINGERS.matches ? false : "zoom"; // fingers scroll the page
   const layout = { ...layOut(figure.layout, read), dragmode };
+  layout.yaxis.ticksuffix = suffix;
   window.Plotly.react(element, data, layout, PLOT_CONFIG);
   if (!isFirst) return;
   element.on("plotly_relayout", zoom);

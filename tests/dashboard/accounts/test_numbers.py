@@ -39,7 +39,14 @@ def test_counts_are_short() -> None:
 
 
 def test_sizes_have_a_unit() -> None:
-    for value, text in [(0, "0 B"), (999_999, "1 MB"), (1_234_567_890, "1.23 GB")]:
+    for value, text in [
+        (0, "0 B"),
+        (1_000, "1,000 B"),
+        (1_536, "1.5 KiB"),
+        (1_000 * 2**20, "1,000 MiB"),
+        (2**20 - 1, "1 MiB"),
+        (4 * 2**30, "4 GiB"),
+    ]:
         assert num_bytes(value) == text, value
 
 

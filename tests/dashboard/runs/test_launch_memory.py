@@ -34,7 +34,7 @@ SIZES = {
     "intermediate_size": 512,
     "vocab_size": 8_000,
 }
-GB = 10**9
+GIB = 2**30
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def _config(path: object, **parts: Any) -> RunConfig:
     return RunConfig.model_validate(make_config(model=model, **parts))
 
 
-def _worker(name: str, *, gpus: tuple[int, ...] = (), memory: int = 32 * GB) -> Worker:
+def _worker(name: str, *, gpus: tuple[int, ...] = (), memory: int = 32 * GIB) -> Worker:
     now = timezone.now()
     return Worker.objects.create(
         name=name,
@@ -152,7 +152,7 @@ def test_reward_models_are_a_part_of_it(
 def test_a_reward_model_on_the_cpu_is_no_part_of_a_gpus_memory(
     db: None, model: Path, classifier: Path
 ) -> None:
-    _worker("big", gpus=(24 * GB,))
+    _worker("big", gpus=(24 * GIB,))
     reward = _reward(classifier)
     reward["recipe"]["rules"][0]["params"]["device"] = "cpu"
 
@@ -226,13 +226,13 @@ def test_what_says_nothing_of_a_models_size_is_answered(
 def test_the_form_says_what_there_is_to_train_on(
     alice_client: Client, team: Team, model: Path
 ) -> None:
-    _worker("big", gpus=(24 * GB, 24 * GB))
+    _worker("big", gpus=(24 * GIB, 24 * GIB))
 
     answer = _summary(alice_client, team, model)
 
     memory = answer.context["summary"].memory
     (fit,) = memory.fits  # auto takes the GPU
-    assert (fit.device.name, fit.device.memory_bytes) == ("NVIDIA L4", 24 * GB)
+    assert (fit.device.name, fit.device.memory_bytes) == ("NVIDIA L4", 24 * GIB)
     assert fit.is_enough
     assert fit.sizes.checkpointing is False
     assert f"{fit.percent:.0f} % of" in answer.text
@@ -280,7 +280,7 @@ def test_nothing_is_too_much_for_workers_that_nobody_knows() -> None:
 
 
 def test_what_a_run_chooses_is_told_for_each_gpu(db: None, model: Path) -> None:
-    _worker("two", gpus=(24 * GB, 3 * GB // 2))
+    _worker("two", gpus=(24 * GIB, 3 * GIB // 2))
     rollout = {"prompts_per_step": 256, "max_new_tokens": 1_536}
 
     memory = estimate_memory(_config(model, rollout=rollout))

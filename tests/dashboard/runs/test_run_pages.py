@@ -185,7 +185,7 @@ def test_checkpoints_say_step_size_and_hash(alice_client: Client, run: Run) -> N
     html = page(alice_client, run, "checkpoints/")
 
     assert "step-000001-epoch-1" in html
-    assert "4.2 MB" in html
+    assert "4.01 MiB" in html
     assert "ab" * 32 in html
 
 

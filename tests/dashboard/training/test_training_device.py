@@ -59,7 +59,7 @@ def test_a_gpu_that_torch_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     call_command("device", stdout=out)
 
     assert "GPU: NVIDIA H100" in out.getvalue()
-    assert "80 GiB" in out.getvalue()
+    assert "79.6 GiB" in out.getvalue()
 
 
 @pytest.mark.usefixtures("gpu")

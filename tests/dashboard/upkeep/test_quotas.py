@@ -91,7 +91,7 @@ def test_a_file_that_fits_is_taken_and_one_byte_more_is_not(
     Quota.objects.update(max_bytes=3_100)
     begin(team, alice, 100)
 
-    with pytest.raises(ValueError, match=r"3\.1 kB of its 3\.1 kB"):
+    with pytest.raises(ValueError, match=r"3\.03 KiB of its 3\.03 KiB"):
         begin(team, alice, 101)
 
 
@@ -161,7 +161,7 @@ def test_an_operator_sets_quotas_which_the_audit_log_tells(team: Team) -> None:
 
     quota = Quota.objects.get(team=team)
     assert (quota.max_bytes, quota.max_runs) == (1_610_612_736, 4)
-    for used in ("0 B of 1.61 GB", "0 of 4"):
+    for used in ("0 B of 1.5 GiB", "0 of 4"):
         assert used in said.getvalue()
     assert AuditEntry.objects.filter(verb="team.quota_changed").count() == 1
     call_command("quota", "alpha", "--storage", "none", stdout=StringIO())
@@ -184,5 +184,5 @@ def test_the_page_shows_use_and_quota(alice_client: Client, full: Quota) -> None
     page = alice_client.get("/alpha/settings/storage")
 
     assert page.status_code == 200
-    assert "3 kB of 3 kB" in page.text
+    assert "2.93 KiB of 2.93 KiB" in page.text
     assert "quota is reached" in page.text

@@ -101,7 +101,7 @@ def test_an_admin_previews_then_keeps_the_number(
     trash: Run, alice_client: Client
 ) -> None:
     page = alice_client.get("/alpha/settings/storage", {"days": "7"})
-    for shown in ("1 of 2 runs", "2 kB", "1 dataset", "Save these days"):
+    for shown in ("1 of 2 runs", "1.95 KiB", "1 dataset", "Save these days"):
         assert shown in page.text
     assert not Retention.objects.exists()
 

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.utils import timezone
 
+from dashboard.accounts.templatetags.numbers import num_bytes
 from dashboard.local.faults import LocalFault
 from dashboard.local.signals import Stop, stop_on_signals
 from dashboard.upkeep.backups.faults import BackupFault
@@ -108,7 +109,7 @@ class Command(BaseCommand):
             raise CommandError(f"No backup was made: {error}") from error
         self.stdout.write(
             f"{path}: {made.num_rows:,} rows of {made.num_tables} tables and "
-            f"{made.num_files:,} files, {made.num_bytes / 2**20:,.1f} MiB. It holds "
+            f"{made.num_files:,} files, {num_bytes(made.num_bytes)}. It holds "
             "what signs people in: keep it where you keep keys."
         )
 

@@ -23,7 +23,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("team", type=name, help="as in its addresses")
-        parser.add_argument("--storage", help="such as 500GB or 2TiB, or none")
+        parser.add_argument("--storage", help="such as 500GiB or 2TiB, or none")
         parser.add_argument("--runs", help="that have not ended, or none")
 
     def handle(self, *_args: Any, **options: Any) -> None:

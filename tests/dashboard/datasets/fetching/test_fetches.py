@@ -255,14 +255,14 @@ def test_the_page_shows_bytes_of_all_and_what_delays(alice_client: Client, site:
     assert f"Asking {site.host.partition(':')[0]}" in text_of(alice_client, job)
 
     ImportJob.objects.filter(pk=job.pk).update(
-        num_read=3_000_000, num_to_read=0, problem="It broke off."
+        num_read=3 * 2**20, num_to_read=0, problem="It broke off."
     )
     text = text_of(alice_client, job)
-    assert "3 MB here" in text
+    assert "3 MiB here" in text
     assert "It broke off." in text
 
-    ImportJob.objects.filter(pk=job.pk).update(num_to_read=9_000_000)
-    assert "3 MB of 9 MB" in text_of(alice_client, job)
+    ImportJob.objects.filter(pk=job.pk).update(num_to_read=9 * 2**20)
+    assert "3 MiB of 9 MiB" in text_of(alice_client, job)
 
 
 @pytest.mark.usefixtures("quick_pulse")

@@ -152,9 +152,9 @@ def test_a_disk_without_room_is_told_before_anything_is_sent(
         send(alice_client, upload_id, 0, CONTENT),
     ):
         assert answer.status_code == 422
-        assert "MiB left; " in answer.json()["error"]
+        assert "iB left; " in answer.json()["error"]
     form = alice_client.post("/alpha/datasets/upload", {"rows": "a,b\n1,2\n"})
-    assert "MiB left; " in form.content.decode()
+    assert "iB left; " in form.content.decode()
 
 
 def test_a_team_has_so_much_room_and_no_more(
