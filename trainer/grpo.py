@@ -15,6 +15,8 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import chain
 from typing import cast
 
@@ -26,9 +28,8 @@ from trainer.algorithm.kl import kl_estimate
 from trainer.algorithm.loss import BatchTotals, compares_with_the_old_policy, objective
 from trainer.algorithm.token_stats import TokenStatistics
 from trainer.config import learning_rate
-from trainer.data import Prompt
 from trainer.errors import check_scores
-from trainer.gathering import Gathered, gather
+from trainer.gathering import gather
 from trainer.heartbeat import tick
 from trainer.model.microbatches import Minibatch, completion_sums, in_batch_order
 from trainer.model.optimizer import Optimizer
@@ -40,11 +41,14 @@ from trainer.output.journal import choose_groups, places_of
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch
 from trainer.parallel.world import ALONE, World
+from trainer.phases import PhaseState
 from trainer.preference import update_by_preferences
-from trainer.state import Training
+from trainer.state import Run, RunState, choose_sizes, sample_kl
 
 
-def train_step(run: Training, *, step: int, watch: Stopwatch) -> StepOutcome:
+def train_step(
+    run: Run, state: RunState, *, step: int, watch: Stopwatch
+) -> StepOutcome:
     """Sample a batch and train on it.
 
     One step off, the batch was sampled during the step before, by the weights which
@@ -53,41 +57,36 @@ def train_step(run: Training, *, step: int, watch: Stopwatch) -> StepOutcome:
     Raises:
         ScoresMissing: too many of the step's scores failed; nothing has changed yet.
     """
-    batch = run.ahead.take(step)
+    phase, batch = state.phase, run.prefetch.take(step)
     if batch is None:
-        batch = sample_batch(run, step, watch=watch, world=run.world)
+        batch = sample_batch(run, phase, step, watch, world=run.world)
     # before the next step is sampled, and while nothing has changed yet
-    limit = run.stage.config.reward.max_error_share
+    limit = phase.config.reward.max_error_share
     check_scores(batch.groups, limit=limit, step=step)
-    if not run.stage.samples_ahead(step):
+    meanwhile: AbstractContextManager[None] = nullcontext()
+    if phase.samples_ahead(step):
+        ahead = partial(sample_batch, run, phase, step + 1, world=run.world.beside)
+        meanwhile = run.prefetch.beside(ahead, watch=watch)
+    else:
         run.engine.rest()
-        fit_to_memory(run)
-        return train_on(run, batch, watch=watch)
-    fit_to_memory(run)
-    beside = run.world.beside
-    with run.ahead.beside(
-        lambda own: sample_batch(run, step + 1, watch=own, world=beside), watch=watch
-    ):
-        return train_on(run, batch, watch=watch)
+    fit_to_memory(run, state)
+    with meanwhile:
+        return train_on(run, state, batch, watch=watch)
 
 
 def sample_batch(
-    run: Training, step: int, *, watch: Stopwatch, world: World
+    run: Run, phase: PhaseState, step: int, watch: Stopwatch, *, world: World
 ) -> SampledBatch:
     """Scored groups of a step; dynamic sampling may ask for further prompts."""
-    stage = run.stage
-
-    def prompts_of(round: int) -> list[Prompt]:
-        return stage.prompts(run.train_prompts, step=step, round=round)
-
+    prompts_of_round = partial(phase.prompts, run.prompts.train, step)
     return SampledBatch(
         step=step,
-        own_prompts=frozenset(prompt.index for prompt in prompts_of(0)),
-        num_updates=stage.num_updates,
+        own_prompts=frozenset(prompt.index for prompt in prompts_of_round(0)),
+        num_updates=phase.num_updates,
         gathered=gather(
-            stage.source,
-            prompts_of,
-            stage.config,
+            phase.source,
+            prompts_of_round,
+            phase.config,
             step=step,
             watch=watch,
             world=world,
@@ -96,43 +95,43 @@ def sample_batch(
     )
 
 
-def fit_to_memory(run: Training) -> None:
+def fit_to_memory(run: Run, state: RunState) -> None:
     """Choose, before a phase's first update, what goes through a GPU at once."""
-    stage, totals = run.stage, BatchTotals(num_tokens=1, num_sequences=1)
-    terms = LossTerms(stage.config, totals, stage.kl_coef, stage.reference)
-    run.fit_to_memory(
-        lambda micros: add_gradients(run.policy, stage.optimizer, micros, terms)
-    )
+    optimizer = state.phase.optimizer
+    terms = state.phase.loss_terms(BatchTotals(num_tokens=1, num_sequences=1))
+    work = partial(add_gradients, run.policy, optimizer, terms=terms)
+    choose_sizes(run, state, work)
 
 
-def train_on(run: Training, batch: SampledBatch, *, watch: Stopwatch) -> StepOutcome:
+def train_on(
+    run: Run, state: RunState, batch: SampledBatch, *, watch: Stopwatch
+) -> StepOutcome:
     """Log-probs, advantages and updates of a batch."""
-    stage, config, gathered = run.stage, run.stage.config, batch.gathered
-    age = stage.num_updates - batch.num_updates
+    phase, config, gathered = state.phase, state.phase.config, batch.gathered
+    age = phase.num_updates - batch.num_updates
     whole = batch_of(gathered.groups, config.loss)
     parts = whole.minibatches(config.optim.minibatches)
-    minibatches = [run.budget.cut(part, run.policy) for part in parts]
+    minibatches = [state.budget.cut(part, run.policy) for part in parts]
     with watch.phase("logprobs"):
-        add_logprobs(run, minibatches)
-        run.sample_kl(minibatches, step=batch.step)
-    rate = learning_rate(stage.place(batch.step), config.optim)
-    rate *= run.setbacks.rate_factor
-    kl_coef = stage.kl_coef
+        add_logprobs(run, state, minibatches)
+        sample_kl(run, state, minibatches, step=batch.step)
+    rate = learning_rate(phase.place(batch.step), config.optim)
+    rate *= state.setbacks.rate_factor
     # Of a few groups each token's values are kept, for people to look at.
     detailed = choose_groups(gathered.groups, config, step=batch.step)
     places = places_of(gathered.groups, detailed)
     kept = frozenset(chain.from_iterable(places))
 
     def update_by(minibatch: Minibatch, number: int) -> UpdateResult:
-        return run_update(run, minibatch, rate=rate, kept=() if number else kept)
+        return run_update(run, state, minibatch, rate=rate, kept=() if number else kept)
 
     with watch.phase("update"):
         if config.advantage.credit == "preference":
             advantages, updates = update_by_preferences(
-                run, gathered.groups, minibatches, update_by
+                run, state, gathered.groups, minibatches, update_by
             )
         else:
-            advantages = give_advantages(run, gathered, minibatches, step=batch.step)
+            advantages = give_advantages(run, phase, batch, minibatches)
             updates = [
                 update_by(minibatch, number)
                 for number in range(config.optim.updates_per_batch)
@@ -147,8 +146,8 @@ def train_on(run: Training, batch: SampledBatch, *, watch: Stopwatch) -> StepOut
         advantages=advantages,
         updates=updates,
         learning_rate=rate,
-        kl_coef=kl_coef if config.loss.kl_coef > 0 else None,
-        staleness=stage.staleness(len(updates), age=age),
+        kl_coef=phase.kl_coef if config.loss.kl_coef > 0 else None,
+        staleness=phase.staleness(len(updates), age=age),
         is_on_policy=is_policys and age == 0,
         is_one_off=is_policys and age > 0,
         tokens={
@@ -158,13 +157,13 @@ def train_on(run: Training, batch: SampledBatch, *, watch: Stopwatch) -> StepOut
     )
 
 
-def add_logprobs(run: Training, minibatches: Sequence[Minibatch]) -> None:
+def add_logprobs(run: Run, state: RunState, minibatches: Sequence[Minibatch]) -> None:
     """The reference's log-probs, and old ones where an update comes before them.
 
     The first minibatch's first pass runs with the policy that the ratio compares with,
     so it brings its own; without another minibatch no separate pass is needed.
     """
-    reference, policy, config = run.stage.reference, run.policy, run.stage.config
+    reference, policy, config = state.phase.reference, run.policy, state.phase.config
     temperature = config.logprob_temperature
 
     def add_old(micro_batches: Sequence[MicroBatch]) -> None:
@@ -181,20 +180,20 @@ def add_logprobs(run: Training, minibatches: Sequence[Minibatch]) -> None:
     # a KL over the whole vocabulary asks for more, in each update
     if reference is not None and (config.loss.kl_estimator != "full" or is_preference):
         for minibatch in minibatches:
-            run.budget.run(minibatch, add_reference)
+            state.budget.run(minibatch, add_reference)
     if compares_with_the_old_policy(config.loss):
         for minibatch in minibatches[1:]:
-            run.budget.run(minibatch, add_old)
+            state.budget.run(minibatch, add_old)
 
 
 def give_advantages(
-    run: Training, gathered: Gathered, minibatches: Sequence[Minibatch], *, step: int
+    run: Run, phase: PhaseState, batch: SampledBatch, minibatches: Sequence[Minibatch]
 ) -> Floats:
     """Set the batch's advantages; [P, G] for the log.
 
     With the KL in the reward, β·Σ_t KL_t is taken off a completion's reward first.
     """
-    stage, loss, penalties = run.stage, run.stage.config.loss, None
+    groups, loss, penalties = batch.gathered.groups, phase.config.loss, None
     if loss.kl_in == "reward" and loss.kl_coef > 0:
         own: dict[int, float] = {}
         for minibatch in minibatches:
@@ -205,9 +204,8 @@ def give_advantages(
                 values.append(kl_estimate(*pair, loss.kl_estimator, loss.kl_clamp))
             own |= completion_sums(minibatch.micro_batches, values)
         sums = in_batch_order(run.world, own)
-        penalties = stage.kl_coef * sums.reshape(len(gathered.groups), -1)
-    groups = gathered.groups
-    credit = credit_groups(groups, stage.config, step=step, penalties=penalties)
+        penalties = phase.kl_coef * sums.reshape(len(groups), -1)
+    credit = credit_groups(groups, phase.config, step=batch.step, penalties=penalties)
     given = credit.advantages if credit.tokens is None else credit.tokens
     for minibatch in minibatches:
         minibatch.set_advantages(given)
@@ -215,23 +213,24 @@ def give_advantages(
 
 
 def run_update(
-    run: Training, minibatch: Minibatch, *, rate: float, kept: Collection[int] = ()
+    run: Run,
+    state: RunState,
+    minibatch: Minibatch,
+    *,
+    rate: float,
+    kept: Collection[int] = (),
 ) -> UpdateResult:
     """One update by a minibatch, done again with less at once if memory runs out.
 
     Of the completions at the places `kept` of the step's batch token values are kept.
     """
-    run.ahead.check()  # an update may take long, and would be in vain
-    stage, batch = run.stage, minibatch.batch
-    terms = LossTerms(stage.config, batch.totals, stage.kl_coef, stage.reference)
-    own, optimizer = batch.places.intersection(kept), stage.optimizer
-    found = run.budget.run(
-        minibatch,
-        lambda micros: add_gradients(run.policy, optimizer, micros, terms, kept=own),
-    )
-    return apply_gradients(
-        optimizer, found, batch.totals, learning_rate=rate, world=run.world
-    )
+    run.prefetch.check()  # an update may take long, and would be in vain
+    batch, optimizer = minibatch.batch, state.phase.optimizer
+    terms, own = state.phase.loss_terms(batch.totals), batch.places.intersection(kept)
+    work = partial(add_gradients, run.policy, optimizer, terms=terms, kept=own)
+    found, world = state.budget.run(minibatch, work), run.world
+    totals = batch.totals
+    return apply_gradients(optimizer, found, totals, learning_rate=rate, world=world)
 
 
 def add_gradients(

@@ -22,18 +22,31 @@ from trainer.output.checkpoint import (
 )
 from trainer.output.metrics import Stopwatch
 from trainer.output.saved_batch import SampledBatch, load_batch
+from trainer.phases import PhaseState
 from trainer.rollback import go_back
-from trainer.state import Training, apply_changes
+from trainer.state import (
+    Run,
+    RunState,
+    apply_changes,
+    enter_phase,
+    load_state_dict,
+    state_dict,
+    sync_weights,
+    task_digest,
+    warn_of_judges,
+    warn_of_sampling,
+)
 
 
 def train(
-    training: Training,
+    run: Run,
+    state: RunState,
     *,
     resume_from: Path | None,
     should_stop: Callable[[], bool],
     loading: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
-    """Run the steps after `training.done_steps`, to the end or until asked to stop.
+    """Run the steps after `state.done_steps`, to the end or until asked to stop.
 
     What a step means is in the log before its checkpoint exists: its groups and
     metrics, then its evaluation. A resumed run owes nothing to the past.
@@ -45,107 +58,107 @@ def train(
         ScoresMissing: a step cannot be trained on; what was before it is saved.
         DiskFull: the disk has none for a checkpoint; the last one is as it was.
     """
-    state = None if resume_from is None else saved_controllers(resume_from)
-    if state is not None:
-        training.load_state(state)
-    apply_changes(training)
-    while (stage := _stage_at(training)) is not None and not should_stop():
-        is_begun = training.done_steps >= stage.first_step
+    saved = None if resume_from is None else saved_controllers(resume_from)
+    if saved is not None:
+        load_state_dict(run, state, saved)
+    apply_changes(run, state)
+    while (stage := _stage_at(state)) is not None and not should_stop():
+        is_begun = state.done_steps >= stage.first_step
         with loading():
-            training.enter(stage, saved=resume_from if is_begun else None)
-            training.world.gather(None)  # all load, or none does
-        if is_begun and state is not None and resume_from is not None:
-            training.stage.load_state(state["phase"])
-            training.ahead.batch = _batch_ahead(training, resume_from, state)
+            enter_phase(run, state, stage, saved=resume_from if is_begun else None)
+            run.world.gather(None)  # all load, or none does
+        if is_begun and saved is not None and resume_from is not None:
+            state.phase.load_state(saved["phase"])
+            run.prefetch.batch = _batch_ahead(run, state.phase, resume_from, saved)
         if not is_begun:
-            begin_phase(training, stage)
+            begin_phase(run, state, stage)
         # What it hears may move the phase's end.
-        while training.done_steps < training.stage.stage.last_step:
-            if run_step(training, should_stop=should_stop):
+        while state.done_steps < state.phase.stage.last_step:
+            if run_step(run, state, should_stop=should_stop):
                 return
-            apply_changes(training)
+            apply_changes(run, state)
 
 
-def _stage_at(training: Training) -> Stage | None:
+def _stage_at(state: RunState) -> Stage | None:
     """The phase that the next step belongs to; None when all are done."""
-    stages = training.config.stages
-    return next((s for s in stages if s.last_step > training.done_steps), None)
+    stages = state.config.stages
+    return next((s for s in stages if s.last_step > state.done_steps), None)
 
 
 def _batch_ahead(
-    training: Training, checkpoint: Path, state: Mapping[str, Any]
+    run: Run, phase: PhaseState, checkpoint: Path, saved: Mapping[str, Any]
 ) -> SampledBatch | None:
     """What a checkpoint holds for the next step, where the phase samples ahead.
 
     A batch that a run would pause at is sampled and scored anew, and so is a fork's
     where its prompts, its sampling or its rewards are others.
     """
-    folder, config = saved_ahead(checkpoint), training.stage.config
+    folder, config = saved_ahead(checkpoint), phase.config
     if folder is None or not config.rollout.one_step_off:
         return None
-    own = training.task_digest
-    if state.get("task", own) != own:
+    own = task_digest(config, run.prompts)
+    if saved.get("task", own) != own:
         return None
-    batch = load_batch(folder, training.train_prompts)
+    batch = load_batch(folder, run.prompts.train)
     share = error_share(batch.groups)
     return batch if share <= config.reward.max_error_share else None
 
 
-def begin_phase(training: Training, stage: Stage) -> None:
+def begin_phase(run: Run, state: RunState, stage: Stage) -> None:
     """Tell of a phase that begins, and measure where the run does."""
-    training.journal.alarms.begin_phase()
+    run.journal.alarms.begin_phase()
     if stage.name:
-        training.log.add(
+        run.log.add(
             PhaseStarted,
             step=stage.first_step,
             name=stage.name,
             first_step=stage.first_step,
             last_step=stage.last_step,
         )
-        training.log.flush()
+        run.log.flush()
         say(f"phase {stage.name}: steps {stage.first_step} to {stage.last_step}")
     if stage.first_step == 1:
-        run_evaluation(training, step=0)
+        run_evaluation(run, state, step=0)
 
 
-def run_step(training: Training, *, should_stop: Callable[[], bool]) -> bool:
+def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> bool:
     """One step with all that is due after it; whether the run is to stop behind it."""
-    state, step = training.stage, training.done_steps + 1
-    config = state.config
-    watch, training.journal.step = Stopwatch(), step
+    phase, step = state.phase, state.done_steps + 1
+    config = phase.config
+    watch, run.journal.step = Stopwatch(), step
     note_step(step)
     try:
-        outcome = train_step(training, step=step, watch=watch)
+        outcome = train_step(run, state, step=step, watch=watch)
     except ScoresMissing:
-        keep(training)
+        keep(run, state)
         raise
-    training.tell_of_sampling()
-    training.tell_of_judges()
-    has_diverged = training.setbacks.count(
+    warn_of_sampling(run)
+    warn_of_judges(run, state.config)
+    has_diverged = state.setbacks.count(
         outcome.updates, limit=config.optim.max_nonfinite
     )
     if not has_diverged:
-        state.after_step(step, training.policy, outcome.updates)
+        phase.after_step(step, run.policy, outcome.updates)
     with watch.phase("sync"):
-        training.sync_weights()
-    metrics = training.journal.record_step(outcome, config, watch)
-    training.done_steps = step
+        sync_weights(run, phase)
+    metrics = run.journal.record_step(outcome, config, watch)
+    state.done_steps = step
     say(
-        f"step {step}/{training.config.optim.num_steps}  "
+        f"step {step}/{state.config.optim.num_steps}  "
         f"reward {_shown(metrics['reward/mean'])}  "
         f"length {_shown(metrics['completion/mean_length'])}  "
         f"{_shown(metrics['time/step'])} s"
     )
-    is_last = step == state.stage.last_step
-    del state  # else a rollback would hold two phases' models at once
+    is_last = step == phase.stage.last_step
+    del phase  # else a rollback would hold two phases' models at once
     if has_diverged:
-        go_back(training, outcome)
+        go_back(run, state, outcome)
     if is_last or _is_due(step, config.evaluation.every_steps):
-        run_evaluation(training, step=step)
+        run_evaluation(run, state, step=step)
     # asked once, so that whoever asks for a stop after this gets one more step
     is_stopping = should_stop()
     if is_last or is_stopping or _is_due(step, config.checkpoint.every_steps):
-        write_checkpoint(training, step=step)
+        write_checkpoint(run, state, step=step)
     return is_stopping
 
 
@@ -153,21 +166,21 @@ def _is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def run_evaluation(training: Training, *, step: int) -> None:
+def run_evaluation(run: Run, state: RunState, *, step: int) -> None:
     """Evaluate on each held-out set, where it is asked for."""
-    config = training.stage.config
+    config = state.phase.config
     if config.evaluation.every_steps == 0:
         return
-    for name, prompts in training.eval_sets.items():
+    for name, prompts in run.prompts.eval_sets(config).items():
         metrics = evaluate(
-            training.engine,
+            run.engine,
             prompts,
             config,
             name=name,
-            world=training.world,
-            scorer=training.scorer,
+            world=run.world,
+            scorer=run.scorer,
         )
-        training.log.add(
+        run.log.add(
             Evaluated,
             step=step,
             name=name,
@@ -177,56 +190,56 @@ def run_evaluation(training: Training, *, step: int) -> None:
         )
         reward = _shown(metrics[f"eval/{name}/mean"])
         say(f"{name} after step {step}: reward {reward}")
-    training.tell_of_sampling()
-    training.tell_of_judges()
-    training.log.flush()
+    warn_of_sampling(run)
+    warn_of_judges(run, state.config)
+    run.log.flush()
 
 
-def write_checkpoint(training: Training, *, step: int) -> None:
+def write_checkpoint(run: Run, state: RunState, *, step: int) -> None:
     """Save the run as it is after a step, and drop what is older than asked for."""
-    stage = training.stage
+    phase, place = state.phase, run.place
     saved = save_checkpoint(
-        training.checkpoints,
+        place.checkpoints,
         step=step,
-        epoch=training.epoch,
-        policy=training.policy,
-        optimizer=stage.optimizer,
-        reference=stage.reference,
-        start=stage.start,
-        ahead=training.ahead.batch,
-        controllers=training.state(),
-        before=training.newest_checkpoint,
-        world=training.world,
+        epoch=place.epoch,
+        policy=run.policy,
+        optimizer=phase.optimizer,
+        reference=phase.reference,
+        start=phase.start,
+        ahead=run.prefetch.batch,
+        controllers=state_dict(run, state),
+        before=state.newest_checkpoint,
+        world=run.world,
     )
-    training.log.add(
+    run.log.add(
         CheckpointSaved,
         step=step,
         name=saved.name,
         sha256=saved.sha256,
         num_bytes=saved.num_bytes,
     )
-    training.log.flush()
-    training.newest_checkpoint = training.checkpoints / saved.name
-    if training.world.is_main:
+    run.log.flush()
+    state.newest_checkpoint = place.checkpoints / saved.name
+    if run.world.is_main:
         prune_checkpoints(
-            training.checkpoints,
-            keep_last=training.config.checkpoint.keep_last,
+            place.checkpoints,
+            keep_last=state.config.checkpoint.keep_last,
             step=step,
-            epoch=training.epoch,
-            lives=training.lives,
+            epoch=place.epoch,
+            lives=place.lives,
         )
     say(f"saved {saved.name}")
 
 
-def keep(training: Training) -> None:
+def keep(run: Run, state: RunState) -> None:
     """Save the run as it is between two steps, unless that is saved already.
 
     What was sampled ahead is not: where scores failed it is to be scored anew.
     """
-    training.ahead.drop()
-    newest, step = training.newest_checkpoint, training.done_steps
+    run.prefetch.drop()
+    newest, step = state.newest_checkpoint, state.done_steps
     if step > 0 and (newest is None or saved_step(newest) != step):
-        write_checkpoint(training, step=step)
+        write_checkpoint(run, state, step=step)
 
 
 def _shown(value: float | None) -> str:

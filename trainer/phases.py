@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.algorithm.kl import AdaptiveKL
+from trainer.algorithm.loss import BatchTotals
 from trainer.config import ReferenceConfig, RunConfig
 from trainer.config.run import Stage
 from trainer.data import DataOrder, Prompt
@@ -20,7 +21,7 @@ from trainer.model.reference import (
     load_start,
     make_reference,
 )
-from trainer.outcome import UpdateResult
+from trainer.outcome import LossTerms, UpdateResult
 from trainer.output.checkpoint import restore_optimizer, saved_reference, saved_start
 from trainer.rollout.engine import OnSlowed, RolloutEngine
 from trainer.rollout.sources import CompletionSource, make_source, start_source
@@ -49,13 +50,15 @@ class PhaseState:
     def kl_coef(self) -> float:
         return self.config.loss.kl_coef if self.kl is None else self.kl.coef
 
+    def loss_terms(self, totals: BatchTotals) -> LossTerms:
+        """Of a minibatch with these totals."""
+        return LossTerms(self.config, totals, self.kl_coef, self.reference)
+
     def place(self, step: int) -> int:
         """The number of one of the run's steps within the phase."""
         return step - self.stage.first_step + 1
 
-    def prompts(
-        self, prompts: Sequence[Prompt], *, step: int, round: int
-    ) -> list[Prompt]:
+    def prompts(self, prompts: Sequence[Prompt], step: int, round: int) -> list[Prompt]:
         """The prompts of a round of sampling; 0 is the step's own."""
         places = self.order.places_of_round(self.place(step), round)
         return [prompts[place] for place in places]
@@ -121,7 +124,7 @@ class PhaseState:
         self.num_updates = state["num_updates"]
 
 
-def enter_phase(
+def make_phase(
     stage: Stage,
     *,
     policy: Policy,

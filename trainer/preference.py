@@ -19,12 +19,13 @@ from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
 from trainer.outcome import UpdateResult
 from trainer.parallel.world import ALONE, World
-from trainer.state import Training
+from trainer.state import Run, RunState
 from trainer.types import Group, reward_matrix
 
 
 def update_by_preferences(
-    run: Training,
+    run: Run,
+    state: RunState,
     groups: Sequence[Group],
     minibatches: Sequence[Minibatch],
     update: Callable[[Minibatch, int], UpdateResult],
@@ -41,7 +42,7 @@ def update_by_preferences(
         The advantages [P, G] of the first pass, from which later ones differ a little,
         and what each update did.
     """
-    config, rewards = run.stage.config, reward_matrix(groups)
+    config, rewards = state.phase.config, reward_matrix(groups)
     advantages, updates = np.zeros_like(rewards), []
     for number in range(config.optim.updates_per_batch):
         for minibatch in minibatches:
@@ -51,7 +52,7 @@ def update_by_preferences(
                 policy=run.policy,
                 temperature=config.logprob_temperature,
                 beta=config.advantage.preference_beta,
-                budget=run.budget,
+                budget=state.budget,
                 world=run.world,
             )
             if number == 0:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
 import torch
+from safetensors.torch import save_file
 
 from trainer.errors import Diverged
+from trainer.model.microbatches import Minibatch
 from trainer.model.policy import Policy
-from trainer.outcome import StepOutcome
+from trainer.outcome import StepOutcome, UpdateResult
 from trainer.output.checkpoint import (
     restore_policy,
     saved_controllers,
@@ -14,11 +20,13 @@ from trainer.output.checkpoint import (
     verify_checkpoint,
 )
 from trainer.parallel.fsdp import spread_like
-from trainer.recovery import FAILED_BATCH, save_failed_batch
-from trainer.state import Training
+from trainer.state import Run, RunState, enter_phase, sync_weights
+from trainer.types import Group
+
+FAILED_BATCH = "failed-batch"
 
 
-def go_back(training: Training, outcome: StepOutcome) -> None:
+def go_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
     """Take weights and phase from the last checkpoint; steps and data go on.
 
     The learning rate is half of what it would have been from there on.
@@ -30,32 +38,32 @@ def go_back(training: Training, outcome: StepOutcome) -> None:
     Raises:
         Diverged: it went back before.
     """
-    limit = training.stage.config.optim.max_nonfinite
-    if training.setbacks.num_rollbacks > 0:
-        raise Diverged(_give_up(training, outcome, limit=limit))
-    training.setbacks.roll_back()
-    training.ahead.drop()
-    stage, checkpoint = training.stage.stage, training.newest_checkpoint
+    limit = state.phase.config.optim.max_nonfinite
+    if state.setbacks.num_rollbacks > 0:
+        raise Diverged(_give_up(run, outcome, limit=limit))
+    state.setbacks.roll_back()
+    run.prefetch.drop()
+    stage, checkpoint = state.phase.stage, state.newest_checkpoint
     name = "the starting model" if checkpoint is None else checkpoint.name
     if checkpoint is not None:
         verify_checkpoint(checkpoint)
     is_within = checkpoint is not None and saved_step(checkpoint) >= stage.first_step
-    restored = restore_policy(training.config.model, checkpoint)
-    _copy_weights(restored, training.policy)
+    restored = restore_policy(state.config.model, checkpoint)
+    _copy_weights(restored, run.policy)
     del restored
-    training.enter(stage, saved=checkpoint if is_within else None)
+    enter_phase(run, state, stage, saved=checkpoint if is_within else None)
     if checkpoint is not None and is_within:
-        training.stage.load_state(saved_controllers(checkpoint)["phase"])
-    training.sync_weights()
-    training.journal.warn(
+        state.phase.load_state(saved_controllers(checkpoint)["phase"])
+    sync_weights(run, state.phase)
+    run.journal.warn(
         "rolled_back",
         f"{limit} updates in a row had a loss or gradient that was not finite. The "
         f"weights are those of {name} again; steps and prompts go on, at "
-        f"{training.setbacks.rate_factor:g} of the learning rate. If it happens once "
+        f"{state.setbacks.rate_factor:g} of the learning rate. If it happens once "
         "more, the run fails. Lower the learning rate, or set optim.max_grad_norm.",
         value=float(limit),
     )
-    training.log.flush()
+    run.log.flush()
 
 
 def _copy_weights(source: Policy, target: Policy) -> None:
@@ -67,18 +75,83 @@ def _copy_weights(source: Policy, target: Policy) -> None:
                 weight.copy_(spread_like(weight, weights[name]))
 
 
-def _give_up(training: Training, outcome: StepOutcome, *, limit: int) -> str:
-    folder = training.out / FAILED_BATCH
+def _give_up(run: Run, outcome: StepOutcome, *, limit: int) -> str:
+    folder = run.place.out / FAILED_BATCH
     save_failed_batch(
         folder,
-        step=training.journal.step,
+        step=run.journal.step,
         groups=outcome.gathered.groups,
         minibatches=outcome.minibatches,
         updates=outcome.updates,
-        rank=training.world.rank,
+        rank=run.world.rank,
     )
     return (
         f"{limit} updates in a row had a loss or gradient that was not finite, for "
         f"the second time in this run. The batch is in {folder}. Lower the learning "
         "rate, set optim.max_grad_norm, or look for extreme rewards in that batch."
+    )
+
+
+def save_failed_batch(
+    folder: Path,
+    *,
+    step: int,
+    groups: Sequence[Group],
+    minibatches: Sequence[Minibatch],
+    updates: Sequence[UpdateResult],
+    rank: int = 0,
+) -> None:
+    """Write all that went into a step's updates, for whoever looks for the cause.
+
+    tensors.safetensors has each micro-batch's as minibatch.micro_batch.name, and of a
+    further process tensors-RANK.safetensors has its own; batch.json has the texts,
+    rewards and what the updates came to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        f"{place}.{part}.{name}": value.detach().cpu().contiguous().clone()
+        for place, minibatch in enumerate(minibatches)
+        for part, micro in enumerate(minibatch.micro_batches)
+        for name, value in vars(micro).items()
+        if isinstance(value, torch.Tensor)
+    }
+    suffix = f"-{rank}" if rank else ""
+    save_file(tensors, folder / f"tensors{suffix}.safetensors")
+    if rank:
+        return
+    story = {
+        "step": step,
+        "updates": [
+            {
+                "loss": str(u.loss),
+                "grad_norm": str(u.grad_norm),
+                "skipped": u.is_skipped,
+            }
+            for u in updates
+        ],
+        "members": [
+            [micro.members for micro in minibatch.micro_batches]
+            for minibatch in minibatches
+        ],
+        "groups": [
+            {
+                "prompt_index": group.prompt.index,
+                "prompt": group.prompt.text,
+                "completions": [
+                    {
+                        "text": completion.text,
+                        "token_ids": completion.token_ids,
+                        "end_reason": completion.end_reason,
+                        "reward": score.total,
+                    }
+                    for completion, score in zip(
+                        group.completions, group.scores, strict=True
+                    )
+                ],
+            }
+            for group in groups
+        ],
+    }
+    (folder / "batch.json").write_text(
+        json.dumps(story, indent=2, ensure_ascii=False), encoding="utf-8"
     )

@@ -37,8 +37,8 @@ from trainer.parent import watch_parent
 from trainer.rewards.sandbox.probe import found_here
 from trainer.rewards.session import open_session
 from trainer.scoring import Scorer
-from trainer.setup import Place, announce, prepare
-from trainer.state import Training
+from trainer.setup import announce, prepare
+from trainer.state import Place, RunState
 from trainer.stopping import Stopped, StopSwitch
 
 
@@ -144,39 +144,40 @@ def _run(
     scorer: Scorer,
 ) -> int:
     stop.last_words = partial(_tell_of_a_stop, log, place)
-    training: Training | None = None
+    state: RunState | None = None
     try:
         with stop.at_once():
-            training = prepare(config, place, log, world=world, scorer=scorer)
+            run, state = prepare(config, place, log, world=world, scorer=scorer)
             world.gather(None)  # all load, or none does
-        stop.last_words = partial(_tell_of_a_stop, log, training)
-        with closing(training):
-            announce(training, place)
+        stop.last_words = partial(_tell_of_a_stop, log, state)
+        with closing(run):
+            announce(run, state)
             if world.is_main:
                 begin_heartbeat(place.out)
             try:
                 train(
-                    training,
+                    run,
+                    state,
                     resume_from=place.resume_from,
                     should_stop=partial(_should_stop, world, log, stop),
                     loading=stop.at_once,
                 )
             except ScoresMissing as missing:
                 # all processes have the same groups, so all are here
-                return _pause(log, training, missing)
+                return _pause(log, state, missing, is_main=world.is_main)
             except DiskFull as lack:
                 # found by the first process, which told all
                 return _wait_for_room(log, place, lack, world)
     except Exception as error:  # noqa: BLE001 - whatever it is, the log must say it
         failure = world.explain(error)
-        if training is not None or not isinstance(error, ValueError):
+        if state is not None or not isinstance(error, ValueError):
             say_fault(error)  # else it is the configuration's, and a sentence is all
         if is_disk_full(error) and world.size == 1:
             return _wait_for_room(log, place, lack_of_room(place.out, error), world)
         _tell(log, failure)
         return EXIT_FAILED
-    step = training.done_steps
-    if step < training.config.optim.num_steps:  # which may have changed
+    step = state.done_steps
+    if step < state.config.optim.num_steps:  # which may have changed
         stop.say_last_words()
         return EXIT_STOPPED
     log.add(RunFinished, step=step)
@@ -190,25 +191,27 @@ def _should_stop(world: World, log: EventLog, stop: StopSwitch) -> bool:
     return world.agree(wants=stop.is_set)
 
 
-def _tell_of_a_stop(log: EventLog, reached: Place | Training) -> None:
+def _tell_of_a_stop(log: EventLog, reached: Place | RunState) -> None:
     step = reached.done_steps
     log.add(RunStopped, step=step, checkpoint=_checkpoint_name(reached))
     log.is_written()
     say(f"stopped after step {step}")
 
 
-def _pause(log: EventLog, training: Training, missing: ScoresMissing) -> int:
+def _pause(
+    log: EventLog, state: RunState, missing: ScoresMissing, *, is_main: bool
+) -> int:
     log.add(
         RunPaused,
-        step=training.done_steps,
+        step=state.done_steps,
         reason=str(missing),
         share=missing.share,
         limit=missing.limit,
         faults=missing.faults,
-        checkpoint=_checkpoint_name(training),
+        checkpoint=_checkpoint_name(state),
     )
-    say(f"paused after step {training.done_steps}")
-    if not training.world.is_main:
+    say(f"paused after step {state.done_steps}")
+    if not is_main:
         return EXIT_PAUSED
     told = "".join(
         f'\n{fault.count:,} times: rule "{fault.rule}": {fault.error}'
@@ -240,7 +243,7 @@ def _wait_for_room(log: EventLog, place: Place, lack: DiskFull, world: World) ->
     return EXIT_PAUSED  # which must do where the log takes nothing more
 
 
-def _checkpoint_name(reached: Place | Training) -> str | None:
+def _checkpoint_name(reached: Place | RunState) -> str | None:
     newest = reached.newest_checkpoint
     return None if newest is None else newest.name
 

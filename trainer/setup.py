@@ -12,9 +12,8 @@ import json
 import logging
 import platform
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,23 +25,26 @@ from trainer.console import say
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.events import RunResumed, RunStarted, Warned
 from trainer.hub import check_source
+from trainer.model.budget import MemoryBudget
 from trainer.model.policy import Policy
 from trainer.model.reference import reference_server
-from trainer.output.checkpoint import restore_policy, saved_step
+from trainer.output.checkpoint import restore_policy
+from trainer.output.journal import Journal
 from trainer.output.log import EventLog
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import ALONE, World
 from trainer.phases import data_order
 from trainer.rewards.sandbox.probe import found_here
 from trainer.rewards.spec import check_rules
-from trainer.rollout.builtin import ShardedPolicyEngine
+from trainer.rollout.builtin import ShardedPolicyEngine, TransformersEngine
 from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.prefetch import Prefetch
 from trainer.rollout.select import make_engine
 from trainer.rollout.server_engine import SharedEngine, rollout_servers
 from trainer.rollout.sources import DatasetSource
 from trainer.scoring import HERE, Scorer
 from trainer.seeding import seed_torch
-from trainer.state import Training
+from trainer.state import Place, Prompts, Run, RunState, warn_of_memory
 
 # Rows read of each weight; a training step moves nearly every number of it.
 _NUM_ROWS = 8
@@ -118,27 +120,6 @@ def _weight_bytes(policy: Policy) -> Iterable[bytes]:
         yield rows.view(torch.int16).cpu().numpy().tobytes()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a run reads and writes."""
-
-    config: Path
-    out: Path
-    checkpoints: Path
-    resume_from: Path | None
-    epoch: int
-    passed_over: Sequence[str] = ()  # why further checkpoints are not gone on from
-    lives: Path | None = None  # folder of all lives' folders, `out` among them
-
-    @property
-    def newest_checkpoint(self) -> Path | None:
-        return self.resume_from
-
-    @property
-    def done_steps(self) -> int:
-        return 0 if self.resume_from is None else saved_step(self.resume_from)
-
-
 def prepare(
     config: RunConfig,
     place: Place,
@@ -146,7 +127,7 @@ def prepare(
     *,
     world: World = ALONE,
     scorer: Scorer = HERE,
-) -> Training:
+) -> tuple[Run, RunState]:
     """Load model and data, as new or as a checkpoint left them.
 
     Raises:
@@ -173,34 +154,40 @@ def prepare(
         restore_policy(config.model, place.resume_from), world, config
     )
     renderer = PromptRenderer(policy.tokenizer, config.data)
-    training = Training(
-        config=config,
-        policy=policy,
-        engine=engine,
-        train_prompts=[renderer.render(row) for row in train_rows],
+    prompts = Prompts(
+        train=[renderer.render(row) for row in train_rows],
         held_out=[renderer.render(row) for row in eval_rows],
         eval_files=_eval_files(config, renderer, folder=place.config.parent),
+    )
+    check_consistent_content(world, policy=policy.whole, prompts=prompts)
+    _check_phases(config, policy, prompts)
+    journal = Journal(log, policy.tokenizer)
+    run = Run(
+        world=world,
+        policy=policy,
+        engine=engine,
+        scorer=scorer,
+        prefetch=Prefetch(policy.device),
+        prompts=prompts,
+        place=place,
         log=log,
-        out=place.out,
-        checkpoints=place.checkpoints,
-        epoch=place.epoch,
+        journal=journal,
+    )
+    if isinstance(engine, TransformersEngine):
+        engine.on_slowed = run.slowed.append
+    budget = MemoryBudget(
+        config.optim.micro_batch_tokens,
+        on_halved=partial(warn_of_memory, journal),
+        world=world,
+        shared=policy if isinstance(policy, ShardedPolicy) else None,
+    )
+    state = RunState(
+        config=config,
+        budget=budget,
         done_steps=place.done_steps,
         newest_checkpoint=place.resume_from,
-        lives=place.lives,
-        world=world,
-        scorer=scorer,
     )
-    check_consistent_content(
-        world,
-        policy=policy.whole,
-        prompts=[
-            *training.train_prompts,
-            *training.held_out,
-            *chain.from_iterable(training.eval_files.values()),
-        ],
-    )
-    _check_phases(training)
-    return training
+    return run, state
 
 
 def _spread(
@@ -238,14 +225,13 @@ def _eval_files(
     return prompts
 
 
-def _check_phases(training: Training) -> None:
+def _check_phases(config: RunConfig, policy: Policy, prompts: Prompts) -> None:
     """Let what a later phase could not begin with be refused now, not at night."""
-    for stage in training.config.stages:
-        config = stage.config
-        if config.rollout.source == "dataset":
-            DatasetSource(training.policy, config, training.train_prompts)
+    for stage in config.stages:
+        if stage.config.rollout.source == "dataset":
+            DatasetSource(policy, stage.config, prompts.train)
         if stage.reference_kind == "server":
-            reference_server(config)
+            reference_server(stage.config)
 
 
 def set_up_torch(config: RunConfig) -> None:
@@ -258,22 +244,22 @@ def set_up_torch(config: RunConfig) -> None:
     seed_torch(config.seed)
 
 
-def announce(training: Training, place: Place) -> None:
+def announce(run: Run, state: RunState) -> None:
     """Tell what the run begins or goes on with."""
     facts = {
-        "num_steps": training.config.optim.num_steps,
-        "num_parameters": training.policy.num_parameters,
-        "num_train_rows": len(training.train_prompts),
-        "num_eval_rows": len(training.held_out),
-        "device": _device_name(training.policy.device, training.world),
+        "num_steps": state.config.optim.num_steps,
+        "num_parameters": run.policy.num_parameters,
+        "num_train_rows": len(run.prompts.train),
+        "num_eval_rows": len(run.prompts.held_out),
+        "device": _device_name(run.policy.device, run.world),
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
-            **_sandbox(training.config),
+            **_sandbox(state.config),
         },
     }
-    log, step = training.log, training.done_steps
+    log, place, step = run.log, run.place, state.done_steps
     if place.resume_from is None:
         log.add(RunStarted, step=0, **facts)
     else:

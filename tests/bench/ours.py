@@ -24,13 +24,14 @@ def _steps(give: Give, work: Work, folder: Path) -> None:
     from trainer.config import RunConfig
     from trainer.loop import run_step
     from trainer.output.log import EventLog
-    from trainer.setup import Place, prepare
+    from trainer.setup import prepare
+    from trainer.state import Place, enter_phase
 
     if work.device == "cuda":
         _time_kernels_where_they_were_started()
     log = folder / "events.jsonl"
     config = RunConfig.model_validate(config_tree(work))
-    training = prepare(
+    run, state = prepare(
         config,
         Place(
             config=folder / "run.json",
@@ -42,14 +43,14 @@ def _steps(give: Give, work: Work, folder: Path) -> None:
         EventLog(log, epoch=1),
     )
     (stage,) = config.stages
-    training.enter(stage, saved=None)
-    prompt_lengths = {p.index: len(p.token_ids) for p in training.train_prompts}
+    enter_phase(run, state, stage, saved=None)
+    prompt_lengths = {p.index: len(p.token_ids) for p in run.prompts.train}
     with log.open() as events:
         events.read()  # what came before the first step
         give(READY)
         while True:
             begin = time.perf_counter()
-            run_step(training, should_stop=lambda: False)
+            run_step(run, state, should_stop=lambda: False)
             _wait_for(work.device)
             seconds = time.perf_counter() - begin
             give(

@@ -24,10 +24,10 @@ def main() -> int:
 
     sample_batch = trainer.grpo.sample_batch
 
-    def sample(training: Any, step: int, **named: Any) -> Any:
+    def sample(run: Any, phase: Any, step: int, *given: Any, **named: Any) -> Any:
         if step == HANGS_AT:
             transformers_engine.draw_tokens = lambda *_, **__: sleep_for_ever()
-        return sample_batch(training, step, **named)
+        return sample_batch(run, phase, step, *given, **named)
 
     trainer.grpo.sample_batch = sample
     return trainer_main(sys.argv[1:])

@@ -94,10 +94,10 @@ def fail_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, type], None]:
         now = 0
         sample_batch = trainer.grpo.sample_batch
 
-        def counted(training: Any, step: int, **named: Any) -> Any:
+        def counted(run: Any, phase: Any, step: int, *given: Any, **named: Any) -> Any:
             nonlocal now
             now = step
-            return sample_batch(training, step, **named)
+            return sample_batch(run, phase, step, *given, **named)
 
         def score(sample: Sample, params: Any) -> float:
             if now >= first:

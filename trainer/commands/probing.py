@@ -27,8 +27,8 @@ from trainer.rewards.spec import recipe_bounds
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.scoring import Scorer
 from trainer.seeding import derive
-from trainer.setup import Place, prepare
-from trainer.state import Training
+from trainer.setup import prepare
+from trainer.state import Place, Run, RunState, enter_phase
 from trainer.types import Completion, Group
 
 Metrics = dict[str, float | str | None]
@@ -84,11 +84,12 @@ def load_probing(
         resume_from=None,
         epoch=1,
     )
-    training = prepare(loaded, place, UnwrittenLog(), scorer=scorer)
+    run, state = prepare(loaded, place, UnwrittenLog(), scorer=scorer)
     return Probing(
         config=config,
-        training=training,
-        prompts=training.train_prompts[:num_prompts],
+        run=run,
+        state=state,
+        prompts=run.prompts.train[:num_prompts],
         num_samples=num_samples,
     )
 
@@ -98,7 +99,8 @@ class Probing:
     """K completions of each prompt, sampled as many at a time as a step samples."""
 
     config: RunConfig  # the run's
-    training: Training
+    run: Run
+    state: RunState
     prompts: Sequence[Prompt]
     num_samples: int
     groups: list[Group] = field(default_factory=list)
@@ -110,7 +112,7 @@ class Probing:
     _update_problem: str = ""
 
     def close(self) -> None:
-        self.training.close()
+        self.run.close()
 
     def sample(self, *, on_prompt: Callable[[int], None]) -> Iterator[list[Group]]:
         """The scored groups, batch by batch; told of each prompt as it is done."""
@@ -134,14 +136,14 @@ class Probing:
             )
             for prompt in prompts
         ]
-        scoring = self.training.scorer.begin(prompts, config.reward)
+        scoring = self.run.scorer.begin(prompts, config.reward)
 
         def add(place: int, completions: tuple[Completion, ...]) -> None:
             scoring.add(place, completions)
             on_prompt(place)
 
         begin = time.perf_counter()
-        completions = self.training.engine.sample(
+        completions = self.run.engine.sample(
             requests,
             SamplingParams(
                 max_new_tokens=rollout.max_new_tokens,
@@ -168,7 +170,7 @@ class Probing:
         if not num_completions:
             return
         try:
-            self.training.enter(self.training.config.stages[0], saved=None)
+            enter_phase(self.run, self.state, self.state.config.stages[0], saved=None)
             seconds = self._train_on(groups)
             if seconds < _QUICK_SECONDS:
                 seconds = min(seconds, self._train_on(groups))
@@ -192,7 +194,6 @@ class Probing:
         return groups, sum(len(group.completions) for group in groups)
 
     def _train_on(self, groups: list[Group]) -> float:
-        training = self.training
         batch = SampledBatch(
             step=1,
             own_prompts=frozenset(group.prompt.index for group in groups),
@@ -206,10 +207,10 @@ class Probing:
                 scoring_seconds=0.0,
             ),
         )
-        fit_to_memory(training)
+        fit_to_memory(self.run, self.state)
         begin = time.perf_counter()
-        train_on(training, batch, watch=Stopwatch())
-        if training.policy.device.type == "cuda":
+        train_on(self.run, self.state, batch, watch=Stopwatch())
+        if self.run.policy.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter() - begin
 
@@ -234,8 +235,8 @@ class Probing:
             "num_samples": self.num_samples,
             "group_size": self.config.rollout.group_size,
             "seconds/load": self.load_seconds,
-            "peak_bytes": _peak_bytes(self.training.policy.device),
-            "device": _device_name(self.training.policy.device),
+            "peak_bytes": _peak_bytes(self.run.policy.device),
+            "device": _device_name(self.run.policy.device),
             "update_problem": self._update_problem or None,
         }
         if self.groups:
