@@ -16,7 +16,7 @@ from tests.trainer.test_rollout import requests_of, sample
 from tests.trainer.tiny import config_tree, run_trainer, write_config
 from trainer.config import ModelConfig, OptimConfig
 from trainer.memory import PassMemory, PassSizes, choose_sizes, fitting_rows
-from trainer.model.budget import MemoryBudget
+from trainer.model.budget import GpuMemory, MemoryBudget
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy, load_policy
@@ -131,6 +131,20 @@ def test_a_budget_left_to_a_cpu_has_8192_tokens() -> None:
 
     assert budget.tokens == 8_192
     assert budget.state() == {"limit": None}
+
+
+def test_what_only_vllm_or_a_graph_may_use_is_not_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def segment(total: int, used: int, *, pool: int = 0, device: int = 0) -> Any:
+        sizes = {"total_size": total, "allocated_size": used}
+        return {**sizes, "device": device, "segment_pool_id": (0, pool)}
+
+    blocks = [segment(9, 4), segment(9, 0, pool=1), segment(9, 0, device=1)]
+    monkeypatch.setattr("torch.cuda.memory_snapshot", lambda: blocks)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda _device: (2**30 + 100, 2**31))
+
+    assert GpuMemory(torch.device("cuda:0")).free_bytes() == 105
 
 
 @dataclass

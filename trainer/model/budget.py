@@ -53,9 +53,22 @@ class GpuMemory:
     def free_bytes(self) -> int:
         """What can be taken, that of torch's own blocks included."""
         free, _ = torch.cuda.mem_get_info(self._device)
-        unused = torch.cuda.memory_reserved(self._device)
-        unused -= torch.cuda.memory_allocated(self._device)
-        return free + unused - SPARE_BYTES
+        return free + self._unused_bytes() - SPARE_BYTES
+
+    def _unused_bytes(self) -> int:
+        """Of torch's blocks, without those that only graphs or vLLM may use.
+
+        What a sleeping vLLM gave back is no part of them: the driver tells it as free,
+        while torch still counts it as vLLM's.
+        """
+        index: Any = self._device.index  # None, which torch's types leave out
+        index = torch.cuda.current_device() if index is None else index
+        return sum(
+            segment["total_size"] - segment["allocated_size"]
+            for segment in torch.cuda.memory_snapshot()
+            if segment.get("device", index) == index
+            and tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0)
+        )
 
     def peak_bytes(self, work: Callable[[], Result]) -> tuple[int, Result]:
         """The most that work holds at once, beside what is held before it."""
