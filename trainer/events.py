@@ -45,6 +45,7 @@ class RunStarted(Event):
     num_eval_rows: int
     device: str
     versions: dict[str, str]
+    engine: str | None = None  # what samples: vLLM 0.32.0. None: it does not tell
 
 
 class RunResumed(Event):
@@ -58,6 +59,7 @@ class RunResumed(Event):
     num_eval_rows: int
     device: str
     versions: dict[str, str]
+    engine: str | None = None
 
 
 class PhaseStarted(Event):

@@ -126,13 +126,22 @@ class Footprint:
         return self._config.samples_kl and not self._has_adapters
 
     @property
-    def engine(self) -> int:
-        """vLLM's part of the model and its cache, on the trainer's GPU."""
+    def engine_weights(self) -> int:
+        """vLLM's part of the model, on the trainer's GPU."""
         rollout = self._config.rollout
         if rollout.engine != "vllm":
             return 0
         whole = self._each * self._sizes.num_parameters
-        return whole // rollout.tensor_parallel_size + round(rollout.cache_gib * 2**30)
+        return whole // rollout.tensor_parallel_size
+
+    def engine_cache(self, rows: int) -> int:
+        """What vLLM needs there for so many completions of full length."""
+        return self._cache(rows) // self._config.rollout.tensor_parallel_size
+
+    @property
+    def training(self) -> int:
+        """What is held at any time, without what samples."""
+        return self.weights + self.master_weights + self.optimizer + self.reference
 
     @property
     def snapshot(self) -> int:
@@ -264,8 +273,9 @@ class Footprint:
 
     def kv_cache(self, rows: int) -> int:
         """Keys and values of so many completions sampled at the same time."""
-        if not self.is_sampled:
-            return 0
+        return self._cache(rows) if self.is_sampled else 0
+
+    def _cache(self, rows: int) -> int:
         room = rows * (self._length + _CACHE_BLOCK)
         one = room * self._sizes.kv_size * self._each
         # and of one layer a second time, while its buffer grows
@@ -279,7 +289,7 @@ class Footprint:
 
     def sampling(self, rows: int) -> int:
         """Logits of the token being drawn, or what prompts need, if that is more."""
-        if not self.is_sampled and not self.engine:
+        if not self.is_sampled and not self.engine_weights:
             return 0
         sizes, rollout = self._sizes, self._config.rollout
         drawn = rows * sizes.vocabulary * _FLOAT32 * _DRAWING_COPIES
@@ -290,22 +300,22 @@ class Footprint:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether a model of the trainer's own writes completions."""
+        """Whether a model of the trainer's own writes completions.
+
+        "auto" takes vLLM only where it is installed, which an estimate cannot know.
+        """
         rollout = self._config.rollout
         if rollout.source == "policy":
-            return rollout.engine == "transformers"
+            return rollout.engine in ("auto", "transformers")
         return rollout.source == "start"
 
     @property
     def rows_sampled(self) -> int:
         """Completions that are sampled at the same time, if memory bears them."""
-        config = self._config
-        wanted = config.completions_per_step
-        if config.evaluation.every_steps:
-            held_out = self._num_held_out * config.evaluation.samples_per_prompt
-            wanted = max(wanted, held_out)  # each set by itself
-        wanted = -(-wanted // self._processes)
-        return min(wanted, config.rollout.max_batch_rows)
+        wanted = -(
+            -most_completions(self._config, self._num_held_out) // self._processes
+        )
+        return min(wanted, self._config.rollout.max_batch_rows)
 
     @property
     def _num_trained(self) -> int:
@@ -359,6 +369,15 @@ def _bytes_each(config: RunConfig, *, on_gpu: bool) -> int:
     if dtype == "auto":
         dtype = "bfloat16" if takes_gpu(config, on_gpu=on_gpu) else "float32"
     return 2 if dtype == "bfloat16" else _FLOAT32
+
+
+def most_completions(config: RunConfig, num_held_out: int) -> int:
+    """Completions that a phase asks for together, in a step or an evaluation."""
+    wanted = config.completions_per_step
+    if config.evaluation.every_steps:
+        held_out = num_held_out * config.evaluation.samples_per_prompt
+        wanted = max(wanted, held_out)  # each set by itself
+    return wanted
 
 
 def longest_sequence(config: RunConfig) -> int:

@@ -29,6 +29,10 @@ from trainer.model_sizes import (
 
 # A run takes so much of what is free: an allocator loses some between its blocks.
 UPDATE_SHARE, SAMPLING_SHARE = 0.9, 0.8
+# vLLM beside an update: its cache leaves it as much of what is free, and if it holds a
+# larger share of the GPU than this with its weights, it sleeps meanwhile.
+CACHE_SHARE, SLEEP_SHARE = 0.5, 0.25
+CPU_CACHE_BYTES = 4 * 2**30
 SPARE_BYTES = 2**30  # of what is free: for CUDA's libraries and other programs
 # So many tokens at once keep a GPU busy; beyond the most, more make nothing faster.
 ENOUGH_TOKENS, MOST_TOKENS, TOKEN_STEP = 16_384, 131_072, 1_024
@@ -101,6 +105,56 @@ def choose_sizes(
 def fitting_rows(*, free: float, row_bytes: float) -> int:
     """Completions that can be sampled together to their full length, one at least."""
     return max(1, int(SAMPLING_SHARE * free / row_bytes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSizes:
+    """What vLLM keeps for keys and values, and whether it sleeps during updates."""
+
+    cache_bytes: int
+    sleeps: bool
+
+
+def engine_sizes(
+    config: RunConfig,
+    *,
+    wanted_bytes: int,
+    least_bytes: int,
+    weight_bytes: int,
+    free: float | None,
+    gpu_bytes: float | None,
+    on_gpu: bool,
+) -> EngineSizes:
+    """What of `rollout.cache_gib` and `rollout.sleep` is "auto", by the GPU's memory.
+
+    Args:
+        config: of the run.
+        wanted_bytes: keys and values of all that is sampled at a time.
+        least_bytes: those of one completion, without which vLLM does not start.
+        weight_bytes: vLLM's copy of the weights.
+        free: before that copy, without all that training holds at any time.
+        gpu_bytes: memory of the GPU; None, as `free`: not known, so sizes are the
+            smallest.
+        on_gpu: whether there is one.
+    """
+    rollout = config.rollout
+    if rollout.cache_gib != "auto":
+        cache = round(rollout.cache_gib * 2**30)
+    elif not on_gpu:
+        cache = min(wanted_bytes, CPU_CACHE_BYTES)
+    elif free is None:
+        cache = least_bytes
+    else:
+        fitting = int(CACHE_SHARE * (free - weight_bytes))
+        cache = max(least_bytes, min(wanted_bytes, fitting))
+    sleeps = rollout.sleep
+    if sleeps == "auto":
+        is_large = gpu_bytes is None or weight_bytes + cache > SLEEP_SHARE * gpu_bytes
+        # one step off, it samples during updates
+        sleeps = is_large and not any(
+            stage.config.rollout.one_step_off for stage in config.stages
+        )
+    return EngineSizes(cache_bytes=cache, sleeps=on_gpu and sleeps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,11 +280,18 @@ def _of_stage(
             largest_set=largest_set,
         )
 
+    engine, sleeps = _engine_of(
+        config,
+        footprint(PassSizes(tokens=longest_sequence(config), checkpointing=True)),
+        on_gpu=takes_gpu(config, on_gpu=on_gpu),
+        gpu_bytes=gpu_bytes,
+        beside_bytes=weighed.beside_policy,
+    )
+
     def held(passes: PassSizes, *, rows: int | None = None) -> MemoryEstimate:
         model = footprint(passes)
         # A value head is one row, so of the embeddings the critic has the input's.
         critic = footprint(passes, replace(sizes, is_tied=True))
-        sleeps = on_gpu and config.rollout.sleep
         rows = model.rows_sampled if rows is None else rows
         return MemoryEstimate(
             first_step=stage.first_step,
@@ -238,8 +299,8 @@ def _of_stage(
             master_weights=model.master_weights,
             optimizer=model.optimizer,
             reference=model.reference,
-            engine=0 if sleeps else model.engine,
-            sleeping_engine=model.engine if sleeps else 0,
+            engine=0 if sleeps else engine,
+            sleeping_engine=engine if sleeps else 0,
             snapshot=model.snapshot if has_snapshot else 0,
             gradients=model.gradients,
             activations=model.activations,
@@ -313,6 +374,32 @@ def _of_stage(
     )
     assert chosen is not None
     return replace(held(chosen, rows=rows), sizes=chosen)
+
+
+def _engine_of(
+    config: RunConfig,
+    model: Footprint,
+    *,
+    on_gpu: bool,
+    gpu_bytes: int | None,
+    beside_bytes: int,
+) -> tuple[int, bool]:
+    """Bytes of vLLM in the trainer's process, and whether it sleeps during updates."""
+    if config.rollout.engine != "vllm":
+        return 0, False
+    free = None
+    if gpu_bytes is not None:
+        free = gpu_bytes - SPARE_BYTES - model.training - beside_bytes
+    sizes = engine_sizes(
+        config,
+        wanted_bytes=model.engine_cache(model.rows_sampled),
+        least_bytes=model.engine_cache(1),
+        weight_bytes=model.engine_weights,
+        free=free,
+        gpu_bytes=gpu_bytes,
+        on_gpu=on_gpu,
+    )
+    return model.engine_weights + sizes.cache_bytes, sizes.sleeps
 
 
 def _pass_memory(

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import platform
+import threading
 from array import array
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -36,15 +37,22 @@ from trainer.parallel.world import ALONE, World
 from trainer.phases import data_order
 from trainer.rewards.sandbox.probe import found_here
 from trainer.rewards.spec import check_rules
-from trainer.rollout.builtin import ShardedPolicyEngine, TransformersEngine
-from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.builtin import ShardedPolicyEngine
+from trainer.rollout.engine import OnSlowed, RolloutEngine, Slowed
 from trainer.rollout.prefetch import Prefetch
-from trainer.rollout.select import make_engine
+from trainer.rollout.select import engine_name, make_engine
 from trainer.rollout.server_engine import SharedEngine, rollout_servers
 from trainer.rollout.sources import DatasetSource
 from trainer.scoring import HERE, Scorer
 from trainer.seeding import seed_torch
-from trainer.state import Place, Prompts, Run, RunState, warn_of_memory
+from trainer.state import (
+    Place,
+    Prompts,
+    Run,
+    RunState,
+    warn_of_memory,
+    warn_of_sampling,
+)
 
 # Rows read of each weight; a training step moves nearly every number of it.
 _NUM_ROWS = 8
@@ -150,8 +158,10 @@ def prepare(
         data_order(stage, num_rows=len(train_rows))
         for recipe in stage.config.reward.recipes:
             check_rules(recipe)
+    policy = restore_policy(config.model, place.resume_from)
+    prefetch, slowed = Prefetch(policy.device), list[Slowed]()
     policy, engine = _spread(
-        restore_policy(config.model, place.resume_from), world, config
+        policy, world, config, on_slowed=slowed.append, at_rest=prefetch.at_rest
     )
     renderer = PromptRenderer(policy.tokenizer, config.data)
     prompts = Prompts(
@@ -167,14 +177,13 @@ def prepare(
         policy=policy,
         engine=engine,
         scorer=scorer,
-        prefetch=Prefetch(policy.device),
+        prefetch=prefetch,
         prompts=prompts,
         place=place,
         log=log,
         journal=journal,
+        slowed=slowed,
     )
-    if isinstance(engine, TransformersEngine):
-        engine.on_slowed = run.slowed.append
     budget = MemoryBudget(
         config.optim.micro_batch_tokens,
         on_halved=partial(warn_of_memory, journal),
@@ -191,16 +200,23 @@ def prepare(
 
 
 def _spread(
-    policy: Policy, world: World, config: RunConfig
+    policy: Policy,
+    world: World,
+    config: RunConfig,
+    *,
+    on_slowed: OnSlowed,
+    at_rest: threading.Event,
 ) -> tuple[Policy, RolloutEngine]:
     """The policy as the world's processes train it together, and what samples it."""
     if world.size == 1:
-        return policy, make_engine(config, policy)
+        return policy, make_engine(config, policy, on_slowed=on_slowed, at_rest=at_rest)
     sharded, rollout = ShardedPolicy(policy, world), config.rollout
-    if config.rollout.engine == "transformers":
-        return sharded, ShardedPolicyEngine(
+    if config.rollout.engine != "vllm_server":
+        engine = ShardedPolicyEngine(
             sharded, max_batch_rows=rollout.max_batch_rows, decoding=rollout.decoding
         )
+        engine.on_slowed = on_slowed
+        return sharded, engine
     return sharded, SharedEngine(
         sharded, world.beside, connect=lambda whole: rollout_servers(config, whole)
     )
@@ -252,6 +268,7 @@ def announce(run: Run, state: RunState) -> None:
         "num_train_rows": len(run.prompts.train),
         "num_eval_rows": len(run.prompts.held_out),
         "device": _device_name(run.policy.device, run.world),
+        "engine": engine_name(run.engine),
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -274,6 +291,8 @@ def announce(run: Run, state: RunState) -> None:
         message = f"Damaged and passed over: {reasons}. The run goes on from {where}."
         log.add(Warned, step=step, code="checkpoint_damaged", message=message)
         say(message)
+    run.journal.step = step
+    warn_of_sampling(run)  # of an engine that did not start
     log.flush()
 
 

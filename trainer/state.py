@@ -35,6 +35,7 @@ from trainer.rewards.spec import needs_models
 from trainer.rollout.cache import bytes_per_token
 from trainer.rollout.engine import HoldingEngine, RolloutEngine, Slowed
 from trainer.rollout.prefetch import Prefetch
+from trainer.rollout.select import uses_own_decoder
 from trainer.scoring import Scorer
 
 HELD_OUT = "heldout"  # the set that is split off the run's own rows
@@ -198,12 +199,15 @@ def load_state_dict(run: Run, state: RunState, saved: Mapping[str, Any]) -> None
 def task_digest(config: RunConfig, prompts: Prompts) -> str:
     """SHA-256 of what a batch sampled ahead depends on, beside the weights.
 
-    How many scores may fail and who scores them changes none of them.
+    How many scores may fail and who scores them changes none of them, nor does what
+    "auto" stands for, which is written as it was before there was such a choice.
     """
     reward = config.reward.model_dump(
         mode="json", exclude={"max_error_share", "num_workers"}
     )
     rollout = config.rollout.model_dump(mode="json")
+    before = {"engine": "transformers", "cache_gib": 4.0, "sleep": False}
+    rollout |= {name: old for name, old in before.items() if rollout[name] == "auto"}
     tree = [config.seed, rollout, reward, prompts.digest]
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
@@ -247,7 +251,7 @@ def choose_sizes(
         phase.optimizer.clear()
 
     wanted = 0
-    if config.rollout.one_step_off and config.rollout.engine == "transformers":
+    if config.rollout.one_step_off and uses_own_decoder(run.engine):
         rows = -(-config.completions_per_step // run.world.size)
         rows = min(rows, config.rollout.max_batch_rows)
         token = bytes_per_token(policy.model.config, policy.model.dtype)
@@ -332,7 +336,7 @@ def warn_of_sampling(run: Run) -> None:
         if slowed.code == "engine_fallback":
             journal.warn(
                 slowed.code,
-                f"The faster way to sample failed{of(rank)} ({slowed.reason}). "
+                f"{slowed.failed} failed{of(rank)} ({slowed.reason}). "
                 f"Sampling goes on with {slowed.way}.",
             )
 

@@ -442,7 +442,7 @@ def test_a_vllm_on_several_gpus_has_its_part_of_the_weights_on_the_trainers() ->
 
 
 def test_a_vllm_that_sleeps_is_held_while_sampling_only() -> None:
-    config = config_of(rollout={"engine": "vllm", "sleep": True})
+    config = config_of(rollout={"engine": "vllm", "sleep": True, "cache_gib": 4.5})
 
     found = estimate(config, LLAMA, on_gpu=True)
 

@@ -268,3 +268,30 @@ def test_part_of_the_vocabulary_is_not_sampled(llm: Llm) -> None:
 
     with pytest.raises(ValueError, match="the whole"):
         sampler_of(llm).sample([PROMPT], params, eos_ids=())
+
+
+def test_what_torch_keeps_is_given_back_before_vllm_wakes(
+    llm: Llm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = sampler_of(llm, sleeps=True)
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: llm.asked.append("empty"))
+    sampler.sleep()
+
+    sampler.load_weights([])
+    sampler.load_weights([])
+
+    assert llm.asked[:3] == ["sleep 1", "empty", "wake weights"]
+    assert llm.asked.count("empty") == 1
+
+
+def test_a_closed_vllm_is_referred_to_no_more(llm: Llm) -> None:
+    sampler: Any = sampler_of(llm)
+    ended: list[bool] = []
+    core: Any = llm
+    core.engine_core = SimpleNamespace(shutdown=lambda: ended.append(True))
+
+    sampler.close()
+    sampler.close()
+
+    assert ended == [True]
+    assert sampler._llm is None

@@ -29,7 +29,7 @@ from trainer.model.policy import Policy, load_policy
 from trainer.outcome import LossTerms
 from trainer.phases import data_order
 from trainer.rewards.scoring import Score
-from trainer.rollout.engine import RolloutEngine, largest_gap
+from trainer.rollout.engine import RolloutEngine, Slowed, largest_gap
 from trainer.rollout.select import make_engine
 from trainer.rollout.sources import EngineSource
 from trainer.setup import set_up_torch
@@ -78,7 +78,7 @@ def main(args: argparse.Namespace) -> int:
         require_packages(config)
         set_up_torch(config)
         policy = load_policy(config.model)
-        engine = make_engine(config, policy)
+        engine = make_engine(config, policy, on_slowed=_tell)
         prompts = _prompts(config, policy, folder=args.config.parent)
         gaps = measure(config, policy, engine, prompts, num_steps=args.steps)
     except ValueError as error:
@@ -90,6 +90,10 @@ def main(args: argparse.Namespace) -> int:
     complaint = verdict(gaps, limit=limit)
     say(complaint or f"ok: the mean stays within {limit:g} nats and does not grow")
     return EXIT_AGREES if complaint is None else EXIT_DRIFTS
+
+
+def _tell(slowed: Slowed) -> None:
+    say(f"{slowed.failed} failed ({slowed.reason}); {slowed.way} samples")
 
 
 def measure(

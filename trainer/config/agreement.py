@@ -331,8 +331,13 @@ def _engine(config: RunConfig) -> Iterator[str]:
             "A rollout server asks for a token. Set rollout.token_file to the file "
             "that it was started with."
         )
-    if rollout.engine == "transformers":
-        return
+    if rollout.engine not in ("auto", "transformers"):
+        yield from complaints_of_vllm(config)
+
+
+def complaints_of_vllm(config: RunConfig) -> Iterator[str]:
+    """What vLLM cannot sample."""
+    rollout = config.rollout
     if rollout.top_p < 1 or rollout.top_k > 0:
         yield (
             f"rollout.top_p = {rollout.top_p:g} and top_k = {rollout.top_k} sample "
@@ -354,7 +359,7 @@ def _one_step_off(config: RunConfig) -> Iterator[str]:
     rollout, loss = config.rollout, config.loss
     if not rollout.one_step_off:
         return
-    if rollout.sleep:
+    if rollout.sleep is True:
         yield (
             "rollout.sleep takes vLLM off the GPU while the policy is updated, and "
             "rollout.one_step_off samples at that very time. Switch one off."

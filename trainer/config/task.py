@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -121,10 +121,12 @@ class DataConfig(Part):
 class RolloutConfig(Part):
     """How completions are sampled."""
 
-    engine: Literal["transformers", "vllm", "vllm_server"] = Field(
-        "transformers",
-        description="Which program samples the completions. vllm: a copy of the policy "
-        "in vLLM, in the trainer's process; vllm_server: one in a process of its own.",
+    engine: Literal["auto", "transformers", "vllm", "vllm_server"] = Field(
+        "auto",
+        description="Which program samples the completions. transformers: the "
+        "trainer's own decoder; vllm: a copy of the policy in vLLM, in the trainer's "
+        "process; vllm_server: one in a process of its own. auto: vllm on a GPU where "
+        "it is installed and suits the run, else transformers.",
     )
     source: Literal["policy", "start", "dataset"] = Field(
         "policy",
@@ -219,13 +221,12 @@ class RolloutConfig(Part):
         "trained on, so by the weights of one step before; loss.importance_correction "
         "weighs the difference.",
     )
-    cache_gib: float = Field(
-        4.0,
-        gt=0,
-        le=10_000,
+    cache_gib: Auto[Annotated[float, Field(gt=0, le=10_000)]] = Field(
+        "auto",
         title="vLLM's cache",
         description="Memory that vLLM keeps for keys and values on each of its GPUs, "
-        "besides its copy of the weights.",
+        "besides its copy of the weights. auto: what the completions that are sampled "
+        "at a time need, and half of the free memory at most.",
         json_schema_extra=unit("GiB"),
     )
     tensor_parallel_size: int = Field(
@@ -237,11 +238,12 @@ class RolloutConfig(Part):
         "GPUs, the trainer's among them.",
         json_schema_extra=unit("GPUs"),
     )
-    sleep: bool = Field(
-        False,
+    sleep: Auto[bool] = Field(
+        "auto",
         title="vLLM sleeps",
         description="While the policy is updated, vLLM's cache and weights leave the "
-        "GPU, and come back to sample. Without a GPU nothing changes.",
+        "GPU, and come back to sample. Without a GPU nothing changes. auto: if they "
+        "take more than a quarter of the GPU's memory.",
     )
     url: str | None = Field(
         None,

@@ -70,6 +70,9 @@ class GpuMemory:
             and tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0)
         )
 
+    def total_bytes(self) -> int:
+        return torch.cuda.get_device_properties(self._device).total_memory
+
     def peak_bytes(self, work: Callable[[], Result]) -> tuple[int, Result]:
         """The most that work holds at once, beside what is held before it."""
         torch.cuda.reset_peak_memory_stats(self._device)

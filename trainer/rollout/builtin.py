@@ -19,7 +19,6 @@ from trainer.errors import is_out_of_memory
 from trainer.heartbeat import tick
 from trainer.memory import fitting_rows
 from trainer.model.budget import memory_of
-from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.rollout.cache import bytes_per_token, join_caches, make_cache
@@ -32,6 +31,7 @@ from trainer.rollout.decoder import (
 )
 from trainer.rollout.drawing import draw_tokens
 from trainer.rollout.engine import (
+    FURTHER_OFF,
     Collected,
     OnGroup,
     OnSlowed,
@@ -39,8 +39,10 @@ from trainer.rollout.engine import (
     Request,
     SamplingParams,
     Slowed,
+    a_few,
+    bearable_gap,
     ignore,
-    largest_gap,
+    logprob_gap,
 )
 from trainer.rollout.llama import LEAVING_SHARE
 from trainer.seeding import uniforms
@@ -57,13 +59,7 @@ _WAYS: dict[Way, str] = {
     "lean": "its own decoder without CUDA graphs",
     "plain": "transformers' own forward pass",
 }
-# What is compared with the policy's own pass before a run samples: so many completions
-# of so many tokens at most.
-_CHECKED_ROWS, _CHECKED_TOKENS = 8, 48
-_CHECKED_AT_ONCE = 4_096  # tokens in a pass
 _BYTES_PER_DRAWN_LOGIT = 20  # five float32 copies of the logits while a token is drawn
-# A way is left whose log-probs are so many times further off than the slowest way's.
-_FURTHER_OFF = 2.5
 # A GPU is asked once in so many tokens how many rows have ended, since the question
 # makes the host wait for all that the GPU still has to do.
 _GPU_TOKENS_PER_LOOK = 16
@@ -149,16 +145,8 @@ class TransformersEngine:
 
     def _check(self, requests: Sequence[Request], params: SamplingParams) -> None:
         """Leave ways to decode whose log-probs are not those of the policy's pass."""
-        few = [
-            Request(prompt=each.prompt, seeds=each.seeds[:1])
-            for each in requests[:_CHECKED_ROWS]
-        ]
-        num_tokens = min(params.max_new_tokens, _CHECKED_TOKENS)
-        short = SamplingParams(
-            max_new_tokens=num_tokens, temperature=params.temperature or 1.0
-        )
-        # twice, since a mean over few tokens may be far from that over many
-        gap, bearable = self._gap(few, short), 2 * largest_gap(self._policy)
+        few, short = a_few(requests, params)
+        gap, bearable = self._gap(few, short), bearable_gap(self._policy)
         if gap <= bearable or len(self._ways) == 1:
             return
         ways = self._ways
@@ -166,8 +154,7 @@ class TransformersEngine:
         for way in ways[1:]:
             self._ways = [way]
             gaps.append(self._gap(few, short))
-        # a model whose slowest way is as far off has logits that rounding moves far
-        bearable = max(bearable, _FURTHER_OFF * gaps[-1])
+        bearable = max(bearable, FURTHER_OFF * gaps[-1])
         kept = next((n for n, each in enumerate(gaps) if each <= bearable), -1)
         self._ways = ways[kept:]
         if kept != 0:
@@ -180,29 +167,9 @@ class TransformersEngine:
         collected = Collected(requests, ignore)
         while not collected.is_complete:
             self._sample_missing(requests, params, collected)
-        batch = Batch(
-            tuple(
-                TrainingSample(
-                    prompt_ids=request.prompt.token_ids,
-                    completion_ids=completion.token_ids,
-                    sampling_logprobs=completion.logprobs,
-                )
-                for request, (completion,) in zip(
-                    requests, collected.groups(), strict=True
-                )
-            )
+        return logprob_gap(
+            self._policy, requests, collected.groups(), temperature=params.temperature
         )
-        gaps = []
-        with torch.no_grad():
-            for micro in batch.micro_batches(
-                max_tokens=_CHECKED_AT_ONCE, device=self._policy.device
-            ):
-                logprobs, _ = self._policy.logprobs(
-                    micro, temperature=params.temperature
-                )
-                gap = (logprobs - micro.sampling_logprobs).abs()
-                gaps.append(gap[micro.completion_mask > 0])
-        return torch.cat(gaps).mean().item()
 
     def _sample_missing(
         self,

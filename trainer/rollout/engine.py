@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from trainer.data import Prompt
+from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy
 from trainer.tokenizers import decode_text
 from trainer.types import Completion
@@ -54,10 +55,19 @@ class Slowed:
     code: Literal["out_of_memory", "engine_fallback"]
     reason: str
     rows: int = 0  # out of memory: completions at a time from now on
-    way: str = ""  # else what it goes on with
+    failed: str = "The faster way to sample"  # else what was left,
+    way: str = ""  # and what it goes on with
 
 
 OnSlowed = Callable[[Slowed], None]
+
+# What is compared with the policy's own pass before a run samples: so many completions
+# of so many tokens at most.
+_CHECKED_ROWS, _CHECKED_TOKENS = 8, 48
+_CHECKED_AT_ONCE = 4_096  # tokens in a pass
+# A way is left whose log-probs are so many times further off than the slowest way's: a
+# model whose slowest way is as far off has logits that rounding moves far.
+FURTHER_OFF = 2.5
 
 
 def largest_gap(policy: Policy) -> float:
@@ -69,6 +79,55 @@ def largest_gap(policy: Policy) -> float:
     if policy.model.dtype != torch.float32:
         return 0.03
     return 5e-3 if policy.device.type == "cuda" else 1e-4
+
+
+def bearable_gap(policy: Policy) -> float:
+    """Of few tokens: twice, since their mean may be far from that of many."""
+    return 2 * largest_gap(policy)
+
+
+def a_few(
+    requests: Sequence[Request], params: SamplingParams
+) -> tuple[list[Request], SamplingParams]:
+    """What is sampled of them to compare its log-probs with the policy's."""
+    few = [
+        Request(prompt=each.prompt, seeds=each.seeds[:1])
+        for each in requests[:_CHECKED_ROWS]
+    ]
+    num_tokens = min(params.max_new_tokens, _CHECKED_TOKENS)
+    return few, SamplingParams(
+        max_new_tokens=num_tokens, temperature=params.temperature or 1.0
+    )
+
+
+def logprob_gap(
+    policy: Policy,
+    requests: Sequence[Request],
+    groups: Sequence[Sequence[Completion]],
+    *,
+    temperature: float,
+) -> float:
+    """Mean |log π of an update's pass - log π of sampling|, nats a token."""
+    batch = Batch(
+        tuple(
+            TrainingSample(
+                prompt_ids=request.prompt.token_ids,
+                completion_ids=completion.token_ids,
+                sampling_logprobs=completion.logprobs,
+            )
+            for request, group in zip(requests, groups, strict=True)
+            for completion in group
+        )
+    )
+    gaps = []
+    with torch.no_grad():
+        for micro in batch.micro_batches(
+            max_tokens=_CHECKED_AT_ONCE, device=policy.device
+        ):
+            logprobs, _ = policy.logprobs(micro, temperature=temperature)
+            gap = (logprobs - micro.sampling_logprobs).abs()
+            gaps.append(gap[micro.completion_mask > 0])
+    return torch.cat(gaps).mean().item()
 
 
 def ignore(place: int, completions: tuple[Completion, ...]) -> None:

@@ -84,6 +84,8 @@ class Prefetch:
 
     def __init__(self, device: torch.device) -> None:
         self.batch: SampledBatch | None = None
+        self.at_rest = threading.Event()  # not set while the policy is trained beside
+        self.at_rest.set()
         self._device = device
         self._flight: _Sampling | None = None
         self._stream: torch.cuda.Stream | None = None
@@ -112,12 +114,15 @@ class Prefetch:
             BaseException: what `sample` raised, here or from `check`.
         """
         own = Stopwatch()
+        self.at_rest.clear()
         self._flight = _Sampling(lambda: sample(own), place=self._place())
         try:
             yield
+            self.at_rest.set()
             with watch.phase("generate"):
                 self.batch = self._flight.land()
         finally:
+            self.at_rest.set()
             self._flight = None
         watch.add_ahead(own)
 

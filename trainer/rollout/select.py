@@ -1,50 +1,426 @@
-"""The engine that a run asks for."""
+"""Which engine samples, and what takes its place when it fails."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
 from trainer.config import RunConfig
+from trainer.config.agreement import complaints_of_vllm
+from trainer.console import say, say_fault
+from trainer.footprint import most_completions
+from trainer.memory import EngineSizes, engine_sizes
+from trainer.model.budget import memory_of
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.engine import RolloutEngine
+from trainer.rollout.cache import bytes_per_token
+from trainer.rollout.engine import (
+    FURTHER_OFF,
+    Collected,
+    OnGroup,
+    OnSlowed,
+    Request,
+    RolloutEngine,
+    SamplingParams,
+    Slowed,
+    a_few,
+    bearable_gap,
+    ignore,
+    logprob_gap,
+)
 from trainer.rollout.prefetch import SnapshotEngine, SnapshotServerEngine
-from trainer.rollout.server_engine import VllmServerEngine, rollout_servers
-from trainer.rollout.vllm import SamplerSettings, VllmEngine, VllmSampler
+from trainer.rollout.server_engine import (
+    SharedEngine,
+    VllmServerEngine,
+    rollout_servers,
+)
+from trainer.rollout.vllm import SamplerSettings, VllmEngine, VllmSampler, free_vllm
+from trainer.tokenizers import first_line
+from trainer.types import Completion
+
+OWN_DECODER = "the trainer's own decoder"
+# vLLM takes about a minute to start, to compile and to record its graphs. The own
+# decoder samples several steps of a smaller model meanwhile.
+_LEAST_PARAMETERS = 100_000_000
+_LEAST_HEAD_SIZE = 32  # of vLLM's attention kernels
+_CACHE_BLOCK = 16  # tokens that vLLM's cache grows by
 
 
-def make_engine(config: RunConfig, policy: Policy) -> RolloutEngine:
+def make_engine(
+    config: RunConfig,
+    policy: Policy,
+    *,
+    on_slowed: OnSlowed = lambda _slowed: None,
+    at_rest: threading.Event | None = None,
+) -> RolloutEngine:
     """What samples from the policy, with its present weights.
 
+    Args:
+        config: of the run.
+        policy: of a run of one process.
+        on_slowed: told when the engine goes on in a slower way.
+        at_rest: set while the policy is not trained in another thread; None: always.
+
     Raises:
-        ValueError: vLLM is not there or cannot run the model; no such server.
+        ValueError: vLLM was asked for, and is not there or cannot run the model; no
+            such server.
     """
+    if at_rest is None:
+        at_rest = threading.Event()
+        at_rest.set()
     match config.rollout.engine:
         case "transformers":
-            own = SnapshotEngine if config.has_snapshot else TransformersEngine
-            return own(
-                policy,
-                max_batch_rows=config.rollout.max_batch_rows,
-                decoding=config.rollout.decoding,
-            )
-        case "vllm":
-            return VllmEngine(policy, VllmSampler(_settings(config, policy)))
+            return _own_decoder(config, policy, on_slowed)
         case "vllm_server":
             sent = SnapshotServerEngine if config.has_snapshot else VllmServerEngine
             return rollout_servers(config, policy, sent)
+        case "vllm":
+            vllm = start_vllm(config, policy)
+            return FallbackEngine(policy, vllm, at_rest=at_rest, on_slowed=on_slowed)
+        case "auto":
+            own = partial(_own_decoder, config, policy, on_slowed)
+            if reason := why_not_vllm(config, policy):
+                if policy.device.type == "cuda":
+                    say(f"{OWN_DECODER} samples, since {reason}")
+                return own()
+            try:
+                vllm = start_vllm(config, policy)
+            except Exception as error:  # noqa: BLE001 - whatever it is, there is another
+                reason = _reason(error)
+            else:
+                return FallbackEngine(
+                    policy, vllm, own=own, at_rest=at_rest, on_slowed=on_slowed
+                )
+            free_vllm()  # now that the error holds it no more
+            on_slowed(_left(reason))
+            return own()
+
+
+def why_not_vllm(config: RunConfig, policy: Policy) -> str:
+    """Why "auto" takes the own decoder at once; empty: it tries vLLM."""
+    model, stages = policy.model, config.stages
+    if policy.device.type != "cuda":
+        return "there is no GPU"
+    if find_spec("vllm") is None:
+        return "vLLM is not installed"
+    if model.dtype not in (torch.bfloat16, torch.float16):
+        return "the model is in float32"  # in which vLLM's fast kernels do not compute
+    if config.model.quantization != "none":
+        return "vLLM would unpack the 4-bit weights"
+    if all(stage.config.rollout.source != "policy" for stage in stages):
+        return "completions to train on are not the policy's"
+    for stage in stages:
+        for complaint in complaints_of_vllm(stage.config):
+            return complaint
+    if policy.num_parameters < _LEAST_PARAMETERS:
+        return f"vLLM starts slowly for {policy.num_parameters:,} parameters"
+    if _head_size(policy) < _LEAST_HEAD_SIZE:
+        return f"vLLM has no kernels for heads of {_head_size(policy)} numbers"
+    return ""
+
+
+def start_vllm(config: RunConfig, policy: Policy) -> VllmEngine:
+    """
+    Raises:
+        ValueError: vLLM is not installed, or cannot run the model.
+    """
+    sampler = VllmSampler(_settings(config, policy))
+    try:
+        return VllmEngine(policy, sampler)
+    except BaseException:
+        sampler.close()
+        raise
+
+
+def uses_own_decoder(engine: RolloutEngine) -> bool:
+    """Whether keys and values come and go with each batch, in this process."""
+    if isinstance(engine, FallbackEngine):
+        return engine.has_fallen_back
+    return isinstance(engine, TransformersEngine)
+
+
+def engine_name(engine: RolloutEngine) -> str:
+    """As a run tells it: vLLM 0.32.0."""
+    if uses_own_decoder(engine):
+        return "own decoder"
+    if isinstance(engine, FallbackEngine):
+        return f"vLLM {engine.version}".strip()
+    is_served = isinstance(engine, VllmServerEngine | SharedEngine)
+    return "rollout servers" if is_served else type(engine).__name__
+
+
+class FallbackEngine:
+    """vLLM, as long as it works and its log-probs are the policy's.
+
+    Before it first samples, and again when weights have changed once, a few of its
+    completions are compared with the policy's own pass. Where that or anything else
+    fails, the own decoder takes over, and samples what is missing. An engine that was
+    asked for is not replaced: `own` is None, errors are raised, and log-probs that are
+    too far off are only told of.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        vllm: VllmEngine,
+        *,
+        own: Callable[[], TransformersEngine] | None = None,
+        at_rest: threading.Event,
+        on_slowed: OnSlowed,
+    ) -> None:
+        self._policy = policy
+        self._vllm: VllmEngine | None = vllm
+        self._make_own = own
+        self._own: TransformersEngine | None = None
+        self._at_rest = at_rest
+        self._on_slowed = on_slowed
+        self._few: tuple[list[Request], SamplingParams] | None = None
+        self._has_sampled_check = self._has_synced_check = False
+
+    @property
+    def version(self) -> str:
+        return "" if self._vllm is None else self._vllm.version
+
+    @property
+    def has_fallen_back(self) -> bool:
+        return self._vllm is None
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._policy.tokenizer
+
+    def sample(
+        self,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        *,
+        on_group: OnGroup = ignore,
+    ) -> list[tuple[Completion, ...]]:
+        listener = _Listener(on_group)
+        collected = Collected(requests, listener)
+        self._few = self._few or a_few(requests, params)
+        # one that trains meanwhile cannot be compared; then it is when it is synced
+        if not self._has_sampled_check and self._at_rest.is_set():
+            self._has_sampled_check = True
+            self._check()
+        self._attempt(lambda vllm: vllm.collect(requests, params, collected), listener)
+        if self._own is not None and not collected.is_complete:
+            self._collect_missing(self._own, requests, params, collected)
+        return collected.groups()
+
+    def sync_weights(self) -> None:
+        if self._own is not None:
+            self._own.sync_weights()
+            return
+        self._attempt(VllmEngine.sync_weights)
+        if self._few is not None and not self._has_synced_check:
+            self._has_sampled_check = self._has_synced_check = True
+            self._check()
+
+    def rest(self) -> None:
+        self._attempt(VllmEngine.rest)
+
+    def close(self) -> None:
+        if self._vllm is not None:
+            self._vllm.close()
+
+    def _attempt(
+        self, act: Callable[[VllmEngine], None], listener: _Listener | None = None
+    ) -> None:
+        """Let vLLM do something; where it cannot, the own decoder takes over."""
+        if self._vllm is None:
+            return
+        try:
+            act(self._vllm)
+            return
+        except Exception as error:
+            is_listeners = listener is not None and error is listener.error
+            if self._make_own is None or is_listeners:
+                raise
+            say_fault(error)
+            reason = _reason(error)
+        # out of the handler, so that the error does not hold what is to be freed
+        self._take_over(reason)
+
+    def _check(self) -> None:
+        """Leave vLLM if its log-probs are not those of the policy's pass."""
+        gaps: list[float] = []
+        self._attempt(lambda vllm: gaps.append(self._gap(vllm)))
+        if not gaps or gaps[0] <= bearable_gap(self._policy):
+            return
+        plain = TransformersEngine(self._policy, max_batch_rows=64, decoding="plain")
+        if gaps[0] <= FURTHER_OFF * self._gap(plain):
+            return
+        reason = f"its log-probs are {gaps[0]:.2g} nats from those of an update"
+        if self._make_own is not None:
+            self._take_over(reason)
+            return
+        self._on_slowed(
+            Slowed(
+                code="engine_fallback",
+                reason=reason,
+                failed="vLLM's self-check",
+                way="vLLM, which rollout.engine asks for",
+            )
+        )
+
+    def _gap(self, engine: RolloutEngine) -> float:
+        assert self._few is not None
+        requests, params = self._few
+        groups = engine.sample(requests, params)
+        was_training = self._policy.model.training
+        self._policy.model.eval()
+        try:
+            return logprob_gap(
+                self._policy, requests, groups, temperature=params.temperature
+            )
+        finally:
+            self._policy.model.train(was_training)
+
+    def _take_over(self, reason: str) -> None:
+        """Close vLLM and let the own decoder sample from here on."""
+        vllm, self._vllm = self._vllm, None
+        assert vllm is not None
+        assert self._make_own is not None
+        # else weights would be copied while they move
+        self._at_rest.wait()
+        if self._policy.device.type == "cuda":
+            torch.cuda.synchronize(self._policy.device)
+        try:
+            vllm.close()
+        except Exception as error:  # noqa: BLE001 - it is left anyway
+            say_fault(error)
+        self._own = self._make_own()
+        self._on_slowed(_left(reason))
+
+    @staticmethod
+    def _collect_missing(
+        own: TransformersEngine,
+        requests: Sequence[Request],
+        params: SamplingParams,
+        collected: Collected,
+    ) -> None:
+        missing: list[Request] = []
+        owners: list[list[tuple[int, int]]] = []
+        for place, request in enumerate(requests):
+            left = [
+                (place, k)
+                for k in range(len(request.seeds))
+                if (place, k) not in collected.found
+            ]
+            if left:
+                seeds = tuple(request.seeds[k] for _, k in left)
+                missing.append(Request(prompt=request.prompt, seeds=seeds))
+                owners.append(left)
+
+        def add(number: int, completions: tuple[Completion, ...]) -> None:
+            collected.add_all(list(zip(owners[number], completions, strict=True)))
+
+        own.sample(missing, params, on_group=add)
+
+
+class _Listener:
+    """Told of groups; its errors are its own, not those of what samples."""
+
+    def __init__(self, on_group: OnGroup) -> None:
+        self._on_group = on_group
+        self.error: BaseException | None = None
+
+    def __call__(self, place: int, completions: tuple[Completion, ...]) -> None:
+        try:
+            self._on_group(place, completions)
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def _left(reason: str) -> Slowed:
+    return Slowed(code="engine_fallback", reason=reason, failed="vLLM", way=OWN_DECODER)
+
+
+def _reason(error: Exception) -> str:
+    cause = error.__cause__ or error
+    return f"{type(cause).__name__}: {first_line(cause)}"
+
+
+def _own_decoder(
+    config: RunConfig, policy: Policy, on_slowed: OnSlowed
+) -> TransformersEngine:
+    kind = SnapshotEngine if config.has_snapshot else TransformersEngine
+    engine = kind(
+        policy,
+        max_batch_rows=config.rollout.max_batch_rows,
+        decoding=config.rollout.decoding,
+    )
+    engine.on_slowed = on_slowed
+    return engine
 
 
 def _settings(config: RunConfig, policy: Policy) -> SamplerSettings:
     model, rollout = config.model, config.rollout
+    sizes = _sizes(config, policy)
     return SamplerSettings(
         model=model.path,
         revision=model.revision,
         dtype=policy.model.dtype,
         max_length=_longest(config, policy),
         max_rows=rollout.max_batch_rows,
-        cache_gib=rollout.cache_gib,
+        cache_gib=sizes.cache_bytes / 2**30,
         tensor_parallel_size=rollout.tensor_parallel_size,
         lora_rank=model.lora_rank,
-        sleeps=rollout.sleep,
+        sleeps=sizes.sleeps,
     )
+
+
+def _sizes(config: RunConfig, policy: Policy) -> EngineSizes:
+    """By the memory that is free once the model is loaded.
+
+    Optimizer and reference are loaded later, and are there whenever vLLM samples.
+    """
+    rollout, memory = config.rollout, memory_of(policy.device)
+    num_parts, dtype = rollout.tensor_parallel_size, policy.model.dtype
+    rows = min(_most_rows(config), rollout.max_batch_rows)
+    row = bytes_per_token(policy.model.config, dtype) // num_parts
+    row *= _longest(config, policy) + _CACHE_BLOCK
+    weights = policy.model.num_parameters() * dtype.itemsize
+    free = None
+    if memory is not None:
+        free = memory.free_bytes() - _training_bytes(config, policy, weights)
+    return engine_sizes(
+        config,
+        wanted_bytes=rows * row,
+        least_bytes=row,
+        weight_bytes=weights // num_parts,
+        free=free,
+        gpu_bytes=None if memory is None else memory.total_bytes(),
+        on_gpu=memory is not None,
+    )
+
+
+def _training_bytes(config: RunConfig, policy: Policy, weights: int) -> int:
+    """What training will hold at any time, beside the policy's weights."""
+    num_trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
+    each = 4 if policy.model.dtype != torch.float32 else 0  # a float32 copy,
+    each += 8  # and two moments; those in 8 bits are less
+    has_reference = any(stage.reference_kind == "frozen" for stage in config.stages)
+    return each * num_trained + (weights if has_reference else 0)
+
+
+def _most_rows(config: RunConfig) -> int:
+    """Completions sampled together; of further sets the sizes are not known here."""
+    most = 0
+    for stage in config.stages:
+        own = stage.config
+        if own.evaluation.every_steps and own.evaluation.sets:
+            return own.rollout.max_batch_rows
+        most = max(most, most_completions(own, own.data.num_eval_rows))
+    return most
 
 
 def _longest(config: RunConfig, policy: Policy) -> int:
@@ -54,3 +430,9 @@ def _longest(config: RunConfig, policy: Policy) -> int:
     )
     settings = policy.model.config.get_text_config()
     return min(wanted, getattr(settings, "max_position_embeddings", None) or wanted)
+
+
+def _head_size(policy: Policy) -> int:
+    settings: Any = policy.model.config.get_text_config()
+    size = getattr(settings, "head_dim", None)
+    return int(size or settings.hidden_size // settings.num_attention_heads)

@@ -8,8 +8,10 @@ alone.
 
 from __future__ import annotations
 
+import gc
 import importlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import active_children
 from typing import Any
@@ -200,9 +202,22 @@ class VllmSampler:
             self._llm.sleep(level=1)
             self._asleep = {"weights", "kv_cache"}
 
+    @property
+    def version(self) -> str:
+        return str(getattr(self._vllm, "__version__", ""))
+
     def close(self) -> None:
-        """End the processes that it has; nothing can be sampled any more."""
-        self._llm.llm_engine.engine_core.shutdown()
+        """End the processes that it has, and give its memory back.
+
+        Nothing can be sampled any more.
+        """
+        llm, self._llm, self._lora = self._llm, None, None
+        try:
+            if llm is not None:
+                llm.llm_engine.engine_core.shutdown()
+        finally:
+            del llm
+            free_vllm()
 
     @property
     def _has_processes(self) -> bool:
@@ -232,6 +247,9 @@ class VllmSampler:
             )
 
     def _wake(self, *needed: str) -> None:
+        if self._asleep.intersection(needed):
+            # what torch keeps of an update's memory, vLLM could not take
+            torch.cuda.empty_cache()
         for tag in needed:
             if tag in self._asleep:
                 self._llm.wake_up([tag])
@@ -292,6 +310,15 @@ class VllmSampler:
             raise RuntimeError("vLLM did not let go of its prefix cache")
 
 
+def free_vllm() -> None:
+    """Give back the memory of a vLLM that nobody refers to any more."""
+    gc.unfreeze()  # vLLM keeps what it started with out of the collector's sight
+    gc.collect()
+    with suppress(Exception):  # what it leaves then is memory, and nothing else
+        importlib.import_module("vllm.distributed").cleanup_dist_env_and_memory()
+    torch.cuda.empty_cache()
+
+
 def _sampled(output: Any) -> Sampled:
     token_ids = tuple(output.token_ids)
     return Sampled(
@@ -324,6 +351,10 @@ class VllmEngine:
         self.sync_weights()
 
     @property
+    def version(self) -> str:
+        return self._sampler.version
+
+    @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         return self._policy.tokenizer
 
@@ -335,6 +366,13 @@ class VllmEngine:
         on_group: OnGroup = ignore,
     ) -> list[tuple[Completion, ...]]:
         collected = Collected(requests, on_group)
+        self.collect(requests, params, collected)
+        return collected.groups()
+
+    def collect(
+        self, requests: Sequence[Request], params: SamplingParams, collected: Collected
+    ) -> None:
+        """Sample all, each taken in as it ends."""
         eos_ids = self._policy.eos_ids
         owners = [
             (place, k)
@@ -349,7 +387,6 @@ class VllmEngine:
         self._sampler.sample(
             seeded_prompts(requests), params, eos_ids=eos_ids, on_ended=collect
         )
-        return collected.groups()
 
     def sync_weights(self) -> None:
         if self._swaps:
