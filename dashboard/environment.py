@@ -190,6 +190,12 @@ SETTINGS = (
         default="`any`",
     ),
     Setting(
+        name="COHORT_VLLM",
+        group="Workers",
+        about="`0`: `make run` does not install vLLM on a machine with an NVIDIA GPU.",
+        is_read_elsewhere=True,
+    ),
+    Setting(
         name="COHORT_HANG_SECONDS",
         group="Workers",
         about="Seconds without a sign of life (a token, a micro-batch, a score) after "

