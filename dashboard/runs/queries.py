@@ -52,6 +52,17 @@ def list_changes(run: Run) -> list[SettingChange]:
     return list(run.changes.select_related("actor").order_by("-number"))
 
 
+def where_it_runs(run: Run) -> tuple[str, str]:
+    """The device and what samples, as the newest attempt told them; one query.
+
+    Empty before the trainer has begun, and where a trainer does not tell.
+    """
+    told = run.events.filter(type__in=("run_started", "run_resumed")).order_by("-seq")
+    found = told.values_list("body__device", "body__engine").first()
+    device, engine = found or (None, None)
+    return device or "", engine or ""
+
+
 def get_team_preset(team: Team, pk: int) -> TeamPreset:
     """One query, or 404."""
     presets = TeamPreset.objects.select_related("recipe_version", "saved_by")

@@ -28,6 +28,7 @@ WORDS: dict[str, dict[str, str]] = {
         "none": "the prompt as it is",
     },
     "rollout.engine": {
+        "auto": "vLLM on a GPU, where it suits the run",
         "transformers": "the policy itself",
         "vllm": "a copy in the trainer's process",
         "vllm_server": "a copy in another process",
@@ -40,6 +41,11 @@ WORDS: dict[str, dict[str, str]] = {
     "rollout.decoding": {
         "auto": "the engine's own decoder, where it knows the model",
         "plain": "transformers' forward pass",
+    },
+    "rollout.sleep": {
+        "auto": "if it is large",
+        "on": "less memory, more time",
+        "off": "more memory, less time",
     },
     "rollout.dynamic_sampling": {
         "off": "they stay in the batch",

@@ -90,7 +90,7 @@ IDLE = (
     ),
     Idle(
         ("rollout.url", "rollout.token_file"),
-        {"rollout.engine": ("transformers", "vllm")},
+        {"rollout.engine": ("auto", "transformers", "vllm")},
         "the engine is not a server",
     ),
     Idle(

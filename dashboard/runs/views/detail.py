@@ -26,6 +26,7 @@ from dashboard.runs.queries import (
     get_run,
     list_changes,
     list_evaluation_sets,
+    where_it_runs,
 )
 from dashboard.runs.sandboxes import confinements_of
 from dashboard.runs.stream.frames import read_frame
@@ -41,6 +42,7 @@ def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         return _show_trashed(request, team_, run_)
     config = settings_of(run_)
     sections = sections_of(run_)
+    device, engine = where_it_runs(run_)
     context = {
         "team": team_,
         "run": run_,
@@ -49,6 +51,8 @@ def run(request: HttpRequest, team: str, run_id: int) -> HttpResponse:
         "figures": {c.id: c.figure for s in sections for c in s.charts},
         "last_values": list(_last_values(run_)),
         **chart_context(request, team_, run_),
+        "device": device,
+        "engine": engine,
         "phases": config.stages if config and config.phases else (),
         "confinements": confinements_of(run_) if config and config.runs_code else (),
     }

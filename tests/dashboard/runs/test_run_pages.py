@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from dashboard.accounts.models import Team
 from dashboard.runs.charts.figures import NO_KL
 from dashboard.runs.config.snapshot import write_toml
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import Run, RunEvent, RunState
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.samples.factories import make_config, make_run
 from trainer.config import RunConfig, read_config
@@ -116,12 +117,32 @@ def test_last_values_are_there_without_any_script(
     assert "0.8125" in page(alice_client, run)
 
 
+def test_the_overview_tells_the_device_and_the_engine(
+    alice_client: Client, run: Run
+) -> None:
+    assert "sampled by" not in page(alice_client, run)
+    bodies = (
+        {"device": "cpu", "engine": "own decoder"},
+        {"device": "NVIDIA H100", "engine": "vLLM 0.32.0"},
+    )
+    for number, body in enumerate(bodies, start=1):
+        common = {"run": run, "step": 0, "time": timezone.now(), "line": 1}
+        kind = "run_started" if number == 1 else "run_resumed"
+        RunEvent.objects.create(
+            **common, seq=number, epoch=number, type=kind, body=body
+        )
+
+    told = page(alice_client, run)
+
+    assert "Trained on NVIDIA H100, sampled by vLLM 0.32.0" in told
+
+
 def test_the_overview_takes_few_queries(
     alice_client: Client, run: Run, django_assert_max_num_queries: Any
 ) -> None:
     # Session, user, membership, run, newest checkpoint, what was made of it, its star,
-    # four for its place in the queue, memberships.
-    with django_assert_max_num_queries(13):
+    # four for its place in the queue, device and engine, memberships.
+    with django_assert_max_num_queries(14):
         page(alice_client, run)
 
 
