@@ -93,7 +93,9 @@ def renew(claim: Claim) -> RunState:
     """
     held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
     if not held.update(lease_until=Now() + LEASE):
-        raise Fenced(f"Run {claim.run_id} is not held by attempt {claim.epoch} any more.")
+        raise Fenced(
+            f"Run {claim.run_id} is not held by attempt {claim.epoch} any more."
+        )
     return read_state(claim)
 
 
@@ -101,7 +103,9 @@ def read_state(claim: Claim) -> RunState:
     held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
     state = held.values_list("state", flat=True).first()
     if state is None:
-        raise Fenced(f"Run {claim.run_id} is not held by attempt {claim.epoch} any more.")
+        raise Fenced(
+            f"Run {claim.run_id} is not held by attempt {claim.epoch} any more."
+        )
     return RunState(state)
 
 

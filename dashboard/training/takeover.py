@@ -164,7 +164,9 @@ def cut_history(
     )
     run = held.first()
     if run is None:
-        raise Fenced(f"Run {claim.run_id} is not held by attempt {claim.epoch} any more.")
+        raise Fenced(
+            f"Run {claim.run_id} is not held by attempt {claim.epoch} any more."
+        )
     for model in HISTORY:
         current = model._default_manager.filter(
             run_id=run.id, superseded_by__isnull=True

@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, required=True, help="folder for events.jsonl"
     )
     parser.add_argument(
-        "--epoch", type=int, help="number of this attempt of the run (default: the next)"
+        "--epoch",
+        type=int,
+        help="number of this attempt of the run (default: the next)",
     )
     parser.add_argument(
         "--checkpoints", type=Path, help="folder of checkpoints (default: in --out)"

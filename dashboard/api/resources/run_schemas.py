@@ -99,7 +99,9 @@ class RunDetail(RunOut):
     cloned_from_id: int | None
     forked_from_id: int | None
     fork_step: int | None
-    epoch: int = Field(description="The attempt: rises each time a worker takes the run.")
+    epoch: int = Field(
+        description="The attempt: rises each time a worker takes the run."
+    )
     config: dict[str, Any] = Field(
         description="The settings it was launched with, as the engine takes them.",
         examples=[{"optim": {"learning_rate": 1e-6}}],
