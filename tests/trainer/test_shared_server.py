@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,7 +186,13 @@ def test_the_copy_that_a_process_has_anyway_is_the_one_that_is_sent(
     tree["rollout"] |= {"one_step_off": True}
     tree["loss"] = {"importance_correction": "token_truncate"}
 
-    sharded, engine = _spread(policy, first, RunConfig.model_validate(tree))
+    sharded, engine = _spread(
+        policy,
+        first,
+        RunConfig.model_validate(tree),
+        on_slowed=lambda _slowed: None,
+        at_rest=threading.Event(),
+    )
 
     assert isinstance(engine, SharedEngine)
     assert isinstance(engine._engine, VllmServerEngine)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dashboard.accounts.templatetags.numbers import num_bytes
 from dashboard.datasets.fetching.gates import Token
 from dashboard.datasets.fetching.request import Answer, Broken, NotFetched, ask
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES
@@ -231,9 +232,10 @@ class Download:
             return
         if num_sent < SLOW_BYTES:
             raise NotFetched(
-                f"{self.target.host} sent {num_sent:,} bytes in the last "
-                f"{SLOW_SECONDS / 60:g} minutes; below {SLOW_BYTES:,} Cohort gives up. "
-                "What has arrived is kept: try again later, or upload the file."
+                f"{self.target.host} sent {num_bytes(num_sent)} in the last "
+                f"{SLOW_SECONDS / 60:.2g} minutes; below {num_bytes(SLOW_BYTES)} "
+                "Cohort gives up. What has arrived is kept: try again later, or "
+                "upload the file."
             )
         self._mark = time.monotonic() + SLOW_SECONDS, here
 

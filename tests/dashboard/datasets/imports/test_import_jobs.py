@@ -332,7 +332,7 @@ def test_a_disk_without_room_is_told_before(
 
     job.refresh_from_db()
     assert job.state == State.FAILED
-    assert "MiB left" in job.problem
+    assert "1,048,576 TiB" in job.problem
 
 
 def test_rows_that_are_there_already_end_the_job(alice_client: Client, job: ImportJob):

@@ -96,7 +96,7 @@ def test_a_life_that_is_over_is_fenced_off(outside: Run, alice: User) -> None:
     send(outside, LogBuilder().stepped(1))
     open_life(outside, from_step=1, user=alice)
 
-    with pytest.raises(Fenced, match="epoch 2"):
+    with pytest.raises(Fenced, match="attempt 2"):
         send(outside, LogBuilder().stepped(1).stepped(2))
 
     assert send(outside, LogBuilder(epoch=2).stepped(2)).step == 2
