@@ -66,10 +66,10 @@ def it_dies_in_a_save(step: int, point: str) -> None:
 def _at_save(step: int, prepare: Callable[[], None]) -> None:
     write = loop.write_checkpoint
 
-    def write_checkpoint(training: Any, *, step: int) -> None:
+    def write_checkpoint(*given: Any, step: int) -> None:
         if step == now:
             prepare()
-        write(training, step=step)
+        write(*given, step=step)
 
     now = step
     loop.write_checkpoint = write_checkpoint
