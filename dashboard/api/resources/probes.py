@@ -18,9 +18,8 @@ from dashboard.probes.asking import probe_launched
 from dashboard.probes.models import Probe, ProbeGroup
 from dashboard.probes.queries import RELATED, get_probe, what_it_waits_for
 from dashboard.probes.services import MAX_PROMPTS, MAX_SAMPLES, request_stop
-from dashboard.probes.verdict import give_verdict
 from dashboard.reports.document import finite
-from trainer.config import RunConfig
+from dashboard.runs.launch.verdict import verdict_of
 
 router = Router(tags=["Probes"], auth=READ)
 
@@ -68,12 +67,7 @@ def _probe(row: Probe) -> ProbeOut:
 
 
 def _verdict(row: Probe) -> ProbeVerdictOut | None:
-    rollout = RunConfig.model_validate(row.config).stages[0].config.rollout
-    found = give_verdict(
-        row.metrics,
-        group_size=rollout.group_size,
-        max_new_tokens=rollout.max_new_tokens,
-    )
+    found = verdict_of(row.config, row.metrics)
     if found is None:
         return None
     return ProbeVerdictOut(

@@ -14,9 +14,9 @@ from dashboard.probes.cleaning import KEPT, MOST_KEPT
 from dashboard.probes.models import Probe
 from dashboard.probes.queries import get_probe, list_probes, what_it_waits_for
 from dashboard.probes.services import request_stop
-from dashboard.probes.verdict import give_verdict
 from dashboard.rewards.sentences import recipe_sentence
 from dashboard.runs.launch.memory import estimate_memory
+from dashboard.runs.launch.verdict import verdict_of
 from dashboard.runs.views.launch import read_form, show_form
 from trainer.config import RunConfig
 
@@ -24,7 +24,9 @@ from trainer.config import RunConfig
 @require_GET
 def probes(request: HttpRequest, team: str) -> HttpResponse:
     team_ = get_team(request, team)
-    listed = [(probe, _verdict(probe)) for probe in list_probes(team_)]
+    listed = [
+        (probe, verdict_of(probe.config, probe.metrics)) for probe in list_probes(team_)
+    ]
     context = {
         "team": team_,
         "listed": listed,
@@ -97,7 +99,7 @@ def _context(team: Team, probe: Probe) -> dict[str, Any]:
         "team": team,
         "probe": probe,
         "waits": what_it_waits_for(probe),
-        "verdict": _verdict(probe),
+        "verdict": verdict_of(probe.config, probe.metrics),
         "shares": _shares(probe.metrics, first),
         "metrics": probe.metrics,
         "step": {
@@ -113,15 +115,6 @@ def _context(team: Team, probe: Probe) -> dict[str, Any]:
         "kept_until": probe.finished_at and probe.finished_at + KEPT,
         "peak_bytes": probe.metrics.get("peak_bytes"),
     }
-
-
-def _verdict(probe: Probe) -> Any:
-    rollout = RunConfig.model_validate(probe.config).stages[0].config.rollout
-    return give_verdict(
-        probe.metrics,
-        group_size=rollout.group_size,
-        max_new_tokens=rollout.max_new_tokens,
-    )
 
 
 def _shares(metrics: dict[str, Any], config: RunConfig) -> list[Amount]:

@@ -22,6 +22,23 @@ def has_chat_template(folder: Path) -> bool:
     )
 
 
+def read_characters(folder: Path) -> frozenset[str] | None:
+    """All that a tokenizer of single characters and numbers has tokens for.
+
+    None where it is another one, or this machine cannot read it.
+    """
+    model = (_read_tree(folder / "tokenizer.json") or {}).get("model")
+    if not isinstance(model, dict) or model.get("type") != "WordLevel":
+        return None
+    words = [str(word) for word in model.get("vocab", ())]
+    named = [
+        word for word in words if not (word.startswith("<") and word.endswith(">"))
+    ]
+    if not all(len(word) == 1 or word.isdecimal() for word in named):
+        return None
+    return frozenset("".join(named))
+
+
 def _read_tree(file: Path) -> dict[str, Any] | None:
     try:
         # a pipe would be waited for

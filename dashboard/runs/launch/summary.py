@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from dashboard.accounts.templatetags.numbers import duration, si, sig4
 from dashboard.datasets.models import DatasetRow
@@ -13,6 +14,7 @@ from dashboard.runs.config.fields import main_fields, write_texts
 from dashboard.runs.launch.eval_leaks import known_leak
 from dashboard.runs.launch.forks import describe_fork
 from dashboard.runs.launch.forms import Launch, LaunchForm
+from dashboard.runs.launch.learnable import warn_of_characters, warn_of_probe
 from dashboard.runs.launch.lengths import warn_of_lengths
 from dashboard.runs.launch.memory import Memory, estimate_memory
 from dashboard.runs.launch.model_choices import StarterModel
@@ -251,8 +253,15 @@ def warn(launch: Launch) -> tuple[str, ...]:
     if hosts and (lack := describe_lack(needs, hosts, or_else="choose")):
         told.append(f"No worker would start this run now. {lack}")
     told += describe_missing(needed_packages(launch.config), needs, hosts)
-    if too_long := warn_of_lengths(launch.config, launch.dataset_version):
-        told.append(too_long)
+    told += [
+        sentence
+        for sentence in (
+            warn_of_lengths(launch.config, launch.dataset_version),
+            warn_of_characters(launch.config.model.path, launch.dataset_version),
+            warn_of_probe(launch),
+        )
+        if sentence
+    ]
     with asking_for(f"team {version.recipe.team_id}"):
         for rule, reason in find(version.pk, launch.dataset_version.pk):
             told.append(f"Rule {rule} cannot score these rows: {reason}")
@@ -289,7 +298,10 @@ def _compare_with_starter(form: LaunchForm, summary: Summary) -> None:
     starters = [s for s in form.choices.starters if s.path == form.model_path]
     if not starters or not starters[0].has_settings:
         return
-    made_with = write_texts(starters[0].read_settings())
+    made_for = starters[0].read_settings()
+    if not _is_its_task(form, made_for):
+        return
+    made_with = write_texts(made_for)
     if version := form.dataset_version:
         made_with |= fit_to_rows(made_with, version, form.model_path).texts
     summary.starter = starters[0]
@@ -299,3 +311,13 @@ def _compare_with_starter(form: LaunchForm, summary: Summary) -> None:
         if setting.path != "seed"
         and not setting.is_same(made_with[setting.path], form.texts[setting.path])
     ]
+
+
+def _is_its_task(form: LaunchForm, made_for: dict[str, Any]) -> bool:
+    """Whether nothing that is chosen differs from what the starter was made for."""
+    version, recipe = form.dataset_version, form.recipe_version
+    if version and warn_of_characters(form.model_path, version):
+        return False
+    own = made_for.get("reward", {}).get("recipe", {}).get("rules", [])
+    kinds = {rule["kind"] for rule in (recipe.spec["rules"] if recipe else own)}
+    return all(rule["kind"] in kinds for rule in own)

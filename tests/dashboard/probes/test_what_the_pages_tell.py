@@ -13,6 +13,7 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.probes.models import Probe
 from tests.dashboard.probes.factories import make_probe, make_version, measured
 from tests.dashboard.rewards.editor import fields
+from tests.dashboard.runs.launching import make_dataset, make_recipe
 
 PAGE = "/alpha/rewards/workbench"
 BENCH = {"HX-Request": "true", "HX-Target": "bench"}
@@ -117,3 +118,28 @@ def test_a_probe_says_whether_the_run_can_learn(
 
         assert verdict in page
         assert reason in page
+
+
+@pytest.mark.parametrize(
+    ("share", "group_size", "status"),
+    [(0.0, 8, 422), (0.5, 8, 302), (0.0, 16, 302)],  # 16: not what was probed
+)
+def test_a_launch_that_a_probe_found_unable_to_learn_is_confirmed(
+    alice_client: Client, team: Team, share: float, group_size: int, status: int
+) -> None:
+    form = {
+        "name": "otter",
+        "model": "other",
+        "model_other": "org/model",
+        "dataset": make_dataset(team).pk,
+        "recipe": make_recipe(team).pk,
+    }
+    assert alice_client.post("/alpha/runs/new/probe", form).status_code == 302
+    found = measured(**{"signal/share": share, "signal/high": 0.1, "pass@1": 0.0})
+    Probe.objects.update(state="finished", num_done=2, metrics=found)
+
+    form["rollout.group_size"] = group_size
+
+    assert alice_client.post("/alpha/runs/new", form).status_code == status
+    confirmed = alice_client.post("/alpha/runs/new", form | {"confirmed": "on"})
+    assert confirmed.status_code == 302

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from pathlib import Path
@@ -96,6 +97,51 @@ def test_settings_that_suit_the_starter_are_one_click_away(
     suited = alice_client.get(link[1])
     assert _fields(suited.text)["optim.learning_rate"] == "0.001"
     assert not suited.context["summary"].differences
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_offered"), [("countdown", True), ("length", False)]
+)
+def test_its_settings_are_offered_for_its_own_reward_only(
+    alice_client: Client, team: Team, starter: Path, kind: str, is_offered: bool
+) -> None:
+    rule = f'[[reward.recipe.rules]]\nname = "one"\nkind = "{kind}"\n'
+    (starter / "run.toml").write_text(f"{RUN_TOML}\n{rule}")
+    make_dataset(team)
+    make_recipe(team, "countdown", COUNTDOWN)
+
+    page = alice_client.get(f"/{team.slug}/runs/new")
+
+    assert bool(page.context["summary"].differences) is is_offered
+
+
+def test_a_launch_on_rows_that_the_model_cannot_read_is_confirmed(
+    alice_client: Client, team: Team, starter: Path
+) -> None:
+    vocab = {
+        word: place for place, word in enumerate(["<pad>", "=", "+", "10", *"0123"])
+    }
+    tokenizer = {"model": {"type": "WordLevel", "vocab": vocab}}
+    (starter / "model" / "tokenizer.json").write_text(json.dumps(tokenizer))
+    dataset = make_dataset(team)
+    form = {
+        "name": "first",
+        "model": f"{starter}/model",
+        "dataset": dataset.pk,
+        "recipe": make_recipe(team).pk,
+    }
+    new = f"/{team.slug}/runs/new"
+
+    assert not alice_client.post(f"{new}/summary", form).context["summary"].warnings
+    dataset.rows.update(prompt="What is 1+1?")
+    summary = alice_client.post(f"{new}/summary", form).context["summary"]
+    refused = alice_client.post(new, form)
+    launched = alice_client.post(new, form | {"confirmed": "on"})
+
+    (warning,) = summary.warnings
+    assert "75%" in warning  # 9 of 12; 1, + and 1 it knows
+    assert not summary.differences
+    assert (refused.status_code, launched.status_code) == (422, 302)
 
 
 def test_a_run_of_a_starter_bears_its_title(

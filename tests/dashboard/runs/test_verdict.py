@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.probes.verdict import Verdict, give_verdict
+from dashboard.runs.launch.verdict import Verdict, give_verdict
 from tests.dashboard.probes.factories import measured
 
 

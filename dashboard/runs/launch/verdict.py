@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainer.config import RunConfig
+
 Answer = Literal["can", "hardly", "cannot"]
 WORDS: dict[Answer, str] = {
     "can": "This run can learn",
@@ -64,6 +66,14 @@ def give_verdict(
         remedies=tuple(
             dict.fromkeys(reason.remedy for reason in found if reason.remedy)
         ),
+    )
+
+
+def verdict_of(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> Verdict | None:
+    """Of a probe of this run, by the run's first phase."""
+    rollout = RunConfig.model_validate(config).stages[0].config.rollout
+    return give_verdict(
+        metrics, group_size=rollout.group_size, max_new_tokens=rollout.max_new_tokens
     )
 
 
