@@ -81,7 +81,7 @@ def test_without_room_for_its_log_a_run_pauses_and_loses_no_step(
         paused = live(run, act=strike)
 
         assert paused.state == RunState.PAUSED, paused.fail_reason
-        assert re.search(r"\b\d MiB free", paused.pause_reason)
+        assert re.search(r"\b[\d.]+ [KM]?i?B free", paused.pause_reason)
         assert newest_step(files.checkpoints) == 20
 
         make_room(disk)
