@@ -125,9 +125,7 @@ def _hold(claim: Claim) -> Run:
     )
     run = held.first()
     if run is None:
-        raise Fenced(
-            f"Run {claim.run_id} is not held by attempt {claim.epoch} any more."
-        )
+        raise Fenced(claim)
     return run
 
 

@@ -120,9 +120,7 @@ def _fence(claim: Claim) -> tuple[int, Progress]:
         )
         row = cursor.fetchone()
     if row is None:
-        raise Fenced(
-            f"Run {claim.run_id} is not held by attempt {claim.epoch} any more."
-        )
+        raise Fenced(claim)
     seq, names, summary, last_step = row
     if isinstance(summary, str):  # Django reads jsonb through its field only
         summary = json.loads(summary)

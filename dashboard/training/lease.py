@@ -42,7 +42,12 @@ class Claim:
 
 
 class Fenced(Exception):
-    """The run is no longer ours: whatever we were going to write must not be."""
+    """Another attempt holds the run, so this one must write nothing more."""
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(
+            f"Run {claim.run_id} is not held by attempt {claim.epoch} any more."
+        )
 
 
 def startable() -> QuerySet[Run]:
@@ -93,9 +98,7 @@ def renew(claim: Claim) -> RunState:
     """
     held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
     if not held.update(lease_until=Now() + LEASE):
-        raise Fenced(
-            f"Run {claim.run_id} is not held by attempt {claim.epoch} any more."
-        )
+        raise Fenced(claim)
     return read_state(claim)
 
 
@@ -103,9 +106,7 @@ def read_state(claim: Claim) -> RunState:
     held = Run.objects.filter(claim.guard, id=claim.run_id, state__in=HOLDING)
     state = held.values_list("state", flat=True).first()
     if state is None:
-        raise Fenced(
-            f"Run {claim.run_id} is not held by attempt {claim.epoch} any more."
-        )
+        raise Fenced(claim)
     return RunState(state)
 
 

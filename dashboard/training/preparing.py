@@ -68,9 +68,7 @@ def _start_of(claim: Claim, directory: RunDirectory, journal: Journal) -> Start:
     runs = Run.objects.select_related("dataset_version__dataset")
     run = runs.filter(claim.guard, id=claim.run_id).first()
     if run is None:  # what is done with it below goes by its epoch
-        raise Fenced(
-            f"Run {claim.run_id} is not held by attempt {claim.epoch} any more."
-        )
+        raise Fenced(claim)
     journal.write(f"Claimed by {run.worker}.")
     checkpoint: SavedCheckpoint | None = None
     try:

@@ -164,9 +164,7 @@ def cut_history(
     )
     run = held.first()
     if run is None:
-        raise Fenced(
-            f"Run {claim.run_id} is not held by attempt {claim.epoch} any more."
-        )
+        raise Fenced(claim)
     for model in HISTORY:
         current = model._default_manager.filter(
             run_id=run.id, superseded_by__isnull=True

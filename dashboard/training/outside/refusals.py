@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Fenced(Exception):
-    """Another attempt of the run has begun: whoever sent this is not it."""
+    """The lines are of an attempt that a newer one has replaced."""
 
 
 class Gap(Exception):
