@@ -116,6 +116,13 @@ class TransformersEngine:
         on_group: OnGroup = ignore,
     ) -> list[tuple[Completion, ...]]:
         collected = Collected(requests, on_group)
+        self.collect(requests, params, collected)
+        return collected.groups()
+
+    def collect(
+        self, requests: Sequence[Request], params: SamplingParams, collected: Collected
+    ) -> None:
+        """Sample what is not collected yet, each taken in as it ends."""
         self._rows_at_once = self._fitting_rows(requests, params)
         was_training = self._policy.model.training
         self._policy.model.eval()  # else checkpointing would switch the cache off
@@ -127,7 +134,6 @@ class TransformersEngine:
                 self._sample_missing(requests, params, collected)
         finally:
             self._policy.model.train(was_training)
-        return collected.groups()
 
     def _fitting_rows(self, requests: Sequence[Request], params: SamplingParams) -> int:
         """As many completions as a GPU's free memory holds at their full length."""

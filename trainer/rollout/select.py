@@ -211,7 +211,7 @@ class FallbackEngine:
             self._check()
         self._attempt(lambda vllm: vllm.collect(requests, params, collected), listener)
         if self._own is not None and not collected.is_complete:
-            self._collect_missing(self._own, requests, params, collected)
+            self._own.collect(requests, params, collected)
         return collected.groups()
 
     def sync_weights(self) -> None:
@@ -298,31 +298,6 @@ class FallbackEngine:
             say_fault(error)
         self._own = self._make_own()
         self._on_slowed(_left(reason))
-
-    @staticmethod
-    def _collect_missing(
-        own: TransformersEngine,
-        requests: Sequence[Request],
-        params: SamplingParams,
-        collected: Collected,
-    ) -> None:
-        missing: list[Request] = []
-        owners: list[list[tuple[int, int]]] = []
-        for place, request in enumerate(requests):
-            left = [
-                (place, k)
-                for k in range(len(request.seeds))
-                if (place, k) not in collected.found
-            ]
-            if left:
-                seeds = tuple(request.seeds[k] for _, k in left)
-                missing.append(Request(prompt=request.prompt, seeds=seeds))
-                owners.append(left)
-
-        def add(number: int, completions: tuple[Completion, ...]) -> None:
-            collected.add_all(list(zip(owners[number], completions, strict=True)))
-
-        own.sample(missing, params, on_group=add)
 
 
 class _Listener:
