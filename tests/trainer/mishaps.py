@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -126,7 +127,7 @@ class _Gpu:
         self._free = free
         self._num_asked = 0
 
-    def free_bytes(self) -> int:
+    def free_bytes(self, *, enough: float = math.inf) -> int:
         return int(self._free)
 
     def peak_bytes(self, work: Callable[[], Any]) -> tuple[int, Any]:

@@ -144,7 +144,11 @@ def test_what_only_vllm_or_a_graph_may_use_is_not_free(
     monkeypatch.setattr("torch.cuda.memory_snapshot", lambda: blocks)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda _device: (2**30 + 100, 2**31))
 
-    assert GpuMemory(torch.device("cuda:0")).free_bytes() == 105
+    memory = GpuMemory(torch.device("cuda:0"))
+
+    assert memory.free_bytes() == 105
+    assert memory.free_bytes(enough=101) == 105
+    assert memory.free_bytes(enough=100) == 100  # without a look at each block
 
 
 @dataclass
@@ -159,7 +163,7 @@ class FakeMemory:
     passes: list[tuple[int, bool]] = field(default_factory=list)
     num_measured: int = 0
 
-    def free_bytes(self) -> int:
+    def free_bytes(self, *, enough: float = math.inf) -> int:
         return int(self.free)
 
     def peak_bytes(self, work: Callable[[], Result]) -> tuple[int, Result]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -50,10 +51,13 @@ class GpuMemory:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def free_bytes(self) -> int:
-        """What can be taken, that of torch's own blocks included."""
-        free, _ = torch.cuda.mem_get_info(self._device)
-        return free + self._unused_bytes() - SPARE_BYTES
+    def free_bytes(self, *, enough: float = math.inf) -> int:
+        """What can be taken, that of torch's own blocks included.
+
+        They are not looked through, one by one, where without them there is enough.
+        """
+        free = torch.cuda.mem_get_info(self._device)[0] - SPARE_BYTES
+        return free if free >= enough else free + self._unused_bytes()
 
     def _unused_bytes(self) -> int:
         """Of torch's blocks, without those that only graphs or vLLM may use.

@@ -17,7 +17,7 @@ from transformers.cache_utils import DynamicCache
 from trainer.console import say_fault
 from trainer.errors import is_out_of_memory
 from trainer.heartbeat import tick
-from trainer.memory import fitting_rows
+from trainer.memory import SAMPLING_SHARE, fitting_rows
 from trainer.model.budget import memory_of
 from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
@@ -146,8 +146,9 @@ class TransformersEngine:
         row = 1.1 * bytes_per_token(model.config, model.dtype)
         row *= longest + params.max_new_tokens
         row += _BYTES_PER_DRAWN_LOGIT * self._policy.head.weight.shape[0]
-        fitting = fitting_rows(free=memory.free_bytes(), row_bytes=row)
-        return min(self._max_batch_rows, fitting)
+        wanted = min(self._max_batch_rows, sum(len(each.seeds) for each in requests))
+        free = memory.free_bytes(enough=wanted * row / SAMPLING_SHARE)
+        return min(self._max_batch_rows, fitting_rows(free=free, row_bytes=row))
 
     def _check(self, requests: Sequence[Request], params: SamplingParams) -> None:
         """Leave ways to decode whose log-probs are not those of the policy's pass."""
