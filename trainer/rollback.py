@@ -101,7 +101,7 @@ def save_failed_batch(
     updates: Sequence[UpdateResult],
     rank: int = 0,
 ) -> None:
-    """Write all that went into a step's updates, for whoever looks for the cause.
+    """Write the tensors, texts and rewards of a step whose updates were not finite.
 
     tensors.safetensors has each micro-batch's as minibatch.micro_batch.name, and of a
     further process tensors-RANK.safetensors has its own; batch.json has the texts,

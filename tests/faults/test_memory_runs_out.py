@@ -41,7 +41,7 @@ while True:
 
 @contextmanager
 def group_without_memory() -> Iterator[Path]:
-    """Its cgroup.procs; whoever moves in is ended at its next page."""
+    """Its cgroup.procs; a process that joins is killed at its next page."""
     is_v1 = V1.is_dir()
     folder = (V1 if is_v1 else V2) / f"cohort-fault-{secrets.token_hex(4)}"
     limit = folder / ("memory.limit_in_bytes" if is_v1 else "memory.max")

@@ -45,7 +45,7 @@ class ProbeOut(Schema):
     is_sample: bool = Field(description="Only for completions: no step is timed.")
     metrics: dict[str, Any] = Field(examples=[{"pass@1": 0.25, "signal/share": 0.5}])
     verdict: ProbeVerdictOut | None = Field(
-        description="Whether a run can learn; null: nothing is known yet."
+        description="Whether a run can learn; null: unknown."
     )
     error: str
     created_by: Person | None

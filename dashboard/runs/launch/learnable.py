@@ -1,4 +1,4 @@
-"""What is known to keep a run from learning anything, before it is launched."""
+"""Reasons why a run cannot learn, found before its launch."""
 
 from __future__ import annotations
 

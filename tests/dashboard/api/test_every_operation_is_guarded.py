@@ -202,7 +202,7 @@ def test_an_operation_is_answered_to_the_least_that_may_ask_it_alone(
 
 def _turn(name: str, method: str) -> int:
     if name == "revoke_own_token":
-        return 3  # whoever has done that asks no more
+        return 3  # last, since it takes the sender's access away
     return 2 if name in REMOVING else int(method == "DELETE")
 
 

@@ -103,7 +103,7 @@ IS_READ: list[tuple[str, dict[str, str]]] = [
     ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": "512"}),
     ("loss.kl_horizon", {"loss.kl_coef": "0.1", "loss.kl_target": "6"}),
     ("advantage.indicator_threshold", {"advantage.credit": "indicator"}),
-    # Half typed: nothing is known yet.
+    # While a number is half typed, no setting that depends on it is idle.
     ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": "x"}),
     ("reference.mix_alpha", FROZEN | {"reference.mix_every_steps": ""}),
 ]

@@ -64,7 +64,7 @@ def test_a_number_that_is_none_is_refused_by_its_column(alice_client: Client):
     assert [(one.line, one.column) for one in found] == [
         (line, "level") for line in (9, 10, 11, 12)
     ]
-    assert mended.status_code == 302, "what is not kept does not matter"
+    assert mended.status_code == 302, "a column that is not kept is not checked"
 
 
 def test_only_the_count_that_was_seen_is_agreed_to(alice_client: Client):
